@@ -1,0 +1,1 @@
+"""Words that every protocol shares: identities, entries, effects, quorum arithmetic, refusals, errors."""

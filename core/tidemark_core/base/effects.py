@@ -1,0 +1,259 @@
+"""Effects: all that a shell must know how to run, and the events it may feed back.
+
+Two promises of the shell carry every proof:
+1. persists complete in the order given, whole or not at all;
+2. `then` runs only after its persist is durable (fsync), and in order.
+Messages may be lost, repeated and reordered.  Replies run at most once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .entry import Entry
+from .ids import EntryId, Member, Peer, ShardId
+
+# --- writes: what a Persist holds -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutEntry:
+    """Store one entry at its base offset, or replace it (repair)."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class DropAfter:
+    """Truncate: remove every entry whose base offset is above `offset`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropBefore:
+    """Trim: remove every entry whose last offset is below `offset`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutState:
+    """Replace the durable state of the replica (`replication.state.ReplicaState.encode()`)."""
+
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PutCheckpoint:
+    """Replace the fold of the log up to a committed entry (`replication.log.Checkpoint.encode()`)."""
+
+    checkpoint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wipe:
+    """Remove every entry and the checkpoint of the shard; the state written beside it stays."""
+
+
+Write = PutEntry | DropAfter | DropBefore | PutState | PutCheckpoint | Wipe
+
+# --- effects ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make `writes` durable in one atomic write; then run `then`."""
+
+    shard: ShardId
+    writes: tuple[Write, ...]
+    then: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message (`replication.messages`) to a member or an operator."""
+
+    shard: ShardId
+    to: Peer
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Resolve a client request; `request` is the handle that came with the event."""
+
+    request: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Read whole entries from base offset `first` while the last offset is at most `last`.
+
+    Stop behind `bytes_max` (at least one entry is returned).  Answer with the event
+    `LogRead(shard, tag, entries)`, or `LogReadFailed` when a stored entry fails its checksum.
+    """
+
+    shard: ShardId
+    tag: Any
+    first: int
+    last: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `TimerFired(shard, name)` at `at_ms` or later, replacing the timer of that name; None cancels."""
+
+    shard: ShardId
+    name: str
+    at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Readers of this shard may now be given everything up to and including `upto`."""
+
+    shard: ShardId
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Hand `event` back to `step`; used in `then` to learn of one's own durable writes."""
+
+    event: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PullSnapshot:
+    """Pull entries [first, descriptor.head] from `source` in chunks; feed `SnapshotChunk` events.
+
+    A new PullSnapshot of the shard replaces the running one; `source` None stops it.
+    """
+
+    shard: ShardId
+    source: Member | None
+    descriptor: SnapshotDescriptor | None
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Something worth counting and logging happened; `what` is a metric name, `detail` is for people."""
+
+    shard: ShardId
+    what: str
+    detail: str = ""
+
+
+Effect = Persist | Send | Reply | ReadLog | SetTimer | Released | Feed | PullSnapshot | Trace
+
+# --- events a shell feeds -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDescriptor:
+    """What a snapshot holds: every entry of the leader's log from `first` to `head` at PREPARE (A3).
+
+    `checkpoint` is the fold of the log in front of `first` (empty when `first` is 0).
+    """
+
+    epoch: int
+    head: EntryId
+    first: int
+    commit: int
+    payload_bytes: int
+    checkpoint: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message arrived.  `to` is the member the sender meant; None when it is this operator."""
+
+    shard: ShardId
+    sender: Peer
+    to: Member | None
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    shard: ShardId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    shard: ShardId
+    tag: Any
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogReadFailed:
+    """The entry at or behind base offset `first` could not be read intact; `entries` came before it."""
+
+    shard: ShardId
+    tag: Any
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunk:
+    """The next entries of a pulled snapshot, in order, already checked against their checksums."""
+
+    shard: ShardId
+    epoch: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFailed:
+    """The pull ended early; the core decides whether to ask again."""
+
+    shard: ShardId
+    epoch: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUp:
+    """A link to this member was just made: whatever was in flight before is lost."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDown:
+    """The link to this member broke; sends to it go nowhere until PeerUp."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """Free space crossed a watermark."""
+
+    full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDurable:
+    """Our own log is durable up to `upto` of `epoch`; fed by `Persist.then`."""
+
+    shard: ShardId
+    epoch: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStep:
+    """A durable write of a multi-step change completed; fed by `Persist.then`."""
+
+    shard: ShardId
+    epoch: int
+    name: str
+    context: tuple[Any, ...] = field(default=())

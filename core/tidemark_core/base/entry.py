@@ -1,0 +1,168 @@
+"""Entry: one batch of records as it is logged, replicated and delivered.
+
+The header is fixed-width and sits in front; the payload is opaque bytes.  An entry of n records takes the
+offsets [base, base + n) and its id is (epoch, last offset); a control entry takes one offset (rule A4).
+`chain` is crc32c over the header with the predecessor's chain inside, so one number vouches for the whole
+log up to here; `payload_crc` vouches for the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from google_crc32c import value as crc32c
+
+from .errors import CorruptEntry
+from .ids import NOTHING, EntryId
+
+FORMAT_VERSION = 1
+MAGIC = b"TM"
+HEADER = struct.Struct(">2sBBHIQQIIQqqqqQ16sqI")
+CHAIN = struct.Struct(">I")
+HEADER_BYTES = HEADER.size + CHAIN.size
+NO_PRODUCER = bytes(16)
+RECORDS_MAX = 1 << 20
+
+
+class Kind(IntEnum):
+    """What an entry is.  Everything but DATA is a control entry."""
+
+    DATA = 1
+    EPOCH_START = 2  # first entry of an elected epoch (L4)
+    NOOP = 3         # first entry of an epoch that a reconfiguration began (L4, T3b)
+
+
+class Durability(IntEnum):
+    """What an append waits for; kept in the two lowest bits of the header's flags."""
+
+    QUORUM = 0  # a majority of the ensemble has it on disk
+    LOCAL = 1   # the leader has it on disk; a failover may lose it (L15)
+
+
+class Batch(NamedTuple):
+    """What a producer hands over, before the leader gives it a place.  Timestamps are microseconds (UTC)."""
+
+    producer: bytes     # 16 bytes
+    sequence: int       # from 0, plus one per batch, per producer and shard (L19)
+    count: int
+    first_timestamp_us: int
+    last_timestamp_us: int
+    payload_crc: int
+    payload: bytes
+    durability: Durability = Durability.QUORUM
+
+
+class Entry(NamedTuple):
+    """A batch with its place in the log.  `header` is the packed form of all fields but the payload."""
+
+    epoch: int
+    base: int
+    count: int
+    kind: Kind
+    durability: Durability
+    prev: EntryId
+    first_timestamp_us: int
+    last_timestamp_us: int
+    logged_ms: int      # leader's clock, never falling along the log
+    order: int          # reading order of slots, one nibble each, left-most lowest (K1)
+    producer: bytes
+    sequence: int
+    payload_bytes: int
+    payload_crc: int
+    prev_chain: int
+    chain: int
+    header: bytes
+    payload: bytes
+
+    @property
+    def last(self) -> int:
+        """Offset of the last record."""
+        return self.base + self.count - 1
+
+    @property
+    def id(self) -> EntryId:
+        return EntryId(self.epoch, self.base + self.count - 1)
+
+    @property
+    def size(self) -> int:
+        """Bytes of header and payload."""
+        return HEADER_BYTES + self.payload_bytes
+
+
+def seal(
+    batch: Batch, *, kind: Kind, epoch: int, prev: EntryId, prev_chain: int, logged_ms: int, order: int = 0
+) -> Entry:
+    """Give `batch` its place right behind `prev` and pack the header."""
+    base = prev.offset + 1
+    body = HEADER.pack(
+        MAGIC, FORMAT_VERSION, kind, batch.durability, batch.count, epoch, base, len(batch.payload),
+        batch.payload_crc, prev.epoch, prev.offset, batch.first_timestamp_us, batch.last_timestamp_us,
+        logged_ms, order, batch.producer, batch.sequence, prev_chain,
+    )
+    chain = crc32c(body)
+    return Entry(
+        epoch, base, batch.count, kind, batch.durability, prev, batch.first_timestamp_us,
+        batch.last_timestamp_us, logged_ms, order, batch.producer, batch.sequence, len(batch.payload),
+        batch.payload_crc, prev_chain, chain, body + CHAIN.pack(chain), batch.payload,
+    )
+
+
+def control(
+    kind: Kind, payload: bytes, *, epoch: int, prev: EntryId, prev_chain: int, logged_ms: int
+) -> Entry:
+    """Seal a control entry: one offset, no producer."""
+    batch = Batch(NO_PRODUCER, -1, 1, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
+    return seal(batch, kind=kind, epoch=epoch, prev=prev, prev_chain=prev_chain, logged_ms=logged_ms)
+
+
+def decode(header: bytes, payload: bytes) -> Entry:
+    """Unpack and verify a whole entry; raises CorruptEntry when either checksum fails."""
+    entry = decode_header(header)
+    if len(payload) != entry.payload_bytes or crc32c(payload) != entry.payload_crc:
+        raise CorruptEntry(f"payload of entry {entry.id} fails its checksum")
+    return entry._replace(payload=payload)
+
+
+def decode_header(header: bytes) -> Entry:
+    """Unpack and verify a header; the payload of the result is empty.  Raises CorruptEntry."""
+    if len(header) != HEADER_BYTES:
+        raise CorruptEntry(f"header has {len(header)} bytes, not {HEADER_BYTES}")
+    (chain,) = CHAIN.unpack_from(header, HEADER.size)
+    if crc32c(header[: HEADER.size]) != chain:
+        raise CorruptEntry("header fails its checksum")
+    (
+        magic, version, kind, durability, count, epoch, base, payload_bytes, payload_crc, prev_epoch,
+        prev_offset, first_us, last_us, logged_ms, order, producer, sequence, prev_chain,
+    ) = HEADER.unpack_from(header)
+    if magic != MAGIC or version != FORMAT_VERSION:
+        raise CorruptEntry(f"entry format {magic!r} version {version} is not known to this build")
+    return Entry(
+        epoch, base, count, Kind(kind), Durability(durability), EntryId(prev_epoch, prev_offset), first_us,
+        last_us, logged_ms, order, producer, sequence, payload_bytes, payload_crc, prev_chain, chain,
+        bytes(header), b"",
+    )
+
+
+def check_batch(batch: Batch, payload_bytes_max: int) -> str | None:
+    """Return what is wrong with a producer's batch, naming the field, or None."""
+    if len(batch.producer) != 16 or batch.producer == NO_PRODUCER:
+        return "producer must be 16 bytes and not all zero"
+    if batch.sequence < 0:
+        return f"sequence is {batch.sequence}, must be 0 or more"
+    if not 1 <= batch.count <= RECORDS_MAX:
+        return f"record_count is {batch.count}, must be 1 to {RECORDS_MAX}"
+    if len(batch.payload) > payload_bytes_max:
+        return f"payload has {len(batch.payload)} bytes, the limit is {payload_bytes_max}"
+    if batch.first_timestamp_us > batch.last_timestamp_us:
+        return "first_timestamp is after last_timestamp"
+    if crc32c(batch.payload) != batch.payload_crc:
+        return "payload_crc32c does not match the payload"
+    return None
+
+
+EMPTY_CHAIN = 0
+"""Chain value in front of the first entry."""
+
+assert NOTHING.offset + 1 == 0, "A4: the first entry's base is 0"

@@ -1,0 +1,60 @@
+"""Identities and positions, and their order.
+
+A member is (node, incarnation): `node` is a node id that is never reused, `incarnation` names one life of
+its disk.  A wiped disk is another member (rule K14).  Entry ids compare by epoch, then offset (rule O5).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NewType
+
+ShardId = NewType("ShardId", int)
+"""A shard of a log group: `group_id << 32 | index`."""
+
+OperatorId = NewType("OperatorId", str)
+"""One operator process; new on every start."""
+
+
+class Member(NamedTuple):
+    """One life of one node's disk: what an ensemble is made of."""
+
+    node: str
+    incarnation: str
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.incarnation[:8]}"
+
+
+Peer = Member | OperatorId
+"""Who may send to, or be sent to by, a node."""
+
+
+class EntryId(NamedTuple):
+    """Position of an entry: the epoch it was written in and the offset of its last record (rule A4)."""
+
+    epoch: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}:{self.offset}"
+
+
+NOTHING = EntryId(0, -1)
+"""The head of an empty log.  Epochs start at 1, offsets at 0."""
+
+
+def shard_id(group_id: int, index: int) -> ShardId:
+    """Return the id of shard `index` of group `group_id`; both are unsigned 32-bit numbers."""
+    if not (0 <= group_id < 1 << 32 and 0 <= index < 1 << 32):
+        raise ValueError(f"group {group_id} and shard {index} must be unsigned 32-bit numbers")
+    return ShardId(group_id << 32 | index)
+
+
+def group_of(shard: ShardId) -> int:
+    """Return the group id inside a shard id."""
+    return shard >> 32
+
+
+def index_of(shard: ShardId) -> int:
+    """Return the index of the shard within its group."""
+    return shard & 0xFFFF_FFFF

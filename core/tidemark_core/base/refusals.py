@@ -1,0 +1,56 @@
+"""The closed list of expected refusals: values that are answered, never exceptions.
+
+Each has one gRPC status and one piece of advice for the user; the table is in `tidemark_wire.status`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a request was refused.  The value is what goes over the wire and into `--json`."""
+
+    NOT_LEADER = "NOT_LEADER"                    # ask the hinted leader
+    UNKNOWN_GROUP = "UNKNOWN_GROUP"              # no log group of that name in the shard map
+    UNKNOWN_SHARD = "UNKNOWN_SHARD"              # this node has no such shard
+    NOT_MEMBER = "NOT_MEMBER"                    # not a member, or another incarnation of one
+    STALE_EPOCH = "STALE_EPOCH"                  # the sender's epoch is older than ours
+    STALE_ELECTION = "STALE_ELECTION"            # same epoch, other election id
+    ALREADY_LEADER = "ALREADY_LEADER"            # asked to be fenced in the epoch that it leads
+    GAP = "GAP"                                  # the append does not touch our head
+    MISMATCH = "MISMATCH"                        # same offset, other entry
+    WRONG_STATE = "WRONG_STATE"                  # the role or phase does not allow it now
+    BELOW_COMMIT = "BELOW_COMMIT"                # truncation would cut committed entries
+    TRANSFERRING = "TRANSFERRING"                # leadership is being handed over; retry
+    OVERLOADED = "OVERLOADED"                    # a bounded queue is full; retry after the hint
+    DISK_FULL = "DISK_FULL"                      # no space to write; reads go on
+    CORRUPT = "CORRUPT"                          # the stored entry fails its checksum
+    BATCH_TOO_LARGE = "BATCH_TOO_LARGE"          # over the group's limit
+    INVALID_BATCH = "INVALID_BATCH"              # empty, bad checksum, bad counts, no key where keys are required
+    SEQUENCE_GAP = "SEQUENCE_GAP"                # resend from `expected`
+    SEQUENCE_TOO_OLD = "SEQUENCE_TOO_OLD"        # the outcome is no longer remembered
+    BEHIND = "BEHIND"                            # this node has not confirmed that far yet; retry
+    TRIMMED = "TRIMMED"                          # retention has removed it
+    LEADER_CANNOT_LEAVE = "LEADER_CANNOT_LEAVE"  # transfer leadership first (O36)
+    ALREADY_MEMBER = "ALREADY_MEMBER"            # the new node is in the ensemble
+    NODE_UNAVAILABLE = "NODE_UNAVAILABLE"        # the named node is unknown or down
+    BELOW_MINIMUM = "BELOW_MINIMUM"              # contract below three copies needs force
+    RECONFIGURING = "RECONFIGURING"              # an election or another change is running (O27)
+    NO_LEADER = "NO_LEADER"                      # nobody leads the shard now
+    ABORTED = "ABORTED"                          # the change was given up; nothing changed
+    INVALID_SPEC = "INVALID_SPEC"                # a manifest or argument; the message names the field
+    METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"  # etcd does not answer; elections wait
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A typed no.  `message` names the field or fact; the numbers are hints and -1 where they say nothing."""
+
+    reason: Reason
+    message: str = ""
+    epoch: int = -1
+    expected: int = -1
+    retry_after_ms: int = -1

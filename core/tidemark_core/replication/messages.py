@@ -1,0 +1,287 @@
+"""What can be said in log replication and coordination (rule O41 with the repairs of PROTOCOLS T and A3).
+
+Direction is in the section headings.  Every message names the epoch it belongs to; requests of the
+operator also carry the election id of that epoch, so that two operators can never speak for one epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..base.effects import SnapshotDescriptor
+from ..base.entry import Entry
+from ..base.ids import EntryId, Member
+from ..base.refusals import Refused
+
+
+class Operation(StrEnum):
+    """The three ensemble changes (O27-O40)."""
+
+    SWAP = "SWAP"
+    EXPAND = "EXPAND"
+    CONTRACT = "CONTRACT"
+
+
+# --- operator -> node, and the answers ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Refuse everything older than `epoch` and say where your log ends (O8, O9)."""
+
+    epoch: int
+    election: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """`head` is the log's end at fencing time; durable."""
+
+    epoch: int
+    election: int
+    head: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class BecomeLeader:
+    """Lead `ensemble` (slots in order); `followers` are the fenced heads known so far (O13)."""
+
+    epoch: int
+    election: int
+    ensemble: tuple[Member, ...]
+    followers: tuple[tuple[Member, EntryId], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BecameLeader:
+    epoch: int
+    election: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddFollower:
+    """A late fence answer (O16)."""
+
+    epoch: int
+    election: int
+    follower: Member
+    head: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerAdded:
+    epoch: int
+    follower: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """First phase of a change: adopt `epoch`, silence `old`, describe a snapshot for `new` (O31, O37, O38)."""
+
+    epoch: int
+    election: int
+    operation: Operation
+    old: Member | None
+    new: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    epoch: int
+    snapshot: SnapshotDescriptor | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot:
+    """To the new member: pull the snapshot from `source`; answer when it is durable (O32, A3)."""
+
+    epoch: int
+    election: int
+    source: Member
+    snapshot: SnapshotDescriptor
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotProgress:
+    """How far the pull is: bytes received of bytes in all."""
+
+    epoch: int
+    received_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInstalled:
+    epoch: int
+    head: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Second phase: `ensemble` is in force (O34, O37, O39).  Idempotent; a contract may be answered CommitPending."""
+
+    epoch: int
+    election: int
+    operation: Operation
+    ensemble: tuple[Member, ...]
+    old: Member | None
+    new: Member | None
+    new_head: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPending:
+    """The contract would lower the commit offset; ask again (O39, O40)."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Give up the change prepared in `epoch`; only ever sent while it is in PREPARE."""
+
+    epoch: int
+    election: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareTransfer:
+    """Stop accepting appends until `to` holds all of the log, or the leader's patience ends."""
+
+    epoch: int
+    election: int
+    to: Member
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReady:
+    """`to` holds everything; the leader refuses appends for a short while more, awaiting the election."""
+
+    epoch: int
+    to: Member
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteShard:
+    """Remove the replica.  Allowed with an epoch at or above the replica's own, refused below."""
+
+    epoch: int
+    election: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardDeleted:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A typed no to an operator's request of `epoch`; `about` is the request's class name."""
+
+    epoch: int
+    about: str
+    refusal: Refused
+
+
+# --- leader -> follower, and the answers -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Entries right behind `prev`; none at all is a heartbeat that carries watermarks.
+
+    `through` is the last offset the message vouches for; `commit` and `confirmed` are already lowered to it (L9).
+    """
+
+    epoch: int
+    prev: EntryId
+    entries: tuple[Entry, ...]
+    through: int
+    commit: int
+    confirmed: int
+    trim: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAck:
+    """Durable and matching the leader's log up to `upto`, cumulative (K4)."""
+
+    epoch: int
+    upto: int
+    commit: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRefused:
+    """`epoch` echoes the request, so that a stale leader does not ignore it; `own_epoch` and `head` are ours."""
+
+    epoch: int
+    own_epoch: int
+    head: EntryId
+    reason: str  # base.refusals.Reason value
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut the log back to its highest entry at or below `to` (O21, O22); repeated until the head matches (T1)."""
+
+    epoch: int
+    to: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    epoch: int
+    head: EntryId
+
+
+# --- any member -> any member: repair of a corrupt copy ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Send me your copy of the entry with this base offset and epoch."""
+
+    base: int
+    entry_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """`entry` is None when the peer does not hold it intact (NOT_HELD)."""
+
+    base: int
+    entry: Entry | None
+
+
+# --- client -> node -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Answer to an append: where the batch lies and what stands behind the promise."""
+
+    epoch: int
+    base: int
+    count: int
+    durability: int  # base.entry.Durability
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGrant:
+    """This node leads the shard; read [first, released], and wait for `Released` beyond."""
+
+    first: int
+    released: int
+    epoch: int

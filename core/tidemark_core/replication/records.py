@@ -1,0 +1,246 @@
+"""What the operator keeps in the metadata store, one record a shard, and the words to read and write it.
+
+Every write is a transaction on the record's revision (T2, 8.6).  The election id of an epoch is the revision
+that the transaction allocating the epoch was conditioned on: only one transaction can win it, so it is
+unique, and it is known before the transaction is sent.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ..base.errors import RemoteViolation
+from ..base.ids import Member, OperatorId, ShardId
+from .messages import Operation
+
+RECORD_FORMAT = 1
+
+
+class Status(StrEnum):
+    STEADY = "STEADY"
+    ELECTION = "ELECTION"
+    RECONFIGURATION = "RECONFIGURATION"
+
+
+class Phase(StrEnum):
+    PREPARE = "PREPARE"
+    COMMIT = "COMMIT"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An ensemble change under way (O30, O33)."""
+
+    operation: Operation
+    phase: Phase
+    old: Member | None
+    new: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """Metadata of one shard; the replication factor is `len(ensemble)` and is never stored apart (T4).
+
+    `removed` are members that left and whose replica is still to be deleted.  `writer` names the attempt
+    that wrote this version, so that a transaction of unknown outcome can be read back and recognised.
+    """
+
+    epoch: int
+    election: int
+    status: Status
+    ensemble: tuple[Member, ...]
+    leader: Member | None = None
+    change: Change | None = None
+    removed: tuple[Member, ...] = ()
+    writer: str = ""
+
+    def encode(self) -> bytes:
+        change = self.change
+        return json.dumps(
+            {
+                "format": RECORD_FORMAT,
+                "epoch": self.epoch,
+                "election": self.election,
+                "status": self.status,
+                "ensemble": [list(member) for member in self.ensemble],
+                "leader": list(self.leader) if self.leader else None,
+                "change": change
+                and {
+                    "operation": change.operation,
+                    "phase": change.phase,
+                    "old": list(change.old) if change.old else None,
+                    "new": list(change.new) if change.new else None,
+                },
+                "removed": [list(member) for member in self.removed],
+                "writer": self.writer,
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> ShardRecord:
+        """Read a stored record; raises RemoteViolation when its format is unknown or it is damaged."""
+        try:
+            raw: dict[str, Any] = json.loads(data)
+            if raw["format"] != RECORD_FORMAT:
+                raise RemoteViolation(f"shard record has format {raw['format']}, this build reads {RECORD_FORMAT}")
+            change = raw["change"]
+            return cls(
+                epoch=raw["epoch"],
+                election=raw["election"],
+                status=Status(raw["status"]),
+                ensemble=tuple(Member(*pair) for pair in raw["ensemble"]),
+                leader=_member(raw["leader"]),
+                change=change
+                and Change(
+                    Operation(change["operation"]), Phase(change["phase"]),
+                    _member(change["old"]), _member(change["new"]),
+                ),
+                removed=tuple(Member(*pair) for pair in raw["removed"]),
+                writer=raw["writer"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise RemoteViolation(f"shard record cannot be read: {error!r}") from error
+
+
+def _member(pair: list[str] | None) -> Member | None:
+    return Member(*pair) if pair else None
+
+
+def first_record(ensemble: tuple[Member, ...]) -> ShardRecord:
+    """Return the record of a shard that was never led: epoch 0, waiting for its first election."""
+    return ShardRecord(epoch=0, election=0, status=Status.ELECTION, ensemble=ensemble)
+
+
+# --- effects of the coordinator, beside Send, SetTimer, Reply and Trace -----------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SaveMetadata:
+    """Write `record` if the stored revision still is `expected`.
+
+    Answer with MetadataSaved, or MetadataUncertain when it was refused or its outcome is unknown.
+    """
+
+    shard: ShardId
+    record: ShardRecord
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMetadata:
+    """Read the record afresh; answer with MetadataLoaded, retrying for as long as the store is away."""
+
+    shard: ShardId
+
+
+# --- events of the coordinator, beside Received and TimerFired ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSaved:
+    shard: ShardId
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUncertain:
+    """The write lost its race, or nobody can tell: read back."""
+
+    shard: ShardId
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLoaded:
+    """The record as stored, read on request or seen by the watch; None when the shard was deleted."""
+
+    shard: ShardId
+    record: ShardRecord | None
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUp:
+    """A node answers: its member now, and the boot id of its process (new on every start)."""
+
+    member: Member
+    boot: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDown:
+    """The failure detector gave the node up."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartChange:
+    """Run an ensemble change; answered by Reply(request, ChangeDone | Refused).
+
+    `new_node` is a node id that must be up; `old_node` a node of the ensemble (SWAP, CONTRACT).  A SWAP with
+    `new_node` equal to `old_node` re-seeds a node with a new disk into its own slot (K14).
+    """
+
+    shard: ShardId
+    request: int
+    operation: Operation
+    old_node: str | None
+    new_node: str | None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartTransfer:
+    """Hand leadership to a member; answered by Reply(request, ChangeDone | Refused)."""
+
+    shard: ShardId
+    request: int
+    to_node: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelChange:
+    """Abort the running change while it is in PREPARE; answered by Reply(request, ChangeDone | Refused)."""
+
+    shard: ShardId
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeDone:
+    """The change is complete and stored."""
+
+    epoch: int
+    ensemble: tuple[Member, ...]
+    leader: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeProgress:
+    """Effect: how far the change of `request` is; stage is PREPARE, SNAPSHOT, COMMIT or TRANSFER."""
+
+    shard: ShardId
+    request: int
+    stage: str
+    received_bytes: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """Times in milliseconds.
+
+    `retry_ms`: resend of what was not answered.  `grace_ms`: after a fencing quorum, how long to wait for more
+    answers of nodes believed up.  `takeover_ms`: how long another operator's election may stand still before
+    this one takes over.  `change_timeout_ms`: a change without progress in PREPARE is aborted.
+    """
+
+    operator: OperatorId
+    retry_ms: int = 500
+    grace_ms: int = 30
+    takeover_ms: int = 3_000
+    change_timeout_ms: int = 30_000
