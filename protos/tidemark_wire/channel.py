@@ -1,0 +1,118 @@
+"""Channels and servers: options, method names, hello metadata and the wire version; the one place for TLS.
+
+Stays out: what is said on a stream (`frames`, `convert`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+from .frames import FRAME_BYTES_MAX
+
+WIRE_VERSION = 1
+
+REPLICATION_LINK = "/tidemark.v1.Replication/Link"
+CONTROL_LINK = "/tidemark.v1.Control/Link"
+APPEND = "/tidemark.v1.Tidemark/Append"
+READ = "/tidemark.v1.Tidemark/Read"
+
+NODE_KEY = "tidemark-node"
+INCARNATION_KEY = "tidemark-incarnation"
+ADDRESS_KEY = "tidemark-address"
+OPERATOR_KEY = "tidemark-operator"
+WIRE_VERSION_KEY = "tidemark-wire-version"
+
+# A frame may be full, and gRPC counts a few bytes around it.
+_MESSAGE_BYTES_MAX = FRAME_BYTES_MAX + (1 << 16)
+
+_SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+
+class WireVersionMismatch(Exception):
+    """The other side speaks another wire version; the message says which and what to do."""
+
+
+class Hello(NamedTuple):
+    """Who opened a stream, from its metadata.  Fields that were not said are empty."""
+
+    node: str
+    incarnation: str
+    address: str
+    operator: str
+
+
+def channel_options() -> list[tuple[str, int]]:
+    """Return the options of every client channel."""
+    return [
+        *_SHARED_OPTIONS,
+        ("grpc.enable_http_proxy", 0),  # nodes are reached directly, whatever the environment says
+        ("grpc.enable_retries", 0),     # a repeated call is our own decision
+        # A node that comes back must be found within a failover, not within gRPC's default 20 s.
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", 50),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+    ]
+
+
+def server_options() -> list[tuple[str, int]]:
+    """Return the options of every server."""
+    return [
+        *_SHARED_OPTIONS,
+        ("grpc.so_reuseport", 0),  # two processes on one port is an error, not load balancing
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+def open_channel(address: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
+    """Return a channel to `address` (host:port); without credentials it is in the clear."""
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=channel_options())
+    return grpc.aio.secure_channel(address, credentials, options=channel_options())
+
+
+def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+    """Bind `server` to `address` (port 0 picks one) and return the port."""
+    if credentials is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, credentials)
+
+
+def hello_metadata(
+    *, node: str = "", incarnation: str = "", address: str = "", operator: str = ""
+) -> tuple[tuple[str, str], ...]:
+    """Return the metadata with which a side introduces itself; what is empty stays unsaid."""
+    said = (
+        (NODE_KEY, node), (INCARNATION_KEY, incarnation), (ADDRESS_KEY, address), (OPERATOR_KEY, operator),
+    )
+    return (*((key, value) for key, value in said if value), (WIRE_VERSION_KEY, str(WIRE_VERSION)))
+
+
+def read_hello(metadata: Iterable[Any] | None) -> Hello:
+    """Return who the other side is; raises WireVersionMismatch when it speaks another version."""
+    said = {key: value for key, value in metadata or () if isinstance(value, str)}
+    check_wire_version(said.get(WIRE_VERSION_KEY, ""))
+    return Hello(
+        said.get(NODE_KEY, ""), said.get(INCARNATION_KEY, ""), said.get(ADDRESS_KEY, ""),
+        said.get(OPERATOR_KEY, ""),
+    )
+
+
+def check_wire_version(text: str) -> None:
+    """Raise WireVersionMismatch unless `text` is this build's wire version."""
+    if text != str(WIRE_VERSION):
+        theirs = text or "none"
+        raise WireVersionMismatch(
+            f"wire version {theirs} was offered, this build speaks {WIRE_VERSION}: "
+            "run the same Tidemark release on both sides"
+        )

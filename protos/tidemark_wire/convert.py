@@ -1,0 +1,268 @@
+"""Messages of the core to protobuf and back: one pair of functions per message, one table.
+
+Numbers in the table are what travels as `kind` in a link frame; they are never reused.  `Append` and
+`AppendAck` have their numbers here and their bodies in `frames`, because payloads must not be copied twice.
+Stays out: frames, channels, any judgement about epochs or offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+from tidemark_core.base.effects import SnapshotDescriptor
+from tidemark_core.base.entry import decode
+from tidemark_core.base.errors import CorruptEntry, RemoteViolation
+from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication import messages as core
+
+from .v1 import common_pb2, replication_pb2
+
+APPEND = 1
+APPEND_ACK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """Node to operator: move my leaderships away, I am about to stop.  Its shard is 0; no core reads it."""
+
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one message class becomes a body and comes back."""
+
+    kind: int
+    message: type
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+
+# --- words inside messages --------------------------------------------------------------------------------
+
+
+def member_to_proto(member: Member) -> common_pb2.Member:
+    return common_pb2.Member(node=member.node, incarnation=member.incarnation)
+
+
+def member_from_proto(proto: common_pb2.Member) -> Member:
+    """Raises RemoteViolation when the member is not named whole."""
+    if not proto.node or not proto.incarnation:
+        raise RemoteViolation("a member is named without node or incarnation")
+    return Member(proto.node, proto.incarnation)
+
+
+
+def id_to_proto(position: EntryId) -> common_pb2.EntryId:
+    return common_pb2.EntryId(epoch=position.epoch, offset=position.offset)
+
+
+def id_from_proto(proto: common_pb2.EntryId) -> EntryId:
+    return EntryId(proto.epoch, proto.offset)
+
+
+def operation_from_text(text: str) -> core.Operation:
+    try:
+        return core.Operation(text)
+    except ValueError as error:
+        raise RemoteViolation(f"operation {text!r} is not known to this build") from error
+
+
+def reason_from_text(text: str) -> Reason:
+    try:
+        return Reason(text)
+    except ValueError as error:
+        raise RemoteViolation(f"refusal reason {text!r} is not known to this build") from error
+
+
+def refusal_to_proto(
+    refused: Refused, leader_node: str = "", leader_address: str = "", map_version: int = 0
+) -> common_pb2.Refusal:
+    return common_pb2.Refusal(
+        reason=refused.reason,
+        message=refused.message,
+        epoch=refused.epoch,
+        expected=refused.expected,
+        retry_after_ms=refused.retry_after_ms,
+        leader_node=leader_node,
+        leader_address=leader_address,
+        map_version=map_version,
+    )
+
+
+def refusal_from_proto(proto: common_pb2.Refusal) -> Refused:
+    return Refused(
+        reason_from_text(proto.reason), proto.message, proto.epoch, proto.expected, proto.retry_after_ms
+    )
+
+
+def _descriptor_to_proto(descriptor: SnapshotDescriptor) -> replication_pb2.SnapshotDescriptor:
+    return replication_pb2.SnapshotDescriptor(
+        epoch=descriptor.epoch,
+        head=id_to_proto(descriptor.head),
+        first=descriptor.first,
+        commit=descriptor.commit,
+        payload_bytes=descriptor.payload_bytes,
+        checkpoint=descriptor.checkpoint,
+    )
+
+
+def _descriptor_from_proto(proto: replication_pb2.SnapshotDescriptor) -> SnapshotDescriptor:
+    return SnapshotDescriptor(
+        proto.epoch, id_from_proto(proto.head), proto.first, proto.commit, proto.payload_bytes,
+        proto.checkpoint,
+    )
+
+
+# --- fields: how a core field of each shape is written and read -------------------------------------------
+
+_Field = tuple[Callable[[Any, str, Any], None], Callable[[Any, str], Any]]
+
+
+def _set_plain(proto: Any, name: str, value: Any) -> None:
+    setattr(proto, name, value)
+
+
+def _set_message(convert: Callable[[Any], Message]) -> Callable[[Any, str, Any], None]:
+    def put(proto: Any, name: str, value: Any) -> None:
+        if value is not None:
+            getattr(proto, name).CopyFrom(convert(value))
+
+    return put
+
+
+def _get_message(convert: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
+    def get(proto: Any, name: str) -> Any:
+        if not proto.HasField(name):
+            raise RemoteViolation(f"{type(proto).__name__} lacks {name}")
+        return convert(getattr(proto, name))
+
+    return get
+
+
+def _get_optional(convert: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
+    return lambda proto, name: convert(getattr(proto, name)) if proto.HasField(name) else None
+
+
+def _set_list(convert: Callable[[Any], Message]) -> Callable[[Any, str, Any], None]:
+    return lambda proto, name, value: getattr(proto, name).extend(convert(item) for item in value)
+
+
+def _get_list(convert: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
+    return lambda proto, name: tuple(convert(item) for item in getattr(proto, name))
+
+
+def _follower_to_proto(pair: tuple[Member, EntryId]) -> replication_pb2.FollowerHead:
+    return replication_pb2.FollowerHead(member=member_to_proto(pair[0]), head=id_to_proto(pair[1]))
+
+
+def _follower_from_proto(proto: replication_pb2.FollowerHead) -> tuple[Member, EntryId]:
+    return member_from_proto(proto.member), id_from_proto(proto.head)
+
+
+_PLAIN: _Field = (_set_plain, getattr)
+_ID: _Field = (_set_message(id_to_proto), _get_message(id_from_proto))
+_MEMBER: _Field = (_set_message(member_to_proto), _get_message(member_from_proto))
+_MEMBER_OR_NONE: _Field = (_set_message(member_to_proto), _get_optional(member_from_proto))
+_MEMBERS: _Field = (_set_list(member_to_proto), _get_list(member_from_proto))
+_FOLLOWERS: _Field = (_set_list(_follower_to_proto), _get_list(_follower_from_proto))
+_OPERATION: _Field = (_set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
+_SNAPSHOT: _Field = (_set_message(_descriptor_to_proto), _get_message(_descriptor_from_proto))
+_SNAPSHOT_OR_NONE: _Field = (_set_message(_descriptor_to_proto), _get_optional(_descriptor_from_proto))
+_REFUSAL: _Field = (_set_message(refusal_to_proto), _get_message(refusal_from_proto))
+
+
+def _codec(kind: int, message: type, **fields: _Field) -> Codec:
+    """Build the pair of a message whose protobuf has its own name and field names."""
+    proto_class: Any = getattr(replication_pb2, message.__name__)
+
+    def encode(value: Any) -> bytes:
+        proto = proto_class()
+        for name, (put, _) in fields.items():
+            put(proto, name, getattr(value, name))
+        return proto.SerializeToString()
+
+    def decode_body(body: bytes) -> Any:
+        proto = parse(proto_class, body)
+        return message(**{name: get(proto, name) for name, (_, get) in fields.items()})
+
+    return Codec(kind, message, encode, decode_body)
+
+
+def parse(proto_class: Any, body: bytes) -> Any:
+    """Parse a protobuf; raises RemoteViolation when the bytes are not one."""
+    try:
+        return proto_class.FromString(body)
+    except DecodeError as error:
+        raise RemoteViolation(f"{proto_class.__name__} cannot be read: {error}") from error
+
+
+# --- Fetched carries an entry, so it has a pair of its own ------------------------------------------------
+
+
+def _encode_fetched(message: core.Fetched) -> bytes:
+    proto = replication_pb2.Fetched(base=message.base)
+    if message.entry is not None:
+        proto.held, proto.header, proto.payload = True, message.entry.header, message.entry.payload
+    return proto.SerializeToString()
+
+
+def _decode_fetched(body: bytes) -> core.Fetched:
+    proto = parse(replication_pb2.Fetched, body)
+    if not proto.held:
+        return core.Fetched(proto.base, None)
+    try:
+        return core.Fetched(proto.base, decode(proto.header, proto.payload))
+    except (CorruptEntry, ValueError) as error:
+        raise RemoteViolation(f"fetched entry: {error}") from error
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
+CODECS: tuple[Codec, ...] = (
+    _codec(3, core.AppendRefused, epoch=_PLAIN, own_epoch=_PLAIN, head=_ID, reason=_PLAIN),
+    _codec(4, core.Truncate, epoch=_PLAIN, to=_ID),
+    _codec(5, core.Truncated, epoch=_PLAIN, head=_ID),
+    _codec(6, core.Fetch, base=_PLAIN, entry_epoch=_PLAIN),
+    Codec(7, core.Fetched, _encode_fetched, _decode_fetched),
+    _codec(16, core.Fence, epoch=_PLAIN, election=_PLAIN),
+    _codec(17, core.Fenced, epoch=_PLAIN, election=_PLAIN, head=_ID),
+    _codec(
+        18, core.BecomeLeader, epoch=_PLAIN, election=_PLAIN, ensemble=_MEMBERS, followers=_FOLLOWERS
+    ),
+    _codec(19, core.BecameLeader, epoch=_PLAIN, election=_PLAIN),
+    _codec(20, core.AddFollower, epoch=_PLAIN, election=_PLAIN, follower=_MEMBER, head=_ID),
+    _codec(21, core.FollowerAdded, epoch=_PLAIN, follower=_MEMBER),
+    _codec(
+        22, core.Prepare,
+        epoch=_PLAIN, election=_PLAIN, operation=_OPERATION, old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE,
+    ),
+    _codec(23, core.Prepared, epoch=_PLAIN, snapshot=_SNAPSHOT_OR_NONE),
+    _codec(24, core.InstallSnapshot, epoch=_PLAIN, election=_PLAIN, source=_MEMBER, snapshot=_SNAPSHOT),
+    _codec(25, core.SnapshotProgress, epoch=_PLAIN, received_bytes=_PLAIN, total_bytes=_PLAIN),
+    _codec(26, core.SnapshotInstalled, epoch=_PLAIN, head=_ID),
+    _codec(
+        27, core.Commit,
+        epoch=_PLAIN, election=_PLAIN, operation=_OPERATION, ensemble=_MEMBERS,
+        old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE, new_head=_ID,
+    ),
+    _codec(28, core.Committed, epoch=_PLAIN),
+    _codec(29, core.CommitPending, epoch=_PLAIN),
+    _codec(30, core.Abort, epoch=_PLAIN, election=_PLAIN),
+    _codec(31, core.Aborted, epoch=_PLAIN),
+    _codec(32, core.PrepareTransfer, epoch=_PLAIN, election=_PLAIN, to=_MEMBER),
+    _codec(33, core.TransferReady, epoch=_PLAIN, to=_MEMBER),
+    _codec(34, core.DeleteShard, epoch=_PLAIN, election=_PLAIN),
+    _codec(35, core.ShardDeleted, epoch=_PLAIN),
+    _codec(36, core.Rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL),
+    _codec(64, Draining, draining=_PLAIN),
+)
+
+BY_KIND: dict[int, Codec] = {codec.kind: codec for codec in CODECS}
+BY_MESSAGE: dict[type, Codec] = {codec.message: codec for codec in CODECS}
+
+assert len(BY_KIND) == len(BY_MESSAGE) == len(CODECS), "a kind number or message is in the table twice"

@@ -1,0 +1,300 @@
+"""Raw frames of the hot streams: links between nodes and operators, appends of clients, reads.
+
+A frame is `bytes` handed to gRPC as it is (no serializer).  Encoding joins its parts once; decoding cuts each
+payload out once.  Everything decoded is bounded and checked first: whatever is malformed, too large or fails
+a checksum raises RemoteViolation and yields nothing that could be acted upon.
+Stays out: gRPC itself, and any judgement about epochs or offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, decode, decode_header
+from tidemark_core.base.errors import CorruptEntry, RemoteViolation
+from tidemark_core.base.ids import EntryId, Member, ShardId
+from tidemark_core.base.refusals import Refused
+from tidemark_core.replication.messages import Append, AppendAck, Appended
+
+from .convert import APPEND, APPEND_ACK, BY_KIND, BY_MESSAGE, reason_from_text
+
+FRAME_BYTES_MAX = 64 << 20
+TEXT_BYTES_MAX = 255
+REFUSAL_TEXT_BYTES_MAX = 2000
+
+_LINK = struct.Struct(">BQBBI")           # kind, shard, bytes of node, bytes of incarnation, bytes of body
+_APPEND = struct.Struct(">QQqqqqqI")      # epoch, prev (two), through, commit, confirmed, trim, entries
+_ACK = struct.Struct(">Qqq")              # epoch, upto, commit
+_CALL = struct.Struct(">QIB16sqIqqIBI")   # request, shard, bytes of group, batch, bytes of payload
+_ANSWER = struct.Struct(">QB")            # request, 1 appended or 0 refused
+_APPENDED = struct.Struct(">QqIB")        # epoch, base, count, durability
+_REFUSED = struct.Struct(">qqqQBHBB")     # epoch, expected, retry, map version, bytes of the four texts
+_READ = struct.Struct(">qqqI")            # first, through, released, entries
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCall:
+    """One batch a client wants appended.  `request` is the client's own number, echoed in the answer."""
+
+    request: int
+    group: str
+    shard: int
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAnswer:
+    """What became of one call; the hints are empty where the answer needs none."""
+
+    request: int
+    value: Appended | Refused
+    leader_node: str = ""
+    leader_address: str = ""
+    map_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrame:
+    """Coverage [first, through]: every record in it is among `entries`, control entries included.
+
+    Entries are whole, so the first and last may reach beyond what was asked.  `through` below `first` means
+    that nothing new is covered (a frame that only carries `released`).
+    """
+
+    first: int
+    through: int
+    released: int
+    entries: tuple[Entry, ...]
+
+
+# --- reading bytes with bounds ----------------------------------------------------------------------------
+
+
+class _Cursor:
+    """A place in a frame that cannot run past its end."""
+
+    __slots__ = ("at", "end", "frame")
+
+    def __init__(self, frame: bytes) -> None:
+        if len(frame) > FRAME_BYTES_MAX:
+            raise RemoteViolation(f"frame has {len(frame)} bytes, the limit is {FRAME_BYTES_MAX}")
+        self.frame, self.at, self.end = frame, 0, len(frame)
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        at = self.at
+        self._advance(layout.size)
+        return layout.unpack_from(self.frame, at)
+
+    def take(self, count: int) -> bytes:
+        at = self.at
+        self._advance(count)
+        return self.frame[at : at + count]
+
+    def text(self, count: int) -> str:
+        try:
+            return self.take(count).decode()
+        except UnicodeDecodeError as error:
+            raise RemoteViolation("a text in the frame is not UTF-8") from error
+
+    def entry(self) -> Entry:
+        """Take one whole entry and verify both of its checksums."""
+        try:
+            header = decode_header(self.take(HEADER_BYTES))
+            return decode(header.header, self.take(header.payload_bytes))
+        except (CorruptEntry, ValueError) as error:
+            raise RemoteViolation(f"entry in the frame: {error}") from error
+
+    def entries(self, count: int) -> tuple[Entry, ...]:
+        if count * HEADER_BYTES > self.end - self.at:
+            raise RemoteViolation(f"frame announces {count} entries and has no room for them")
+        return tuple(self.entry() for _ in range(count))
+
+    def _advance(self, count: int) -> None:
+        if count > self.end - self.at:
+            raise RemoteViolation(f"frame ends {count - (self.end - self.at)} bytes too early")
+        self.at += count
+
+
+def _short_text(text: str, field: str) -> bytes:
+    data = text.encode()
+    if len(data) > TEXT_BYTES_MAX:
+        raise ValueError(f"{field} has {len(data)} bytes, the limit is {TEXT_BYTES_MAX}")
+    return data
+
+
+# --- links ------------------------------------------------------------------------------------------------
+
+
+def message_parts(shard: ShardId, to: Member | None, message: Any) -> list[bytes]:
+    """Return one message as parts; the concatenation of the parts of several messages is a frame."""
+    match message:
+        case Append():
+            kind, body = APPEND, _append_parts(message)
+        case AppendAck():
+            kind, body = APPEND_ACK, [_ACK.pack(message.epoch, message.upto, message.commit)]
+        case _:
+            codec = BY_MESSAGE[type(message)]
+            kind, body = codec.kind, [codec.encode(message)]
+    node = _short_text(to.node, "node") if to else b""
+    incarnation = _short_text(to.incarnation, "incarnation") if to else b""
+    head = _LINK.pack(kind, shard, len(node), len(incarnation), sum(map(len, body)))
+    return [head, node, incarnation, *body]
+
+
+def encode_message(shard: ShardId, to: Member | None, message: Any) -> bytes:
+    """Return a frame of one message.  `to` is the member meant, None when the receiver is an operator."""
+    return b"".join(message_parts(shard, to, message))
+
+
+def decode_messages(frame: bytes) -> Iterator[tuple[ShardId, Member | None, Any]]:
+    """Yield the messages of a link frame; raises RemoteViolation where it is malformed."""
+    cursor = _Cursor(frame)
+    while cursor.at < cursor.end:
+        kind, shard, node_bytes, incarnation_bytes, body_bytes = cursor.unpack(_LINK)
+        to = _member(cursor.text(node_bytes), cursor.text(incarnation_bytes))
+        if body_bytes > cursor.end - cursor.at:
+            raise RemoteViolation(f"message of kind {kind} is cut short")
+        body_end = cursor.at + body_bytes
+        if kind == APPEND:
+            message: Any = _decode_append(cursor)
+        elif kind == APPEND_ACK:
+            message = AppendAck(*cursor.unpack(_ACK))
+        elif kind in BY_KIND:
+            message = BY_KIND[kind].decode(cursor.take(body_bytes))
+        else:
+            raise RemoteViolation(f"message kind {kind} is not known to this build")
+        if cursor.at != body_end:
+            raise RemoteViolation(f"message of kind {kind} does not fill its {body_bytes} bytes")
+        yield ShardId(shard), to, message
+
+
+def _member(node: str, incarnation: str) -> Member | None:
+    if bool(node) != bool(incarnation):
+        raise RemoteViolation("a member is named without node or incarnation")
+    return Member(node, incarnation) if node else None
+
+
+def _append_parts(message: Append) -> list[bytes]:
+    parts = [
+        _APPEND.pack(
+            message.epoch, message.prev.epoch, message.prev.offset, message.through, message.commit,
+            message.confirmed, message.trim, len(message.entries),
+        )
+    ]
+    for entry in message.entries:
+        parts.append(entry.header)
+        parts.append(entry.payload)
+    return parts
+
+
+def _decode_append(cursor: _Cursor) -> Append:
+    epoch, prev_epoch, prev_offset, through, commit, confirmed, trim, count = cursor.unpack(_APPEND)
+    entries = cursor.entries(count)
+    return Append(epoch, EntryId(prev_epoch, prev_offset), entries, through, commit, confirmed, trim)
+
+
+# --- appends of clients -----------------------------------------------------------------------------------
+
+
+def append_parts(call: AppendCall) -> list[bytes]:
+    """Return one call as parts; the concatenation of the parts of several calls is a frame."""
+    batch, group = call.batch, _short_text(call.group, "group")
+    head = _CALL.pack(
+        call.request, call.shard, len(group), batch.producer, batch.sequence, batch.count,
+        batch.first_timestamp_us, batch.last_timestamp_us, batch.payload_crc, batch.durability,
+        len(batch.payload),
+    )
+    return [head, group, batch.payload]
+
+
+def encode_appends(calls: Iterable[AppendCall]) -> bytes:
+    parts: list[bytes] = []
+    for call in calls:
+        parts += append_parts(call)
+    return b"".join(parts)
+
+
+def decode_appends(frame: bytes) -> Iterator[AppendCall]:
+    """Yield the calls of a client's frame.  The batch itself is judged by `entry.check_batch`, per call."""
+    cursor = _Cursor(frame)
+    while cursor.at < cursor.end:
+        (
+            request, shard, group_bytes, producer, sequence, count, first_us, last_us, crc, durability,
+            payload_bytes,
+        ) = cursor.unpack(_CALL)
+        group, payload = cursor.text(group_bytes), cursor.take(payload_bytes)
+        batch = Batch(producer, sequence, count, first_us, last_us, crc, payload, _durability(durability))
+        yield AppendCall(request, group, shard, batch)
+
+
+def encode_answers(answers: Iterable[AppendAnswer]) -> bytes:
+    parts: list[bytes] = []
+    for answer in answers:
+        value = answer.value
+        if isinstance(value, Appended):
+            parts.append(_ANSWER.pack(answer.request, 1))
+            parts.append(_APPENDED.pack(value.epoch, value.base, value.count, value.durability))
+            continue
+        texts = (
+            value.reason.encode(), value.message.encode()[:REFUSAL_TEXT_BYTES_MAX],
+            _short_text(answer.leader_node, "leader_node"),
+            _short_text(answer.leader_address, "leader_address"),
+        )
+        parts.append(_ANSWER.pack(answer.request, 0))
+        parts.append(
+            _REFUSED.pack(
+                value.epoch, value.expected, value.retry_after_ms, answer.map_version, *map(len, texts)
+            )
+        )
+        parts += texts
+    return b"".join(parts)
+
+
+def decode_answers(frame: bytes) -> Iterator[AppendAnswer]:
+    """Yield the answers of a node's frame; raises RemoteViolation where it is malformed."""
+    cursor = _Cursor(frame)
+    while cursor.at < cursor.end:
+        request, appended = cursor.unpack(_ANSWER)
+        if appended == 1:
+            epoch, base, count, durability = cursor.unpack(_APPENDED)
+            yield AppendAnswer(request, Appended(epoch, base, count, _durability(durability)))
+        elif appended == 0:
+            epoch, expected, retry_after_ms, map_version, *text_bytes = cursor.unpack(_REFUSED)
+            reason = reason_from_text(cursor.text(text_bytes[0]))
+            message = cursor.take(text_bytes[1]).decode(errors="replace")  # it may be cut inside a letter
+            refused = Refused(reason, message, epoch, expected, retry_after_ms)
+            node, address = cursor.text(text_bytes[2]), cursor.text(text_bytes[3])
+            yield AppendAnswer(request, refused, node, address, map_version)
+        else:
+            raise RemoteViolation(f"answer {request} is neither appended nor refused")
+
+
+def _durability(number: int) -> Durability:
+    try:
+        return Durability(number)
+    except ValueError as error:
+        raise RemoteViolation(f"durability {number} is not known to this build") from error
+
+
+# --- reads ------------------------------------------------------------------------------------------------
+
+
+def encode_read(frame: ReadFrame) -> bytes:
+    parts = [_READ.pack(frame.first, frame.through, frame.released, len(frame.entries))]
+    for entry in frame.entries:
+        parts.append(entry.header)
+        parts.append(entry.payload)
+    return b"".join(parts)
+
+
+def decode_read(frame: bytes) -> ReadFrame:
+    """Return what a node sent to a reader, every entry verified."""
+    cursor = _Cursor(frame)
+    first, through, released, count = cursor.unpack(_READ)
+    entries = cursor.entries(count)
+    if cursor.at != cursor.end:
+        raise RemoteViolation(f"read frame has {cursor.end - cursor.at} bytes too many")
+    return ReadFrame(first, through, released, entries)

@@ -1,0 +1,162 @@
+"""Refusals on gRPC: one table from reason to status code and advice, and the way there and back.
+
+A refusal travels as trailing metadata (the `Refusal` protobuf) beside a status code that generic tools
+understand.  Stays out: deciding to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import grpc
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.refusals import Reason, Refused
+
+from .convert import parse, refusal_from_proto, refusal_to_proto
+from .v1 import common_pb2
+
+REFUSAL_KEY = "tidemark-refusal-bin"
+
+
+class Meaning(NamedTuple):
+    """What a reason is on the wire, and what a person should do about it."""
+
+    code: grpc.StatusCode
+    advice: str
+
+
+_Code = grpc.StatusCode
+
+MEANINGS: dict[Reason, Meaning] = {
+    Reason.NOT_LEADER: Meaning(
+        _Code.FAILED_PRECONDITION, "Ask the hinted leader; clients do this by themselves."
+    ),
+    Reason.UNKNOWN_GROUP: Meaning(
+        _Code.NOT_FOUND, "Check the group's name; `tidemark shards` lists the groups."
+    ),
+    Reason.UNKNOWN_SHARD: Meaning(_Code.NOT_FOUND, "Check the shard's number; `tidemark shards` lists them."),
+    Reason.NOT_MEMBER: Meaning(
+        _Code.FAILED_PRECONDITION, "The node does not hold this shard; refresh the shard map."
+    ),
+    Reason.STALE_EPOCH: Meaning(_Code.ABORTED, "A newer leader exists; refresh the shard map and retry."),
+    Reason.STALE_ELECTION: Meaning(
+        _Code.ABORTED, "Another operator owns this epoch; read the metadata again."
+    ),
+    Reason.ALREADY_LEADER: Meaning(
+        _Code.FAILED_PRECONDITION, "The node leads this epoch already; nothing to do."
+    ),
+    Reason.GAP: Meaning(
+        _Code.FAILED_PRECONDITION, "The follower lags; the leader sends the missing entries."
+    ),
+    Reason.MISMATCH: Meaning(
+        _Code.FAILED_PRECONDITION, "The logs differ; the leader truncates the follower."
+    ),
+    Reason.WRONG_STATE: Meaning(
+        _Code.FAILED_PRECONDITION, "The shard is in another phase; look at `tidemark shards`."
+    ),
+    Reason.BELOW_COMMIT: Meaning(
+        _Code.FAILED_PRECONDITION, "Committed entries are never cut; report this as a bug."
+    ),
+    Reason.TRANSFERRING: Meaning(_Code.UNAVAILABLE, "Leadership is being handed over; retry in a moment."),
+    Reason.OVERLOADED: Meaning(
+        _Code.RESOURCE_EXHAUSTED, "Retry after the hinted time, or send less at once."
+    ),
+    Reason.DISK_FULL: Meaning(
+        _Code.RESOURCE_EXHAUSTED, "Free space on the node's disk; writing resumes by itself."
+    ),
+    Reason.CORRUPT: Meaning(
+        _Code.DATA_LOSS, "A stored entry is damaged; the node repairs it from a peer. Retry."
+    ),
+    Reason.BATCH_TOO_LARGE: Meaning(
+        _Code.INVALID_ARGUMENT, "Send smaller batches or raise the group's limit."
+    ),
+    Reason.INVALID_BATCH: Meaning(
+        _Code.INVALID_ARGUMENT, "Fix the field the message names; nothing was appended."
+    ),
+    Reason.SEQUENCE_GAP: Meaning(_Code.FAILED_PRECONDITION, "Resend from the expected sequence."),
+    Reason.SEQUENCE_TOO_OLD: Meaning(
+        _Code.FAILED_PRECONDITION, "The outcome is no longer remembered; read the shard to find the record."
+    ),
+    Reason.BEHIND: Meaning(_Code.UNAVAILABLE, "The node has not confirmed that far yet; retry."),
+    Reason.TRIMMED: Meaning(
+        _Code.OUT_OF_RANGE, "Retention removed these records; read from the first one kept."
+    ),
+    Reason.LEADER_CANNOT_LEAVE: Meaning(
+        _Code.FAILED_PRECONDITION, "Transfer leadership first (`tidemark transfer`), or swap with --transfer."
+    ),
+    Reason.ALREADY_MEMBER: Meaning(_Code.ALREADY_EXISTS, "Choose a node outside the shard's ensemble."),
+    Reason.NODE_UNAVAILABLE: Meaning(
+        _Code.UNAVAILABLE, "Start the node or choose another; see `tidemark dev status`."
+    ),
+    Reason.BELOW_MINIMUM: Meaning(_Code.FAILED_PRECONDITION, "Fewer than three copies need --force."),
+    Reason.RECONFIGURING: Meaning(
+        _Code.UNAVAILABLE, "An election or another change is running; retry when it ends."
+    ),
+    Reason.NO_LEADER: Meaning(
+        _Code.UNAVAILABLE, "Nobody leads the shard now; an election should follow. Retry."
+    ),
+    Reason.ABORTED: Meaning(_Code.ABORTED, "The change was given up and nothing changed; start it again."),
+    Reason.INVALID_SPEC: Meaning(_Code.INVALID_ARGUMENT, "Fix the field the message names and apply again."),
+    Reason.METADATA_UNAVAILABLE: Meaning(
+        _Code.UNAVAILABLE, "etcd does not answer; running shards go on, elections wait. Bring etcd back."
+    ),
+    Reason.SHUTTING_DOWN: Meaning(_Code.UNAVAILABLE, "The node is stopping; ask another one."),
+}
+
+
+class RpcError(NamedTuple):
+    """What a servicer hands to `context.abort`."""
+
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HintedRefusal:
+    """A refusal as it arrived, with the routing hints beside it."""
+
+    refused: Refused
+    leader_node: str = ""
+    leader_address: str = ""
+    map_version: int = 0
+
+
+def advice(reason: Reason) -> str:
+    """Return one sentence on what to do next."""
+    return MEANINGS[reason].advice
+
+
+def to_rpc_error(
+    refused: Refused, leader_node: str = "", leader_address: str = "", map_version: int = 0
+) -> RpcError:
+    """Return the status, the text and the metadata that say `refused` on gRPC."""
+    proto = refusal_to_proto(refused, leader_node, leader_address, map_version)
+    details = f"{refused.reason}: {refused.message}" if refused.message else str(refused.reason)
+    return RpcError(MEANINGS[refused.reason].code, details, ((REFUSAL_KEY, proto.SerializeToString()),))
+
+
+def refusal_from_rpc_error(error: grpc.RpcError) -> HintedRefusal | None:
+    """Return the refusal inside a failed call, or None when the failure is gRPC's own."""
+    trailing = getattr(error, "trailing_metadata", None)
+    return refusal_from_metadata(trailing() if trailing is not None else None)
+
+
+def refusal_from_metadata(metadata: Iterable[Any] | None) -> HintedRefusal | None:
+    """Return the refusal inside trailing metadata, or None when there is none this build can read."""
+    for key, value in metadata or ():
+        if key != REFUSAL_KEY:
+            continue
+        try:
+            proto = parse(common_pb2.Refusal, value)
+            return HintedRefusal(
+                refusal_from_proto(proto), proto.leader_node, proto.leader_address, proto.map_version
+            )
+        except RemoteViolation:
+            return None
+    return None
+
+
+assert set(MEANINGS) == set(Reason), "every reason needs a status and advice"

@@ -1,0 +1,230 @@
+"""Frames: what goes in comes out, and whatever is malformed is a RemoteViolation."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from enum import Enum
+
+import pytest
+from google_crc32c import value as crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tidemark_core.base.effects import SnapshotDescriptor
+from tidemark_core.base.entry import Batch, Durability, Entry, Kind, control, seal
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication import messages
+from tidemark_wire import convert, frames
+from tidemark_wire.frames import AppendAnswer, AppendCall, ReadFrame
+
+unsigned = st.integers(0, (1 << 64) - 1)
+signed = st.integers(-(1 << 63), (1 << 63) - 1)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
+members = st.builds(Member, words, words)
+ids = st.builds(EntryId, unsigned, signed)
+durabilities = st.sampled_from(Durability)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    payload = draw(st.binary(max_size=300))
+    return Batch(
+        draw(st.binary(min_size=16, max_size=16)), draw(st.integers(0, 1 << 40)), draw(st.integers(1, 1000)),
+        draw(st.integers(0, 1 << 50)), draw(st.integers(0, 1 << 50)), crc32c(payload), payload,
+        draw(durabilities),
+    )
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[Entry, ...]:
+    prev, chain, entries = EntryId(3, draw(st.integers(-1, 1 << 40))), 0, []
+    for batch in draw(st.lists(batches(), max_size=4)):
+        entry = seal(batch, kind=Kind.DATA, epoch=3, prev=prev, prev_chain=chain, logged_ms=17)
+        prev, chain = entry.id, entry.chain
+        entries.append(entry)
+    return tuple(entries)
+
+
+entry_or_none = st.one_of(st.none(), chains().filter(len).map(lambda chain: chain[0]))
+descriptors = st.builds(SnapshotDescriptor, unsigned, ids, signed, signed, unsigned, st.binary(max_size=50))
+refusals = st.builds(Refused, st.sampled_from(Reason), st.text(max_size=50), signed, signed, signed)
+
+
+def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrategy:
+    """Values for one field of a message, from its type."""
+    if owner is messages.Append and name == "entries":
+        return chains()
+    if annotation is int:
+        # Offsets and trims may be negative; epochs, elections and byte counts may not.
+        return signed if name in OFFSETS else unsigned
+    if annotation is str:
+        return st.text(max_size=20)
+    table = {
+        Member: members, EntryId: ids, SnapshotDescriptor: descriptors, Refused: refusals,
+        Entry: chains().filter(len).map(lambda chain: chain[0]),
+    }
+    if annotation in table:
+        return table[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return st.sampled_from(annotation)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of(
+            *(st.none() if a is type(None) else field_strategy(a, name, owner) for a in arguments)
+        )
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(field_strategy(arguments[0], name, owner), max_size=4).map(tuple)
+    if origin is tuple:
+        return st.tuples(*(field_strategy(a, name, owner) for a in arguments))
+    raise AssertionError(f"{owner.__name__}.{name}: {annotation}")
+
+
+OFFSETS = {"upto", "through", "commit", "confirmed", "trim", "base", "first"}
+CLIENT_WORDS = {messages.Appended, messages.ReadGrant}
+LINK_MESSAGES = [
+    value for value in vars(messages).values()
+    if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__ and value not in CLIENT_WORDS
+]
+
+
+def strategy(message: type) -> st.SearchStrategy:
+    hints = typing.get_type_hints(message)
+    return st.builds(message, **{name: field_strategy(kind, name, message) for name, kind in hints.items()})
+
+
+def test_every_message_of_the_core_has_a_codec():
+    packed = {messages.Append, messages.AppendAck}
+    assert {*LINK_MESSAGES} == ({codec.message for codec in convert.CODECS} | packed) - {convert.Draining}
+
+
+@pytest.mark.parametrize("message", [*LINK_MESSAGES, convert.Draining], ids=lambda cls: cls.__name__)
+def test_message_round_trip(message: type):
+    values = st.builds(convert.Draining, st.booleans()) if message is convert.Draining else strategy(message)
+
+    @settings(max_examples=30, deadline=None)
+    @given(st.integers(0, (1 << 64) - 1), st.one_of(st.none(), members), values)
+    def check(shard: int, to: Member | None, value: object) -> None:
+        frame = frames.encode_message(ShardId(shard), to, value)
+        assert [(shard, to, value)] == list(frames.decode_messages(frame))
+
+    check()
+
+
+@given(st.lists(st.tuples(unsigned, members, strategy(messages.Append) | strategy(messages.Truncate))))
+@settings(max_examples=30, deadline=None)
+def test_messages_of_a_turn_share_a_frame(sent: list):
+    parts = [part for shard, to, message in sent for part in frames.message_parts(shard, to, message)]
+    assert sent == list(frames.decode_messages(b"".join(parts)))
+
+
+@given(st.lists(st.builds(AppendCall, unsigned, words, st.integers(0, (1 << 32) - 1), batches()), max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_appends_round_trip(calls: list[AppendCall]):
+    assert calls == list(frames.decode_appends(frames.encode_appends(calls)))
+
+
+appended = st.builds(messages.Appended, unsigned, signed, st.integers(1, 1 << 20), durabilities)
+answers = st.one_of(
+    st.builds(AppendAnswer, unsigned, appended),
+    st.builds(AppendAnswer, unsigned, refusals, words, words, unsigned),
+)
+
+
+@given(st.lists(answers, max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_answers_round_trip(sent: list[AppendAnswer]):
+    assert sent == list(frames.decode_answers(frames.encode_answers(sent)))
+
+
+@given(st.builds(ReadFrame, signed, signed, signed, chains()))
+@settings(max_examples=50, deadline=None)
+def test_read_round_trip(frame: ReadFrame):
+    assert frame == frames.decode_read(frames.encode_read(frame))
+
+
+def test_long_refusal_text_is_cut_not_refused():
+    answer = AppendAnswer(1, Refused(Reason.INVALID_BATCH, "é" * 5000))
+    (back,) = frames.decode_answers(frames.encode_answers([answer]))
+    assert back.value.message.startswith("é" * 999) and len(back.value.message) <= 1001
+
+
+SAMPLE_ENTRY = control(Kind.EPOCH_START, b"hello", epoch=1, prev=NOTHING, prev_chain=0, logged_ms=5)
+SAMPLES = [
+    (
+        frames.decode_messages,
+        frames.encode_message(
+            ShardId(1), Member("a", "x"), messages.Append(1, NOTHING, (SAMPLE_ENTRY,), 0, -1, -1, -1)
+        ),
+    ),
+    (frames.decode_messages, frames.encode_message(ShardId(1), Member("a", "x"), messages.Fence(2, 3))),
+    (frames.decode_messages, frames.encode_message(ShardId(1), None, messages.AppendAck(2, 3, 1))),
+    (
+        frames.decode_appends,
+        frames.encode_appends([AppendCall(1, "orders", 0, Batch(b"p" * 16, 0, 1, 0, 0, 1, b"payload"))]),
+    ),
+    (frames.decode_answers, frames.encode_answers([AppendAnswer(1, messages.Appended(1, 0, 1, 0))])),
+    (frames.decode_answers, frames.encode_answers([AppendAnswer(1, Refused(Reason.GAP, "gap"), "n", "a")])),
+    (frames.decode_read, frames.encode_read(ReadFrame(0, 0, 0, (SAMPLE_ENTRY,)))),
+]
+
+
+def drain(decode: typing.Callable, frame: bytes) -> object:
+    result = decode(frame)
+    return result if isinstance(result, ReadFrame) else list(result)
+
+
+@pytest.mark.parametrize(("decode", "frame"), SAMPLES)
+def test_frame_cut_short_is_a_violation(decode: typing.Callable, frame: bytes):
+    for length in range(1, len(frame)):
+        with pytest.raises(RemoteViolation):
+            drain(decode, frame[:length])
+
+
+@given(st.sampled_from(SAMPLES), st.data())
+@settings(max_examples=300, deadline=None)
+def test_damaged_frame_is_a_violation_or_another_message_never_a_crash(sample: tuple, data: st.DataObject):
+    decode, frame = sample
+    at = data.draw(st.integers(0, len(frame) - 1))
+    damaged = frame[:at] + bytes([data.draw(st.integers(0, 255))]) + frame[at + 1 :]
+    try:
+        drain(decode, damaged)
+    except RemoteViolation as violation:
+        assert str(violation)
+
+
+@given(st.sampled_from([decode for decode, _ in SAMPLES]), st.binary(max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_random_bytes_never_crash(decode: typing.Callable, noise: bytes):
+    try:
+        drain(decode, noise)
+    except RemoteViolation as violation:
+        assert str(violation)
+
+
+def test_corrupt_entry_in_an_append_is_a_violation():
+    append = messages.Append(1, NOTHING, (SAMPLE_ENTRY,), 0, -1, -1, -1)
+    frame = frames.encode_message(ShardId(1), Member("a", "x"), append)
+    with pytest.raises(RemoteViolation, match="checksum"):
+        list(frames.decode_messages(frame[:-1] + b"!"))
+
+
+def test_frame_over_the_limit_is_a_violation():
+    with pytest.raises(RemoteViolation, match="limit"):
+        list(frames.decode_messages(bytes(frames.FRAME_BYTES_MAX + 1)))
+
+
+def test_entry_count_beyond_the_frame_is_a_violation():
+    frame = bytearray(frames.encode_read(ReadFrame(0, -1, 0, ())))
+    frame[-4:] = b"\xff\xff\xff\xff"
+    with pytest.raises(RemoteViolation, match="no room"):
+        frames.decode_read(bytes(frame))
+
+
+def test_unknown_kind_is_a_violation():
+    frame = bytearray(frames.encode_message(ShardId(1), None, messages.Fence(2, 3)))
+    frame[0] = 250
+    with pytest.raises(RemoteViolation, match="kind 250"):
+        list(frames.decode_messages(bytes(frame)))
