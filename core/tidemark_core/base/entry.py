@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 
     producer: bytes     # 16 bytes
     sequence: int       # from 0, plus one per batch, per producer and shard (L19)
-    count: int
+    count: int  # type: ignore[assignment]  # records; hides tuple.count, which nobody wants here
     first_timestamp_us: int
     last_timestamp_us: int
     payload_crc: int
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
     epoch: int
     base: int
-    count: int
+    count: int  # type: ignore[assignment]  # records
     kind: Kind
     durability: Durability
     prev: EntryId

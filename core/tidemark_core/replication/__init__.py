@@ -1,0 +1,38 @@
+"""Log replication and coordination of one shard: who leads, what is in the log, who holds it, what is safe.
+
+Source: the Oxia log replication protocol, with the holes found in its model repaired.  Rule numbers are those
+of the design notes; each appears in the asserts and in the names of the tests that hold it.
+
+Election        O7 epoch+1 and ELECTION are stored before anybody is fenced.  O8-O10 fence the whole fencing
+                ensemble, wait for a majority.  O11 highest head (epoch, then offset) leads.  O12 O16 late answers
+                are kept and added.  O13 O14 the leader attaches or truncates each follower.  O15 then STEADY.
+                A3 while a change is stalled in COMMIT: fence old and new members (T5), accept a majority of the
+                union or of the final ensemble, candidates only from the final one (O19); a stalled PREPARE is
+                dropped (O20), a stalled CONTRACT rolled back (T6).  T4 the factor is the ensemble's length.
+Fencing         O9 a fenced node stops all duties.  The pair (epoch, election id) is durable before the answer;
+                idempotent for the same pair, refused for the same epoch with another id.  L1 the answer is
+                ordered after all earlier writes, and no older-epoch ack leaves after it.
+Truncation      O21 O22 to the leader's highest entry at or below the follower's head epoch.  T1 repeated until
+                the follower's head is an entry of the leader's log.  Only a fenced replica truncates, never
+                below commit.  O23 the cursor starts after the answer.
+Steady state    Appends carry the previous entry id and are contiguous (L2, #1239).  Acks are cumulative, durable
+                and of this epoch (K4).  O24 commit = highest offset of the *current* epoch on a majority, prefix
+                included; O25 older entries commit indirectly; T3 it never falls.  L4 a control entry opens
+                every epoch: EPOCH_START after an election, NOOP after PREPARE (T3b).
+                L9 watermarks travel lowered to what the message vouches for, applied only when it matched.
+Changes         O27 only on a led shard with nothing else running.  O30 O33 written ahead, one at a time.  O31 the
+                leader adopts the epoch and silences the old member.  A3 COMMIT is stored only after the new
+                member durably holds everything of the leader's log at PREPARE.  O36 the leader cannot leave.
+                O39 O40 a contract waits until commit is not affected.  PREPARE can be aborted.
+Identity        K14 a member is (node, incarnation).  A wiped disk neither votes nor acks; it returns by a swap
+                into its own slot.
+Producers       L18 (producer, sequence) -> place is a fold over the whole log, undone on truncation, carried in
+                checkpoints.  L19 known -> its fate, next -> append, higher -> SEQUENCE_GAP, forgotten ->
+                SEQUENCE_TOO_OLD.  L21 a lost LOCAL acknowledgement shows as a gap.
+Restart         A replica that led an epoch never leads that epoch again: what it sent and had not yet synced
+                may live on elsewhere.  Hence LEADER is durable before the first push.
+
+Roles: `follower` is fenced, truncates, appends, is seeded; `leader` assigns, pushes, commits, changes members;
+`coordinator` elects and reconfigures from stored metadata; `replica` holds what outlives a role; `log` is the
+fold of the log; `invariants` look from outside.
+"""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..base.errors import RemoteViolation
-from ..base.ids import Member, OperatorId, ShardId
+from ..base.ids import NOTHING, EntryId, Member, OperatorId, ShardId
 from .messages import Operation
 
 RECORD_FORMAT = 1
@@ -32,12 +32,13 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An ensemble change under way (O30, O33)."""
+    """An ensemble change under way (O30, O33).  `new_head`: what the new member holds durably, known from COMMIT on."""
 
     operation: Operation
     phase: Phase
     old: Member | None
     new: Member | None
+    new_head: EntryId = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class ShardRecord:
                     "phase": change.phase,
                     "old": list(change.old) if change.old else None,
                     "new": list(change.new) if change.new else None,
+                    "new_head": list(change.new_head),
                 },
                 "removed": [list(member) for member in self.removed],
                 "writer": self.writer,
@@ -97,7 +99,7 @@ class ShardRecord:
                 change=change
                 and Change(
                     Operation(change["operation"]), Phase(change["phase"]),
-                    _member(change["old"]), _member(change["new"]),
+                    _member(change["old"]), _member(change["new"]), EntryId(*change["new_head"]),
                 ),
                 removed=tuple(Member(*pair) for pair in raw["removed"]),
                 writer=raw["writer"],
@@ -175,6 +177,13 @@ class NodeDown:
     """The failure detector gave the node up."""
 
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetActive:
+    """This operator holds the lease, or lost it.  It saves work; safety never depends on it."""
+
+    active: bool
 
 
 @dataclass(frozen=True, slots=True)

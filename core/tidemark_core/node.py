@@ -1,0 +1,158 @@
+"""All shards of one node: routes events, checks who is meant, creates replicas, closes turns.
+
+The shell calls `step` once per turn with everything that arrived; effects come back in the order to run them.
+Stays out: protocols; they are behind `shard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .base.effects import DiskSpace, Effect, PeerDown, PeerUp, Received, Reply, Send, Trace
+from .base.entry import Entry
+from .base.ids import Member, ShardId
+from .base.refusals import Reason, Refused
+from .replication.clients import AppendRequest, ReadRequest, TrimRequest
+from .replication.log import recovery_start
+from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Rejected
+from .replication.replica import Limits, Role
+from .shard import Shard
+
+__all__ = ["Limits", "NodeCore", "recovery_start"]
+
+
+class NodeCore:
+    """The decisions of one node, for all its shards."""
+
+    def __init__(self, me: Member, limits: Limits | None = None) -> None:
+        self.me = me
+        self.limits = limits or Limits()
+        self.shards: dict[ShardId, Shard] = {}
+        self._disk_full = False
+        self._peers_down: dict[Member, None] = {}
+        self._touched: dict[ShardId, Shard] = {}
+
+    def load(
+        self, shard: ShardId, state: bytes, checkpoint: bytes | None, headers: Iterable[Entry]
+    ) -> None:
+        """Recover one stored shard; call before the first step.  Raises RemoteViolation on damaged state."""
+        self._hold(shard, Shard.restore(shard, self.me, self.limits, state, checkpoint, headers))
+
+    def _hold(self, shard_id: ShardId, shard: Shard) -> Shard:
+        shard.replica.disk_full = self._disk_full
+        shard.replica.peers_down = self._peers_down
+        self.shards[shard_id] = shard
+        return shard
+
+    def leading(self) -> list[ShardId]:
+        """Return the shards this node leads, in order of id."""
+        return sorted(shard for shard, held in self.shards.items() if held.leader is not None)
+
+    def step(self, now_ms: int, events: Sequence[Any]) -> list[Effect]:
+        """Consume one turn's events, in order."""
+        effects: list[Effect] = []
+        for event in events:
+            effects += self._on_event(now_ms, event)
+        for shard in self._touched.values():
+            effects += shard.finish_turn(now_ms)
+        self._touched.clear()
+        return effects
+
+    def _on_event(self, now_ms: int, event: Any) -> list[Effect]:
+        match event:
+            case PeerUp() | PeerDown():
+                return self._on_peer(now_ms, event)
+            case DiskSpace():
+                return self._on_disk_space(event)
+        shard = self.shards.get(event.shard)
+        if isinstance(event, Received):
+            if event.to is not None and event.to != self.me:
+                return self._not_meant(event)
+            if shard is None:
+                shard = self._create(event)
+                if shard is None:
+                    return self._unknown(event)
+        elif shard is None:
+            if isinstance(event, AppendRequest | ReadRequest | TrimRequest):
+                return [Reply(event.request, Refused(Reason.UNKNOWN_SHARD, "this node holds no such shard"))]
+            return []
+        self._touched[event.shard] = shard
+        return shard.step(now_ms, event)
+
+    def _create(self, event: Received) -> Shard | None:
+        """A replica begins when an operator fences a new member or seeds one; never by a peer's word."""
+        if not isinstance(event.message, Fence | InstallSnapshot) or isinstance(event.sender, Member):
+            return None
+        return self._hold(event.shard, Shard.new(event.shard, self.me, self.limits))
+
+    def _not_meant(self, event: Received) -> list[Effect]:
+        """The sender means another life of this disk (K14): say so, act on nothing."""
+        return self._refuse(event, Reason.NOT_MEMBER, f"this is {self.me}, not {event.to}")
+
+    def _unknown(self, event: Received) -> list[Effect]:
+        return self._refuse(event, Reason.UNKNOWN_SHARD, "this node holds no such shard")
+
+    def _refuse(self, event: Received, reason: Reason, message: str) -> list[Effect]:
+        request = event.message
+        if isinstance(event.sender, Member):
+            if not isinstance(request, Append):
+                return []
+            head = AppendRefused(request.epoch, -1, request.prev, reason)
+            return [Send(event.shard, event.sender, head)]
+        refused = Rejected(getattr(request, "epoch", -1), type(request).__name__, Refused(reason, message))
+        return [Send(event.shard, event.sender, refused)]
+
+    def _on_peer(self, now_ms: int, event: PeerUp | PeerDown) -> list[Effect]:
+        effects: list[Effect] = []
+        if isinstance(event, PeerDown):
+            self._peers_down[event.member] = None
+        else:
+            self._peers_down.pop(event.member, None)
+        for shard_id, shard in self.shards.items():
+            if shard.leader is not None and event.member in shard.leader.cursors:
+                self._touched[shard_id] = shard
+                effects += shard.leader.on_peer(now_ms, event.member, isinstance(event, PeerUp))
+        return effects
+
+    def _on_disk_space(self, event: DiskSpace) -> list[Effect]:
+        self._disk_full = event.full
+        for shard in self.shards.values():
+            shard.replica.disk_full = event.full
+        return [Trace(ShardId(0), "disk_full" if event.full else "disk_has_space")]
+
+    def status(self, shard_id: ShardId) -> dict[str, Any]:
+        """Return what a person wants to know of one shard, ready for JSON."""
+        shard = self.shards[shard_id]
+        replica, leader = shard.replica, shard.leader
+        view: dict[str, Any] = {
+            "shard": f"{shard_id >> 32}/{shard_id & 0xFFFFFFFF}",
+            "role": replica.state.role,
+            "epoch": replica.state.epoch,
+            "election": replica.state.election,
+            "ensemble": [str(member) for member in replica.state.ensemble],
+            "head": str(replica.log.head),
+            "commit": replica.commit,
+            "released": replica.released,
+            "first": replica.log.first,
+            "bytes": replica.log.bytes_held,
+            "unsettled_entries": replica.log.unsettled_entries,
+            "producers": len(replica.log.producers),
+            "disk_full": replica.disk_full,
+        }
+        if leader is not None and replica.state.role is Role.LEADER:
+            view["leader"] = {
+                "active": leader.active,
+                "durable": leader.durable,
+                "pending": len(leader.pending),
+                "change": leader.change.operation if leader.change else None,
+                "transfer_to": leader.transfer.to.node if leader.transfer else None,
+                "cursors": {
+                    str(member): {
+                        "status": cursor.status, "match": cursor.match, "next": cursor.next, "commit": cursor.commit,
+                        "up": cursor.up, "inflight_bytes": cursor.inflight_bytes,
+                    }
+                    for member, cursor in leader.cursors.items()
+                },
+            }
+        return view

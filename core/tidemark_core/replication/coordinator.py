@@ -1,0 +1,1026 @@
+"""Coordinator: elects leaders and changes ensembles from what the metadata store holds.
+
+One `Coordinator` per shard in each operator process.  It writes ahead: each step is stored before anybody is
+told, so any operator can go on from the record alone.  Every write is conditioned on the revision it was
+decided from (T2); an operator that lost a race reads and starts over.  Rules O1-O4, O7-O20, O27-O40, A3.
+Stays out: failure detection, placement, which changes are wanted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..base.effects import Effect, Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
+from ..base.ids import NOTHING, EntryId, Member, ShardId
+from ..base.quorum import has_majority
+from ..base.refusals import Reason, Refused
+from .messages import (
+    Abort,
+    AddFollower,
+    BecameLeader,
+    BecomeLeader,
+    Commit,
+    CommitPending,
+    Committed,
+    DeleteShard,
+    Fence,
+    Fenced,
+    FollowerAdded,
+    InstallSnapshot,
+    Operation,
+    Prepare,
+    Prepared,
+    PrepareTransfer,
+    Rejected,
+    ShardDeleted,
+    SnapshotInstalled,
+    SnapshotProgress,
+    TransferReady,
+)
+from .records import (
+    CancelChange,
+    Change,
+    ChangeDone,
+    ChangeProgress,
+    CoordinatorSettings,
+    LoadMetadata,
+    MetadataLoaded,
+    MetadataSaved,
+    MetadataUncertain,
+    NodeDown,
+    NodeUp,
+    Phase,
+    SaveMetadata,
+    SetActive,
+    ShardRecord,
+    StartChange,
+    StartTransfer,
+    Status,
+)
+
+RETRY_TIMER = "retry"
+GRACE_TIMER = "grace"
+TAKEOVER_TIMER = "takeover"
+DEADLINE_TIMER = "deadline"
+
+MEMBERS_MIN = 3
+"""A contract below this needs force."""
+
+CoordinatorEffect = Effect | SaveMetadata | LoadMetadata | ChangeProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Ensembles:
+    """Whom to fence and from whom to choose (O18-O20, A3, T6)."""
+
+    fencing: tuple[Member, ...]   # old and new members while a change is stalled in COMMIT
+    final: tuple[Member, ...]     # what the change would have made
+
+    def answered(self, heads: dict[Member, EntryId]) -> bool:
+        """A majority of the union, or of the final ensemble: either overlaps every commit quorum (A3)."""
+        return has_majority(self.fencing, heads) or has_majority(self.final, heads)
+
+
+def ensembles_of(record: ShardRecord) -> Ensembles:
+    """Return the ensembles an election of this record uses."""
+    change = record.change
+    if change is None or change.phase is Phase.PREPARE or change.operation is Operation.CONTRACT:
+        return Ensembles(record.ensemble, record.ensemble)
+    assert change.new is not None, "O33: a swap or expand has a new member"
+    return Ensembles((*record.ensemble, change.new), changed_ensemble(record.ensemble, change))
+
+
+def changed_ensemble(ensemble: tuple[Member, ...], change: Change) -> tuple[Member, ...]:
+    """Return the ensemble after `change`: a swap keeps the slot (K1), an expand adds the last one."""
+    match change.operation:
+        case Operation.SWAP:
+            assert change.new is not None
+            return tuple(change.new if member == change.old else member for member in ensemble)
+        case Operation.EXPAND:
+            assert change.new is not None
+            return (*ensemble, change.new)
+        case Operation.CONTRACT:
+            return tuple(member for member in ensemble if member != change.old)
+
+
+def choose_leader(
+    final: tuple[Member, ...], heads: dict[Member, EntryId], preferred: Member | None
+) -> Member | None:
+    """Return the candidate with the highest head, epoch first (O11, #579); `preferred` wins a tie."""
+    candidates = [member for member in final if member in heads]
+    if not candidates:
+        return None
+    highest = max(heads[member] for member in candidates)
+    best = [member for member in candidates if heads[member] == highest]
+    return preferred if preferred in best else best[0]
+
+
+@dataclass(slots=True)
+class Election:
+    """An election whose record is stored: answers so far, and who was told to lead."""
+
+    ensembles: Ensembles
+    heads: dict[Member, EntryId] = field(default_factory=dict)
+    leader: Member | None = None
+    told: tuple[tuple[Member, EntryId], ...] = ()   # followers named in BecomeLeader
+    grace_over: bool = False
+
+
+@dataclass(slots=True)
+class RunningChange:
+    """The volatile side of a change this operator drives."""
+
+    request: int | None
+    snapshot: SnapshotDescriptor | None = None
+    prepared: bool = False     # the leader is known to have adopted the epoch
+    resumed: bool = False      # found in COMMIT in the record of an operator that is gone
+
+
+@dataclass(slots=True)
+class RunningTransfer:
+    request: int
+    to: Member
+    epoch: int
+    elected: bool = False
+
+
+class Coordinator:
+    """One shard's coordinator in one operator process."""
+
+    def __init__(
+        self, shard: ShardId, settings: CoordinatorSettings, nodes: dict[str, Member | None]
+    ) -> None:
+        self.shard = shard
+        self.settings = settings
+        self.nodes = nodes                     # node -> its member when up, None when down; shared by all shards
+        self.active = True
+        self.record: ShardRecord | None = None
+        self.revision = 0
+        self.election: Election | None = None
+        self.change: RunningChange | None = None
+        self.transfer: RunningTransfer | None = None
+        self.unattached: dict[Member, EntryId | None] = {}   # members the leader does not push to yet; fenced head
+        self._saving: ShardRecord | None = None
+        self._loading = False
+        self._again = False                    # something asked for an election while a write was under way
+        self._attempts = 0
+        self._leader_confirmed = False         # the leader of the record said that it leads
+
+    # --- what others may ask --------------------------------------------------------------------------------
+
+    @property
+    def settled(self) -> bool:
+        """Steady, led, nothing running, every member attached."""
+        record = self.record
+        return (
+            record is not None and record.status is Status.STEADY and record.leader is not None
+            and not self._busy and self.change is None and self.transfer is None and not self.unattached
+        )
+
+    @property
+    def _busy(self) -> bool:
+        return self._saving is not None or self._loading
+
+    def step(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
+        """Consume one event; return effects in order."""
+        epoch_before = self.record.epoch if self.record else -1
+        effects = self._route(now_ms, event)
+        assert self.record is None or self.record.epoch >= epoch_before, "T2: metadata epoch went backwards"
+        return effects
+
+    def _route(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
+        match event:
+            case Received():
+                if isinstance(event.sender, Member):
+                    return self._on_message(now_ms, event.sender, event.message)
+                return []
+            case MetadataSaved():
+                return self._on_saved(now_ms, event.revision) + self._after_write(now_ms)
+            case MetadataUncertain():
+                return self._load()
+            case MetadataLoaded():
+                return self._on_loaded(now_ms, event) + self._after_write(now_ms)
+            case TimerFired():
+                return self._on_timer(now_ms, event.name)
+            case NodeUp():
+                return self._on_node_up(now_ms, event)
+            case NodeDown():
+                return self._on_node_down(now_ms, event.node)
+            case StartChange():
+                return self._start_change(now_ms, event)
+            case StartTransfer():
+                return self._start_transfer(now_ms, event)
+            case CancelChange():
+                return self._cancel(now_ms, event)
+        raise TypeError(f"no such event: {event!r}")
+
+    # --- metadata -------------------------------------------------------------------------------------------
+
+    def _save(self, record: ShardRecord) -> list[CoordinatorEffect]:
+        """Write the next version of the record; nothing else happens until its outcome is known."""
+        assert not self._busy, "one write at a time"
+        self._attempts += 1
+        record = replace(record, writer=f"{self.settings.operator}#{self._attempts}")
+        self._saving = record
+        return [SaveMetadata(self.shard, record, self.revision)]
+
+    def _load(self) -> list[CoordinatorEffect]:
+        if self._loading:
+            return []
+        self._loading = True
+        return [LoadMetadata(self.shard)]
+
+    def _on_saved(self, now_ms: int, revision: int) -> list[CoordinatorEffect]:
+        if self._saving is None or revision <= self.revision:
+            return []
+        record, self._saving = self._saving, None
+        before, self.record, self.revision = self.record, record, revision
+        return self._stored(now_ms, before, record)
+
+    def _on_loaded(self, now_ms: int, m: MetadataLoaded) -> list[CoordinatorEffect]:
+        """A fresh read, or news from the watch."""
+        asked, self._loading = self._loading, False
+        if m.record is None:
+            self.record = None
+            self._saving = None
+            return self._forget("the shard was deleted")
+        if m.revision < self.revision or (m.revision == self.revision and not asked):
+            self._loading = asked and m.revision < self.revision
+            return [LoadMetadata(self.shard)] if self._loading else []
+        if self._saving is not None:
+            if m.record.writer == self._saving.writer:
+                return self._on_saved(now_ms, m.revision)   # our write did succeed
+            if m.revision == self.revision and not asked:
+                return []
+            self._saving = None
+            if m.revision == self.revision:
+                # Our write was lost; the world is as it was: decide anew from the record.
+                return self._adopt(now_ms, m.record, m.revision)
+        if m.revision == self.revision:
+            return []
+        return self._adopt(now_ms, m.record, m.revision)
+
+    def _adopt(self, now_ms: int, record: ShardRecord, revision: int) -> list[CoordinatorEffect]:
+        """Start over from a record that somebody else wrote, or that we find at start."""
+        effects = self._forget("another operator changed the shard")
+        first = self.record is None
+        if record.writer.split("#")[0] == self.settings.operator and record.status is not Status.STEADY:
+            first = True   # our own unfinished business: nobody else is at work on it
+        self.record, self.revision = record, revision
+        self._again = False
+        if not self.active:
+            return effects
+        if record.status is Status.STEADY or first:
+            return effects + self.resume(now_ms)
+        # Another operator is at work: give it time, then take over (O2, O3).
+        return [*effects, SetTimer(self.shard, TAKEOVER_TIMER, now_ms + self.settings.takeover_ms)]
+
+    def resume(self, now_ms: int) -> list[CoordinatorEffect]:
+        """Go on from the record alone, whoever wrote it.
+
+        A change in COMMIT is sent again (a mismatch ends in an election); a PREPARE or an election that nobody
+        drives is resolved by a new election.
+        """
+        record = self.record
+        if record is None or not self.active:
+            return []
+        if self._busy:
+            self._again = True
+            return []
+        if record.status is Status.STEADY:
+            return self._settle_in(now_ms)
+        resumed = Trace(self.shard, "resumed", f"{record.status} epoch {record.epoch}")
+        leader = record.leader
+        change = record.change
+        if (
+            record.status is Status.RECONFIGURATION and change is not None and change.phase is Phase.COMMIT
+            and leader is not None and not self._lost(leader)
+        ):
+            self.change = RunningChange(None, prepared=True, resumed=True)
+            return [resumed, *self._send_commit(now_ms)]
+        return [resumed, *self._elect(now_ms)]
+
+    def _lost(self, member: Member) -> bool:
+        """Known to be down, or back with another disk; an unknown node gets the benefit of the doubt."""
+        return member.node in self.nodes and self.nodes[member.node] != member
+
+    def _forget(self, why: str) -> list[CoordinatorEffect]:
+        """Drop everything volatile; whoever waits learns that it was given up here."""
+        effects: list[CoordinatorEffect] = []
+        self.election = None
+        self.unattached = {}
+        if self.change is not None and self.change.request is not None:
+            effects.append(Reply(self.change.request, Refused(Reason.ABORTED, why)))
+        if self.transfer is not None:
+            effects.append(Reply(self.transfer.request, Refused(Reason.ABORTED, why)))
+        self.change = None
+        self.transfer = None
+        return effects
+
+    def _after_write(self, now_ms: int) -> list[CoordinatorEffect]:
+        if self._again and not self._busy:
+            self._again = False
+            return self._elect(now_ms)
+        return []
+
+    def _stored(self, now_ms: int, before: ShardRecord | None, record: ShardRecord) -> list[CoordinatorEffect]:
+        """Our own write is stored: now tell whom it concerns."""
+        match record.status:
+            case Status.ELECTION:
+                return self._fence_all(now_ms)
+            case Status.RECONFIGURATION:
+                assert record.change is not None
+                if record.change.phase is Phase.PREPARE:
+                    return self._send_prepare(now_ms)
+                return self._send_commit(now_ms)
+            case Status.STEADY:
+                return self._steady(now_ms, before, record)
+
+    # --- election -------------------------------------------------------------------------------------------
+
+    def elect(self, now_ms: int) -> list[CoordinatorEffect]:
+        """Ask for an election: the leader is down, gone or unknown."""
+        if self.record is None or not self.active:
+            return []
+        if self._busy:
+            self._again = True
+            return []
+        return self._elect(now_ms)
+
+    def _elect(self, now_ms: int, above: int = 0) -> list[CoordinatorEffect]:
+        """Rule O7: epoch+1 and ELECTION are stored first.  A change survives only in COMMIT, never a contract."""
+        record = self.record
+        assert record is not None
+        effects: list[CoordinatorEffect] = []
+        change = record.change
+        if change is not None and (change.phase is Phase.PREPARE or change.operation is Operation.CONTRACT):
+            effects.append(Trace(self.shard, "change_dropped", f"{change.operation} in {change.phase}"))
+            effects += self._end_change(Refused(Reason.ABORTED, "an election dropped the change; nothing changed"))
+            removed = self._also_removed(record, change.new)
+            change = None
+        else:
+            removed = record.removed
+        self.election = None
+        return effects + self._save(
+            replace(
+                record, epoch=max(record.epoch, above) + 1, election=self.revision, status=Status.ELECTION,
+                leader=None, change=change, removed=removed,
+            )
+        )
+
+    @staticmethod
+    def _also_removed(record: ShardRecord, member: Member | None) -> tuple[Member, ...]:
+        """A member that was being seeded holds a replica nobody will ask for: delete it later."""
+        if member is None or member in record.removed or member in record.ensemble:
+            return record.removed
+        return (*record.removed, member)
+
+    def _fence_all(self, now_ms: int) -> list[CoordinatorEffect]:
+        """Rules O8, T5: the whole fencing ensemble."""
+        assert self.record is not None
+        self.unattached = {}
+        self.election = Election(ensembles_of(self.record))
+        return [
+            Trace(self.shard, "election", f"epoch {self.record.epoch}"),
+            *(self._fence(member) for member in self.election.ensembles.fencing),
+            self._retry(now_ms),
+        ]
+
+    def _fence(self, member: Member) -> Send:
+        assert self.record is not None
+        return Send(self.shard, member, Fence(self.record.epoch, self.record.election))
+
+    def _on_fenced(self, now_ms: int, sender: Member, m: Fenced) -> list[CoordinatorEffect]:
+        record, election = self.record, self.election
+        if record is None or m.epoch != record.epoch or m.election != record.election:
+            return []
+        if election is None:
+            return self._on_late_fenced(now_ms, sender, m.head)
+        if sender not in election.ensembles.fencing:
+            return []
+        election.heads[sender] = m.head   # late answers are kept until the leader is confirmed (O12)
+        return self._maybe_choose(now_ms)
+
+    def _maybe_choose(self, now_ms: int) -> list[CoordinatorEffect]:
+        """Rules O10, O11, A3; a short grace lets nodes believed up take part in the choice."""
+        election = self.election
+        if election is None or election.leader is not None or not election.ensembles.answered(election.heads):
+            return []
+        missing = [
+            member for member in election.ensembles.fencing
+            if member not in election.heads and self.nodes.get(member.node) == member
+        ]
+        if missing and not election.grace_over:
+            return [SetTimer(self.shard, GRACE_TIMER, now_ms + self.settings.grace_ms)]
+        preferred = self.transfer.to if self.transfer else None
+        leader = choose_leader(election.ensembles.final, election.heads, preferred)
+        if leader is None:
+            return []
+        assert self.record is not None
+        election.leader = leader
+        election.told = tuple(
+            (member, election.heads[member])
+            for member in election.ensembles.final
+            if member in election.heads and member != leader
+        )
+        return [self._become_leader(), self._retry(now_ms)]
+
+    def _become_leader(self) -> Send:
+        """Rules O13, T4: the final ensemble travels, its length is the factor."""
+        assert self.record is not None and self.election is not None and self.election.leader is not None
+        record, election = self.record, self.election
+        message = BecomeLeader(record.epoch, record.election, election.ensembles.final, election.told)
+        return Send(self.shard, self.election.leader, message)
+
+    def _on_became_leader(self, now_ms: int, sender: Member, m: BecameLeader) -> list[CoordinatorEffect]:
+        """Rule O15: STEADY, and a change stalled in COMMIT is thereby complete (O19)."""
+        record, election = self.record, self.election
+        if (
+            record is None or election is None or self._busy or m.epoch != record.epoch
+            or m.election != record.election or sender != election.leader
+        ):
+            return []
+        removed = record.removed
+        if record.change is not None and record.change.old is not None:
+            removed = (*removed, record.change.old)
+        return self._save(
+            replace(
+                record, status=Status.STEADY, leader=sender, ensemble=election.ensembles.final, change=None,
+                removed=removed,
+            )
+        )
+
+    # --- steady ---------------------------------------------------------------------------------------------
+
+    def _steady(self, now_ms: int, before: ShardRecord | None, record: ShardRecord) -> list[CoordinatorEffect]:
+        effects: list[CoordinatorEffect] = []
+        election, self.election = self.election, None
+        self._leader_confirmed = True
+        if election is not None:
+            told = dict(election.told)
+            self.unattached = {
+                member: election.heads.get(member)
+                for member in record.ensemble
+                if member != record.leader and member not in told
+            }
+            effects.append(Trace(self.shard, "elected", f"{record.leader} epoch {record.epoch}"))
+            if before is not None and before.change is not None:
+                effects.append(Trace(self.shard, "change_resumed", f"{before.change.operation} by election"))
+        elif before is not None and before.change is not None:
+            done = before.change.phase is Phase.COMMIT
+            if done and self.change is not None and self.change.resumed:
+                effects.append(Trace(self.shard, "change_resumed", f"{before.change.operation} by another operator"))
+            name = "change_committed" if done else "change_aborted"
+            effects.append(Trace(self.shard, name, f"{before.change.operation}"))
+            if not done and record.leader is not None:
+                effects.append(Send(self.shard, record.leader, Abort(record.epoch, record.election)))
+        if before is not None and before.change is not None:
+            changed = record.ensemble != before.ensemble
+            outcome: ChangeDone | Refused = (
+                ChangeDone(record.epoch, record.ensemble, record.leader)
+                if changed
+                else Refused(Reason.ABORTED, "the change was given up; nothing changed")
+            )
+            effects += self._end_change(outcome)
+        effects += self._finish_transfer(record)
+        effects += [self._delete(member) for member in self._deletable(record)]
+        for member, head in self.unattached.items():
+            effects.append(self._fence(member) if head is None else self._add_follower(member, head))
+        return [*effects, *self._retry_if_needed(now_ms)]
+
+    def _settle_in(self, now_ms: int) -> list[CoordinatorEffect]:
+        """A steady record we did not write: make sure that the leader leads and every member is attached.
+
+        A repeated fence of the same pair changes nothing on a node: its leader says so, a follower answers its head.
+        """
+        record = self.record
+        assert record is not None
+        if record.leader is None or self._lost(record.leader):
+            return self._elect(now_ms)
+        self._leader_confirmed = False
+        self.unattached = {member: None for member in record.ensemble if member != record.leader}
+        return [
+            *(self._fence(member) for member in record.ensemble),
+            *(self._delete(member) for member in self._deletable(record)),
+            *self._retry_if_needed(now_ms),
+        ]
+
+    def _on_late_fenced(self, now_ms: int, sender: Member, head: EntryId) -> list[CoordinatorEffect]:
+        """Rule O16; or the leader itself answers, which means that it restarted and leads no more."""
+        record = self.record
+        if record is None or record.status is Status.ELECTION:
+            return []
+        if sender == record.leader:
+            return self.elect(now_ms)
+        if sender not in record.ensemble:
+            return []   # #880: an old member's late answer
+        if record.change is not None and record.change.old == sender:
+            return []
+        self.unattached[sender] = head
+        return [self._add_follower(sender, head), *self._retry_if_needed(now_ms)]
+
+    def _add_follower(self, member: Member, head: EntryId) -> Send:
+        assert self.record is not None and self.record.leader is not None
+        record = self.record
+        assert record.leader is not None
+        return Send(self.shard, record.leader, AddFollower(record.epoch, record.election, member, head))
+
+    def _deletable(self, record: ShardRecord) -> list[Member]:
+        return [member for member in record.removed if self.nodes.get(member.node) == member]
+
+    def _delete(self, member: Member) -> Send:
+        assert self.record is not None
+        return Send(self.shard, member, DeleteShard(self.record.epoch, self.record.election))
+
+    def _on_deleted(self, sender: Member) -> list[CoordinatorEffect]:
+        record = self.record
+        if record is None or sender not in record.removed or self._busy or record.status is not Status.STEADY:
+            return []
+        if self.change is not None or self.transfer is not None:
+            return []
+        return self._save(replace(record, removed=tuple(member for member in record.removed if member != sender)))
+
+    # --- nodes come and go ------------------------------------------------------------------------------------
+
+    def _on_node_up(self, now_ms: int, m: NodeUp) -> list[CoordinatorEffect]:
+        """A node answers (again): it may have restarted, so find out where it stands."""
+        record = self.record
+        if record is None or not self.active:
+            return []
+        if record.status is Status.ELECTION:
+            if self.election is None:
+                return []
+            if m.member in self.election.ensembles.fencing and m.member not in self.election.heads:
+                return [self._fence(m.member)]
+            if m.member == self.election.leader:
+                return [self._become_leader()]
+            return []
+        effects: list[CoordinatorEffect] = []
+        if m.member in record.ensemble:
+            if m.member == record.leader:
+                self._leader_confirmed = False
+            elif record.change is None or record.change.old != m.member:
+                self.unattached.setdefault(m.member, None)
+            effects.append(self._fence(m.member))
+        elif record.leader is not None and record.leader.node == m.member.node:
+            effects += self.elect(now_ms)   # the leader's disk was wiped: that member is gone for good
+        if m.member in record.removed:
+            effects.append(self._delete(m.member))
+        return [*effects, *self._retry_if_needed(now_ms)]
+
+    def _on_node_down(self, now_ms: int, node: str) -> list[CoordinatorEffect]:
+        record = self.record
+        if record is None or not self.active:
+            return []
+        if record.leader is not None and record.leader.node == node:
+            return self.elect(now_ms)
+        if self.election is not None:
+            if self.election.leader is not None and self.election.leader.node == node:
+                return self.elect(now_ms)   # the chosen one died before it answered
+            return self._maybe_choose(now_ms)
+        change = record.change
+        if (
+            change is not None and change.phase is Phase.PREPARE and change.new is not None
+            and change.new.node == node
+        ):
+            return self._abort(now_ms, f"{node} went down while it was being seeded")
+        return []
+
+    # --- timers -----------------------------------------------------------------------------------------------
+
+    def _retry(self, now_ms: int) -> SetTimer:
+        return SetTimer(self.shard, RETRY_TIMER, now_ms + self.settings.retry_ms)
+
+    def _retry_if_needed(self, now_ms: int) -> list[CoordinatorEffect]:
+        """Only while something is owed to a node that is believed up: a settled shard has no timer."""
+        record = self.record
+        if record is None or not self.active:
+            return []
+        owed = (
+            record.status is not Status.STEADY
+            or self.transfer is not None
+            or self._leader_in_doubt(record)
+            or any(self.nodes.get(member.node) == member for member in self.unattached)
+            or bool(self._deletable(record))
+        )
+        return [self._retry(now_ms)] if owed else []
+
+    def _leader_in_doubt(self, record: ShardRecord) -> bool:
+        leader = record.leader
+        return leader is not None and not self._leader_confirmed and self.nodes.get(leader.node) == leader
+
+    def _on_timer(self, now_ms: int, name: str) -> list[CoordinatorEffect]:
+        record = self.record
+        if record is None or not self.active:
+            return []
+        if name == TAKEOVER_TIMER:
+            if record.status is Status.STEADY or self._busy or self.election or self.change:
+                return []
+            return self.resume(now_ms)
+        if self._busy:
+            return [self._retry(now_ms)] if name == RETRY_TIMER else []
+        if name == GRACE_TIMER:
+            if self.election is not None:
+                self.election.grace_over = True
+            return self._maybe_choose(now_ms)
+        if name == DEADLINE_TIMER:
+            if self.transfer is not None and record.status is Status.STEADY:
+                return self._give_up_transfer("the new leader did not catch up in time")
+            if self.change is not None and record.change is not None and record.change.phase is Phase.PREPARE:
+                return self._abort(now_ms, "no progress in PREPARE before the deadline")
+            return []
+        return self._resend(now_ms)
+
+    def _resend(self, now_ms: int) -> list[CoordinatorEffect]:
+        """Say again whatever has not been answered."""
+        record = self.record
+        assert record is not None
+        effects: list[CoordinatorEffect] = []
+        if record.status is Status.ELECTION:
+            if self.election is None:
+                return []
+            effects += [
+                self._fence(member)
+                for member in self.election.ensembles.fencing
+                if member not in self.election.heads
+            ]
+            if self.election.leader is not None:
+                effects.append(self._become_leader())
+        elif record.status is Status.RECONFIGURATION and self.change is not None:
+            assert record.change is not None
+            effects += self._resend_change()
+        for member, head in self.unattached.items():
+            if self.nodes.get(member.node) == member and record.leader is not None:
+                effects.append(self._fence(member) if head is None else self._add_follower(member, head))
+        if record.leader is not None and self._leader_in_doubt(record):
+            effects.append(self._fence(record.leader))
+        if record.status is Status.STEADY:
+            effects += [self._delete(member) for member in self._deletable(record)]
+            if self.transfer is not None and record.leader is not None:
+                effects.append(self._prepare_transfer())
+        return [*effects, *self._retry_if_needed(now_ms)]
+
+    # --- changes of the ensemble ------------------------------------------------------------------------------
+
+    def _start_change(self, now_ms: int, m: StartChange) -> list[CoordinatorEffect]:
+        """Validate (O27, O36), then write PREPARE ahead (O30)."""
+        checked = self._check_change(m)
+        if isinstance(checked, Refused):
+            return [Reply(m.request, checked)]
+        record = self.record
+        assert record is not None
+        self.change = RunningChange(m.request)
+        return [
+            Trace(self.shard, "change_started", f"{m.operation} {checked.old} -> {checked.new}"),
+            *self._save(
+                replace(
+                    record, epoch=record.epoch + 1, election=self.revision, status=Status.RECONFIGURATION,
+                    change=checked,
+                    removed=tuple(member for member in record.removed if member != checked.new),
+                )
+            ),
+        ]
+
+    def _check_change(self, m: StartChange) -> Change | Refused:
+        record = self.record
+        if record is None:
+            return Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store")
+        if record.status is not Status.STEADY or self._busy or self.change or self.transfer:
+            return Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again when it is STEADY")
+        if record.leader is None or self.nodes.get(record.leader.node) != record.leader:
+            return Refused(Reason.NO_LEADER, "the shard has no live leader")
+        old = new = None
+        if m.operation in (Operation.SWAP, Operation.CONTRACT):
+            old = next((member for member in record.ensemble if member.node == m.old_node), None)
+            if old is None:
+                return Refused(Reason.NOT_MEMBER, f"{m.old_node} is not in the ensemble")
+            if old == record.leader:
+                return Refused(Reason.LEADER_CANNOT_LEAVE, f"{old.node} leads the shard: transfer leadership first")
+        if m.operation in (Operation.SWAP, Operation.EXPAND):
+            new = self.nodes.get(m.new_node or "")
+            if new is None:
+                return Refused(Reason.NODE_UNAVAILABLE, f"node {m.new_node} is unknown or down")
+            if new in record.ensemble or any(
+                member.node == new.node and member != old for member in record.ensemble
+            ):
+                return Refused(Reason.ALREADY_MEMBER, f"{new.node} is already in the ensemble")
+        if m.operation is Operation.CONTRACT:
+            if len(record.ensemble) <= MEMBERS_MIN and not m.force:
+                return Refused(
+                    Reason.BELOW_MINIMUM,
+                    f"the shard has {len(record.ensemble)} copies; below {MEMBERS_MIN} needs force",
+                )
+            if len(record.ensemble) == 1:
+                return Refused(Reason.BELOW_MINIMUM, "the last copy cannot be removed")
+        return Change(m.operation, Phase.PREPARE, old, new)
+
+    def _send_prepare(self, now_ms: int) -> list[CoordinatorEffect]:
+        if self.change is None:
+            self.change = RunningChange(None)
+        return [
+            *self._progress("PREPARE"),
+            *self._resend_change(),
+            self._retry(now_ms),
+            SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
+        ]
+
+    def _resend_change(self) -> list[CoordinatorEffect]:
+        """Send what the present step of the change waits for."""
+        record, running = self.record, self.change
+        assert record is not None and record.change is not None and record.leader is not None
+        change = record.change
+        if running is None:
+            return []
+        if change.phase is Phase.COMMIT:
+            commit = Commit(
+                record.epoch, record.election, change.operation, changed_ensemble(record.ensemble, change),
+                change.old, change.new, change.new_head,
+            )
+            return [Send(self.shard, record.leader, commit)]
+        if not running.prepared:
+            prepare = Prepare(record.epoch, record.election, change.operation, change.old, change.new)
+            return [Send(self.shard, record.leader, prepare)]
+        if change.new is None or running.snapshot is None:
+            return []
+        install = InstallSnapshot(record.epoch, record.election, record.leader, running.snapshot)
+        return [Send(self.shard, change.new, install)]
+
+    def _on_prepared(self, now_ms: int, sender: Member, m: Prepared) -> list[CoordinatorEffect]:
+        record, running = self.record, self.change
+        if (
+            record is None or running is None or self._busy or m.epoch != record.epoch or sender != record.leader
+            or record.change is None or record.change.phase is not Phase.PREPARE or running.prepared
+        ):
+            return []
+        running.prepared = True
+        if record.change.new is None:
+            return self._save_commit(record, NOTHING)
+        running.snapshot = m.snapshot
+        return [*self._progress("SNAPSHOT"), *self._resend_change()]
+
+    def _on_snapshot_progress(self, now_ms: int, m: SnapshotProgress) -> list[CoordinatorEffect]:
+        record = self.record
+        if record is None or self.change is None or m.epoch != record.epoch:
+            return []
+        deadline = SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms)
+        return [*self._progress("SNAPSHOT", m.received_bytes, m.total_bytes), deadline]
+
+    def _on_snapshot_installed(self, now_ms: int, sender: Member, m: SnapshotInstalled) -> list[CoordinatorEffect]:
+        """A3: only now, with everything of PREPARE durable on the new member, may COMMIT be stored."""
+        record, running = self.record, self.change
+        if (
+            record is None or running is None or self._busy or m.epoch != record.epoch or record.change is None
+            or record.change.phase is not Phase.PREPARE or sender != record.change.new or running.snapshot is None
+        ):
+            return []
+        assert m.head >= running.snapshot.head, "A3: the new member must hold all of the leader's log at PREPARE"
+        return self._save_commit(record, m.head)
+
+    def _save_commit(self, record: ShardRecord, new_head: EntryId) -> list[CoordinatorEffect]:
+        assert record.change is not None
+        change = replace(record.change, phase=Phase.COMMIT, new_head=new_head)
+        return [SetTimer(self.shard, DEADLINE_TIMER, None), *self._save(replace(record, change=change))]
+
+    def _send_commit(self, now_ms: int) -> list[CoordinatorEffect]:
+        return [*self._progress("COMMIT"), *self._resend_change(), self._retry(now_ms)]
+
+    def _on_committed(self, now_ms: int, sender: Member, m: Committed) -> list[CoordinatorEffect]:
+        """Rule O35: the ensemble is in force; clear the operation."""
+        record = self.record
+        if (
+            record is None or self._busy or m.epoch != record.epoch or sender != record.leader
+            or record.change is None or record.change.phase is not Phase.COMMIT
+        ):
+            return []
+        removed = (*record.removed, record.change.old) if record.change.old is not None else record.removed
+        return self._save(
+            replace(
+                record, status=Status.STEADY, ensemble=changed_ensemble(record.ensemble, record.change), change=None,
+                removed=removed,
+            )
+        )
+
+    def _abort(self, now_ms: int, why: str) -> list[CoordinatorEffect]:
+        """Give up in PREPARE: stored first, then the leader is told; the epoch stays.
+
+        A leader that may not have adopted the epoch cannot be left with it: then an election drops the change.
+        """
+        record = self.record
+        assert record is not None and record.change is not None and record.change.phase is Phase.PREPARE
+        if self._busy:
+            return []
+        prepared = self.change is not None and self.change.prepared
+        ended = self._end_change(Refused(Reason.ABORTED, why))
+        if not prepared:
+            return [*ended, *self._elect(now_ms)]
+        removed = self._also_removed(record, record.change.new)
+        old = record.change.old
+        if old is not None and old != record.leader:
+            self.unattached.setdefault(old, None)
+        saved = self._save(replace(record, status=Status.STEADY, change=None, removed=removed))
+        return [*ended, SetTimer(self.shard, DEADLINE_TIMER, None), *saved]
+
+    def _cancel(self, now_ms: int, m: CancelChange) -> list[CoordinatorEffect]:
+        record = self.record
+        if record is None or record.change is None or record.change.phase is not Phase.PREPARE or self._busy:
+            return [Reply(m.request, Refused(Reason.WRONG_STATE, "no change is in PREPARE; COMMIT only goes forward"))]
+        effects = self._abort(now_ms, "cancelled")
+        return [*effects, Reply(m.request, ChangeDone(record.epoch, record.ensemble, record.leader))]
+
+    def _progress(self, stage: str, received: int = 0, total: int = 0) -> list[CoordinatorEffect]:
+        if self.change is None or self.change.request is None:
+            return []
+        return [ChangeProgress(self.shard, self.change.request, stage, received, total)]
+
+    def _end_change(self, outcome: ChangeDone | Refused) -> list[CoordinatorEffect]:
+        running, self.change = self.change, None
+        return [Reply(running.request, outcome)] if running and running.request is not None else []
+
+    # --- handing leadership over ------------------------------------------------------------------------------
+
+    def _start_transfer(self, now_ms: int, m: StartTransfer) -> list[CoordinatorEffect]:
+        record = self.record
+        if record is None:
+            return [Reply(m.request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))]
+        if record.status is not Status.STEADY or self._busy or self.change or self.transfer or record.leader is None:
+            return [Reply(m.request, Refused(Reason.RECONFIGURING, f"the shard is in {record.status}"))]
+        to = next((member for member in record.ensemble if member.node == m.to_node), None)
+        if to is None:
+            return [Reply(m.request, Refused(Reason.NOT_MEMBER, f"{m.to_node} is not in the ensemble"))]
+        if to == record.leader:
+            return [Reply(m.request, ChangeDone(record.epoch, record.ensemble, record.leader))]
+        if self.nodes.get(to.node) != to:
+            return [Reply(m.request, Refused(Reason.NODE_UNAVAILABLE, f"{to.node} is down"))]
+        self.transfer = RunningTransfer(m.request, to, record.epoch)
+        return [
+            ChangeProgress(self.shard, m.request, "TRANSFER"),
+            self._prepare_transfer(),
+            self._retry(now_ms),
+            SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
+        ]
+
+    def _prepare_transfer(self) -> Send:
+        assert self.record is not None and self.record.leader is not None and self.transfer is not None
+        message = PrepareTransfer(self.record.epoch, self.record.election, self.transfer.to)
+        return Send(self.shard, self.record.leader, message)
+
+    def _on_transfer_ready(self, now_ms: int, sender: Member, m: TransferReady) -> list[CoordinatorEffect]:
+        record, transfer = self.record, self.transfer
+        if (
+            record is None or transfer is None or self._busy or m.epoch != record.epoch or sender != record.leader
+            or m.to != transfer.to or record.status is not Status.STEADY
+        ):
+            return []
+        transfer.elected = True
+        return self._elect(now_ms)
+
+    def _finish_transfer(self, record: ShardRecord) -> list[CoordinatorEffect]:
+        transfer = self.transfer
+        if transfer is None or not (transfer.elected or record.leader == transfer.to or record.epoch > transfer.epoch):
+            return []
+        self.transfer = None
+        outcome: ChangeDone | Refused = (
+            ChangeDone(record.epoch, record.ensemble, record.leader)
+            if record.leader == transfer.to
+            else Refused(Reason.ABORTED, f"{record.leader} had the longer log and leads; try again")
+        )
+        return [Reply(transfer.request, outcome)]
+
+    def _give_up_transfer(self, why: str) -> list[CoordinatorEffect]:
+        transfer, self.transfer = self.transfer, None
+        return [Reply(transfer.request, Refused(Reason.ABORTED, why))] if transfer else []
+
+    # --- messages ---------------------------------------------------------------------------------------------
+
+    def _on_message(self, now_ms: int, sender: Member, message: Any) -> list[CoordinatorEffect]:
+        if not self.active:
+            return []
+        match message:
+            case Fenced():
+                return self._on_fenced(now_ms, sender, message)
+            case BecameLeader():
+                return self._on_became_leader(now_ms, sender, message)
+            case FollowerAdded():
+                if self.record is not None and message.epoch == self.record.epoch:
+                    self._leader_confirmed = True
+                    self.unattached.pop(message.follower, None)
+                return []
+            case Prepared():
+                return self._on_prepared(now_ms, sender, message)
+            case SnapshotProgress():
+                return self._on_snapshot_progress(now_ms, message)
+            case SnapshotInstalled():
+                return self._on_snapshot_installed(now_ms, sender, message)
+            case Committed():
+                return self._on_committed(now_ms, sender, message)
+            case TransferReady():
+                return self._on_transfer_ready(now_ms, sender, message)
+            case ShardDeleted():
+                return self._on_deleted(sender)
+            case Rejected():
+                return self._on_rejected(now_ms, sender, message)
+            case CommitPending():
+                return []   # the retry timer asks again (O40)
+        return []
+
+    def _on_rejected(self, now_ms: int, sender: Member, m: Rejected) -> list[CoordinatorEffect]:
+        """A typed no: most are answered by doing nothing, some say that our record is behind the truth."""
+        record = self.record
+        if record is None or m.epoch != record.epoch or self._busy:
+            return []
+        reason, theirs = m.refusal.reason, m.refusal.epoch
+        if reason is Reason.STALE_EPOCH and theirs > record.epoch and (
+            sender in record.ensemble or (self.election and sender in self.election.ensembles.fencing)
+        ):
+            # A node was fenced above our record (a restored backup, say): never elect below it.
+            return self._elect(now_ms, above=theirs)
+        if record.status is Status.ELECTION:
+            if m.about == "BecomeLeader" and self.election is not None and sender == self.election.leader:
+                return self._elect(now_ms)
+            return []
+        if sender == record.leader:
+            if reason is Reason.ALREADY_LEADER:
+                self._leader_confirmed = True
+                return []
+            if reason is Reason.RECONFIGURING and record.change is None:
+                # The leader missed our Abort: it still holds a change that the record no longer has.
+                return [Send(self.shard, sender, Abort(record.epoch, record.election))]
+            if reason in (Reason.NOT_LEADER, Reason.UNKNOWN_SHARD) or (
+                reason is Reason.STALE_ELECTION and m.about == "Fence"
+            ):
+                return self._elect(now_ms)
+            if reason is Reason.NOT_MEMBER and m.about == "Fence":
+                return self._elect(now_ms)
+            if record.change is not None and m.about == "Prepare":
+                return self._abort(now_ms, m.refusal.message or str(reason))
+            if record.change is not None and m.about == "Commit" and reason is Reason.WRONG_STATE:
+                return self._elect(now_ms)
+            if m.about == "PrepareTransfer" and self.transfer is not None:
+                return self._give_up_transfer(m.refusal.message or str(reason))
+        change = record.change
+        if (
+            change is not None and sender == change.new and m.about == "InstallSnapshot"
+            and change.phase is Phase.PREPARE
+        ):
+            return self._abort(now_ms, f"{sender.node} refused the snapshot: {m.refusal.message or reason}")
+        return []
+
+
+class Coordinators:
+    """All shards of a cluster in one operator process."""
+
+    def __init__(self, settings: CoordinatorSettings) -> None:
+        self.settings = settings
+        self.shards: dict[ShardId, Coordinator] = {}
+        self.nodes: dict[str, Member | None] = {}
+        self.active = True
+
+    def step(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
+        """Consume one event; node news goes to the shards it concerns."""
+        match event:
+            case NodeUp():
+                self.nodes[event.member.node] = event.member
+                return self._tell(now_ms, event.member.node, event)
+            case NodeDown():
+                self.nodes[event.node] = None
+                return self._tell(now_ms, event.node, event)
+            case SetActive():
+                return self._set_active(now_ms, event.active)
+        coordinator = self.shards.get(event.shard)
+        if coordinator is None:
+            if not isinstance(event, MetadataLoaded):
+                request = getattr(event, "request", None)
+                return [] if request is None else [
+                    Reply(request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))
+                ]
+            coordinator = Coordinator(event.shard, self.settings, self.nodes)
+            coordinator.active = self.active
+            self.shards[event.shard] = coordinator
+        effects = coordinator.step(now_ms, event)
+        if isinstance(event, MetadataLoaded) and event.record is None:
+            self.shards.pop(event.shard, None)
+        return effects
+
+    def _tell(self, now_ms: int, node: str, event: NodeUp | NodeDown) -> list[CoordinatorEffect]:
+        effects: list[CoordinatorEffect] = []
+        for coordinator in self.shards.values():
+            if (record := coordinator.record) is not None and _concerns(record, node):
+                effects += coordinator.step(now_ms, event)
+        return effects
+
+    def _set_active(self, now_ms: int, active: bool) -> list[CoordinatorEffect]:
+        effects: list[CoordinatorEffect] = []
+        became = active and not self.active
+        self.active = active
+        for coordinator in self.shards.values():
+            coordinator.active = active
+            if became:
+                effects += coordinator.resume(now_ms)
+        return effects
+
+
+def _concerns(record: ShardRecord, node: str) -> bool:
+    change = record.change
+    members = (*record.ensemble, *record.removed, *((change.new,) if change and change.new else ()))
+    return any(member.node == node for member in members)

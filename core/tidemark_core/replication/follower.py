@@ -1,0 +1,275 @@
+"""Follower role: be fenced, be truncated, append, acknowledge, be seeded, be deleted.
+
+Every acknowledgement rides on the write that justifies it.  Stays out: leading, clocks, storage.
+"""
+
+from __future__ import annotations
+
+from ..base.effects import (
+    DropAfter,
+    Effect,
+    PullSnapshot,
+    PutCheckpoint,
+    PutEntry,
+    SetTimer,
+    SnapshotChunk,
+    SnapshotDescriptor,
+    Wipe,
+    Write,
+)
+from ..base.entry import Kind
+from ..base.errors import RemoteViolation
+from ..base.ids import NOTHING, Member, Peer
+from ..base.refusals import Reason
+from .log import Checkpoint, Log
+from .messages import (
+    Append,
+    AppendAck,
+    AppendRefused,
+    DeleteShard,
+    Fence,
+    Fenced,
+    InstallSnapshot,
+    ShardDeleted,
+    SnapshotInstalled,
+    SnapshotProgress,
+    Truncate,
+    Truncated,
+)
+from .replica import Replica, Role, ensemble_of
+
+PULL_TIMER = "pull"
+
+
+class Follower:
+    """Handlers of everything a node is told while it does not lead the shard."""
+
+    __slots__ = ("_pull", "replica", "verified")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.verified = -1   # equal to the leader's log up to here, in this epoch
+        self._pull: tuple[Peer, Member, SnapshotDescriptor] | None = None
+
+    # --- fencing ------------------------------------------------------------------------------------------
+
+    def on_fence(self, sender: Peer, m: Fence) -> list[Effect]:
+        """Rules O8, O9, L1.  The caller has already resigned if this replica led an older epoch."""
+        replica = self.replica
+        state = replica.state
+        if state.role in (Role.SEEDING, Role.DELETED):
+            return replica.reject(sender, m, Reason.NOT_MEMBER, f"replica is {state.role}")
+        if m.epoch < state.epoch:
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        if m.epoch == state.epoch:
+            if state.election not in (0, m.election):
+                return replica.reject(sender, m, Reason.STALE_ELECTION)
+            if state.role is Role.LEADER:
+                return replica.reject(sender, m, Reason.ALREADY_LEADER)
+            replica.update(election=m.election)
+        else:
+            self.verified = -1
+            replica.update(epoch=m.epoch, election=m.election, role=Role.FENCED)
+        # Ordered behind every earlier write, so the head we name is durable when the answer leaves (L1).
+        return [replica.persist((), [replica.send(sender, Fenced(m.epoch, m.election, replica.log.head))])]
+
+    # --- truncation ---------------------------------------------------------------------------------------
+
+    def on_truncate(self, sender: Member, m: Truncate) -> list[Effect]:
+        """Rules O21, O22, T1: only a fenced replica truncates, and never below commit."""
+        replica = self.replica
+        if m.epoch < replica.state.epoch:
+            return self._refuse(sender, m.epoch, Reason.STALE_EPOCH)
+        if replica.state.role is not Role.FENCED:
+            # A repeat from before our first append of this epoch would cut entries we acknowledged.
+            return self._refuse(sender, m.epoch, Reason.WRONG_STATE)
+        if not replica.log.truncate(m.to):
+            return [
+                replica.trace("truncate_below_commit_refused", f"to {m.to}, commit {replica.commit}"),
+                *self._refuse(sender, m.epoch, Reason.BELOW_COMMIT),
+            ]
+        self._adopt(m.epoch)
+        head = replica.log.head
+        return [
+            replica.trace("truncated", f"to {head}"),
+            replica.persist([DropAfter(head.offset)], [replica.send(sender, Truncated(m.epoch, head))]),
+        ]
+
+    # --- appends ------------------------------------------------------------------------------------------
+
+    def on_append(self, sender: Member, m: Append) -> list[Effect]:
+        """Rules L2, K4, L9: contiguous, behind an entry we hold, acknowledged when durable."""
+        replica = self.replica
+        log, state = replica.log, replica.state
+        if state.role in (Role.SEEDING, Role.DELETED):
+            return self._refuse(sender, m.epoch, Reason.NOT_MEMBER)
+        if m.epoch < state.epoch:
+            return self._refuse(sender, m.epoch, Reason.STALE_EPOCH)
+        if state.role in (Role.LEADER, Role.DEPOSED):
+            # Only a fence ends a leadership; a leader that never asked us cannot (#513).
+            return self._refuse(sender, m.epoch, Reason.WRONG_STATE)
+        if m.prev.offset > log.head.offset:
+            return self._refuse(sender, m.epoch, Reason.GAP)
+        if not log.contains(m.prev):
+            return self._refuse(sender, m.epoch, Reason.MISMATCH)
+        if m.entries and replica.disk_full and m.entries[-1].last > log.head.offset:
+            return self._refuse(sender, m.epoch, Reason.DISK_FULL)
+        fresh: list[Write] = []
+        through = m.prev.offset
+        for entry in m.entries:
+            if entry.last <= log.head.offset:
+                if not log.contains(entry.id):
+                    return [*self._flush(fresh), *self._refuse(sender, m.epoch, Reason.MISMATCH)]
+            elif entry.base != log.head.offset + 1:
+                return [*self._flush(fresh), *self._refuse(sender, m.epoch, Reason.MISMATCH)]
+            else:
+                log.append(entry)
+                fresh.append(PutEntry(entry))
+                if entry.kind is not Kind.DATA:
+                    replica.update(ensemble=ensemble_of(entry))
+            through = entry.last
+        if m.through != through:
+            raise RemoteViolation(f"L9: append vouches through {m.through}, but its entries end at {through}")
+        self._adopt(m.epoch)
+        replica.update(role=Role.FOLLOWER)
+        self.verified = max(self.verified, through)
+        effects = replica.advance_commit(min(m.commit, through))
+        writes = [*fresh, *replica.trim_to(m.trim), *replica.checkpoint_if_due()]
+        ack = AppendAck(m.epoch, self.verified, replica.commit)
+        return [*effects, replica.persist(writes, [replica.send(sender, ack)])]
+
+    def _flush(self, fresh: list[Write]) -> list[Effect]:
+        return [self.replica.persist(fresh)] if fresh else []
+
+    def _adopt(self, epoch: int) -> None:
+        """A reconfiguration raises only the leader's epoch at first; followers take it from its messages."""
+        if epoch > self.replica.state.epoch:
+            self.verified = -1
+            self.replica.update(epoch=epoch, election=0)
+
+    def _refuse(self, sender: Member, epoch: int, reason: Reason) -> list[Effect]:
+        replica = self.replica
+        refusal = AppendRefused(epoch, replica.state.epoch, replica.log.head, reason)
+        # Behind earlier writes, so that the head it names is durable.
+        return [replica.persist((), [replica.send(sender, refusal)])]
+
+    # --- being seeded -------------------------------------------------------------------------------------
+
+    def on_install_snapshot(self, sender: Peer, m: InstallSnapshot) -> list[Effect]:
+        """Rules O32, A3, K14: pull everything, vote for nothing until it is durable."""
+        replica = self.replica
+        state, wanted = replica.state, m.snapshot
+        if m.epoch < state.epoch or (m.epoch == state.epoch and state.role is Role.DELETED):
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        if m.epoch == state.epoch and state.role is not Role.SEEDING:
+            if not replica.log.contains(wanted.head):
+                return replica.reject(sender, m, Reason.WRONG_STATE, "a member of this epoch is not seeded again")
+            return [replica.persist((), [replica.send(sender, SnapshotInstalled(m.epoch, wanted.head))])]
+        if state.role is Role.LEADER:
+            return replica.reject(sender, m, Reason.WRONG_STATE, "a leader is not seeded")
+        effects: list[Effect] = []
+        if m.epoch != state.epoch or state.snapshot_head != wanted.head:
+            self._pull = None
+            replica.log = Log()
+            replica.commit = -1
+            replica.raw_end = -1
+            self.verified = -1
+            replica.update(
+                epoch=m.epoch, election=m.election, role=Role.SEEDING, commit=-1,
+                snapshot_head=wanted.head, snapshot_commit=wanted.commit,
+            )
+            effects.append(replica.persist([Wipe()]))
+        already_pulling = self._pull is not None
+        self._pull = (sender, m.source, wanted)
+        return effects if already_pulling else [*effects, *self.pull()]
+
+    def pull(self) -> list[Effect]:
+        """(Re)start the pull right behind what is stored."""
+        if self._pull is None or self.replica.state.role is not Role.SEEDING:
+            return []
+        _, source, wanted = self._pull
+        if self._resume_at(wanted) > wanted.head.offset:
+            return self._seeded()
+        return [PullSnapshot(self.replica.shard, source, wanted, self._resume_at(wanted))]
+
+    def _resume_at(self, wanted: SnapshotDescriptor) -> int:
+        head = self.replica.log.head.offset
+        return head + 1 if head >= 0 else max(self.replica.raw_end + 1, wanted.first)
+
+    def on_snapshot_chunk(self, chunk: SnapshotChunk) -> list[Effect]:
+        replica = self.replica
+        if self._pull is None or chunk.epoch != replica.state.epoch or replica.state.role is not Role.SEEDING:
+            return []
+        requester, _, wanted = self._pull
+        writes: list[Write] = []
+        below = Checkpoint.decode(wanted.checkpoint) if wanted.checkpoint else None
+        for entry in chunk.entries:
+            if entry.base != self._resume_at(wanted):
+                continue  # a repeat
+            if below and replica.log.head == NOTHING:
+                # In front of the checkpoint only the bytes are kept; its fold already has these entries.
+                replica.raw_end = entry.last
+                writes.append(PutEntry(entry))
+                if entry.last == below.at.offset:
+                    if entry.chain != below.chain:
+                        raise RemoteViolation("snapshot entries do not lead to their checkpoint")
+                    replica.log.adopt(below)
+                    writes.append(PutCheckpoint(wanted.checkpoint))
+                continue
+            replica.log.append(entry)
+            replica.log.settle(min(wanted.commit, entry.last))
+            writes.append(PutEntry(entry))
+        held = self._resume_at(wanted) - wanted.first
+        whole = max(1, wanted.head.offset + 1 - wanted.first)
+        progress = SnapshotProgress(chunk.epoch, wanted.payload_bytes * held // whole, wanted.payload_bytes)
+        effects: list[Effect] = [replica.persist(writes, [replica.send(requester, progress)])]
+        if replica.log.head.offset >= wanted.head.offset:
+            effects += self._seeded()
+        return effects
+
+    def on_snapshot_failed(self, now_ms: int, message: str) -> list[Effect]:
+        replica = self.replica
+        if replica.state.role is not Role.SEEDING:
+            return []
+        return [
+            replica.trace("snapshot_pull_failed", message),
+            SetTimer(replica.shard, PULL_TIMER, now_ms + replica.limits.pull_retry_ms),
+        ]
+
+    def _seeded(self) -> list[Effect]:
+        """The snapshot is whole: from the next durable write on this replica is a fenced member of its epoch."""
+        assert self._pull is not None
+        replica = self.replica
+        requester, _, wanted = self._pull
+        if replica.log.head != wanted.head:
+            raise RemoteViolation(f"snapshot ends at {replica.log.head}, its descriptor says {wanted.head}")
+        self._pull = None
+        replica.update(role=Role.FENCED)
+        effects = replica.advance_commit(wanted.commit)
+        installed = SnapshotInstalled(replica.state.epoch, wanted.head)
+        return [
+            *effects,
+            replica.trace("snapshot_installed", f"head {wanted.head}"),
+            replica.persist((), [replica.send(requester, installed)]),
+        ]
+
+    # --- being deleted ------------------------------------------------------------------------------------
+
+    def on_delete(self, sender: Peer, m: DeleteShard) -> list[Effect]:
+        """Allowed at or above our epoch, refused below (#559); a tombstone keeps the epoch."""
+        replica = self.replica
+        if m.epoch < replica.state.epoch:
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        if replica.state.role is Role.LEADER and m.epoch == replica.state.epoch:
+            return replica.reject(sender, m, Reason.ALREADY_LEADER)
+        stop: list[Effect] = [PullSnapshot(replica.shard, None, None, 0)] if self._pull else []
+        self._pull = None
+        replica.log = Log()
+        replica.commit = -1
+        replica.raw_end = -1
+        replica.update(
+            epoch=m.epoch, election=m.election, role=Role.DELETED, commit=-1, ensemble=(),
+            snapshot_head=NOTHING, snapshot_commit=-1,
+        )
+        deleted = replica.send(sender, ShardDeleted(m.epoch))
+        return [*stop, replica.persist([Wipe()], [deleted]), replica.trace("deleted")]

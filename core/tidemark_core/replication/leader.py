@@ -1,0 +1,654 @@
+"""Leader role: give batches their place, push them to followers, learn what is safe, change the ensemble.
+
+A leader acts only once its leadership is durable (`active`).  Stays out: who should lead; that is the
+coordinator's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..base.effects import (
+    Effect,
+    Feed,
+    LocalDurable,
+    LocalStep,
+    LogRead,
+    Persist,
+    PutEntry,
+    ReadLog,
+    Reply,
+    SetTimer,
+    SnapshotDescriptor,
+    Write,
+)
+from ..base.entry import Batch, Durability, Entry, Kind, control, seal
+from ..base.ids import EntryId, Member, Peer
+from ..base.refusals import Reason, Refused
+from .acks import committable
+from .clients import AppendRequest, ReadRequest, TrimRequest
+from .cursor import Cursor, CursorStatus
+from .messages import (
+    Abort,
+    Aborted,
+    AddFollower,
+    Append,
+    AppendAck,
+    Appended,
+    AppendRefused,
+    BecameLeader,
+    BecomeLeader,
+    Commit,
+    CommitPending,
+    Committed,
+    FollowerAdded,
+    Operation,
+    Prepare,
+    Prepared,
+    PrepareTransfer,
+    ReadGrant,
+    TransferReady,
+    Truncate,
+    Truncated,
+)
+from .replica import Replica, Role, opening_payload
+
+RESEND_TIMER = "resend"
+NOTICE_TIMER = "notice"
+TRANSFER_TIMER = "transfer"
+LEADING = "leading"
+
+
+@dataclass(slots=True)
+class Pending:
+    """An appended batch and who waits for it."""
+
+    base: int
+    last: int
+    count: int
+    epoch: int
+    durability: Durability
+    waiters: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A leadership on its way to `to`; `asker` wants to know when `to` holds everything."""
+
+    to: Member
+    asker: Peer
+    ready: bool = False
+
+
+class Leader:
+    """One leadership: from BecomeLeader until fenced, refused by a newer epoch, or restarted."""
+
+    __slots__ = (
+        "_dirty", "_fresh", "_notice_armed", "_resend_armed", "active", "change", "cursors", "durable",
+        "epoch_first", "pending", "replica", "transfer",
+    )
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.active = False                       # our leadership is durable
+        self.durable = -1                         # our own log is durable up to here
+        self.epoch_first = 0                      # offset of the control entry that opened the elected epoch
+        self.cursors: dict[Member, Cursor] = {}
+        self.pending: deque[Pending] = deque()    # appended and not yet answered, in log order
+        self.change: Prepare | None = None        # prepared, neither committed nor aborted
+        self.transfer: Transfer | None = None
+        self._fresh: list[Entry] = []             # appended in this turn, not yet handed to the store
+        self._dirty = False                       # something to push at the end of the turn
+        self._resend_armed = False
+        self._notice_armed = False
+
+    @property
+    def epoch(self) -> int:
+        return self.replica.state.epoch
+
+    @property
+    def head(self) -> int:
+        return self.replica.log.head.offset
+
+    @property
+    def ensemble(self) -> tuple[Member, ...]:
+        return self.replica.state.ensemble
+
+    # --- becoming leader ----------------------------------------------------------------------------------
+
+    def begin(self, now_ms: int, sender: Peer, m: BecomeLeader) -> list[Effect]:
+        """Rules O13, O14, L4, T4.  Nothing is pushed before the leadership is durable."""
+        replica = self.replica
+        replica.log.tail_bytes_max = replica.limits.tail_bytes_max
+        replica.update(role=Role.LEADER, ensemble=m.ensemble)
+        self._append_control(now_ms, Kind.EPOCH_START)
+        self.epoch_first = self.head
+        heads = dict(m.followers)
+        for member in m.ensemble:
+            if member in heads and member != replica.me:
+                self.cursors[member] = self._cursor(member)
+        step = LocalStep(replica.shard, m.epoch, LEADING, (m.followers,))
+        return [
+            replica.trace("became_leader", f"epoch {m.epoch}, head {replica.log.head}"),
+            self._persist_fresh([Feed(step), replica.send(sender, BecameLeader(m.epoch, m.election))]),
+        ]
+
+    def on_step(self, now_ms: int, step: LocalStep) -> list[Effect]:
+        """Our leadership is durable: truncate or attach each follower."""
+        if step.name != LEADING or step.epoch > self.epoch or self.active:
+            return []
+        self.active = True
+        effects: list[Effect] = []
+        for member, head in step.context[0]:
+            if (cursor := self.cursors.get(member)) is not None:
+                effects += self._attach(cursor, head)
+        self._dirty = True
+        return effects
+
+    def on_become_leader_again(self, sender: Peer, m: BecomeLeader) -> list[Effect]:
+        """A repeat: answer once what we are is durable."""
+        return [self.replica.persist((), [self.replica.send(sender, BecameLeader(m.epoch, m.election))])]
+
+    def on_add_follower(self, sender: Peer, m: AddFollower) -> list[Effect]:
+        """Rule O16; a follower that has a cursor keeps it."""
+        replica = self.replica
+        if m.epoch != self.epoch:
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        if m.follower not in self.ensemble or m.follower == replica.me:
+            return replica.reject(sender, m, Reason.NOT_MEMBER, f"{m.follower} is not in the ensemble (#880)")
+        if self.change is not None and self.change.old == m.follower:
+            return replica.reject(sender, m, Reason.RECONFIGURING, f"{m.follower} is leaving")
+        if not self.active:
+            return replica.reject(sender, m, Reason.WRONG_STATE, "leadership is not durable yet")
+        effects: list[Effect] = [replica.send(sender, FollowerAdded(m.epoch, m.follower))]
+        if m.follower not in self.cursors:
+            self.cursors[m.follower] = cursor = self._cursor(m.follower)
+            effects += self._attach(cursor, m.head)
+        return effects
+
+    def resign(self) -> list[Effect]:
+        """Stop leading: every waiting caller learns that the outcome is not known here."""
+        replica = self.replica
+        refusal = Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known; retry the same sequence")
+        effects: list[Effect] = [
+            Reply(waiter, refusal) for pending in self.pending for waiter in pending.waiters
+        ]
+        self.pending.clear()
+        if self._fresh:
+            effects.append(self._persist_fresh())
+        for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER):
+            effects.append(SetTimer(replica.shard, timer, None))
+        replica.log.tail_bytes_max = 0
+        replica.log.forget_tail()
+        return [*effects, replica.trace("resigned", f"epoch {self.epoch}")]
+
+    # --- appends ------------------------------------------------------------------------------------------
+
+    def on_append_request(self, now_ms: int, m: AppendRequest) -> list[Effect]:
+        """Rules L18-L21: a batch that is in the log is never appended again; it is answered with its fate."""
+        replica = self.replica
+        log, batch = replica.log, m.batch
+        if not self.active:
+            return [Reply(m.request, Refused(Reason.NOT_LEADER, "leadership is being established", self.epoch))]
+        verdict = log.producers.judge(batch.producer, batch.sequence, log.logged_ms)
+        if verdict.place is not None:
+            return self._answer_known(m.request, batch, verdict.place.epoch, verdict.place.base, verdict.place.count)
+        if verdict.too_old:
+            return [
+                Reply(m.request, Refused(
+                    Reason.SEQUENCE_TOO_OLD,
+                    f"sequence {batch.sequence} was used and its place is no longer remembered",
+                    self.epoch, verdict.expected,
+                ))
+            ]
+        if batch.sequence != verdict.expected:
+            return [
+                Reply(m.request, Refused(
+                    Reason.SEQUENCE_GAP, f"sequence is {batch.sequence}, expected {verdict.expected}",
+                    self.epoch, verdict.expected,
+                ))
+            ]
+        if (refused := self._refuse_append(batch)) is not None:
+            return [Reply(m.request, refused)]
+        entry = seal(
+            batch, kind=Kind.DATA, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
+            logged_ms=max(now_ms, log.logged_ms), order=self._order(),
+        )
+        log.append(entry)
+        self._fresh.append(entry)
+        self.pending.append(
+            Pending(entry.base, entry.last, entry.count, entry.epoch, batch.durability, [m.request])
+        )
+        self._dirty = True
+        return []
+
+    def _refuse_append(self, batch: Batch) -> Refused | None:
+        replica, limits = self.replica, self.replica.limits
+        if self.transfer is not None:
+            return Refused(Reason.TRANSFERRING, f"leadership moves to {self.transfer.to.node}", self.epoch, -1, 50)
+        if replica.disk_full:
+            return Refused(Reason.DISK_FULL, "the leader's disk is full", self.epoch, -1, 1000)
+        if len(batch.payload) > limits.batch_bytes_max:
+            return Refused(
+                Reason.BATCH_TOO_LARGE, f"payload has {len(batch.payload)} bytes, the limit is {limits.batch_bytes_max}"
+            )
+        if (
+            replica.log.unsettled_entries >= limits.pending_entries_max
+            or replica.log.unsettled_bytes + len(batch.payload) > limits.pending_bytes_max
+        ):
+            return Refused(
+                Reason.OVERLOADED, f"{replica.log.unsettled_entries} batches wait for their quorum", self.epoch, -1, 50
+            )
+        return None
+
+    def _answer_known(self, request: int, batch: Batch, epoch: int, base: int, count: int) -> list[Effect]:
+        last = base + count - 1
+        if count != batch.count:
+            return [
+                Reply(request, Refused(
+                    Reason.INVALID_BATCH,
+                    f"sequence {batch.sequence} holds {count} records, this retry has {batch.count}", self.epoch,
+                ))
+            ]
+        if last <= self.replica.commit:
+            return [Reply(request, Appended(epoch, base, count, Durability.QUORUM))]
+        for pending in self.pending:
+            if pending.last == last:
+                pending.waiters.append(request)
+                return []
+        # Inherited, or answered LOCAL already: wait for the commit, in log order.
+        waiting = Pending(base, last, count, epoch, batch.durability, [request])
+        at = next((index for index, pending in enumerate(self.pending) if pending.last > last), len(self.pending))
+        self.pending.insert(at, waiting)
+        return self._answer()
+
+    def _order(self) -> int:
+        """Reading order of slots (K1): rotated so that first places are spread evenly over blocks of the log."""
+        size = len(self.ensemble)
+        start = (self.head + 1) // (1 << 15) % size if size else 0
+        order = 0
+        for place in range(min(size, 16)):
+            order |= ((start + place) % size) << (4 * place)
+        return order
+
+    def _append_control(self, now_ms: int, kind: Kind) -> None:
+        """Open an epoch (L4)."""
+        replica = self.replica
+        log = replica.log
+        payload = opening_payload(replica.state, replica.me, log.head)
+        entry = control(
+            kind, payload, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
+            logged_ms=max(now_ms, log.logged_ms),
+        )
+        log.append(entry)
+        self._fresh.append(entry)
+
+    def _persist_fresh(self, then: Iterable[Effect] = (), writes: Iterable[Write] = ()) -> Persist:
+        entries, self._fresh = self._fresh, []
+        durable = Feed(LocalDurable(self.replica.shard, self.epoch, self.head))
+        return self.replica.persist([*(PutEntry(entry) for entry in entries), *writes], [durable, *then])
+
+    def finish_turn(self, now_ms: int) -> list[Effect]:
+        """Hand this turn's entries to the store and to every follower at once."""
+        effects: list[Effect] = []
+        if self._fresh:
+            effects.append(self._persist_fresh(writes=self.replica.checkpoint_if_due()))
+        if self._dirty:
+            self._dirty = False
+            effects += self.push_all(now_ms)
+        return effects
+
+    # --- pushing ------------------------------------------------------------------------------------------
+
+    def push_all(self, now_ms: int) -> list[Effect]:
+        if not self.active:
+            return []
+        effects: list[Effect] = []
+        for cursor in self.cursors.values():
+            effects += self._push(cursor)
+        return effects + self._arm_resend(now_ms)
+
+    def _cursor(self, follower: Member) -> Cursor:
+        return Cursor(follower, up=follower not in self.replica.peers_down)
+
+    def _attach(self, cursor: Cursor, head: EntryId) -> list[Effect]:
+        """Start the cursor at `head`, or cut the follower back until its head is an entry of ours (T1)."""
+        log = self.replica.log
+        if log.contains(head):
+            cursor.attach(head)
+            self._dirty = True
+            return []
+        cursor.status = CursorStatus.TRUNCATING
+        cursor.truncate_to = log.highest_at_or_below(head.epoch)
+        return [self.replica.send(cursor.follower, Truncate(self.epoch, cursor.truncate_to))]
+
+    def _push(self, cursor: Cursor) -> list[Effect]:
+        """Push what the follower lacks, within its window; from memory, else by way of a read."""
+        if cursor.status is not CursorStatus.ATTACHED or not cursor.up or cursor.reading or cursor.full:
+            return []
+        replica, limits = self.replica, self.replica.limits
+        log = replica.log
+        effects: list[Effect] = []
+        while cursor.next <= self.head and cursor.inflight_bytes < limits.inflight_bytes_max:
+            if not log.in_tail(cursor.next):
+                cursor.reading = True
+                tag = ("push", cursor.follower, self.epoch, cursor.next)
+                effects.append(ReadLog(replica.shard, tag, cursor.next, self.head, limits.push_bytes_max))
+                break
+            effects.append(self._push_entries(cursor, tuple(log.take(cursor.next, limits.push_bytes_max))))
+        return effects
+
+    def _push_entries(self, cursor: Cursor, entries: tuple[Entry, ...]) -> Effect:
+        size = sum(entry.size for entry in entries)
+        message = self._message(entries[0].prev, entries)
+        cursor.pushed(entries[-1].last, size)
+        return self.replica.send(cursor.follower, message)
+
+    def _message(self, prev: EntryId, entries: tuple[Entry, ...]) -> Append:
+        """Watermarks are lowered to what the message vouches for (L9)."""
+        replica = self.replica
+        through = entries[-1].last if entries else prev.offset
+        watermark = min(replica.commit, through)
+        return Append(self.epoch, prev, entries, through, watermark, watermark, replica.log.first)
+
+    def _heartbeat(self, cursor: Cursor) -> Effect:
+        """Say the watermarks behind what was pushed."""
+        return self.replica.send(cursor.follower, self._message(self.replica.log.id_at(cursor.next - 1), ()))
+
+    def on_log_read(self, now_ms: int, m: LogRead) -> list[Effect]:
+        """Entries read for a lagging follower."""
+        _, follower, epoch, first = m.tag
+        cursor = self.cursors.get(follower)
+        if cursor is None or epoch != self.epoch or not cursor.reading or cursor.next != first:
+            return []
+        cursor.reading = False
+        if not m.entries or cursor.status is not CursorStatus.ATTACHED or not self.active:
+            return []
+        effects = [self._push_entries(cursor, m.entries)]
+        return [*effects, *self._push(cursor), *self._arm_resend(now_ms)]
+
+    def on_read_failed(self, now_ms: int, follower: Member) -> list[Effect]:
+        """Our copy is damaged: this cursor waits for the repair, the resend timer tries again."""
+        if (cursor := self.cursors.get(follower)) is not None:
+            cursor.reading = False
+        return self._arm_resend(now_ms)
+
+    def on_peer(self, now_ms: int, member: Member, up: bool) -> list[Effect]:
+        cursor = self.cursors.get(member)
+        if cursor is None:
+            return []
+        cursor.up = up
+        if not up or not self.active:
+            return []
+        return [*self._resend(cursor), *self._arm_resend(now_ms)]
+
+    def on_timer(self, now_ms: int, name: str) -> list[Effect]:
+        match name:
+            case "resend":
+                self._resend_armed = False
+                effects: list[Effect] = []
+                for cursor in self.cursors.values():
+                    seen, cursor.progress_seen = cursor.progress_seen, (cursor.match, cursor.commit)
+                    # Progress since the last look means that nothing is lost, only slow.
+                    if cursor.up and seen == cursor.progress_seen and cursor.behind(self.head, self.replica.commit):
+                        effects += self._resend(cursor)
+                return effects + self._arm_resend(now_ms)
+            case "notice":
+                self._notice_armed = False
+                return [
+                    self._heartbeat(cursor)
+                    for cursor in self.cursors.values()
+                    if cursor.status is CursorStatus.ATTACHED and cursor.up and cursor.commit < self.replica.commit
+                    and cursor.next > self.head
+                ]
+            case "transfer":
+                to, self.transfer = self.transfer, None
+                return [self.replica.trace("transfer_expired", f"to {to.to.node}")] if to else []
+        return []
+
+    def _resend(self, cursor: Cursor) -> list[Effect]:
+        if cursor.status is CursorStatus.TRUNCATING and cursor.truncate_to is not None:
+            return [self.replica.send(cursor.follower, Truncate(self.epoch, cursor.truncate_to))]
+        if cursor.status is not CursorStatus.ATTACHED:
+            return []
+        cursor.rewind()
+        cursor.full = False
+        return self._push(cursor) or [self._heartbeat(cursor)]
+
+    def _arm_resend(self, now_ms: int) -> list[Effect]:
+        """No timer while every reachable follower has everything: an idle shard costs nothing."""
+        if self._resend_armed or not any(
+            cursor.up and cursor.behind(self.head, self.replica.commit) for cursor in self.cursors.values()
+        ):
+            return []
+        self._resend_armed = True
+        return [SetTimer(self.replica.shard, RESEND_TIMER, now_ms + self.replica.limits.resend_ms)]
+
+    # --- answers of followers -----------------------------------------------------------------------------
+
+    def on_ack(self, now_ms: int, sender: Member, m: AppendAck) -> list[Effect]:
+        cursor = self.cursors.get(sender)
+        if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.ATTACHED:
+            return []  # an older epoch, or a member that is leaving: not counted (K4, K12)
+        cursor.acknowledged(min(m.upto, self.head), m.commit)
+        effects = self.advance(now_ms)
+        effects += self._push(cursor)
+        self._shrink_tail()
+        return effects + self._transfer_ready()
+
+    def on_append_refused(self, now_ms: int, sender: Member, m: AppendRefused) -> list[Effect]:
+        cursor = self.cursors.get(sender)
+        if cursor is None or m.epoch != self.epoch or not self.active:
+            return []
+        match m.reason:
+            case Reason.GAP | Reason.MISMATCH if cursor.status is CursorStatus.ATTACHED:
+                if m.head.offset < cursor.match or m.head == cursor.rewound_for:
+                    # Sent before an ack that overtook it, or one of many in flight behind the same loss.
+                    return self._arm_resend(now_ms)
+                if self.replica.log.contains(m.head):
+                    cursor.floor = m.head.offset + 1
+                    cursor.rewind()
+                    cursor.rewound_for = m.head
+                    return [*self._push(cursor), *self._arm_resend(now_ms)]
+                return [*self._attach(cursor, m.head), *self._arm_resend(now_ms)]
+            case Reason.DISK_FULL:
+                cursor.full = True
+                return self._arm_resend(now_ms)
+        return self._arm_resend(now_ms)
+
+    def on_truncated(self, now_ms: int, sender: Member, m: Truncated) -> list[Effect]:
+        """Rules O23, T1: attach at the new head, or cut back further."""
+        cursor = self.cursors.get(sender)
+        if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.TRUNCATING:
+            return []
+        effects = self._attach(cursor, m.head)
+        return [*effects, *self._push(cursor), *self._arm_resend(now_ms)]
+
+    def on_local_durable(self, now_ms: int, m: LocalDurable) -> list[Effect]:
+        """Our own copy counts only once it is on disk (L1)."""
+        if m.epoch != self.epoch:
+            return []
+        self.durable = max(self.durable, m.upto)
+        if not self.cursors:
+            self._shrink_tail()
+        return self.advance(now_ms) + self._transfer_ready()
+
+    # --- what is safe -------------------------------------------------------------------------------------
+
+    def matches(self) -> dict[Member, int]:
+        """Durable matches of the current epoch that count: ours and those of active cursors."""
+        matches = {
+            member: cursor.match
+            for member, cursor in self.cursors.items()
+            if cursor.status is CursorStatus.ATTACHED
+        }
+        matches[self.replica.me] = self.durable
+        return matches
+
+    def advance(self, now_ms: int) -> list[Effect]:
+        """Recompute commit (O24) and answer whoever waited for it."""
+        replica = self.replica
+        effects = replica.advance_commit(committable(replica.log, self.epoch, self.ensemble, self.matches()))
+        committed = bool(effects)
+        effects += self._answer()
+        if committed:
+            if not self._notice_armed and self.cursors:
+                self._notice_armed = True
+                effects.append(SetTimer(replica.shard, NOTICE_TIMER, now_ms + replica.limits.commit_notice_ms))
+            effects += self._arm_resend(now_ms)
+        return effects
+
+    def _shrink_tail(self) -> None:
+        """Keep in memory only what a reachable follower still lacks."""
+        everybody = min((cursor.match for cursor in self.cursors.values() if cursor.up), default=self.head)
+        self.replica.log.shrink_tail(min(everybody, self.durable) + 1)
+
+    def _answer(self) -> list[Effect]:
+        """Answer in log order: QUORUM at commit; LOCAL when durable here and nothing older waits (L14)."""
+        effects: list[Effect] = []
+        commit = self.replica.commit
+        opened = commit >= self.epoch_first
+        while self.pending:
+            oldest = self.pending[0]
+            if oldest.last <= commit:
+                durability = Durability.QUORUM
+            elif oldest.durability is Durability.LOCAL and opened and oldest.last <= self.durable:
+                durability = Durability.LOCAL
+            else:
+                break
+            self.pending.popleft()
+            answer = Appended(oldest.epoch, oldest.base, oldest.count, durability)
+            effects.extend(Reply(waiter, answer) for waiter in oldest.waiters)
+        return effects
+
+    # --- changes of the ensemble --------------------------------------------------------------------------
+
+    def on_prepare(self, now_ms: int, sender: Peer, m: Prepare) -> list[Effect]:
+        """Rules O31, O36, O37, O38, T3b: adopt the epoch, silence the leaver, open the epoch with a NOOP."""
+        replica = self.replica
+        if m.epoch == self.epoch and self.change == m:
+            return [replica.persist((), [replica.send(sender, Prepared(m.epoch, self._describe(m)))])]
+        if m.epoch <= self.epoch:
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        if not self.active:
+            return replica.reject(sender, m, Reason.RECONFIGURING)
+        if m.old == replica.me:
+            return replica.reject(sender, m, Reason.LEADER_CANNOT_LEAVE, "transfer leadership first")
+        if m.old is not None and m.old not in self.ensemble:
+            return replica.reject(sender, m, Reason.NOT_MEMBER, f"{m.old} is not in the ensemble")
+        if m.new is not None and m.new in self.ensemble:
+            return replica.reject(sender, m, Reason.ALREADY_MEMBER, f"{m.new} is in the ensemble")
+        # PREPARE is only stored on a steady record, so a change we still hold was given up and the Abort lost.
+        self._drop_change()
+        flush = [self._persist_fresh()] if self._fresh else []
+        replica.update(epoch=m.epoch, election=m.election)
+        self.change = m
+        self.durable = -1
+        for cursor in self.cursors.values():
+            cursor.new_epoch()
+        if m.old is not None and (leaver := self.cursors.get(m.old)) is not None:
+            leaver.status = CursorStatus.SILENCED
+        self._append_control(now_ms, Kind.NOOP)
+        self._dirty = True
+        return [
+            *flush,
+            replica.trace("prepared", f"{m.operation} epoch {m.epoch}"),
+            self._persist_fresh([replica.send(sender, Prepared(m.epoch, self._describe(m)))]),
+        ]
+
+    def _describe(self, m: Prepare) -> SnapshotDescriptor | None:
+        """Everything in our log now (A3); a repeat may describe more, never less."""
+        log = self.replica.log
+        if m.new is None:
+            return None
+        checkpoint = log.checkpoint().encode() if log.first > 0 else b""
+        return SnapshotDescriptor(self.epoch, log.head, log.first, self.replica.commit, log.bytes_held, checkpoint)
+
+    def on_commit(self, now_ms: int, sender: Peer, m: Commit) -> list[Effect]:
+        """Rules O34, O39, T3, T4: the ensemble of the message is in force; commit never falls."""
+        replica = self.replica
+        if m.epoch != self.epoch:
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        if self.ensemble == m.ensemble and self.change is None:
+            return [replica.persist((), [replica.send(sender, Committed(m.epoch))])]
+        if self.change is None or self.change.operation != m.operation:
+            return replica.reject(sender, m, Reason.WRONG_STATE, "the change is not prepared here")
+        if m.operation is Operation.CONTRACT:
+            without = {member: match for member, match in self.matches().items() if member != m.old}
+            if committable(replica.log, self.epoch, m.ensemble, without) < max(replica.commit, 0):
+                return [replica.send(sender, CommitPending(m.epoch))]
+        if m.old is not None:
+            self.cursors.pop(m.old, None)
+        self.change = None
+        replica.update(ensemble=m.ensemble)
+        effects: list[Effect] = []
+        if m.new is not None:
+            self.cursors[m.new] = cursor = self._cursor(m.new)
+            effects += self._attach(cursor, m.new_head)
+        self._dirty = True
+        effects.append(replica.trace("ensemble_changed", f"{m.operation} epoch {m.epoch}"))
+        effects.append(replica.persist((), [replica.send(sender, Committed(m.epoch))]))
+        return effects + self.advance(now_ms)
+
+    def on_abort(self, now_ms: int, sender: Peer, m: Abort) -> list[Effect]:
+        """Only from PREPARE: the old member is pushed to again; the epoch stays."""
+        replica = self.replica
+        if m.epoch != self.epoch:
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        self._drop_change()
+        return [replica.trace("change_aborted"), replica.send(sender, Aborted(m.epoch))]
+
+    def _drop_change(self) -> None:
+        if self.change is None:
+            return
+        if self.change.old is not None and (cursor := self.cursors.get(self.change.old)) is not None:
+            cursor.status = CursorStatus.TRUNCATING if cursor.truncate_to else CursorStatus.ATTACHED
+            cursor.rewind()
+        self.change = None
+        self._dirty = True
+
+    # --- handing leadership over --------------------------------------------------------------------------
+
+    def on_prepare_transfer(self, now_ms: int, sender: Peer, m: PrepareTransfer) -> list[Effect]:
+        replica = self.replica
+        if m.epoch != self.epoch:
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        if self.change is not None or not self.active:
+            return replica.reject(sender, m, Reason.RECONFIGURING)
+        cursor = self.cursors.get(m.to)
+        if cursor is None or cursor.status is not CursorStatus.ATTACHED:
+            return replica.reject(sender, m, Reason.NODE_UNAVAILABLE, f"{m.to} does not follow")
+        self.transfer = Transfer(m.to, sender)
+        timer = SetTimer(replica.shard, TRANSFER_TIMER, now_ms + replica.limits.transfer_ms)
+        return [timer, *self._transfer_ready()]
+
+    def _transfer_ready(self) -> list[Effect]:
+        transfer = self.transfer
+        if transfer is None or transfer.ready:
+            return []
+        cursor = self.cursors.get(transfer.to)
+        if cursor is None or cursor.match < self.head or self._fresh:
+            return []
+        transfer.ready = True
+        return [self.replica.send(transfer.asker, TransferReady(self.epoch, transfer.to))]
+
+    # --- readers and retention ----------------------------------------------------------------------------
+
+    def on_read_request(self, m: ReadRequest) -> list[Effect]:
+        """L12: a new leader serves up to the commit it already knew until its EPOCH_START commits."""
+        return [Reply(m.request, ReadGrant(self.replica.log.first, self.replica.released, self.epoch))]
+
+    def on_trim_request(self, m: TrimRequest) -> list[Effect]:
+        """#281: bounded by commit and by every member's match; one that never answered blocks it."""
+        replica = self.replica
+        if self.change is not None:
+            return [Reply(m.request, Refused(Reason.RECONFIGURING, "a change is copying the log", self.epoch))]
+        matches = self.matches()
+        everybody = min(matches.get(member, -1) for member in self.ensemble)
+        first = replica.log.trim_point(min(m.before, replica.commit + 1, everybody + 1))
+        writes = replica.trim_to(first)
+        effects: list[Effect] = [replica.persist(writes)] if writes else []
+        self._dirty = self._dirty or bool(writes)
+        return [*effects, Reply(m.request, replica.log.first)]

@@ -1,0 +1,310 @@
+"""The fold of a replica's log: where it ends, which epochs it holds, who produced what; never the bytes on disk.
+
+Kept for the whole log: one run per epoch (which offsets an epoch wrote), a mark about every MiB, the producer
+table.  Kept for entries above the floor (the commit offset): enough to undo each one exactly.  A leader also
+keeps the newest entries themselves, to push them without a read.
+Stays out: roles, messages, durability.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..base.entry import EMPTY_CHAIN, Entry, Kind
+from ..base.errors import RemoteViolation
+from ..base.ids import NOTHING, EntryId
+from .producers import Known, ProducerTable
+
+MARK_BYTES = 1 << 20
+MARK_ENTRIES = 1024
+CHECKPOINT_FORMAT = 1
+
+_HEAD = struct.Struct(">BQqIqQqII")
+_RUN = struct.Struct(">Qqq")
+_MARK = struct.Struct(">qQq")
+
+
+class Run(NamedTuple):
+    """Offsets [first, last] that one epoch wrote; within an epoch only one leader assigns offsets."""
+
+    epoch: int
+    first: int
+    last: int
+
+
+class Mark(NamedTuple):
+    """An entry boundary: an entry starts at `base`, `bytes_before` bytes of log lie in front of it."""
+
+    base: int
+    bytes_before: int
+    logged_ms: int
+
+
+class _Step(NamedTuple):
+    """How the head looked behind one entry, and how to undo that entry."""
+
+    id: EntryId
+    base: int
+    chain: int
+    logged_ms: int
+    bytes_total: int
+    producer: bytes | None
+    producer_before: Known | None
+
+
+class Checkpoint(NamedTuple):
+    """The fold of the log up to and including entry `at`, which is committed."""
+
+    at: EntryId
+    chain: int
+    logged_ms: int
+    bytes_total: int
+    first: int
+    runs: tuple[Run, ...]
+    marks: tuple[Mark, ...]
+    producers: ProducerTable
+
+    def encode(self) -> bytes:
+        return b"".join(
+            (
+                _HEAD.pack(
+                    CHECKPOINT_FORMAT, self.at.epoch, self.at.offset, self.chain, self.logged_ms,
+                    self.bytes_total, self.first, len(self.runs), len(self.marks),
+                ),
+                *(_RUN.pack(*run) for run in self.runs),
+                *(_MARK.pack(*mark) for mark in self.marks),
+                self.producers.encode(),
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Checkpoint:
+        """Read `encode`'s bytes; raises RemoteViolation when they are damaged or of an unknown format."""
+        try:
+            version, epoch, offset, chain, logged_ms, bytes_total, first, runs, marks = _HEAD.unpack_from(data)
+            if version != CHECKPOINT_FORMAT:
+                raise RemoteViolation(f"checkpoint has format {version}, this build reads {CHECKPOINT_FORMAT}")
+            at = _HEAD.size
+            marks_at = at + runs * _RUN.size
+            rest = marks_at + marks * _MARK.size
+            return cls(
+                EntryId(epoch, offset), chain, logged_ms, bytes_total, first,
+                tuple(Run(*run) for run in _RUN.iter_unpack(data[at:marks_at])),
+                tuple(Mark(*mark) for mark in _MARK.iter_unpack(data[marks_at:rest])),
+                ProducerTable.decode(data[rest:]),
+            )
+        except struct.error as error:
+            raise RemoteViolation(f"checkpoint is cut short: {error}") from error
+
+
+class Log:
+    """Fold of one log.  `floor` never passes what is committed: nothing at or below it can be undone."""
+
+    __slots__ = (
+        "_steps", "_tail", "_tail_bytes", "first", "floor", "marks", "producers", "runs", "tail_bytes_max",
+    )
+
+    def __init__(self, tail_bytes_max: int = 0) -> None:
+        self.first = 0                  # offsets below were trimmed
+        self.runs: list[Run] = []
+        self.marks: list[Mark] = []
+        self.producers = ProducerTable()
+        self.floor = _Step(NOTHING, -1, EMPTY_CHAIN, 0, 0, None, None)
+        self._steps: deque[_Step] = deque()
+        self.tail_bytes_max = tail_bytes_max
+        self._tail: dict[int, Entry] = {}   # base -> entry, contiguous up to the head
+        self._tail_bytes = 0
+
+    @classmethod
+    def restore(cls, checkpoint: bytes | None, headers: Iterable[Entry], commit: int) -> Log:
+        """Rebuild from storage; `headers` start right behind the checkpoint, `commit` becomes the floor."""
+        log = cls()
+        if checkpoint:
+            log.adopt(Checkpoint.decode(checkpoint))
+        for entry in headers:
+            log.append(entry)
+            log.settle(min(commit, log.head.offset))
+        return log
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """Start from a checkpoint, as if everything up to it had been appended and committed."""
+        self.first = checkpoint.first
+        self.runs = list(checkpoint.runs)
+        self.marks = list(checkpoint.marks)
+        self.producers = checkpoint.producers.copy()
+        self.floor = _Step(
+            checkpoint.at, -1, checkpoint.chain, checkpoint.logged_ms, checkpoint.bytes_total, None, None
+        )
+        self._steps.clear()
+
+    # --- where things are ---------------------------------------------------------------------------------
+
+    @property
+    def _top(self) -> _Step:
+        return self._steps[-1] if self._steps else self.floor
+
+    @property
+    def head(self) -> EntryId:
+        return self._top.id
+
+    @property
+    def chain(self) -> int:
+        return self._top.chain
+
+    @property
+    def logged_ms(self) -> int:
+        """The log's clock: when its newest entry was logged."""
+        return self._top.logged_ms
+
+    @property
+    def unsettled_entries(self) -> int:
+        return len(self._steps)
+
+    @property
+    def unsettled_bytes(self) -> int:
+        return self._top.bytes_total - self.floor.bytes_total
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of headers and payloads from `first` to the head."""
+        at = bisect_right(self.marks, self.first, key=lambda mark: mark.base) - 1
+        return self._top.bytes_total - (self.marks[at].bytes_before if at >= 0 else 0)
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the epoch that wrote `offset`, 0 when no entry holds it."""
+        at = bisect_right(self.runs, offset, key=lambda run: run.first) - 1
+        return self.runs[at].epoch if at >= 0 and offset <= self.runs[at].last else 0
+
+    def id_at(self, offset: int) -> EntryId:
+        """Return the id of the entry that ends at `offset`, which must be an entry boundary or -1."""
+        return EntryId(self.epoch_at(offset), offset) if offset >= 0 else NOTHING
+
+    def contains(self, entry: EntryId) -> bool:
+        """Say whether the entry with this id is in the log (ids are unique, one leader per epoch)."""
+        return entry == NOTHING or (entry.offset >= 0 and self.epoch_at(entry.offset) == entry.epoch != 0)
+
+    def highest_at_or_below(self, epoch: int) -> EntryId:
+        """Return the highest entry whose epoch is `epoch` or older (O21)."""
+        at = bisect_right(self.runs, epoch, key=lambda run: run.epoch) - 1
+        return EntryId(self.runs[at].epoch, self.runs[at].last) if at >= 0 else NOTHING
+
+    # --- growing and shrinking ----------------------------------------------------------------------------
+
+    def append(self, entry: Entry) -> None:
+        """Fold in the entry right behind the head; raises RemoteViolation when it is not."""
+        top = self._top
+        if entry.prev != top.id or entry.base != top.id.offset + 1 or entry.epoch < top.id.epoch:
+            raise RemoteViolation(f"L2: entry {entry.id} behind {entry.prev} does not continue the log at {top.id}")
+        if entry.prev_chain != top.chain:
+            raise RemoteViolation(f"entry {entry.id} continues another log: its chained checksum differs")
+        base, last = entry.base, entry.last
+        if self.runs and self.runs[-1].epoch == entry.epoch:
+            self.runs[-1] = Run(entry.epoch, self.runs[-1].first, last)
+        else:
+            self.runs.append(Run(entry.epoch, base, last))
+        if (
+            not self.marks
+            or top.bytes_total - self.marks[-1].bytes_before >= MARK_BYTES
+            or base - self.marks[-1].base >= MARK_ENTRIES
+        ):
+            self.marks.append(Mark(base, top.bytes_total, entry.logged_ms))
+        producer, before = None, None
+        if entry.kind is Kind.DATA:
+            producer, before = entry.producer, self.producers.note(entry)
+        size = entry.size
+        self._steps.append(
+            _Step(
+                EntryId(entry.epoch, last), base, entry.chain, entry.logged_ms, top.bytes_total + size,
+                producer, before,
+            )
+        )
+        if self.tail_bytes_max:
+            self._tail[base] = entry
+            self._tail_bytes += size
+            while self._tail_bytes > self.tail_bytes_max and len(self._tail) > 1:
+                self._drop_oldest_of_tail()
+
+    def settle(self, commit: int) -> None:
+        """Raise the floor to the entry ending at `commit`: it can no longer be undone."""
+        steps = self._steps
+        while steps and steps[0].id.offset <= commit:
+            self.floor = steps.popleft()
+
+    def truncate(self, to: EntryId) -> bool:
+        """Cut back to the highest entry at or below `to`; False, and nothing done, when that is below the floor."""
+        if self.floor.id > to:
+            return False
+        while self._steps and self._steps[-1].id > to:
+            step = self._steps.pop()
+            if step.producer is not None:
+                self.producers.restore(step.producer, step.producer_before)
+        head = self.head.offset
+        while self.runs and self.runs[-1].first > head:
+            self.runs.pop()
+        if self.runs:
+            self.runs[-1] = self.runs[-1]._replace(last=head)
+        while self.marks and self.marks[-1].base > head:
+            self.marks.pop()
+        self.forget_tail()
+        return True
+
+    def trim_point(self, before: int) -> int:
+        """Return the highest entry boundary we know of at or below `before`, at least `first`."""
+        at = bisect_right(self.marks, before, key=lambda mark: mark.base) - 1
+        return max(self.first, self.marks[at].base) if at >= 0 else self.first
+
+    def trim(self, first: int) -> None:
+        """Forget what lies below `first`, an entry boundary at or below the floor's end."""
+        assert first <= self.floor.id.offset + 1, "#281: trimmed past commit"
+        self.first = max(self.first, first)
+        at = bisect_right(self.marks, self.first, key=lambda mark: mark.base) - 1
+        self.marks = self.marks[max(at, 0):]
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the fold up to the floor."""
+        producers = self.producers.copy()
+        for step in reversed(self._steps):
+            if step.producer is not None:
+                producers.restore(step.producer, step.producer_before)
+        producers.purge(self.floor.logged_ms)
+        floor = self.floor.id.offset
+        return Checkpoint(
+            self.floor.id, self.floor.chain, self.floor.logged_ms, self.floor.bytes_total, self.first,
+            tuple(run._replace(last=min(run.last, floor)) for run in self.runs if run.first <= floor),
+            tuple(mark for mark in self.marks if mark.base <= floor),
+            producers,
+        )
+
+    # --- the newest entries -------------------------------------------------------------------------------
+
+    def in_tail(self, base: int) -> bool:
+        return base in self._tail
+
+    def take(self, base: int, bytes_max: int) -> Iterator[Entry]:
+        """Yield tail entries from `base` on, at least one, stopping behind `bytes_max` bytes."""
+        while bytes_max > 0 and (entry := self._tail.get(base)) is not None:
+            yield entry
+            bytes_max -= entry.size
+            base = entry.last + 1
+
+    def shrink_tail(self, below: int) -> None:
+        """Drop tail entries that everybody has: those that end below `below`."""
+        while self._tail and next(iter(self._tail.values())).last < below:
+            self._drop_oldest_of_tail()
+
+    def forget_tail(self) -> None:
+        self._tail.clear()
+        self._tail_bytes = 0
+
+    def _drop_oldest_of_tail(self) -> None:
+        entry = self._tail.pop(next(iter(self._tail)))
+        self._tail_bytes -= entry.size
+
+
+def recovery_start(checkpoint: bytes | None) -> int:
+    """Return the first base offset whose header `Log.restore` needs."""
+    return Checkpoint.decode(checkpoint).at.offset + 1 if checkpoint else 0

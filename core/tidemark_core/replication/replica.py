@@ -1,0 +1,210 @@
+"""What of a replica outlives its role: durable state, the log's fold, watermarks, and the writes that keep them.
+
+`ReplicaState` is the small record stored beside the log.  `Replica` is the ground both roles stand on; it has
+no opinion about messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState, Released, Send, Trace, Write
+from ..base.entry import Entry
+from ..base.errors import RemoteViolation
+from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId
+from ..base.refusals import Reason, Refused
+from .log import Checkpoint, Log
+from .messages import Rejected
+
+STATE_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one shard on one node; bytes count headers and payloads, times are milliseconds."""
+
+    pending_entries_max: int = 4096
+    pending_bytes_max: int = 64 << 20
+    push_bytes_max: int = 1 << 20        # one Append message
+    inflight_bytes_max: int = 8 << 20    # per follow cursor
+    tail_bytes_max: int = 8 << 20
+    batch_bytes_max: int = 8 << 20
+    resend_ms: int = 400
+    commit_notice_ms: int = 10
+    transfer_ms: int = 2_000
+    pull_retry_ms: int = 500
+    checkpoint_entries: int = 8192
+
+
+class Role(StrEnum):
+    """What the replica does now; stored, so that a restart cannot forget a promise."""
+
+    FENCED = "FENCED"        # silent; may be truncated, attached, or made leader of its epoch
+    FOLLOWER = "FOLLOWER"    # has accepted appends of its epoch; never truncates in it again
+    LEADER = "LEADER"
+    DEPOSED = "DEPOSED"      # led its epoch and stopped; never leads that epoch again
+    SEEDING = "SEEDING"      # pulling a snapshot; not a member yet, never votes
+    DELETED = "DELETED"      # tombstone: remembers the epoch only
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """The durable record.  `ensemble` is the newest one this node was told; for repair and for recovery of metadata."""
+
+    epoch: int = 0
+    election: int = 0                  # 0: epoch adopted from the leader, id unknown
+    role: Role = Role.FENCED
+    commit: int = -1
+    ensemble: tuple[Member, ...] = ()
+    snapshot_head: EntryId = NOTHING   # SEEDING: where the snapshot ends
+    snapshot_commit: int = -1
+
+    def encode(self) -> bytes:
+        return json.dumps(
+            [
+                STATE_FORMAT, self.epoch, self.election, self.role, self.commit,
+                [list(member) for member in self.ensemble], list(self.snapshot_head), self.snapshot_commit,
+            ],
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> ReplicaState:
+        """Read `encode`'s bytes; raises RemoteViolation when damaged or of an unknown format."""
+        try:
+            version, epoch, election, role, commit, ensemble, snapshot_head, snapshot_commit = json.loads(data)
+            if version != STATE_FORMAT:
+                raise RemoteViolation(f"replica state has format {version}, this build reads {STATE_FORMAT}")
+            return cls(
+                epoch, election, Role(role), commit, tuple(Member(*pair) for pair in ensemble),
+                EntryId(*snapshot_head), snapshot_commit,
+            )
+        except (ValueError, TypeError) as error:
+            raise RemoteViolation(f"replica state cannot be read: {error!r}") from error
+
+
+def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId) -> bytes:
+    """Payload of the control entry that opens an epoch: who was in charge, for whoever rebuilds metadata from logs."""
+    return json.dumps(
+        {
+            "epoch": state.epoch, "election": state.election, "leader": list(leader),
+            "ensemble": [list(member) for member in state.ensemble], "inherited_head": list(inherited_head),
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def ensemble_of(entry: Entry) -> tuple[Member, ...]:
+    """Return the ensemble named by a control entry; raises RemoteViolation when the payload cannot be read."""
+    try:
+        return tuple(Member(*pair) for pair in json.loads(entry.payload)["ensemble"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RemoteViolation(f"control entry {entry.id} cannot be read: {error!r}") from error
+
+
+class Replica:
+    """Durable state, fold and watermarks of one shard on one node.
+
+    `commit` never falls while the process lives (T3); `released` is what readers may have (A2).
+    """
+
+    __slots__ = (
+        "_checkpoint_at", "_state_written", "commit", "disk_full", "limits", "log", "me", "peers_down", "raw_end",
+        "shard", "state",
+    )
+
+    def __init__(self, shard: ShardId, me: Member, limits: Limits) -> None:
+        self.shard = shard
+        self.me = me
+        self.limits = limits
+        self.state = ReplicaState()
+        self._state_written: ReplicaState | None = None
+        self.log = Log()
+        self.commit = -1
+        self.disk_full = False
+        self.peers_down: Collection[Member] = ()  # shared with the node: members without a link
+        self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
+        self._checkpoint_at = -1
+
+    @classmethod
+    def restore(
+        cls, shard: ShardId, me: Member, limits: Limits, state: bytes, checkpoint: bytes | None,
+        headers: Iterable[Entry],
+    ) -> Replica:
+        """Rebuild after a restart.  A leader comes back DEPOSED: its unsynced pushes may live on elsewhere."""
+        replica = cls(shard, me, limits)
+        replica.state = ReplicaState.decode(state)
+        replica._state_written = replica.state
+        seeding = replica.state.role is Role.SEEDING
+        commit = replica.state.snapshot_commit if seeding else replica.state.commit
+        stored = list(headers)
+        if seeding and not checkpoint and stored and stored[0].base > 0:
+            stored = []  # still in front of the snapshot's checkpoint: that part is pulled again
+        replica.log = Log.restore(checkpoint, stored, commit)
+        replica._checkpoint_at = replica.log.floor.id.offset
+        replica.commit = min(commit, replica.log.head.offset) if not seeding else -1
+        if replica.state.role is Role.LEADER:
+            replica.state = replace(replica.state, role=Role.DEPOSED)
+        return replica
+
+    @property
+    def released(self) -> int:
+        return self.commit
+
+    def update(self, **changes: Any) -> None:
+        """Change the durable state in memory; the next `persist` writes it."""
+        self.state = replace(self.state, **changes)
+
+    def persist(self, writes: Iterable[Write], then: Iterable[Effect] = ()) -> Persist:
+        """Return a Persist of `writes` plus the state when it changed; commit rides along."""
+        together = list(writes)
+        if self.state.commit != self.commit and (together or self.state != self._state_written):
+            self.state = replace(self.state, commit=self.commit)
+        if self.state != self._state_written:
+            together.append(PutState(self.state.encode()))
+            self._state_written = self.state
+        return Persist(self.shard, tuple(together), tuple(then))
+
+    def advance_commit(self, commit: int) -> list[Effect]:
+        """Raise commit (never lower it, T3) and tell readers."""
+        if commit <= self.commit:
+            return []
+        assert commit <= self.log.head.offset, "L9: committed past our own head"
+        self.commit = commit
+        self.log.settle(commit)
+        return [Released(self.shard, commit)]
+
+    def checkpoint_if_due(self) -> list[Write]:
+        """Return a checkpoint write when enough was committed since the last one, to keep restarts short."""
+        if self.log.floor.id.offset - self._checkpoint_at < self.limits.checkpoint_entries:
+            return []
+        return [self._checkpoint()]
+
+    def trim_to(self, first: int) -> list[Write]:
+        """Return the writes that trim to `first`, an entry boundary; the fold below survives in the checkpoint."""
+        first = min(first, self.commit + 1)
+        if first <= self.log.first:
+            return []
+        self.log.trim(first)
+        return [self._checkpoint(), DropBefore(first)]
+
+    def _checkpoint(self) -> PutCheckpoint:
+        checkpoint: Checkpoint = self.log.checkpoint()
+        self._checkpoint_at = checkpoint.at.offset
+        self.log.producers.purge(checkpoint.logged_ms)
+        return PutCheckpoint(checkpoint.encode())
+
+    def send(self, to: Peer, message: Any) -> Send:
+        return Send(self.shard, to, message)
+
+    def reject(self, to: Peer, request: Any, reason: Reason, message: str = "") -> list[Effect]:
+        """Answer an operator's request with a typed no that carries our epoch."""
+        refusal = Refused(reason, message, epoch=self.state.epoch)
+        return [self.send(to, Rejected(request.epoch, type(request).__name__, refusal))]
+
+    def trace(self, what: str, detail: str = "") -> Trace:
+        return Trace(self.shard, what, detail)

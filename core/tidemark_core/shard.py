@@ -1,0 +1,255 @@
+"""One shard on one node: the only place that composes its protocols.
+
+Routes events to the role that is in force, merges effects, repairs damaged entries from other members.
+Stays out: which shards a node has; that is `node`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .base.effects import (
+    Effect,
+    LocalDurable,
+    LocalStep,
+    LogRead,
+    LogReadFailed,
+    PutEntry,
+    ReadLog,
+    Received,
+    Reply,
+    SnapshotChunk,
+    SnapshotFailed,
+    TimerFired,
+)
+from .base.entry import Entry
+from .base.errors import RemoteViolation
+from .base.ids import Member, Peer, ShardId
+from .base.refusals import Reason, Refused
+from .replication.clients import AppendRequest, ReadRequest, TrimRequest
+from .replication.follower import PULL_TIMER, Follower
+from .replication.leader import Leader
+from .replication.messages import (
+    Abort,
+    AddFollower,
+    Append,
+    AppendAck,
+    AppendRefused,
+    BecomeLeader,
+    Commit,
+    DeleteShard,
+    Fence,
+    Fetch,
+    Fetched,
+    InstallSnapshot,
+    Prepare,
+    PrepareTransfer,
+    Truncate,
+    Truncated,
+)
+from .replication.replica import Limits, Replica, Role
+
+ClientEvent = AppendRequest | ReadRequest | TrimRequest
+
+
+class Shard:
+    """A replica with the role it plays now."""
+
+    __slots__ = ("follower", "leader", "replica")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.follower = Follower(replica)
+        self.leader: Leader | None = None
+
+    @classmethod
+    def new(cls, shard: ShardId, me: Member, limits: Limits) -> Shard:
+        return cls(Replica(shard, me, limits))
+
+    @classmethod
+    def restore(
+        cls, shard: ShardId, me: Member, limits: Limits, state: bytes, checkpoint: bytes | None,
+        headers: Iterable[Entry],
+    ) -> Shard:
+        return cls(Replica.restore(shard, me, limits, state, checkpoint, headers))
+
+    def step(self, now_ms: int, event: Any) -> list[Effect]:
+        """Consume one event; return effects in the order the shell must run them."""
+        replica = self.replica
+        epoch_before, commit_before, seeded = replica.state.epoch, replica.commit, replica.state.role
+        try:
+            effects = self._route(now_ms, event)
+        except RemoteViolation as violation:
+            return [replica.trace("violation", str(violation))]
+        assert replica.state.epoch >= epoch_before, "O7: epoch went backwards"
+        assert replica.commit >= commit_before or replica.state.role in (Role.SEEDING, Role.DELETED) or (
+            seeded is Role.SEEDING
+        ), "T3: commit went backwards"
+        return effects
+
+    def finish_turn(self, now_ms: int) -> list[Effect]:
+        return self.leader.finish_turn(now_ms) if self.leader else []
+
+    # --- routing ------------------------------------------------------------------------------------------
+
+    def _route(self, now_ms: int, event: Any) -> list[Effect]:
+        match event:
+            case Received():
+                return self._on_received(now_ms, event.sender, event.message)
+            case LocalDurable():
+                return self.leader.on_local_durable(now_ms, event) if self.leader else []
+            case AppendRequest() | ReadRequest() | TrimRequest():
+                return self._on_client(now_ms, event)
+            case TimerFired():
+                if event.name == PULL_TIMER:
+                    return self.follower.pull()
+                return self.leader.on_timer(now_ms, event.name) if self.leader else []
+            case LocalStep():
+                return self.leader.on_step(now_ms, event) if self.leader else []
+            case LogRead():
+                return self._on_log_read(now_ms, event)
+            case LogReadFailed():
+                return self._on_log_read_failed(now_ms, event)
+            case SnapshotChunk():
+                return self.follower.on_snapshot_chunk(event)
+            case SnapshotFailed():
+                return self.follower.on_snapshot_failed(now_ms, event.message)
+        raise TypeError(f"no such event: {event!r}")
+
+    def _on_client(self, now_ms: int, event: ClientEvent) -> list[Effect]:
+        if self.leader is None:
+            return [Reply(event.request, Refused(Reason.NOT_LEADER, "", self.replica.state.epoch))]
+        match event:
+            case AppendRequest():
+                return self.leader.on_append_request(now_ms, event)
+            case ReadRequest():
+                return self.leader.on_read_request(event)
+            case TrimRequest():
+                return self.leader.on_trim_request(event)
+
+    def _on_received(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
+        leader, follower = self.leader, self.follower
+        match message:
+            case AppendAck() if isinstance(sender, Member):
+                return leader.on_ack(now_ms, sender, message) if leader else []
+            case Append() if isinstance(sender, Member):
+                return follower.on_append(sender, message)
+            case AppendRefused() if isinstance(sender, Member):
+                return self._on_append_refused(now_ms, sender, message)
+            case Truncate() if isinstance(sender, Member):
+                return follower.on_truncate(sender, message)
+            case Truncated() if isinstance(sender, Member):
+                return leader.on_truncated(now_ms, sender, message) if leader else []
+            case Fence():
+                resigned = self._resign() if leader and message.epoch > self.replica.state.epoch else []
+                return [*resigned, *follower.on_fence(sender, message)]
+            case BecomeLeader():
+                return self._on_become_leader(now_ms, sender, message)
+            case AddFollower() | Prepare() | Commit() | Abort() | PrepareTransfer():
+                return self._on_leader_request(now_ms, sender, message)
+            case InstallSnapshot():
+                return follower.on_install_snapshot(sender, message)
+            case DeleteShard():
+                resigned = self._resign() if leader and message.epoch > self.replica.state.epoch else []
+                return [*resigned, *follower.on_delete(sender, message)]
+            case Fetch() if isinstance(sender, Member):
+                return self._on_fetch(sender, message)
+            case Fetched():
+                return self._on_fetched(message)
+        raise RemoteViolation(f"{type(message).__name__} from {sender} is not for a node")
+
+    def _on_leader_request(
+        self, now_ms: int, sender: Peer, message: AddFollower | Prepare | Commit | Abort | PrepareTransfer
+    ) -> list[Effect]:
+        leader = self.leader
+        if leader is None:
+            return self.replica.reject(sender, message, Reason.NOT_LEADER, f"replica is {self.replica.state.role}")
+        match message:
+            case AddFollower():
+                return leader.on_add_follower(sender, message)
+            case Prepare():
+                return leader.on_prepare(now_ms, sender, message)
+            case Commit():
+                return leader.on_commit(now_ms, sender, message)
+            case Abort():
+                return leader.on_abort(now_ms, sender, message)
+            case PrepareTransfer():
+                return leader.on_prepare_transfer(now_ms, sender, message)
+
+    def _on_become_leader(self, now_ms: int, sender: Peer, m: BecomeLeader) -> list[Effect]:
+        replica = self.replica
+        state = replica.state
+        if m.epoch < state.epoch:
+            return replica.reject(sender, m, Reason.STALE_EPOCH)
+        if m.epoch > state.epoch:
+            return replica.reject(sender, m, Reason.WRONG_STATE, "fence first")
+        if m.election != state.election:
+            return replica.reject(sender, m, Reason.STALE_ELECTION)
+        if replica.me not in m.ensemble:
+            return replica.reject(sender, m, Reason.NOT_MEMBER, f"{replica.me} is not in the ensemble")
+        if self.leader is not None:
+            return self.leader.on_become_leader_again(sender, m)
+        if state.role is not Role.FENCED:
+            return replica.reject(sender, m, Reason.WRONG_STATE, f"replica is {state.role} in epoch {state.epoch}")
+        self.leader = Leader(replica)
+        return self.leader.begin(now_ms, sender, m)
+
+    def _on_append_refused(self, now_ms: int, sender: Member, m: AppendRefused) -> list[Effect]:
+        leader = self.leader
+        if leader is None:
+            return []
+        if m.epoch == leader.epoch and m.own_epoch > leader.epoch and m.reason == Reason.STALE_EPOCH:
+            # Somebody was elected behind our back: a stale leader fences itself.
+            resigned = self._resign()
+            self.replica.update(role=Role.DEPOSED)
+            return [*resigned, self.replica.persist(())]
+        return leader.on_append_refused(now_ms, sender, m)
+
+    def _resign(self) -> list[Effect]:
+        leader, self.leader = self.leader, None
+        self.follower.verified = -1
+        return leader.resign() if leader else []
+
+    # --- reads and repair ---------------------------------------------------------------------------------
+
+    def _on_log_read(self, now_ms: int, m: LogRead) -> list[Effect]:
+        if m.tag[0] == "fetch":
+            _, asker, base, epoch = m.tag
+            entry = m.entries[0] if m.entries and m.entries[0].base == base and m.entries[0].epoch == epoch else None
+            return [self.replica.send(asker, Fetched(base, entry))]
+        return self.leader.on_log_read(now_ms, m) if self.leader else []
+
+    def _on_log_read_failed(self, now_ms: int, m: LogReadFailed) -> list[Effect]:
+        """A stored entry is damaged: ask every other member for its copy; nobody serves ours meanwhile."""
+        replica = self.replica
+        if m.tag is not None and m.tag[0] == "fetch":
+            return [replica.send(m.tag[1], Fetched(m.tag[2], None))]
+        epoch = replica.log.epoch_at(m.first)
+        effects: list[Effect] = [replica.trace("corrupt_entry", f"offset {m.first}")]
+        effects += [
+            replica.send(member, Fetch(m.first, epoch)) for member in self._others()
+        ]
+        if m.tag is not None and self.leader is not None:
+            effects += self.leader.on_read_failed(now_ms, m.tag[1])
+        return effects
+
+    def _others(self) -> list[Member]:
+        known = list(self.replica.state.ensemble)
+        if self.leader is not None:
+            known += [member for member in self.leader.cursors if member not in known]
+        return [member for member in known if member != self.replica.me]
+
+    def _on_fetch(self, sender: Member, m: Fetch) -> list[Effect]:
+        replica = self.replica
+        if replica.log.epoch_at(m.base) != m.entry_epoch or m.base < replica.log.first:
+            return [replica.send(sender, Fetched(m.base, None))]
+        tag = ("fetch", sender, m.base, m.entry_epoch)
+        return [ReadLog(replica.shard, tag, m.base, replica.log.head.offset, 1)]
+
+    def _on_fetched(self, m: Fetched) -> list[Effect]:
+        """An epoch's offsets have one author, so the entry of that id with good checksums is the entry."""
+        replica, entry = self.replica, m.entry
+        if entry is None or entry.base != m.base or not replica.log.contains(entry.id):
+            return []
+        return [replica.trace("entry_repaired", f"{entry.id}"), replica.persist([PutEntry(entry)])]
