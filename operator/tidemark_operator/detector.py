@@ -1,0 +1,94 @@
+"""Failure detector: what a row of probes says about a node, and how late our own event loop is.
+
+Rules: a node that says NOT_SERVING, or refuses the connection, is down at once; silence counts, and
+`failure_threshold` silences in a row are needed; a probe that timed out while our own loop was late proves
+nothing about the node and is not counted.
+Stays out: gRPC and the links (`nodes`), what a node's failure means (`replication.coordinator`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorSettings:
+    probe_interval_ms: int = 2_000
+    probe_timeout_ms: int = 5_000
+    failure_threshold: int = 3
+
+
+class Outcome(Enum):
+    """What one probe saw."""
+
+    SERVING = auto()
+    NOT_SERVING = auto()  # the node says so itself
+    REFUSED = auto()      # nobody listens at its address
+    SILENT = auto()       # no answer in time
+
+
+class Verdict(Enum):
+    UP = auto()
+    SUSPECT = auto()
+    DOWN = auto()
+
+
+class Suspicion:
+    """What is known of one node.  A new one is made for every link."""
+
+    __slots__ = ("_settings", "silences")
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self.silences = 0
+
+    def observe(self, outcome: Outcome, own_lateness_ms: float) -> Verdict:
+        """Judge one probe.  `own_lateness_ms` is how late our loop was while the probe ran."""
+        match outcome:
+            case Outcome.SERVING:
+                self.silences = 0
+                return Verdict.UP
+            case Outcome.NOT_SERVING | Outcome.REFUSED:
+                return Verdict.DOWN
+            case Outcome.SILENT:
+                # Half a timeout of our own lateness is enough to have missed a good answer.
+                if own_lateness_ms * 2 < self._settings.probe_timeout_ms:
+                    self.silences += 1
+                return Verdict.DOWN if self.silences >= self._settings.failure_threshold else Verdict.SUSPECT
+
+
+class LoopLateness:
+    """Measures how late the event loop runs, by a tick that should come every `tick_ms`."""
+
+    def __init__(self, tick_ms: int = 20, history_ms: int = 30_000) -> None:
+        self._tick_ms = tick_ms
+        self._ticks: deque[tuple[float, float]] = deque(maxlen=history_ms // tick_ms)
+        self._last_tick = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._last_tick = time.monotonic()
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._tick_ms / 1000)
+            now = time.monotonic()
+            late_ms = (now - self._last_tick) * 1000 - self._tick_ms
+            if late_ms > self._tick_ms:
+                self._ticks.append((now, late_ms))
+            self._last_tick = now
+
+    def worst_ms_since(self, started: float) -> float:
+        """Return the worst lateness since `started` (`time.monotonic()`), the running tick included."""
+        overdue_ms = (time.monotonic() - self._last_tick) * 1000 - self._tick_ms
+        return max([0.0, overdue_ms, *(late for at, late in self._ticks if at >= started)])

@@ -1,0 +1,304 @@
+"""CoordinatorDriver: feeds the core's coordinators and runs their effects.
+
+Metadata goes to etcd, many shards at once and bounded; messages go to the nodes' links; timers lie in one
+heap; replies resolve futures.  While etcd is away, loads wait for it and saves are reported uncertain, so
+that running shards go on and elections wait.
+Stays out: every decision about epochs, elections and ensembles (`replication.coordinator`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.records import (
+    CancelChange,
+    ChangeDone,
+    ChangeProgress,
+    LoadMetadata,
+    MetadataLoaded,
+    MetadataSaved,
+    MetadataUncertain,
+    NodeDown,
+    NodeUp,
+    SaveMetadata,
+    ShardRecord,
+    StartChange,
+    StartTransfer,
+)
+
+from .etcd import EtcdStore, Saved, StoreUnavailable
+from .metadata import Keys
+
+log = logging.getLogger(__name__)
+
+METADATA_REQUESTS_MAX = 64
+"""Requests to etcd in flight at once; more wait in line."""
+
+LOAD_RETRY_S = 0.2
+
+ProgressListener = Callable[[ChangeProgress], None]
+
+
+class CoordinatorMachine(Protocol):
+    """What this driver needs of `replication.coordinator.Coordinators`."""
+
+    @property
+    def shards(self) -> Mapping[ShardId, Any]: ...
+
+    def step(self, now_ms: int, event: Any) -> list[Any]: ...
+
+
+class CoordinatorDriver:
+    """One driver for all shards of a cluster; everything runs on the event loop's thread."""
+
+    def __init__(
+        self,
+        machine: CoordinatorMachine,
+        store: EtcdStore,
+        keys: Keys,
+        send: Callable[[ShardId, Member, Any], None],
+    ) -> None:
+        self._machine = machine
+        self._store = store
+        self._keys = keys
+        self._send = send
+        self._events: deque[Any] = deque()
+        self._stepping = False
+        self._requests = itertools.count(1)
+        self._replies: dict[int, asyncio.Future[Any]] = {}
+        self._listeners: dict[int, ProgressListener] = {}
+        self._timers = _Timers(self._fire)
+        self._slots = asyncio.Semaphore(METADATA_REQUESTS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loading: set[ShardId] = set()
+        self.traces: Counter[str] = Counter()
+        self.on_record: Callable[[ShardId, ShardRecord | None, ShardRecord | None], None] = (
+            lambda shard, before, after: None
+        )
+
+    # --- looking in ---------------------------------------------------------------------------------------
+
+    def record(self, shard: ShardId) -> ShardRecord | None:
+        coordinator = self._machine.shards.get(shard)
+        return coordinator.record if coordinator is not None else None
+
+    def records(self) -> dict[ShardId, ShardRecord]:
+        """Return the newest known record of every shard."""
+        return {
+            shard: coordinator.record
+            for shard, coordinator in self._machine.shards.items()
+            if coordinator.record is not None
+        }
+
+    def revision(self, shard: ShardId) -> int:
+        return int(self._machine.shards[shard].revision)
+
+    @property
+    def waiting_for_store(self) -> int:
+        """How many shards wait for etcd."""
+        return len(self._loading)
+
+    # --- requests of the operator -------------------------------------------------------------------------
+
+    async def change(
+        self, shard: ShardId, make: Callable[[int], StartChange | StartTransfer | CancelChange],
+        progress: ProgressListener | None = None,
+    ) -> ChangeDone | Refused:
+        """Feed the request that `make` builds from a request number, and wait for its answer."""
+        if shard not in self._machine.shards:
+            return Refused(Reason.UNKNOWN_SHARD, f"shard {shard:#x} is not in the metadata")
+        request = next(self._requests)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._replies[request] = future
+        if progress is not None:
+            self._listeners[request] = progress
+        try:
+            self.feed(make(request))
+            answer: ChangeDone | Refused = await future
+            return answer
+        finally:
+            self._replies.pop(request, None)
+            self._listeners.pop(request, None)
+
+    # --- events -------------------------------------------------------------------------------------------
+
+    def feed(self, event: Any) -> None:
+        """Hand one event to the core and run what comes out; may be called from inside an effect."""
+        self._events.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._events:
+                self._step(self._events.popleft())
+        finally:
+            self._stepping = False
+
+    def received(self, shard: ShardId, sender: Member, message: Any) -> None:
+        if shard in self._machine.shards:
+            self.feed(Received(shard, sender, None, message))
+
+    def metadata_seen(self, shard: ShardId, data: bytes | None, revision: int) -> None:
+        """A stored record was read or watched; one that cannot be read is left alone, loudly."""
+        try:
+            record = ShardRecord.decode(data) if data is not None else None
+        except RemoteViolation as error:
+            log.error("shard %x: %s; it is left as it is", shard, error)
+            return
+        self.feed(MetadataLoaded(shard, record, revision))
+
+    def node_up(self, member: Member, boot: str) -> None:
+        self.feed(NodeUp(member, boot))
+
+    def node_down(self, node: str) -> None:
+        self.feed(NodeDown(node))
+
+    def _step(self, event: Any) -> None:
+        shard = getattr(event, "shard", None)
+        before = self.record(shard) if shard is not None else None
+        try:
+            effects = self._machine.step(now_ms(), event)
+        except RemoteViolation as error:
+            log.warning("message of shard %x dropped: %s", shard or 0, error)
+            return
+        for effect in effects:
+            self._run(effect)
+        if shard is not None:
+            after = self.record(shard)
+            if after is not before and after != before:
+                self.on_record(shard, before, after)
+
+    def _run(self, effect: Any) -> None:
+        match effect:
+            case Send(shard, to, message):
+                self._send(shard, to, message)  # type: ignore[arg-type]
+            case SetTimer(shard, name, at_ms):
+                self._timers.set(shard, name, at_ms)
+            case SaveMetadata():
+                self._spawn(self._save(effect))
+            case LoadMetadata(shard):
+                if shard not in self._loading:
+                    self._loading.add(shard)
+                    self._spawn(self._load(shard))
+            case Reply(request, value):
+                future = self._replies.get(request)
+                if future is not None and not future.done():
+                    future.set_result(value)
+            case ChangeProgress():
+                listener = self._listeners.get(effect.request)
+                if listener is not None:
+                    listener(effect)
+            case Trace(shard, what, detail):
+                self.traces[what] += 1
+                log.info("shard %x: %s %s", shard, what, detail)
+            case _:
+                raise AssertionError(f"an effect this driver does not know: {effect!r}")
+
+    def _fire(self, shard: ShardId, name: str) -> None:
+        self.feed(TimerFired(shard, name))
+
+    # --- etcd ---------------------------------------------------------------------------------------------
+
+    async def _save(self, effect: SaveMetadata) -> None:
+        async with self._slots:
+            outcome = await self._store.put(
+                self._keys.shard(effect.shard), effect.record.encode(), expected=effect.expected)
+        if isinstance(outcome, Saved):
+            self.feed(MetadataSaved(effect.shard, outcome.revision))
+        else:
+            log.info("shard %x: metadata not saved: %s", effect.shard, outcome)
+            self.feed(MetadataUncertain(effect.shard))
+
+    async def _load(self, shard: ShardId) -> None:
+        while True:
+            try:
+                async with self._slots:
+                    item = await self._store.get(self._keys.shard(shard))
+                break
+            except StoreUnavailable as error:
+                log.warning("shard %x: elections and changes wait for etcd: %s", shard, error)
+                await asyncio.sleep(LOAD_RETRY_S)
+        self._loading.discard(shard)
+        self.metadata_seen(shard, item.value if item else None, item.revision if item else 0)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "the coordinator driver failed", "exception": task.exception(), "task": task})
+
+    async def close(self) -> None:
+        self._timers.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for future in self._replies.values():
+            if not future.done():
+                future.set_result(Refused(Reason.SHUTTING_DOWN, "the operator is stopping"))
+
+
+class _Timers:
+    """Named timers in one heap behind one timer of the event loop."""
+
+    def __init__(self, fire: Callable[[ShardId, str], None]) -> None:
+        self._fire = fire
+        self._due: dict[tuple[ShardId, str], int] = {}
+        self._heap: list[tuple[int, ShardId, str]] = []
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, shard: ShardId, name: str, at_ms: int | None) -> None:
+        """Replace the timer of this name; None cancels it."""
+        if at_ms is None:
+            self._due.pop((shard, name), None)
+            return
+        self._due[shard, name] = at_ms
+        heapq.heappush(self._heap, (at_ms, shard, name))
+        if len(self._heap) > 64 + 4 * len(self._due):  # replaced timers leave their old places behind
+            self._heap = [(at, *key) for key, at in self._due.items()]
+            heapq.heapify(self._heap)
+        if self._heap[0][0] == at_ms:
+            self._arm()
+
+    def close(self) -> None:
+        self._due.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _arm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if self._heap:
+            delay_s = max(0, self._heap[0][0] - now_ms()) / 1000
+            self._handle = asyncio.get_running_loop().call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        self._handle = None
+        now = now_ms()
+        while self._heap and self._heap[0][0] <= now:
+            at_ms, shard, name = heapq.heappop(self._heap)
+            if self._due.get((shard, name)) == at_ms:
+                del self._due[shard, name]
+                self._fire(shard, name)
+        self._arm()
+
+
+def now_ms() -> int:
+    """Milliseconds of a clock that never jumps; what the core is told as time."""
+    return time.monotonic_ns() // 1_000_000

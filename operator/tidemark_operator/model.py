@@ -1,0 +1,170 @@
+"""Plain views that the pure parts work on: groups, nodes, shards, cluster settings, read out of manifests.
+
+Manifests are stored with their defaults filled in; defaults here only serve objects of an older build.
+Stays out: validation of manifests (`resources`), etcd, everything that happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark_core.base.ids import Member, ShardId, group_of, index_of, shard_id
+from tidemark_core.replication.records import ShardRecord
+
+from .detector import DetectorSettings
+from .metadata import StoredObject
+
+BATCH_BYTES_MAX = 8 << 20
+"""The most a batch may have, whatever the group says; the core's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A LogGroup as the planner and the shard map see it."""
+
+    name: str
+    group_id: int
+    uid: str
+    kind: str
+    shards: int
+    factor: int
+    default_ack: str
+    max_record_bytes: int
+    spread_zones: bool
+    pools: tuple[str, ...]
+    cluster: str
+    deletion_policy: str
+    deleting: bool
+
+    @property
+    def keys_required(self) -> bool:
+        return self.kind == "Documents"
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return min(BATCH_BYTES_MAX, max(1 << 20, 2 * self.max_record_bytes))
+
+    def shard_ids(self) -> list[ShardId]:
+        return [shard_id(self.group_id, index) for index in range(self.shards)]
+
+    def allows(self, node: Node) -> bool:
+        """Say whether placement lets this group live on the node's pool."""
+        return not self.pools or node.pool in self.pools
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as its record, its link and its probes describe it; `member` is None until it was reached."""
+
+    node: str
+    address: str = ""
+    zone: str = ""
+    pool: str = "default"
+    member: Member | None = None
+    up: bool = False
+    draining: bool = False
+    reason: str = ""
+
+    @property
+    def eligible(self) -> bool:
+        """May it be given new copies?"""
+        return self.up and not self.draining
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard, its record and what it belongs to."""
+
+    shard: ShardId
+    group: str
+    ensemble: tuple[str, ...]
+    leader: str | None
+    members: tuple[Member, ...] = ()
+
+    @property
+    def index(self) -> int:
+        return index_of(self.shard)
+
+    @property
+    def name(self) -> str:
+        return shard_name(self.group, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    name: str
+    cluster_id: str
+    detector: DetectorSettings
+    max_concurrent_moves: int
+    on_factor_change: str
+    reconfiguration_approval: str
+
+
+def shard_name(group: str, index: int) -> str:
+    return f"{group}-{index:04}"
+
+
+def group_view(stored: StoredObject) -> Group:
+    spec = stored.spec
+    replication: Mapping[str, Any] = spec.get("replication") or {}
+    placement: Mapping[str, Any] = spec.get("placement") or {}
+    return Group(
+        name=stored.name,
+        group_id=stored.number,
+        uid=stored.uid,
+        kind=spec.get("kind", "Log"),
+        shards=spec["shards"],
+        factor=replication.get("factor", 3),
+        default_ack=replication.get("defaultAck", "Quorum"),
+        max_record_bytes=spec.get("maxRecordBytes", 1 << 20),
+        spread_zones=replication.get("spread", "Zone") == "Zone",
+        pools=tuple(placement.get("nodePools") or ()),
+        cluster=spec["clusterRef"]["name"],
+        deletion_policy=spec.get("deletionPolicy", "Retain"),
+        deleting=stored.deleting,
+    )
+
+
+def cluster_view(stored: StoredObject) -> ClusterSettings:
+    reconfiguration: Mapping[str, Any] = stored.spec.get("reconfiguration") or {}
+    detection: Mapping[str, Any] = stored.spec.get("failureDetection") or {}
+    defaults = DetectorSettings()
+    return ClusterSettings(
+        name=stored.name,
+        cluster_id=stored.uid,
+        detector=DetectorSettings(
+            probe_interval_ms=detection.get("probeIntervalMilliseconds", defaults.probe_interval_ms),
+            probe_timeout_ms=detection.get("probeTimeoutMilliseconds", defaults.probe_timeout_ms),
+            failure_threshold=detection.get("failureThreshold", defaults.failure_threshold),
+        ),
+        max_concurrent_moves=(reconfiguration.get("throttle") or {}).get("maxConcurrentMoves", 4),
+        on_factor_change=reconfiguration.get("onFactorChange", "Automatic"),
+        reconfiguration_approval=reconfiguration.get("approval", "Automatic"),
+    )
+
+
+def shard_views(groups: Iterable[Group], records: Mapping[ShardId, ShardRecord]) -> dict[ShardId, Shard]:
+    """Return the shards of `groups` that have a record."""
+    names = {group.group_id: group.name for group in groups}
+    return {
+        shard: Shard(
+            shard=shard,
+            group=names[group_of(shard)],
+            ensemble=tuple(member.node for member in record.ensemble),
+            leader=record.leader.node if record.leader else None,
+            members=record.ensemble,
+        )
+        for shard, record in sorted(records.items())
+        if group_of(shard) in names
+    }
+
+
+def out_of_sync(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:
+    """Return the nodes of the ensemble that are down or came back with another disk."""
+    return [
+        member.node
+        for member in shard.members
+        if (node := nodes.get(member.node)) is None or not node.up or node.member != member
+    ]

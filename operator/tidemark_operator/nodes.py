@@ -1,0 +1,333 @@
+"""Links to the nodes: one bidi stream of raw frames per node, with a prober beside it.
+
+A node is up while its stream stands and its probes are good.  A broken stream is verified at once: a refused
+connection means down now, an answer means a new stream and nothing happened.  Each (re)made stream is told
+as `on_up`, so that whatever was in flight before can be sent again.  Queues are bounded; what does not fit
+or has no stream is dropped, because every request of the core is repeated until it is answered.
+Stays out: judging probes (`detector`), what messages mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import Member, OperatorId, ShardId
+from tidemark_wire.channel import CONTROL_LINK, WIRE_VERSION, hello_metadata, open_channel
+from tidemark_wire.convert import Draining
+from tidemark_wire.frames import decode_messages, encode_message
+from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+
+from .detector import DetectorSettings, LoopLateness, Outcome, Suspicion, Verdict
+from .metadata import NodeRecord
+
+log = logging.getLogger(__name__)
+
+QUEUE_MESSAGES_MAX = 8_192
+FRAME_BYTES_TARGET = 1 << 20
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 0.5
+
+
+class LinkListener(Protocol):
+    """Who is told what the links see."""
+
+    def on_up(self, link: NodeLink, member: Member, boot: str) -> None: ...
+    def on_down(self, node: str, reason: str) -> None: ...
+    def on_message(self, shard: ShardId, sender: Member, message: Any) -> None: ...
+    def on_draining(self, node: str, draining: bool) -> None: ...
+
+
+class NodeLink:
+    """The link to one node at one address."""
+
+    def __init__(
+        self,
+        record: NodeRecord,
+        operator: OperatorId,
+        settings: DetectorSettings,
+        lateness: LoopLateness,
+        listener: LinkListener,
+        credentials: grpc.ChannelCredentials | None,
+    ) -> None:
+        self.record = record
+        self.settings = settings
+        self.up = False
+        self.member: Member | None = None
+        self.description: node_pb2.NodeDescription | None = None
+        self.draining = False
+        self.reason = "not reached yet"
+        self.dropped = 0
+        self._operator = operator
+        self._lateness = lateness
+        self._listener = listener
+        self._credentials = credentials
+        self._channel: grpc.aio.Channel | None = None
+        self._suspicion = Suspicion(settings)
+        self._queue: deque[bytes] = deque()
+        self._queued = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._task = asyncio.ensure_future(self._run())
+
+    @property
+    def node(self) -> str:
+        return self.record.node
+
+    def send(self, shard: ShardId, to: Member, message: Any) -> None:
+        """Queue one message; it is dropped when there is no stream or no room."""
+        if not self.up or len(self._queue) >= QUEUE_MESSAGES_MAX:
+            self.dropped += 1
+            return
+        self._queue.append(encode_message(shard, to, message))
+        self._queued.set()
+
+    async def push_map(self, shard_map: common_pb2.ShardMap) -> int:
+        """Hand over a shard map; return the version the node holds now.  Raises grpc.aio.AioRpcError."""
+        channel = self._channel
+        if channel is None:
+            raise ConnectionError(f"{self.node} is not linked")
+        answer = await node_pb2_grpc.ControlStub(channel).PushShardMap(
+            shard_map, timeout=max(1.0, self.settings.probe_timeout_ms / 1000))
+        return int(answer.version)
+
+    def retry_now(self) -> None:
+        """Cut the wait for the next attempt short: there is news of this node."""
+        self._hurry.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- the life of a link -------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            started = time.monotonic()
+            channel = self._channel = open_channel(self.record.address, self._credentials)
+            try:
+                outcome, reason = await self._greet(channel)
+                verdict = self._judge(outcome, started)
+                if verdict is Verdict.UP:
+                    verdict, reason = await self._stay(channel)
+            finally:
+                self._channel = None
+                await channel.close()
+            self.reason = reason
+            lasted_s = time.monotonic() - started
+            if verdict is Verdict.UP and lasted_s > BACKOFF_MAX_S:
+                backoff_s = BACKOFF_FIRST_S
+                continue  # only the stream broke: verify, and link again, at once
+            if verdict is Verdict.DOWN and self.up:
+                self._go_down(reason)
+                backoff_s = BACKOFF_FIRST_S
+            if verdict is Verdict.SUSPECT and self.up:  # the next probe is due one interval behind this one
+                pause_s = max(0.0, self.settings.probe_interval_ms / 1000 - lasted_s)
+            else:
+                pause_s, backoff_s = backoff_s, min(BACKOFF_MAX_S, backoff_s * 2)
+            self._hurry.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), pause_s)
+
+    def _judge(self, outcome: Outcome, started: float) -> Verdict:
+        return self._suspicion.observe(outcome, self._lateness.worst_ms_since(started))
+
+    async def _greet(self, channel: grpc.aio.Channel) -> tuple[Outcome, str]:
+        """Ask who is there and whether it serves."""
+        timeout_s = self.settings.probe_timeout_ms / 1000
+        try:
+            description = await node_pb2_grpc.ControlStub(channel).Describe(
+                node_pb2.DescribeRequest(), timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            return await self._failed_probe(error)
+        if description.node != self.node:
+            return Outcome.REFUSED, f"{self.record.address} is {description.node!r}, another node"
+        if description.wire_version != WIRE_VERSION:
+            return Outcome.REFUSED, f"speaks wire version {description.wire_version}, not {WIRE_VERSION}"
+        self.description, self.draining = description, description.draining
+        return await self._probe(channel)
+
+    async def _probe(self, channel: grpc.aio.Channel) -> tuple[Outcome, str]:
+        try:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=self.settings.probe_timeout_ms / 1000)
+        except grpc.aio.AioRpcError as error:
+            return await self._failed_probe(error)
+        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+            return Outcome.SERVING, ""
+        return Outcome.NOT_SERVING, "says that it is not serving"
+
+    async def _failed_probe(self, error: grpc.aio.AioRpcError) -> tuple[Outcome, str]:
+        """Tell a refused connection from silence; gRPC itself words both alike."""
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            host, _, port = self.record.address.rpartition(":")
+            try:
+                _reader, writer = await asyncio.wait_for(
+                    asyncio.open_connection(host, int(port)), self.settings.probe_timeout_ms / 1000)
+            except ConnectionRefusedError:
+                return Outcome.REFUSED, f"{self.record.address} refuses connections"
+            except (OSError, TimeoutError):
+                pass  # silence, as found below
+            else:
+                writer.close()
+        return Outcome.SILENT, f"no answer: {error.code().name}"
+
+    async def _stay(self, channel: grpc.aio.Channel) -> tuple[Verdict, str]:
+        """Hold the stream until it breaks (UP: to be verified) or the prober gives the node up (DOWN)."""
+        assert self.description is not None
+        started = time.monotonic()
+        call = channel.stream_stream(CONTROL_LINK)(metadata=hello_metadata(operator=self._operator))
+        jobs: list[asyncio.Task[Any]] = []
+        try:
+            async with asyncio.timeout(self.settings.probe_timeout_ms / 1000):
+                await call.wait_for_connection()
+            member = Member(self.description.node, self.description.incarnation)
+            self._go_up(member)
+            prober = asyncio.ensure_future(self._keep_probing(channel))
+            jobs = [
+                prober,
+                asyncio.ensure_future(self._read(call, member)),
+                asyncio.ensure_future(self._write(call)),
+            ]
+            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+            return (Verdict.DOWN, prober.result()) if prober.done() else (Verdict.UP, "the stream broke")
+        except TimeoutError:
+            return self._judge(Outcome.SILENT, started), "no answer to the link's opening"
+        except grpc.aio.AioRpcError as error:
+            outcome, reason = await self._failed_probe(error)
+            return self._judge(outcome, started), reason
+        finally:
+            call.cancel()
+            for job in jobs:
+                job.cancel()
+            for problem in await asyncio.gather(*jobs, return_exceptions=True):
+                if isinstance(problem, AssertionError):
+                    raise problem
+
+    async def _keep_probing(self, channel: grpc.aio.Channel) -> str:
+        """Probe until the node is to be given up; return why."""
+        interval_s = self.settings.probe_interval_ms / 1000
+        while True:
+            started = time.monotonic()
+            outcome, reason = await self._probe(channel)
+            if self._judge(outcome, started) is Verdict.DOWN:
+                return reason
+            await asyncio.sleep(max(0.0, started + interval_s - time.monotonic()))
+
+    async def _read(self, call: Any, member: Member) -> None:
+        try:
+            while (frame := await call.read()) is not grpc.aio.EOF:
+                self._on_frame(frame, member)
+        except grpc.aio.AioRpcError as error:
+            log.info("link to %s broke: %s %s", self.node, error.code().name, error.details())
+
+    def _on_frame(self, frame: bytes, member: Member) -> None:
+        try:
+            for shard, _to, message in decode_messages(frame):
+                if isinstance(message, Draining):
+                    self.draining = message.draining
+                    self._listener.on_draining(self.node, message.draining)
+                else:
+                    self._listener.on_message(shard, member, message)
+        except RemoteViolation as error:
+            log.warning("frame of %s dropped: %s", self.node, error)
+
+    async def _write(self, call: Any) -> None:
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader learns why
+            while True:
+                await self._queued.wait()
+                parts, size = [], 0
+                while self._queue and size < FRAME_BYTES_TARGET:
+                    parts.append(self._queue.popleft())
+                    size += len(parts[-1])
+                if not self._queue:
+                    self._queued.clear()
+                await call.write(b"".join(parts))
+
+    def _go_up(self, member: Member) -> None:
+        assert self.description is not None
+        self._suspicion = Suspicion(self.settings)
+        if self._queue:
+            self._queued.set()  # of the moments between a broken stream and this one
+        self.up, self.member, self.reason = True, member, ""
+        self._listener.on_up(self, member, self.description.boot)
+
+    def _go_down(self, reason: str) -> None:
+        self.up = False
+        self._queue.clear()
+        self._queued.clear()
+        log.warning("%s is down: %s", self.node, reason)
+        self._listener.on_down(self.node, reason)
+
+
+class NodeLinks:
+    """The links to all nodes of the cluster, as the node records say."""
+
+    def __init__(
+        self,
+        operator: OperatorId,
+        listener: LinkListener,
+        lateness: LoopLateness,
+        settings: DetectorSettings | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._operator = operator
+        self._listener = listener
+        self._lateness = lateness
+        self._settings = settings or DetectorSettings()
+        self._credentials = credentials
+        self._links: dict[str, NodeLink] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[NodeLink]:
+        return iter(list(self._links.values()))
+
+    def get(self, node: str) -> NodeLink | None:
+        return self._links.get(node)
+
+    def set_settings(self, settings: DetectorSettings) -> None:
+        """Use other detector settings from the next probe on."""
+        self._settings = settings
+        for link in self._links.values():
+            link.settings = settings
+
+    def set_node(self, record: NodeRecord) -> None:
+        """Learn of a node, or that it answers elsewhere now."""
+        known = self._links.get(record.node)
+        if known is not None:
+            if known.record.address == record.address:
+                known.record = record
+                known.retry_now()
+                return
+            self._replace(known, f"it moved to {record.address}")
+        self._links[record.node] = NodeLink(
+            record, self._operator, self._settings, self._lateness, self._listener, self._credentials)
+
+    def remove_node(self, node: str) -> None:
+        known = self._links.pop(node, None)
+        if known is not None:
+            self._replace(known, "it was removed")
+
+    def send(self, shard: ShardId, to: Member, message: Any) -> None:
+        link = self._links.get(to.node)
+        if link is not None:
+            link.send(shard, to, message)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(link.close() for link in self._links.values()), *self._closing)
+
+    def _replace(self, link: NodeLink, reason: str) -> None:
+        closing = asyncio.ensure_future(link.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        if link.up:
+            link.up = False
+            self._listener.on_down(link.node, reason)

@@ -1,0 +1,445 @@
+"""Planning: where the copies of a new group go, and which moves a Reconfiguration comes to.
+
+Everything is computed from plain views, deterministically: the same views and the same seed give the same
+plan.  A plan that cannot be made is a PlanRefusal with one of the reasons of the API.
+Pure.  Stays out: running moves (`reconfigure`), every rule about epochs and quorums (the core checks again).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from tidemark_core.base.ids import ShardId
+
+from .model import Group, Node, Shard
+
+
+class MoveKind(StrEnum):
+    SWAP = "Swap"
+    EXPAND = "Expand"
+    CONTRACT = "Contract"
+    TRANSFER = "LeaderTransfer"
+
+
+class PlanReason(StrEnum):
+    """Why `Validated` is False."""
+
+    NODE_NOT_FOUND = "NodeNotFound"
+    TARGET_NOT_ELIGIBLE = "TargetNotEligible"
+    FACTOR_MISMATCH = "FactorMismatch"
+    NOT_ENOUGH_DOMAINS = "NotEnoughDomains"
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
+    TARGETS_NOTHING = "TargetsNothing"
+    NOT_ENOUGH_NODES = "NotEnoughNodes"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRefusal:
+    reason: PlanReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One protocol operation on one shard."""
+
+    shard: ShardId
+    kind: MoveKind
+    from_node: str | None = None
+    to_node: str | None = None
+    force: bool = False
+
+    def done(self, shard: Shard | None) -> bool:
+        """Say whether the shard already is as this move wants it."""
+        if shard is None:
+            return True  # the group was deleted meanwhile
+        match self.kind:
+            case MoveKind.SWAP:
+                return self.to_node in shard.ensemble and self.from_node not in shard.ensemble
+            case MoveKind.EXPAND:
+                return self.to_node in shard.ensemble
+            case MoveKind.CONTRACT:
+                return self.from_node not in shard.ensemble
+            case MoveKind.TRANSFER:
+                return shard.leader == self.to_node
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    moves: tuple[Move, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """Names the set of moves; approval quotes it."""
+        text = "\n".join(f"{m.shard:x} {m.kind} {m.from_node} {m.to_node}" for m in sorted(self.moves, key=repr))
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:26]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a plan is made from."""
+
+    groups: Mapping[str, Group]
+    shards: Mapping[ShardId, Shard]
+    nodes: Mapping[str, Node]
+
+    def replicas(self) -> Counter[str]:
+        """Return how many copies each node holds."""
+        return Counter(node for shard in self.shards.values() for node in shard.ensemble)
+
+    def leaders(self) -> Counter[str]:
+        return Counter(shard.leader for shard in self.shards.values() if shard.leader)
+
+
+# --- placement of a new group -------------------------------------------------------------------------------
+
+
+def place_group(group: Group, nodes: Iterable[Node], load: Mapping[str, int]) -> (
+        list[tuple[str, ...]] | PlanRefusal):
+    """Choose the ensemble of every shard of a new group: distinct zones first, then least loaded nodes.
+
+    The first of an ensemble leads it when the logs are equal, so firsts are spread too.
+    """
+    eligible = [node for node in nodes if node.eligible and group.allows(node)]
+    if len(eligible) < group.factor:
+        return PlanRefusal(
+            PlanReason.NOT_ENOUGH_NODES,
+            f"factor {group.factor} needs as many nodes that are up, {len(eligible)} are eligible"
+            + (f" in pools {', '.join(group.pools)}" if group.pools else ""),
+        )
+    copies: Counter[str] = Counter(load)
+    firsts: Counter[str] = Counter()
+    ensembles = []
+    for index in range(group.shards):
+        chosen: list[Node] = []
+        for _slot in range(group.factor):
+            chosen.append(_best(eligible, chosen, copies, group.spread_zones, f"{group.uid}/{index}"))
+        names = [node.node for node in chosen]
+        copies.update(names)
+        names.sort(key=lambda name: (firsts[name], _digest(f"{group.uid}/{index}", name)))
+        firsts[names[0]] += 1
+        ensembles.append(tuple(names))
+    return ensembles
+
+
+def distinct_domains(ensemble: Iterable[str], nodes: Mapping[str, Node]) -> int:
+    """Return how many zones an ensemble spans; a node without a zone is a zone of its own."""
+    return len({nodes[name].zone or f"\0{name}" if name in nodes else f"\0{name}" for name in ensemble})
+
+
+def _best(
+    candidates: Iterable[Node], chosen: Collection[Node], load: Mapping[str, int], spread: bool, seed: str
+) -> Node:
+    taken = {node.node for node in chosen}
+    zones = Counter(node.zone for node in chosen if node.zone) if spread else Counter()
+    return min(
+        (node for node in candidates if node.node not in taken),
+        key=lambda node: (zones[node.zone], load.get(node.node, 0), _digest(seed, node.node)),
+    )
+
+
+def _digest(seed: str, node: str) -> bytes:
+    return hashlib.blake2b(f"{seed}\0{node}".encode(), digest_size=8).digest()
+
+
+# --- reconfigurations ---------------------------------------------------------------------------------------
+
+
+def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
+    """Return the moves that `spec` (a Reconfiguration's) comes to in `world`."""
+    match spec["type"]:
+        case "NodeSwap":
+            return _plan_swap(spec, world)
+        case "Expand":
+            return _plan_expand(spec, world)
+        case "Contract":
+            return _plan_contract(spec, world)
+        case "LeaderTransfer":
+            return _plan_transfer(spec, world)
+        case "Rebalance":
+            return _plan_rebalance(spec, world)
+    return PlanRefusal(PlanReason.TARGETS_NOTHING, f"spec.type {spec['type']!r} is not known to this build")
+
+
+def _scope(spec: Mapping[str, Any], world: World, group: str | None = None) -> list[Shard] | PlanRefusal:
+    """Return the shards a spec is about; a name in it that matches nothing is refused."""
+    scope: Mapping[str, Any] = spec.get("scope") or {}
+    names = [group] if group else list(scope.get("logGroups") or world.groups)
+    for name in names:
+        if name not in world.groups:
+            return PlanRefusal(PlanReason.TARGETS_NOTHING, f"log group {name!r} does not exist")
+    indexes = scope.get("shardIDs")
+    chosen = [
+        shard for shard in world.shards.values()
+        if shard.group in names and (not indexes or shard.index in indexes)
+    ]
+    if indexes and not chosen:
+        return PlanRefusal(PlanReason.TARGETS_NOTHING, f"no shard has an id of scope.shardIDs {list(indexes)}")
+    return chosen
+
+
+def _plan_swap(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
+    source, target = spec["nodeSwap"]["from"], spec["nodeSwap"]["to"]
+    scope = _scope(spec, world)
+    if isinstance(scope, PlanRefusal):
+        return scope
+    if source not in world.nodes and all(source not in shard.ensemble for shard in world.shards.values()):
+        return PlanRefusal(PlanReason.NODE_NOT_FOUND, f"nodeSwap.from: there is no node {source!r}")
+    shards = [shard for shard in scope if source in shard.ensemble]
+    if target.get("provision") is not None:
+        return PlanRefusal(
+            PlanReason.TARGET_NOT_ELIGIBLE, "nodeSwap.to.provision needs a cluster on Kubernetes; name a node")
+    if target.get("node"):
+        refusal = _check_target("nodeSwap.to.node", target["node"], shards, world)
+        if refusal is not None:
+            return refusal
+    candidates = [target["node"]] if target.get("node") else sorted(set(world.nodes) - {source})
+    return _with_new_members(spec, world, shards, MoveKind.SWAP, candidates, source)
+
+
+def _plan_expand(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
+    wanted = spec["expand"]
+    checked = _scope_of_factor("expand", wanted, spec, world, step=1)
+    if isinstance(checked, PlanRefusal):
+        return checked
+    for name in wanted.get("nodes") or ():
+        refusal = _check_target("expand.nodes", name, (), world)
+        if refusal is not None:
+            return refusal
+    candidates = list(wanted.get("nodes") or sorted(world.nodes))
+    return _with_new_members(spec, world, checked, MoveKind.EXPAND, candidates, None)
+
+
+def _plan_contract(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
+    wanted = spec["contract"]
+    checked = _scope_of_factor("contract", wanted, spec, world, step=-1)
+    if isinstance(checked, PlanRefusal):
+        return checked
+    named = set(wanted.get("nodes") or ())
+    for name in sorted(named):
+        if name not in world.nodes and all(name not in shard.ensemble for shard in checked):
+            return PlanRefusal(PlanReason.NODE_NOT_FOUND, f"contract.nodes: there is no node {name!r}")
+    load = world.replicas()
+    moves = []
+    for shard in checked:
+        zones = Counter(_zone(world, name) for name in shard.ensemble)
+
+        def cost(
+            name: str, shard: Shard = shard, zones: Counter[str] = zones
+        ) -> tuple[bool, bool, bool, int, int, str]:
+            node = world.nodes.get(name)
+            up = node is not None and node.up
+            return (name not in named, up, shard.leader == name, -zones[_zone(world, name)], -load[name], name)
+
+        victim = min(shard.ensemble, key=cost)
+        load[victim] -= 1
+        force = wanted.get("belowThree") == "Allowed"
+        moves.append(Move(shard.shard, MoveKind.CONTRACT, from_node=victim, force=force))
+    return Plan(tuple(moves))
+
+
+def _plan_transfer(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
+    wanted = spec["leaderTransfer"]
+    target, source = wanted.get("to"), wanted.get("from")
+    scope = _scope(spec, world, wanted.get("logGroup"))
+    if isinstance(scope, PlanRefusal):
+        return scope
+    for field, name in (("from", source), ("to", target)):
+        if name and name not in world.nodes:
+            return PlanRefusal(PlanReason.NODE_NOT_FOUND, f"leaderTransfer.{field}: there is no node {name!r}")
+    shards = [shard for shard in scope if source is None or shard.leader == source]
+    if target is not None:
+        refusal = _check_target("leaderTransfer.to", target, (), world)
+        if refusal is not None:
+            return refusal
+        shards = [shard for shard in shards if target in shard.ensemble]
+        if not shards:
+            return PlanRefusal(
+                PlanReason.TARGETS_NOTHING, f"leaderTransfer.to: {target} holds no copy of the shards in scope")
+    leaders = world.leaders()
+    moves = []
+    for shard in shards:
+        to = target or next_leader(shard, world, leaders)
+        if to is not None and to != shard.leader:
+            leaders[to] += 1
+            moves.append(Move(shard.shard, MoveKind.TRANSFER, from_node=shard.leader, to_node=to))
+    return Plan(tuple(moves))
+
+
+def _plan_rebalance(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
+    """Fill `rebalance.nodes` (default: every node) from the fullest nodes, one copy at a time."""
+    wanted: Mapping[str, Any] = spec.get("rebalance") or {}
+    scope = _scope(spec, world)
+    if isinstance(scope, PlanRefusal):
+        return scope
+    targets = list(wanted.get("nodes") or sorted(name for name, node in world.nodes.items() if node.eligible))
+    for name in targets:
+        refusal = _check_target("rebalance.nodes", name, (), world)
+        if refusal is not None:
+            return refusal
+    if not targets or not scope:
+        return Plan(())
+    if wanted.get("leadersOnly"):
+        return Plan(tuple(_spread_leaders(scope, set(targets), world)))
+    load = world.replicas()
+    copies = sum(len(shard.ensemble) for shard in scope)
+    budget = copies * wanted.get("maxMovePercent", 100) // 100
+    moves = []
+    for shard in sorted(scope, key=lambda shard: shard.shard):
+        if len(moves) >= budget:
+            break
+        sources = sorted(shard.ensemble, key=lambda name: (-load[name], name == shard.leader, name))
+        swap = next(
+            (
+                (source, target)
+                for source in sources
+                for target in sorted(targets, key=lambda name: (load[name], name))
+                if load[source] - load[target] >= 2 and _fits(shard, source, target, spec, world)
+            ),
+            None,
+        )
+        if swap is not None:
+            load[swap[0]] -= 1
+            load[swap[1]] += 1
+            moves.append(Move(shard.shard, MoveKind.SWAP, *swap))
+    return Plan(tuple(moves))
+
+
+def _spread_leaders(scope: Sequence[Shard], targets: set[str], world: World) -> list[Move]:
+    leaders, moves = world.leaders(), []
+    for shard in scope:
+        if shard.leader is None:
+            continue
+        options = [name for name in shard.ensemble if name in targets and world.nodes[name].eligible]
+        best = min(options, key=lambda name: (leaders[name], name), default=None)
+        if best is not None and leaders[shard.leader] - leaders[best] >= 2:
+            leaders[shard.leader] -= 1
+            leaders[best] += 1
+            moves.append(Move(shard.shard, MoveKind.TRANSFER, from_node=shard.leader, to_node=best))
+    return moves
+
+
+def next_leader(
+    shard: Shard, world: World, leaders: Mapping[str, int], avoid: Collection[str] = ()
+) -> str | None:
+    """Return the member to hand leadership to: up, on the disk the ensemble names, leading least."""
+    options = [
+        member.node for member in shard.members
+        if member.node != shard.leader and member.node not in avoid
+        and (node := world.nodes.get(member.node)) is not None and node.eligible and node.member == member
+    ]
+    return min(options, key=lambda name: (leaders.get(name, 0), name), default=None)
+
+
+def _scope_of_factor(
+    field: str, wanted: Mapping[str, Any], spec: Mapping[str, Any], world: World, *, step: int
+) -> list[Shard] | PlanRefusal:
+    """Return the shards one step away from the wanted factor; shards that have it already are done."""
+    if not wanted.get("logGroup"):
+        return PlanRefusal(PlanReason.TARGETS_NOTHING, f"{field}: name a logGroup")
+    scope = _scope(spec, world, wanted["logGroup"])
+    if isinstance(scope, PlanRefusal):
+        return scope
+    declared, factor = world.groups[wanted["logGroup"]].factor, wanted["factor"]
+    if factor != declared:
+        return PlanRefusal(
+            PlanReason.FACTOR_MISMATCH,
+            f"{field}.factor is {factor}, but log group {wanted['logGroup']} declares {declared}: "
+            "change spec.replication.factor of the group first",
+        )
+    for shard in scope:
+        if len(shard.ensemble) not in (factor, factor - step):
+            return PlanRefusal(
+                PlanReason.FACTOR_MISMATCH,
+                f"shard {shard.name} has {len(shard.ensemble)} copies; {field} to {factor} is a step of one",
+            )
+    return [shard for shard in scope if len(shard.ensemble) != factor]
+
+
+def _check_target(field: str, name: str, shards: Iterable[Shard], world: World) -> PlanRefusal | None:
+    node = world.nodes.get(name)
+    if node is None:
+        return PlanRefusal(PlanReason.NODE_NOT_FOUND, f"{field}: there is no node {name!r}")
+    if not node.up:
+        return PlanRefusal(PlanReason.TARGET_NOT_ELIGIBLE, f"{field}: {name} is down ({node.reason})")
+    if node.draining:
+        return PlanRefusal(PlanReason.TARGET_NOT_ELIGIBLE, f"{field}: {name} is draining")
+    for shard in shards:
+        if name in shard.ensemble:
+            return PlanRefusal(
+                PlanReason.TARGET_NOT_ELIGIBLE, f"{field}: {name} already holds a copy of {shard.name}")
+        if not world.groups[shard.group].allows(node):
+            return PlanRefusal(
+                PlanReason.TARGET_NOT_ELIGIBLE,
+                f"{field}: placement of log group {shard.group} does not allow pool {node.pool!r} of {name}",
+            )
+    return None
+
+
+def _with_new_members(
+    spec: Mapping[str, Any],
+    world: World,
+    shards: Sequence[Shard],
+    kind: MoveKind,
+    candidates: Sequence[str],
+    source: str | None,
+) -> Plan | PlanRefusal:
+    """Give every shard one new member out of `candidates`, in place of `source` if there is one."""
+    load = world.replicas()
+    moves = []
+    for shard in shards:
+        group = world.groups[shard.group]
+        others = [world.nodes.get(name, Node(name)) for name in shard.ensemble if name != source]
+        options = [
+            node for name in candidates
+            if (node := world.nodes[name]).eligible and group.allows(node) and name not in shard.ensemble
+        ]
+        if not options:
+            return PlanRefusal(
+                PlanReason.INSUFFICIENT_CAPACITY, f"no eligible node is left for a copy of {shard.name}")
+        fitting = [node for node in options if _fits(shard, source, node.node, spec, world)]
+        if not fitting:
+            return PlanRefusal(
+                PlanReason.NOT_ENOUGH_DOMAINS,
+                f"every choice for {shard.name} puts two copies into one zone; "
+                "set preconditions.failureDomains: Ignore to accept that",
+            )
+        best = _best(fitting, others, load, group.spread_zones, shard.name)
+        load[best.node] += 1
+        moves.append(Move(shard.shard, kind, from_node=source, to_node=best.node))
+    return Plan(tuple(moves))
+
+
+def _fits(shard: Shard, source: str | None, target: str, spec: Mapping[str, Any], world: World) -> bool:
+    """Say whether the change keeps failure domains: it may not lower the number of zones spanned."""
+    node = world.nodes[target]
+    if target in shard.ensemble or not node.eligible or not world.groups[shard.group].allows(node):
+        return False
+    preconditions: Mapping[str, Any] = spec.get("preconditions") or {}
+    if preconditions.get("failureDomains") == "Ignore" or not world.groups[shard.group].spread_zones:
+        return True
+    after = [*(name for name in shard.ensemble if name != source), target]
+    zones = len({node.zone for node in world.nodes.values() if node.zone}) or len(after)
+    before_domains = distinct_domains(shard.ensemble, world.nodes)
+    after_domains = distinct_domains(after, world.nodes)
+    wanted = before_domains if source else min(before_domains + 1, max(zones, before_domains))
+    return after_domains >= wanted
+
+
+def _zone(world: World, name: str) -> str:
+    node = world.nodes.get(name)
+    return (node.zone if node else "") or f"\0{name}"
+
+
+def without(world: World, node: str) -> World:
+    """Return the world as if `node` took no new copies."""
+    nodes = dict(world.nodes)
+    if node in nodes:
+        nodes[node] = replace(nodes[node], draining=True)
+    return replace(world, nodes=nodes)

@@ -1,0 +1,67 @@
+"""The shard map: what clients and nodes need to find every shard, built from records, groups and nodes.
+
+Keys map to shards by `xxh3_64(key) >> 32` over contiguous, inclusive, unsigned 32-bit ranges.
+Pure.  Stays out: pushing it (`publisher`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidemark_core.base.ids import ShardId, shard_id
+from tidemark_core.replication.records import ShardRecord, Status
+from tidemark_wire.v1 import common_pb2
+
+from .model import Group, Node
+
+HASH_SPACE = 1 << 32
+
+
+def hash_range(index: int, shards: int) -> tuple[int, int]:
+    """Return the hashes of shard `index` of `shards`, both ends inclusive; ranges differ by at most one."""
+    return index * HASH_SPACE // shards, (index + 1) * HASH_SPACE // shards - 1
+
+
+def build_shard_map(
+    version: int,
+    cluster: str,
+    groups: Iterable[Group],
+    records: Mapping[ShardId, ShardRecord],
+    nodes: Iterable[Node],
+) -> common_pb2.ShardMap:
+    """Build the map.  A group appears once every one of its shards has a record."""
+    shard_map = common_pb2.ShardMap(version=version, cluster=cluster)
+    for node in sorted(nodes, key=lambda node: node.node):
+        shard_map.nodes.add(
+            node=node.node,
+            incarnation=node.member.incarnation if node.member else "",
+            address=node.address,
+            zone=node.zone,
+            available=node.up,
+        )
+    for group in sorted(groups, key=lambda group: group.name):
+        found = [records.get(shard_id(group.group_id, index)) for index in range(group.shards)]
+        if group.deleting or None in found:
+            continue
+        entry = shard_map.groups.add(
+            name=group.name,
+            group_id=group.group_id,
+            kind=group.kind,
+            max_batch_bytes=group.max_batch_bytes,
+            max_record_bytes=group.max_record_bytes,
+            keys_required=group.keys_required,
+            default_ack=group.default_ack,
+        )
+        for index, record in enumerate(found):
+            assert record is not None
+            low, high = hash_range(index, group.shards)
+            entry.shards.add(
+                index=index,
+                epoch=record.epoch,
+                leader=record.leader.node if record.leader and record.status is not Status.ELECTION else "",
+                ensemble=[member.node for member in record.ensemble],
+                hash_min=low,
+                hash_max=high,
+                status=record.status,
+            )
+    return shard_map
