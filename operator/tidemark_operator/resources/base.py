@@ -1,0 +1,247 @@
+"""What every part of a resource has in common: strict models, rules over several fields, scalars, metadata.
+
+A rule is stated twice, side by side: in CEL for the API server and as a Python predicate for the models, which also
+load where there is no API server.  A test runs both over the same objects.
+Stays out: the three kinds themselves, reading files, writing CRDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+GROUP = "tidemark.dev"
+VERSION = "v1alpha1"
+API_VERSION: Final = "tidemark.dev/v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A fact about one object.  `field` is the path, below the model that owns the rule, that a message names."""
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool]
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A fact about an update: `allows(new, old)`; `oldSelf` in CEL."""
+
+    cel: str
+    message: str
+    allows: Callable[[Any, Any], bool]
+    field: str = ""
+
+
+def immutable(attribute: str, *, optional: bool = False, hint: str = "") -> Transition:
+    """The rule that `attribute` keeps the value it was created with."""
+    field = to_camel(attribute)
+    cel = f"self.{field} == oldSelf.{field}"
+    if optional:
+        cel = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {cel})"
+    return Transition(
+        cel=cel,
+        message=f"{field} is immutable" + (f": {hint}" if hint else ""),
+        allows=lambda new, old: getattr(new, attribute) == getattr(old, attribute),
+        field=field,
+    )
+
+
+class ApiModel(BaseModel):
+    """A part of a resource: camelCase outside, snake_case inside, unknown fields and wrong types refused."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    TRANSITIONS: ClassVar[tuple[Transition, ...]] = ()
+
+    @model_validator(mode="after")
+    def _hold_rules(self) -> Self:
+        for rule in self.RULES:
+            if not rule.holds(self):
+                # The message travels as context: PydanticCustomError would expand braces in a template.
+                raise PydanticCustomError("rule", "{message}", {"message": rule.message, "field": rule.field})
+        return self
+
+
+# --- scalars
+
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=DNS_LABEL)]
+"""Name of an object, a pool or a node: a DNS label."""
+
+Zone = Annotated[str, StringConstraints(min_length=1, max_length=63)]
+"""Value of the label that names a failure domain."""
+
+Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY)]
+"""Bytes with a Kubernetes suffix, see `quantity_bytes`."""
+
+Timestamp = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+"""RFC 3339."""
+
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+LongCount = Annotated[int, Field(ge=0, le=2**63 - 1)]
+LabelValue = Annotated[str, StringConstraints(max_length=63)]
+AnnotationValue = Annotated[str, StringConstraints(max_length=4096)]
+ConfigValue = Annotated[str, StringConstraints(max_length=1024)]
+
+OpenObject = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
+"""An object of another API, handed through unread."""
+
+
+def _refuse_repeats(values: Sequence[Any]) -> Sequence[Any]:
+    seen: set[Any] = set()
+    for value in values:
+        key = getattr(value, "name", value)
+        if key in seen:
+            raise PydanticCustomError("repeated", "{value} stands here twice", {"value": repr(key)})
+        seen.add(key)
+    return values
+
+
+SET = [Field(json_schema_extra={"x-kubernetes-list-type": "set"}), AfterValidator(_refuse_repeats)]
+"""Metadata of a list whose values are distinct."""
+
+BY_NAME = [
+    Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+    AfterValidator(_refuse_repeats),
+]
+"""Metadata of a list whose items have distinct names."""
+
+ATOMIC = Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
+"""Metadata of a list that is replaced as a whole."""
+
+_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def quantity_bytes(quantity: str) -> int:
+    """Return the bytes that a quantity such as `100Mi` or `1.5G` stands for, rounded down."""
+    digits = quantity.rstrip("KMGTki")
+    whole, _, fraction = digits.partition(".")
+    factor = _UNITS.get(quantity[len(digits) :], 1)
+    return (int(whole + fraction) * factor) // 10 ** len(fraction)
+
+
+# --- parts that several kinds share
+
+
+class ObjectRef(ApiModel):
+    name: Name = Field(description="Name of the object, in the same namespace.")
+
+
+class ConditionStatus(ApiModel):
+    """metav1.Condition."""
+
+    type: Annotated[str, StringConstraints(max_length=316)]
+    status: Annotated[str, StringConstraints(pattern="^(True|False|Unknown)$", max_length=7)]
+    observed_generation: LongCount | None = None
+    last_transition_time: Timestamp
+    reason: Annotated[
+        str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
+    ]
+    message: Annotated[str, StringConstraints(max_length=32768)]
+
+
+Conditions = Annotated[
+    tuple[ConditionStatus, ...],
+    Field(
+        max_length=32,
+        description="metav1.Condition list.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    ),
+]
+
+ObservedGeneration = Annotated[
+    LongCount, Field(description="The .metadata.generation that this status describes.")
+]
+
+
+class ObjectMeta(ApiModel):
+    """The metadata that Kubernetes owns; Tidemark reads name, namespace, labels and annotations."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
+    namespace: Name = "default"
+    labels: dict[str, LabelValue] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    uid: str | None = None
+    generation: int | None = None
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: tuple[str, ...] | None = None
+    owner_references: tuple[dict[str, Any], ...] | None = None
+    managed_fields: tuple[dict[str, Any], ...] | None = None
+    generate_name: str | None = None
+    self_link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `kubectl get`."""
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a kind is called and shown by the API server."""
+
+    kind: str
+    plural: str
+    singular: str
+    short: str
+    columns: tuple[Column, ...]
+    selectable_fields: tuple[str, ...] = ()
+
+
+def condition_column(name: str, condition: str, field: str = "status", *, wide: bool = False) -> Column:
+    """A column that shows one field of one condition."""
+    return Column(name, f'.status.conditions[?(@.type=="{condition}")].{field}', wide=wide)
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", type="date")
+
+
+class Resource(ApiModel):
+    """One object.  Subclasses narrow `kind`, `spec` and `status`."""
+
+    NAMES: ClassVar[Names]
+
+    api_version: str
+    kind: str
+    metadata: ObjectMeta
+    spec: ApiModel
+    status: ApiModel | None = None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    def manifest(self) -> dict[str, Any]:
+        """The object as plain data, defaults written out, ready for JSON or YAML."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,406 @@
+"""LogGroup: N shards of one log, how often each record is kept, and when it counts as safe.
+
+Stays out: where the nodes come from (cluster) and acts on the members of a shard (reconfiguration).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PlainSerializer, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from .base import (
+    AGE,
+    API_VERSION,
+    SET,
+    ApiModel,
+    Column,
+    Conditions,
+    Count,
+    LongCount,
+    Name,
+    Names,
+    ObjectRef,
+    ObservedGeneration,
+    Quantity,
+    Resource,
+    Rule,
+    Transition,
+    Zone,
+    condition_column,
+    immutable,
+)
+from .quorum_formula import FORMULA_LENGTH_MAX, FORMULA_PATTERN, InvalidFormula, evaluate, quorum_in_force
+
+FACTOR_MAX = 9
+SHARDS_MAX = 4096
+PROJECTED_SHARDS_MAX = 1024
+
+
+class GroupKind(StrEnum):
+    LOG = "Log"
+    DOCUMENTS = "Documents"
+
+
+class Ack(StrEnum):
+    QUORUM = "Quorum"
+    LOCAL = "Local"
+
+
+class Rollback(StrEnum):
+    DEFINITE = "Definite"
+    IMMEDIATE = "Immediate"
+
+
+class Spread(StrEnum):
+    ZONE = "Zone"
+    NODE = "Node"
+
+
+class LeaderPreference(StrEnum):
+    SPREAD = "Spread"
+    ZONES = "Zones"
+
+
+class DeliveryMode(StrEnum):
+    SINGLE_COPY = "SingleCopy"
+    ALL_SEND_ALL = "AllSendAll"
+
+
+class Locality(StrEnum):
+    NONE = "None"
+    ZONE = "Zone"
+    ALL = "All"
+
+
+class Compression(StrEnum):
+    NONE = "None"
+    LZ4 = "LZ4"
+    ZSTD = "Zstd"
+
+
+class Projection(StrEnum):
+    FULL = "Full"
+    NONE = "None"
+
+
+class DeletionPolicy(StrEnum):
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+def _check_quorum(value: Any) -> int | str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise PydanticCustomError("quorum", "must be a whole number or a formula over N")
+    if isinstance(value, int):
+        if not 1 <= value <= FACTOR_MAX:
+            raise PydanticCustomError("quorum", "must be between 1 and {most}", {"most": FACTOR_MAX})
+        return value
+    try:
+        # Every size an ensemble can take must give a number: Expand and Contract evaluate the formula again.
+        for members in range(1, FACTOR_MAX + 1):
+            evaluate(value, members)
+    except InvalidFormula as error:
+        raise PydanticCustomError("quorum", "{message}", {"message": str(error)}) from error
+    return value
+
+
+SynchroQuorum = Annotated[
+    int | str,
+    PlainValidator(_check_quorum),
+    PlainSerializer(lambda value: value),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "minimum": 1,
+            "maximum": FACTOR_MAX,
+            "pattern": FORMULA_PATTERN,
+            "maxLength": FORMULA_LENGTH_MAX,
+        }
+    ),
+]
+
+CopyCount = Annotated[int, Field(ge=1, le=FACTOR_MAX)]
+
+_COPIES = "(has(self.payloadCopies) ? self.payloadCopies : self.factor)"
+_LEADERS = f"(has(self.leaders) ? self.leaders : {_COPIES})"
+
+
+class Replication(ApiModel):
+    factor: CopyCount = Field(default=3, description="n: members of the ensemble of each shard.")
+    payload_copies: CopyCount | None = Field(
+        default=None,
+        description="R: members that keep the payload of a record; the others keep its header only. Unset: all.",
+    )
+    sync_leaders: CopyCount = Field(
+        default=1, description="Left-most members of a copyset that must hold a record before it is released."
+    )
+    leaders: CopyCount | None = Field(
+        default=None,
+        description="Left-most members of a copyset that must hold a record before its append is complete. "
+        "Unset: payloadCopies.",
+    )
+    synchro_quorum: SynchroQuorum | None = Field(
+        default=None,
+        description="Members that must hold a record durably before it is confirmed: a number, or a formula over N, "
+        "the size of the ensemble in force, such as N/2+1. Never less than a majority. Unset: a majority.",
+    )
+    quorum_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = Field(
+        default=5, description="Deadline after which a quorum append is rolled back or reported as unknown."
+    )
+    rollback: Rollback = Field(
+        default=Rollback.DEFINITE,
+        description="Definite: an append counts as rolled back when that is certain. "
+        "Immediate: at the deadline; unsafe under failover.",
+    )
+    default_ack: Ack = Field(
+        default=Ack.QUORUM, description="Acknowledgement of the appends that do not name one."
+    )
+    spread: Spread = Field(
+        default=Spread.ZONE, description="Copies of a shard share no failure domain of this kind."
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.payloadCopies) || "
+            "(self.payloadCopies <= self.factor && self.payloadCopies * 2 > self.factor)",
+            message="payloadCopies must be a majority of factor and must not exceed it",
+            holds=lambda self: self.payload_copies is None
+            or (self.payload_copies <= self.factor and self.payload_copies * 2 > self.factor),
+            field="payloadCopies",
+        ),
+        Rule(
+            cel=f"!has(self.leaders) || self.leaders <= {_COPIES}",
+            message="leaders must not exceed payloadCopies",
+            holds=lambda self: self.leader_copies <= self.copies,
+            field="leaders",
+        ),
+        Rule(
+            cel=f"self.syncLeaders <= {_LEADERS}",
+            message="syncLeaders must not exceed leaders",
+            holds=lambda self: self.sync_leaders <= self.leader_copies,
+            field="syncLeaders",
+        ),
+        Rule(
+            cel="has(self.synchroQuorum) && type(self.synchroQuorum) == int "
+            "? self.synchroQuorum <= self.factor && self.synchroQuorum * 2 > self.factor : true",
+            message="synchroQuorum must be a majority of factor and must not exceed it: "
+            "two leaders could otherwise both confirm",
+            holds=lambda self: not isinstance(self.synchro_quorum, int)
+            or (self.synchro_quorum <= self.factor and self.synchro_quorum * 2 > self.factor),
+            field="synchroQuorum",
+        ),
+        Rule(
+            # The API server cannot evaluate a formula; there the operator reports it on the object.
+            cel="",
+            message="synchroQuorum must not exceed factor",
+            holds=lambda self: quorum_in_force(self.synchro_quorum, self.factor) <= self.factor,
+            field="synchroQuorum",
+        ),
+    )
+    TRANSITIONS: ClassVar[tuple[Transition, ...]] = (
+        Transition(
+            cel="self.factor - oldSelf.factor <= 1 && oldSelf.factor - self.factor <= 1",
+            message="factor can change by 1 at a time",
+            allows=lambda new, old: abs(new.factor - old.factor) <= 1,
+            field="factor",
+        ),
+    )
+
+    @property
+    def copies(self) -> int:
+        """R, the payload copies."""
+        return self.factor if self.payload_copies is None else self.payload_copies
+
+    @property
+    def leader_copies(self) -> int:
+        """Copies that make an append complete."""
+        return self.copies if self.leaders is None else self.leaders
+
+
+class LeaderPlacement(ApiModel):
+    preference: LeaderPreference = LeaderPreference.SPREAD
+    zones: Annotated[tuple[Zone, ...], Field(max_length=16), *SET] | None = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self.preference == 'Zones' ? has(self.zones) && size(self.zones) > 0 : !has(self.zones)",
+            message="zones is required when preference is Zones, and forbidden otherwise",
+            holds=lambda self: bool(self.zones)
+            if self.preference is LeaderPreference.ZONES
+            else self.zones is None,
+            field="zones",
+        ),
+    )
+
+
+class Placement(ApiModel):
+    node_pools: Annotated[tuple[Name, ...], Field(max_length=16), *SET] | None = Field(
+        default=None, description="Pools that may host the copies. Unset: all."
+    )
+    leaders: LeaderPlacement = LeaderPlacement()
+
+
+class Delivery(ApiModel):
+    mode: DeliveryMode = Field(
+        default=DeliveryMode.SINGLE_COPY, description="SingleCopy: one member ships each record to a reader."
+    )
+    locality: Locality = Field(
+        default=Locality.ZONE,
+        description="Zone: members in the zone of the reader ship first. All: nearest first over all domains.",
+    )
+    stall_timeout_seconds: Annotated[int, Field(ge=1, le=600)] = Field(
+        default=10, description="A member without progress for so long is treated as down by the reader."
+    )
+    all_send_all_timeout_seconds: Annotated[int, Field(ge=1, le=1200)] = 30
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self.stallTimeoutSeconds <= self.allSendAllTimeoutSeconds",
+            message="stallTimeoutSeconds must not exceed allSendAllTimeoutSeconds",
+            holds=lambda self: self.stall_timeout_seconds <= self.all_send_all_timeout_seconds,
+            field="stallTimeoutSeconds",
+        ),
+    )
+
+
+class Retention(ApiModel):
+    seconds: Annotated[int, Field(ge=0, le=3_153_600_000)] = Field(
+        default=604_800, description="0 keeps records for ever."
+    )
+    size: Quantity | None = Field(default=None, description="Per shard; the older limit wins.")
+
+
+class LogGroupSpec(ApiModel):
+    cluster_ref: ObjectRef = Field(description="The TidemarkCluster that stores the group.")
+    kind: GroupKind = Field(
+        default=GroupKind.LOG,
+        description="Log: append and tail. Documents: the latest value by key, on full replicas only.",
+    )
+    shards: Annotated[int, Field(ge=1, le=SHARDS_MAX)] = Field(description="Number of shards.")
+    replication: Replication = Replication()
+    placement: Placement = Placement()
+    delivery: Delivery = Field(default=Delivery(), description="How records reach readers.")
+    retention: Retention = Retention()
+    max_record_bytes: Annotated[int, Field(ge=1024, le=4_194_304)] = Field(
+        default=1_048_576,
+        description="Largest record: key, value and headers. It must fit in a batch together with its framing.",
+    )
+    compression: Compression = Compression.ZSTD
+    shard_projection: Projection = Field(
+        default=Projection.FULL, description="Whether a Shard object exists for every shard."
+    )
+    deletion_policy: DeletionPolicy = Field(
+        default=DeletionPolicy.RETAIN,
+        description="What happens to the data and its metadata when this object is deleted.",
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=f"self.shardProjection == 'None' || self.shards <= {PROJECTED_SHARDS_MAX}",
+            message=f"more than {PROJECTED_SHARDS_MAX} shards need shardProjection: None",
+            holds=lambda self: self.shard_projection is Projection.NONE or self.shards <= PROJECTED_SHARDS_MAX,
+            field="shards",
+        ),
+        Rule(
+            cel="self.kind != 'Documents' || !has(self.replication.payloadCopies) || "
+            "self.replication.payloadCopies == self.replication.factor",
+            message="kind Documents needs payloadCopies to equal factor: every member holds the documents",
+            holds=lambda self: self.kind is not GroupKind.DOCUMENTS
+            or self.replication.copies == self.replication.factor,
+            field="replication.payloadCopies",
+        ),
+    )
+    TRANSITIONS: ClassVar[tuple[Transition, ...]] = (
+        immutable("cluster_ref"),
+        immutable("kind"),
+        immutable("shards", hint="keys are hashed over the shards"),
+    )
+
+
+class ShardCounts(ApiModel):
+    desired: Count = 0
+    online: Count = 0
+    electing: Count = 0
+    leaderless: Count = 0
+    under_replicated: Count = 0
+    reconfiguring: Count = 0
+
+
+class FactorRange(ApiModel):
+    min: Count
+    max: Count
+
+
+class NodeLoad(ApiModel):
+    node: Name
+    leaders: Count = 0
+    replicas: Count = 0
+
+
+class LogGroupStatus(ApiModel):
+    observed_generation: ObservedGeneration | None = None
+    group_id: LongCount | None = Field(default=None, alias="groupID")
+    metadata_revision: LongCount | None = Field(
+        default=None, description="etcd revision that this status was read at."
+    )
+    shards: ShardCounts | None = None
+    online_shards: Annotated[str, StringConstraints(max_length=16)] | None = Field(
+        default=None, description='"online/desired".'
+    )
+    quorum: Annotated[str, StringConstraints(max_length=8)] | None = Field(
+        default=None, description='"synchroQuorum/factor" in force, e.g. 2/3.'
+    )
+    factor_in_force: FactorRange | None = Field(
+        default=None,
+        description="Smallest and largest ensemble; they differ while an Expand or a Contract runs.",
+    )
+    leaders_by_node: (
+        Annotated[
+            tuple[NodeLoad, ...],
+            Field(
+                max_length=512,
+                json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["node"]},
+            ),
+        ]
+        | None
+    ) = None
+    conditions: Conditions | None = None
+
+
+class LogGroup(Resource):
+    """A group of shards: each is one epoch-ordered log, led by one node per epoch."""
+
+    NAMES: ClassVar[Names] = Names(
+        kind="LogGroup",
+        plural="loggroups",
+        singular="loggroup",
+        short="tlg",
+        columns=(
+            condition_column("Ready", "Ready"),
+            Column("Cluster", ".spec.clusterRef.name"),
+            Column("Shards", ".status.onlineShards"),
+            Column("Quorum", ".status.quorum"),
+            Column("Leaderless", ".status.shards.leaderless", type="integer"),
+            Column("UnderRepl", ".status.shards.underReplicated", type="integer"),
+            condition_column("Reason", "Ready", "reason", wide=True),
+            AGE,
+        ),
+        selectable_fields=(".spec.clusterRef.name",),
+    )
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="size(self.metadata.name) <= 50 && !self.metadata.name.contains('.')",
+            message="name must have at most 50 characters and no dot: shard names are derived from it",
+            holds=lambda self: len(self.metadata.name) <= 50 and "." not in self.metadata.name,
+            field="metadata.name",
+        ),
+    )
+
+    api_version: Literal["tidemark.dev/v1alpha1"] = API_VERSION
+    kind: Literal["LogGroup"] = "LogGroup"
+    spec: LogGroupSpec
+    status: LogGroupStatus | None = None

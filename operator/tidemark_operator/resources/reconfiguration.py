@@ -1,0 +1,406 @@
+"""Reconfiguration: one act on the members or leaders of shards, with its plan, approval and progress.
+
+Stays out: how a move runs (the coordinator) and whether its objects exist (the plan).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from .base import (
+    AGE,
+    API_VERSION,
+    ATOMIC,
+    SET,
+    ApiModel,
+    Column,
+    Conditions,
+    ConfigValue,
+    Count,
+    LongCount,
+    Name,
+    Names,
+    ObjectRef,
+    ObservedGeneration,
+    Quantity,
+    Resource,
+    Rule,
+    Timestamp,
+    Transition,
+    Zone,
+    condition_column,
+    immutable,
+)
+from .cluster import Approval
+from .loggroup import FACTOR_MAX, SHARDS_MAX
+
+
+class ReconfigurationType(StrEnum):
+    NODE_SWAP = "NodeSwap"
+    EXPAND = "Expand"
+    CONTRACT = "Contract"
+    LEADER_TRANSFER = "LeaderTransfer"
+    REBALANCE = "Rebalance"
+
+
+class RemoveSource(StrEnum):
+    DELETE = "Delete"
+    KEEP = "Keep"
+
+
+class BelowThree(StrEnum):
+    DENIED = "Denied"
+    ALLOWED = "Allowed"
+
+
+class FullyReplicated(StrEnum):
+    REQUIRED = "Required"
+    IGNORED = "Ignored"
+
+
+class FailureDomains(StrEnum):
+    PRESERVE = "Preserve"
+    IGNORE = "Ignore"
+
+
+class Stage(StrEnum):
+    QUEUED = "Queued"
+    PLANNING = "Planning"
+    AWAITING_APPROVAL = "AwaitingApproval"
+    PROVISIONING = "Provisioning"
+    MOVING = "Moving"
+    SUSPENDED = "Suspended"
+    ABORTING = "Aborting"
+    CLEANING_UP = "CleaningUp"
+    FINISHED = "Finished"
+
+
+class MoveOperation(StrEnum):
+    SWAP = "Swap"
+    EXPAND = "Expand"
+    CONTRACT = "Contract"
+    LEADER_TRANSFER = "LeaderTransfer"
+
+
+class MoveStep(StrEnum):
+    PENDING = "Pending"
+    LEADER_TRANSFER = "LeaderTransfer"
+    PREPARE = "Prepare"
+    SNAPSHOT = "Snapshot"
+    VERIFY = "Verify"
+    COMMIT = "Commit"
+    CLEANUP = "Cleanup"
+    DONE = "Done"
+    ABORTING = "Aborting"
+    FAILED = "Failed"
+
+
+NodeNames = Annotated[tuple[Name, ...], Field(max_length=128), *SET]
+
+
+class Provision(ApiModel):
+    node_pool: Name | None = None
+    zone: Zone | None = None
+
+
+class SpreadTarget(ApiModel):
+    """No field: any node will do."""
+
+
+class SwapTarget(ApiModel):
+    node: Name | None = Field(default=None, description="An existing node takes its place.")
+    provision: Provision | None = Field(
+        default=None, description="A new node takes its place; defaults to the pool and the zone of from."
+    )
+    spread: SpreadTarget | None = Field(
+        default=None, description="Any nodes that the placement rules allow: a drain."
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="[has(self.node), has(self.provision), has(self.spread)].filter(x, x).size() == 1",
+            message="set exactly one of node, provision and spread",
+            holds=lambda self: [self.node, self.provision, self.spread].count(None) == 2,
+        ),
+    )
+
+
+class NodeSwap(ApiModel):
+    from_: Name = Field(alias="from", description="Node whose copies move.")
+    to: SwapTarget
+    remove_source: RemoveSource = Field(
+        default=RemoveSource.DELETE,
+        description="What happens to the emptied node. Keep leaves it Drained; "
+        "a later change of replicas removes Drained nodes first.",
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.to.node) || self.to.node != self.from",
+            message="from and to must differ",
+            holds=lambda self: self.to.node != self.from_,
+            field="to.node",
+        ),
+    )
+
+
+class Expand(ApiModel):
+    log_group: Name
+    factor: Annotated[int, Field(ge=2, le=FACTOR_MAX)] = Field(
+        description="Factor to reach: the one that the LogGroup declares."
+    )
+    nodes: NodeNames | None = Field(default=None, description="Nodes to prefer as new members.")
+
+
+class Contract(ApiModel):
+    log_group: Name
+    factor: Annotated[int, Field(ge=1, le=FACTOR_MAX - 1)] = Field(
+        description="Factor to reach: the one that the LogGroup declares."
+    )
+    nodes: NodeNames | None = Field(default=None, description="Nodes to prefer as members to remove.")
+    below_three: BelowThree = Field(
+        default=BelowThree.DENIED, description="A factor below 3 does not survive the loss of a node."
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self.factor >= 3 || self.belowThree == 'Allowed'",
+            message="a factor below 3 needs belowThree: Allowed",
+            holds=lambda self: self.factor >= 3 or self.below_three is BelowThree.ALLOWED,
+            field="factor",
+        ),
+    )
+
+
+class LeaderTransfer(ApiModel):
+    from_: Name | None = Field(
+        default=None, alias="from", description="Node whose leaderships move. Unset: those of every node."
+    )
+    to: Name | None = Field(
+        default=None, description="Node that takes them, where it is a member. Unset: the least loaded members."
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.from) || has(self.to)",
+            message="set from, to, or both",
+            holds=lambda self: self.from_ is not None or self.to is not None,
+        ),
+        Rule(
+            cel="!has(self.from) || !has(self.to) || self.from != self.to",
+            message="from and to must differ",
+            holds=lambda self: self.from_ is None or self.from_ != self.to,
+            field="to",
+        ),
+    )
+
+
+class Rebalance(ApiModel):
+    nodes: NodeNames | None = Field(default=None, description="Nodes to fill; unset: every node below the mean.")
+    leaders_only: bool = Field(default=False, description="Move leaderships, not copies.")
+    max_move_percent: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=100, description="Share of all copies that may move."
+    )
+
+
+class Scope(ApiModel):
+    log_groups: Annotated[tuple[Name, ...], Field(max_length=64), *SET] | None = None
+    shard_ids: (
+        Annotated[tuple[Annotated[int, Field(ge=0, le=SHARDS_MAX - 1)], ...], Field(max_length=256), *SET] | None
+    ) = Field(default=None, alias="shardIDs", description="Only these shards: a canary.")
+
+
+class Throttle(ApiModel):
+    max_concurrent_moves: Annotated[int, Field(ge=1, le=64)] | None = None
+    bytes_per_second_per_node: Quantity | None = None
+
+
+class Preconditions(ApiModel):
+    fully_replicated: FullyReplicated = Field(
+        default=FullyReplicated.REQUIRED,
+        description="Required: start only when no affected shard is under-replicated, "
+        "apart from copies on the nodes to empty.",
+    )
+    failure_domains: FailureDomains = FailureDomains.PRESERVE
+
+
+_BLOCK_OF_TYPE = {
+    ReconfigurationType.NODE_SWAP: ("nodeSwap", "node_swap"),
+    ReconfigurationType.EXPAND: ("expand", "expand"),
+    ReconfigurationType.CONTRACT: ("contract", "contract"),
+    ReconfigurationType.LEADER_TRANSFER: ("leaderTransfer", "leader_transfer"),
+    ReconfigurationType.REBALANCE: ("rebalance", "rebalance"),
+}
+
+
+def _block_matches_type(kind: ReconfigurationType) -> Rule:
+    field, attribute = _BLOCK_OF_TYPE[kind]
+    return Rule(
+        cel=f"(self.type == '{kind}') == has(self.{field})",
+        message=f"{field} is required when type is {kind}, and forbidden otherwise",
+        holds=lambda self: (self.type is kind) == (getattr(self, attribute) is not None),
+        field=field,
+    )
+
+
+class ReconfigurationSpec(ApiModel):
+    cluster_ref: ObjectRef = Field(description="The TidemarkCluster to reconfigure.")
+    type: ReconfigurationType
+    node_swap: NodeSwap | None = Field(default=None, description="Same factor, other members.")
+    expand: Expand | None = Field(default=None, description="One more member per shard.")
+    contract: Contract | None = Field(default=None, description="One member less per shard.")
+    leader_transfer: LeaderTransfer | None = Field(default=None, description="Same members, other leaders.")
+    rebalance: Rebalance | None = Field(default=None, description="Even out copies and leaderships.")
+    scope: Scope | None = Field(
+        default=None,
+        description="Limits the act to some log groups (NodeSwap, LeaderTransfer and Rebalance) and to some shards. "
+        "Unset: everything.",
+    )
+    throttle: Throttle | None = Field(
+        default=None, description="Overrides the throttle of the cluster; may be changed while running."
+    )
+    preconditions: Preconditions = Preconditions()
+    approval: Approval = Field(
+        default=Approval.AUTOMATIC,
+        description="Required: stop after planning until approvedPlan names the plan.",
+    )
+    approved_plan: Annotated[str, StringConstraints(max_length=71, pattern=r"^sha256:[0-9a-f]{8,64}$")] | None = Field(
+        default=None,
+        description="Approves the plan with this hash, see status.plan.hash. Another plan needs another approval.",
+    )
+    suspend: bool = Field(
+        default=False, description="True: finish the moves in progress and start no other."
+    )
+    cancel: bool = Field(
+        default=False,
+        description="True: abort the moves that are not committed, finish those that are, start no other. One way.",
+    )
+    active_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = Field(
+        default=86_400, description="After so long the act is cancelled."
+    )
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = Field(
+        default=604_800, description="The object is deleted so long after it finished."
+    )
+    reason: Annotated[str, StringConstraints(max_length=512)] | None = Field(
+        default=None, description="Free text, e.g. a ticket."
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        *(_block_matches_type(kind) for kind in ReconfigurationType),
+        Rule(
+            cel="!has(self.scope) || !has(self.scope.logGroups) || !(self.type in ['Expand', 'Contract'])",
+            message="scope.logGroups applies to NodeSwap, LeaderTransfer and Rebalance only",
+            holds=lambda self: self.scope is None
+            or self.scope.log_groups is None
+            or self.type not in (ReconfigurationType.EXPAND, ReconfigurationType.CONTRACT),
+            field="scope.logGroups",
+        ),
+        Rule(
+            cel="!has(self.approvedPlan) || self.approval == 'Required'",
+            message="approvedPlan is meant for approval: Required",
+            holds=lambda self: self.approved_plan is None or self.approval is Approval.REQUIRED,
+            field="approvedPlan",
+        ),
+    )
+    TRANSITIONS: ClassVar[tuple[Transition, ...]] = (
+        immutable("cluster_ref"),
+        immutable("type"),
+        *(
+            immutable(attribute, optional=True, hint="cancel this Reconfiguration and create another")
+            for _, attribute in _BLOCK_OF_TYPE.values()
+        ),
+        immutable("scope", optional=True),
+        immutable("preconditions"),
+        immutable("approval"),
+        Transition(
+            cel="!oldSelf.cancel || self.cancel",
+            message="cancel cannot be taken back",
+            allows=lambda new, old: new.cancel or not old.cancel,
+            field="cancel",
+        ),
+    )
+
+
+class PlanStatus(ApiModel):
+    moves: Count = 0
+    bytes: Annotated[str, StringConstraints(max_length=32)] | None = None
+    hash: Annotated[str, StringConstraints(max_length=80)] | None = None
+    metadata_revision: LongCount | None = None
+    warnings: (
+        Annotated[tuple[Annotated[str, StringConstraints(max_length=512)], ...], Field(max_length=16), ATOMIC] | None
+    ) = None
+
+
+class Progress(ApiModel):
+    completed: Count = 0
+    in_progress: Count = 0
+    failed: Count = 0
+    bytes_moved: Annotated[str, StringConstraints(max_length=32)] | None = None
+    percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    summary: Annotated[str, StringConstraints(max_length=24)] | None = Field(
+        default=None, description='"completed/moves".'
+    )
+    estimated_completion_time: Timestamp | None = None
+
+
+class Move(ApiModel):
+    kind: Literal["LogGroup"] = "LogGroup"
+    name: Name
+    shard: LongCount
+    from_: Name | None = Field(default=None, alias="from")
+    to: Name | None = None
+    operation: MoveOperation | None = None
+    step: MoveStep
+    attempt: Count | None = None
+    start_time: Timestamp | None = None
+    message: ConfigValue | None = None
+
+
+Moves = Annotated[tuple[Move, ...], Field(max_length=16), ATOMIC]
+
+
+class ReconfigurationStatus(ApiModel):
+    observed_generation: ObservedGeneration | None = None
+    stage: Stage | None = None
+    start_time: Timestamp | None = None
+    completion_time: Timestamp | None = None
+    target_node: Name | None = Field(default=None, description="Node that was provisioned.")
+    fencing_term: LongCount | None = Field(
+        default=None, description="Term of the reconfiguration lock in the metadata store."
+    )
+    plan: PlanStatus | None = None
+    progress: Progress | None = None
+    active_moves: Moves | None = Field(default=None, description="At most 16 of them.")
+    failed_moves: Moves | None = Field(default=None, description="At most 16 of them.")
+    conditions: Conditions | None = None
+
+
+class Reconfiguration(Resource):
+    """An act on a cluster: swap a node, grow or shrink ensembles, move leaders."""
+
+    NAMES: ClassVar[Names] = Names(
+        kind="Reconfiguration",
+        plural="reconfigurations",
+        singular="reconfiguration",
+        short="trc",
+        columns=(
+            Column("Cluster", ".spec.clusterRef.name"),
+            Column("Type", ".spec.type"),
+            Column("Stage", ".status.stage"),
+            Column("Progress", ".status.progress.summary"),
+            condition_column("Succeeded", "Succeeded"),
+            condition_column("Reason", "Succeeded", "reason"),
+            Column("ETA", ".status.progress.estimatedCompletionTime", wide=True),
+            Column("Why", ".spec.reason", wide=True),
+            AGE,
+        ),
+        selectable_fields=(".spec.clusterRef.name", ".spec.type", ".status.stage"),
+    )
+
+    api_version: Literal["tidemark.dev/v1alpha1"] = API_VERSION
+    kind: Literal["Reconfiguration"] = "Reconfiguration"
+    spec: ReconfigurationSpec
+    status: ReconfigurationStatus | None = None
