@@ -1,0 +1,106 @@
+"""What must always hold, looking from outside: whole-state checks for the simulator and for tests.
+
+Each function raises AssertionError naming the rule.  The cheap ones also run as asserts inside `step`.
+Stays out: histories (what was acknowledged, what was read); those are the simulator's checkers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from ..base.entry import Entry
+from ..base.ids import EntryId, Member
+from .coordinator import Coordinator
+from .leader import Leader
+from .log import Log
+from .records import Phase, ShardRecord, Status
+from .replica import Replica, Role
+
+
+def check_log(log: Log) -> None:
+    """Runs are contiguous and rise in epoch; floor, head and trim point are in order; the tail ends at the head."""
+    offset, epoch = -1, 0
+    for run in log.runs:
+        assert run.first == offset + 1, f"L2: run {run} does not continue offset {offset}"
+        assert run.last >= run.first, f"A4: run {run} is empty"
+        assert run.epoch > epoch, f"O5: epoch {run.epoch} behind epoch {epoch}"
+        offset, epoch = run.last, run.epoch
+    assert log.head.offset == offset, f"A4: head {log.head} but runs end at {offset}"
+    assert log.contains(log.head), f"T1: head {log.head} is not in its own log"
+    assert log.floor.id.offset <= log.head.offset, "O24: committed past the head"
+    assert log.first <= log.floor.id.offset + 1, "#281: trimmed past commit"
+
+
+def check_replica(replica: Replica) -> None:
+    """Watermarks are in order: head >= commit >= released >= trim - 1 (A2)."""
+    if replica.state.role in (Role.SEEDING, Role.DELETED):
+        return
+    check_log(replica.log)
+    assert replica.log.head.offset >= replica.commit >= replica.released >= replica.log.first - 1, (
+        f"A2: head {replica.log.head}, commit {replica.commit}, released {replica.released}, trim {replica.log.first}"
+    )
+    assert replica.state.commit <= replica.commit, "T3: the stored commit is ahead of the one in force"
+
+
+def check_leader(leader: Leader) -> None:
+    """A leader leads its own ensemble, and no cursor claims more than the log holds."""
+    replica = leader.replica
+    assert replica.state.role is Role.LEADER, f"O14: leads while {replica.state.role}"
+    assert replica.me in leader.ensemble, "LegalLeaderAndEnsemble: the leader is not in its ensemble"
+    assert replica.me not in leader.cursors, "ValidMessages: a cursor to oneself"
+    for member, cursor in leader.cursors.items():
+        assert cursor.match <= leader.head, f"K4: {member} matched {cursor.match}, head is {leader.head}"
+        assert cursor.match < cursor.next, f"O6: {member} matched {cursor.match}, next is {cursor.next}"
+    ordered = [pending.last for pending in leader.pending]
+    assert ordered == sorted(ordered), "L17: waiting appends are out of log order"
+
+
+def check_record(record: ShardRecord) -> None:
+    """LegalLeaderAndEnsemble on stored metadata."""
+    assert len(set(record.ensemble)) == len(record.ensemble) > 0, "K1: a member holds two slots"
+    assert len({member.node for member in record.ensemble}) == len(record.ensemble), "K14: a node holds two slots"
+    if record.leader is not None:
+        assert record.leader in record.ensemble, f"LegalLeaderAndEnsemble: leader {record.leader}"
+    assert (record.status is Status.ELECTION) <= (record.leader is None), "O7: a leader during an election"
+    if record.change is not None:
+        assert record.change.old != record.leader or record.leader is None, "O36: the leader is being swapped out"
+        assert record.change.new not in record.ensemble, "O31: the new member is in the ensemble"
+        assert record.status is not Status.STEADY, "O27: steady with a change"
+        if record.status is Status.ELECTION:
+            assert record.change.phase is Phase.COMMIT, "O20: a PREPARE outlived its election"
+    assert not set(record.removed) & set(record.ensemble), "#880: a removed member is in the ensemble"
+
+
+def check_coordinator(coordinator: Coordinator) -> None:
+    """What an operator drives agrees with the record it drives it from."""
+    if coordinator.record is None:
+        return
+    check_record(coordinator.record)
+    if coordinator.election is not None:
+        assert coordinator.record.status is Status.ELECTION, "O7: an election without its record"
+
+
+def check_same_log(one: Iterable[Entry], other: Iterable[Entry], upto: int) -> None:
+    """NoLogDivergence: entries at or below `upto` are identical, as far as both logs hold them."""
+    theirs = {entry.base: entry for entry in other}
+    for entry in one:
+        if entry.last <= upto and entry.base in theirs:
+            assert entry.header == theirs[entry.base].header, f"NoLogDivergence: entries at {entry.base} differ"
+            assert entry.payload == theirs[entry.base].payload, f"NoLogDivergence: payloads at {entry.base} differ"
+
+
+def check_contiguous(entries: Sequence[Entry]) -> EntryId | None:
+    """Stored entries continue each other, by id and by chained checksum; return the last id."""
+    for before, entry in pairwise(entries):
+        assert entry.prev == before.id, f"L2: entry {entry.id} behind {before.id} names {entry.prev}"
+        assert entry.prev_chain == before.chain, f"entry {entry.id} breaks the chained checksum"
+    return entries[-1].id if entries else None
+
+
+def check_members(record: ShardRecord, answering: Iterable[Member]) -> None:
+    """K14: whoever acts for the shard is one of the members the record names."""
+    change = record.change
+    allowed = {*record.ensemble, *record.removed, *((change.new,) if change and change.new else ())}
+    for member in answering:
+        assert member in allowed, f"K14: {member} acts for a shard it is no member of"
