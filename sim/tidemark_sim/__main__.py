@@ -1,0 +1,124 @@
+"""Command line of the simulator: run seeds, on all processors, and say what happened.
+
+`python -m tidemark_sim --seed N [--runs K] [--profile P] [--json] [--steps N] [--trace] [--jobs J]` runs seeds
+N to N+K-1 and exits with 1 when one of them breaks a promise, with 2 when enough runs never met something that
+they are there to meet.  Results do not depend on the number of jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from .profiles import PROFILES
+from .runner import STEPS, Result, run_seed
+
+REQUIRED = (
+    "elections", "truncations", "swaps_committed", "swaps_aborted", "swaps_resumed", "torn_tails", "wiped_disks",
+)
+"""Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
+
+REQUIRED_FROM_RUNS = 100
+
+SUMMARY = (
+    *REQUIRED, "expands_committed", "contracts_committed", "transfers", "snapshots", "restarts", "corrupt_repairs",
+    "appends_acked", "duplicates_answered",
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parse(arguments)
+    started = time.monotonic()
+    totals: dict[str, int] = {}
+    events = 0
+    failed: list[Result] = []
+    done = 0
+    for result in _results(options):
+        done += 1
+        events += result.events
+        for name, count in result.counts.items():
+            totals[name] = totals.get(name, 0) + count
+        if not result.passed:
+            failed.append(result)
+            if not options.json:
+                _print_failure(result)
+        if not options.json and not options.trace and (done % 50 == 0 or done == options.runs):
+            seconds = time.monotonic() - started
+            print(f"{done}/{options.runs} runs, {len(failed)} failed, {done / seconds:.1f} runs/s", flush=True)
+    seconds = time.monotonic() - started
+    counts = _summary(totals)
+    missing = [name for name in REQUIRED if not counts[name]]
+    judged = options.runs >= REQUIRED_FROM_RUNS and options.profile is None
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "runs": done, "failed": len(failed), "events": events, "seconds": round(seconds, 1),
+                    "counts": counts, "never_met": missing if judged else [],
+                    "failures": [result.to_dict() for result in failed],
+                }
+            )
+        )
+    else:
+        print(f"{events} events, {events // max(done, 1)} a run, {seconds:.1f} s")
+        print("  ".join(f"{name}={count}" for name, count in counts.items()))
+        if judged and missing:
+            print(f"never met in {done} runs: {', '.join(missing)}")
+    if failed:
+        return 1
+    return 2 if judged and missing else 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tidemark_sim", description="Simulate Tidemark's core.")
+    parser.add_argument("--seed", type=int, required=True, help="first seed")
+    parser.add_argument("--runs", type=int, default=1, help="how many seeds to run")
+    parser.add_argument("--profile", choices=list(PROFILES), help="kind of run; default: all in turn by seed")
+    parser.add_argument("--steps", type=int, default=STEPS, help="events before faults stop")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("--trace", action="store_true", help="print every event as it happens")
+    options = parser.parse_args(arguments)
+    if options.runs < 1 or options.steps < 1 or options.jobs < 1 or options.seed < 0:
+        parser.error("--runs, --steps and --jobs must be at least 1, --seed at least 0")
+    return options
+
+
+def _results(options: argparse.Namespace) -> Iterator[Result]:
+    seeds = range(options.seed, options.seed + options.runs)
+    run = partial(run_seed, profile=options.profile, steps=options.steps, live=options.trace)
+    if options.jobs == 1 or options.runs == 1 or options.trace:
+        yield from map(run, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(min(options.jobs, options.runs)) as pool:
+        yield from pool.imap(run, seeds, chunksize=4)
+
+
+def _summary(totals: dict[str, int]) -> dict[str, int]:
+    counts = {name: totals.get(name, 0) for name in SUMMARY}
+    counts["transfers"] = totals.get("asked_StartTransfer_done", 0)
+    counts["snapshots"] = totals.get("core_snapshot_installed", 0)
+    counts["restarts"] = totals.get("crashes", 0)
+    counts["corrupt_repairs"] = totals.get("core_entry_repaired", 0)
+    return counts
+
+
+def _print_failure(result: Result) -> None:
+    print(
+        f"FAIL {result.message}\n"
+        f"step={result.step} time={result.time_ms / 1000:.3f}s rule={result.rule}\n"
+        f"replay: {result.replay}\nstory:"
+    )
+    for line in result.story:
+        print(f"  {line}")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

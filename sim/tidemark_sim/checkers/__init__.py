@@ -1,0 +1,88 @@
+"""Checkers: one promise a file, each told what happened and looking only at what changed.
+
+A checker defines any of the hooks below; `Checkers` calls every checker that has one.  They see disks, messages
+and records, not what a core believes of itself, except for its role, epoch and watermarks.
+Stays out: liveness (`tidemark_sim.liveness`), which is judged once, at the end.
+
+Hooks, each with the thing that happened:
+node_started(node)  node_crashed(node)  node_wiped(node)  node_stepped(node, events)
+node_writes(node, shard, image, write)  before each write joins the node's written image
+node_sends(node, send)  node_replies(node, reply)  node_released(node, released)
+record_saved(shard, before, after)  operator_sends(operator, send)  operator_stepped(operator)
+producer_answered(producer, sequence, appended)
+committed(shard, node, entry)           an entry is seen committed for the first time
+led(shard, node, epoch)                 a node is seen leading a new epoch
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidemark_core.base.ids import ShardId
+
+from .acks import Acks
+from .commit import CommitMonotone
+from .confirmed import NoLossOfConfirmedWrite
+from .divergence import NoLogDivergence
+from .ensemble import LegalLeaderAndEnsemble
+from .epochs import Epochs
+from .fencing import Fencing
+from .history import History
+from .leaders import OneLeaderPerEpoch
+from .producers import ExactlyOnce
+from .reads import PrefixReads
+
+if TYPE_CHECKING:
+    from ..world import World
+
+HOOKS = (
+    "node_started", "node_crashed", "node_wiped", "node_stepped", "node_writes", "node_sends",
+    "node_replies", "node_released", "record_saved", "operator_sends", "operator_stepped", "producer_answered",
+    "committed", "led",
+)
+
+PROMISES = (
+    NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
+    Fencing, ExactlyOnce, PrefixReads,
+)
+
+
+class Checkers:
+    """All promises of one run.  Every hook is an attribute: a function that calls each checker having it."""
+
+    node_started: Any
+    node_crashed: Any
+    node_wiped: Any
+    node_stepped: Any
+    node_writes: Any
+    node_sends: Any
+    node_replies: Any
+    node_released: Any
+    record_saved: Any
+    operator_sends: Any
+    operator_stepped: Any
+    producer_answered: Any
+    committed: Any
+    led: Any
+
+    def __init__(self, world: World, extra: tuple[Any, ...] = ()) -> None:
+        self.history = History(world, self)
+        checkers: list[Any] = [promise(world, self.history) for promise in (*PROMISES, *extra)]
+        checkers.append(self.history)
+        for hook in HOOKS:
+            setattr(self, hook, _caller([getattr(each, hook) for each in checkers if hasattr(each, hook)]))
+
+    def committed_last(self, shard: ShardId) -> int:
+        """Return the last offset known committed."""
+        return self.history.of(shard).last
+
+
+def _caller(functions: list[Any]) -> Any:
+    if len(functions) == 1:
+        return functions[0]
+
+    def call(*arguments: Any) -> None:
+        for function in functions:
+            function(*arguments)
+
+    return call

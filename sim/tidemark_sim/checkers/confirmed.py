@@ -1,0 +1,80 @@
+"""NoLossOfConfirmedWrite: whoever leads holds everything committed before, and what was acknowledged is safe.
+
+An acknowledged QUORUM batch is committed and durable on a majority of the ensemble at that moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemark_core.base.effects import Reply
+from tidemark_core.base.entry import Durability, Entry
+from tidemark_core.base.ids import ShardId
+from tidemark_core.base.quorum import majority
+from tidemark_core.replication.messages import Appended
+
+from ..trace import Violation
+from .history import History
+
+if TYPE_CHECKING:
+    from ..disk import Image
+    from ..node import Node
+    from ..world import World
+
+RULE = "NoLossOfConfirmedWrite"
+
+
+class NoLossOfConfirmedWrite:
+    def __init__(self, world: World, history: History) -> None:
+        self.world = world
+        self.history = history
+
+    def led(self, shard: ShardId, node: Node, epoch: int) -> None:
+        """A new leader's log must hold the newest committed entry, and with it all others."""
+        entries = self.history.of(shard).entries
+        if entries and not _holds(node.disk.written.get(shard), entries[-1]):
+            raise Violation(RULE, f"{node.name} leads epoch {epoch} without the committed entry {entries[-1].id}")
+
+    def committed(self, shard: ShardId, node: Node, entry: Entry) -> None:
+        """What commits late, under an older leader, must be in the newest leader's log."""
+        history = self.history.of(shard)
+        if history.leader is None or history.leader == node.member:
+            return
+        image = self.history.leading_image(shard, history)
+        if image is not None and not _holds(image, entry):
+            raise Violation(
+                RULE, f"{node.name} commits {entry.id}, which the leader {history.leader} of epoch "
+                f"{history.leader_epoch} does not hold",
+            )
+
+    def node_replies(self, node: Node, reply: Reply) -> None:
+        value = reply.value
+        if value.__class__ is not Appended or value.durability != Durability.QUORUM or node.core is None:
+            return
+        for shard, held in node.core.shards.items():
+            image = node.disk.written.get(shard)
+            entry = image.at(value.base) if image else None
+            if held.leader is None or entry is None or (entry.epoch, entry.count) != (value.epoch, value.count):
+                continue
+            if entry.last > held.replica.commit:
+                raise Violation(RULE, f"{node.name} acknowledges {entry.id} above its commit {held.replica.commit}")
+            ensemble = held.leader.ensemble
+            copies = 0
+            for member in ensemble:
+                other = self.world.nodes[member.node]
+                # A disk lost after its ack still counts: one loss is what a majority is for.
+                if other.member != member or _holds(other.disk.durable.get(shard), entry):
+                    copies += 1
+            if copies < majority(len(ensemble)):
+                raise Violation(
+                    RULE, f"{node.name} acknowledges {entry.id}, durable on {copies} of {len(ensemble)} members"
+                )
+            return
+
+
+def _holds(image: Image | None, entry: Entry) -> bool:
+    """Say whether the image holds this very entry, or has trimmed it away."""
+    if image is None or not image.bases:
+        return image is not None and image.checkpoint is not None
+    held = image.at(entry.base)
+    return entry.base < image.bases[0] if held is None else held.chain == entry.chain

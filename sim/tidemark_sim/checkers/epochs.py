@@ -1,0 +1,51 @@
+"""Epochs are monotone: in the store by one at a time with one election id each (T2), in a node across restarts.
+
+A node that answered in an epoch has it on disk: it comes back knowing it (#87).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemark_core.base.effects import Send
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.replication.messages import AppendAck, BecameLeader, Fenced, Prepared, SnapshotInstalled, Truncated
+from tidemark_core.replication.records import ShardRecord
+
+from ..trace import Violation
+from .history import History
+
+if TYPE_CHECKING:
+    from ..node import Node
+    from ..world import World
+
+PROMISES = (Fenced, AppendAck, BecameLeader, Prepared, SnapshotInstalled, Truncated)
+
+
+class Epochs:
+    def __init__(self, world: World, history: History) -> None:
+        self._promised: dict[tuple[Member, ShardId], int] = {}
+        self._elections: dict[tuple[ShardId, int], int] = {}
+
+    def record_saved(self, shard: ShardId, before: ShardRecord, after: ShardRecord) -> None:
+        if not before.epoch <= after.epoch <= before.epoch + 1:
+            raise Violation("T2", f"the stored epoch goes from {before.epoch} to {after.epoch}")
+        if self._elections.setdefault((shard, after.epoch), after.election) != after.election:
+            raise Violation("T2", f"epoch {after.epoch} has two election ids")
+
+    def node_sends(self, node: Node, send: Send) -> None:
+        if send.message.__class__ in PROMISES:
+            key = (node.member, send.shard)
+            epoch = send.message.epoch
+            if epoch > self._promised.get(key, 0):
+                self._promised[key] = epoch
+
+    def node_started(self, node: Node) -> None:
+        assert node.core is not None
+        for (member, shard), epoch in self._promised.items():
+            if member != node.member:
+                continue
+            held = node.core.shards.get(shard)
+            if held is None or held.replica.state.epoch < epoch:
+                has = held.replica.state.epoch if held else "none"
+                raise Violation("#87", f"{node.name} answered in epoch {epoch} and restarts with {has}")

@@ -1,0 +1,132 @@
+"""The facts that several promises are judged by: what was committed, who led, which entry has which id.
+
+An entry is committed when any node's commit offset covers it.  The chained checksum of an entry vouches for the
+whole log up to it, so comparing one number compares two prefixes.
+Stays out: judging, but for what would make the facts themselves contradictory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidemark_core.base.effects import Reply
+from tidemark_core.base.entry import Entry
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.replication.messages import Appended
+from tidemark_core.replication.replica import Role
+
+from ..trace import Violation
+
+if TYPE_CHECKING:
+    from ..disk import Image
+    from ..node import Node
+    from ..world import World
+
+
+class ShardHistory:
+    """Facts of one shard."""
+
+    __slots__ = ("at_base", "chains", "entries", "last", "leader", "leader_epoch", "leaders")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []              # committed, in order
+        self.at_base: dict[int, Entry] = {}
+        self.last = -1
+        self.chains: dict[tuple[int, int], int] = {}  # (epoch, base) -> chain, for every entry ever written
+        self.leaders: dict[int, Member] = {}
+        self.leader_epoch = 0
+        self.leader: Member | None = None           # of the newest led epoch
+
+
+class History:
+    """Watches nodes' commit offsets and leaderships, and tells the checkers what is new."""
+
+    def __init__(self, world: World, checkers: Any) -> None:
+        self.world = world
+        self.checkers = checkers
+        self.shards: dict[ShardId, ShardHistory] = {shard: ShardHistory() for shard in world.shards}
+        self._seen: dict[tuple[Member, ShardId], int] = {}
+
+    def of(self, shard: ShardId) -> ShardHistory:
+        return self.shards[shard]
+
+    def leading_image(self, shard: ShardId, history: ShardHistory) -> Image | None:
+        """Return what the newest leader has written, or None while it does not lead."""
+        if history.leader is None:
+            return None
+        node = self.world.nodes[history.leader.node]
+        if node.core is None or node.member != history.leader:
+            return None
+        held = node.core.shards.get(shard)
+        if held is None or held.leader is None or held.replica.state.epoch != history.leader_epoch:
+            return None
+        return node.disk.written.get(shard)
+
+    def node_started(self, node: Node) -> None:
+        for shard in self.shards:
+            self._seen.pop((node.member, shard), None)
+
+    def node_stepped(self, node: Node, events: Any) -> None:
+        assert node.core is not None
+        for shard, held in node.core.shards.items():
+            replica = held.replica
+            if held.leader is not None:
+                epoch = replica.state.epoch
+                history = self.shards[shard]
+                if epoch not in history.leaders:
+                    history.leaders[epoch] = node.member
+                    if epoch > history.leader_epoch:
+                        history.leader_epoch, history.leader = epoch, node.member
+                    self.checkers.led(shard, node, epoch)
+            self._look(shard, node, replica.commit)
+
+    def node_replies(self, node: Node, reply: Reply) -> None:
+        """An answer leaves in the middle of a step, and the node may die before the step ends."""
+        if reply.value.__class__ is Appended and node.core is not None:
+            for shard, held in node.core.shards.items():
+                if held.leader is not None:
+                    self._look(shard, node, held.replica.commit)
+
+    def _look(self, shard: ShardId, node: Node, commit: int) -> None:
+        seen = self._seen.get((node.member, shard), -1)
+        if commit > seen:
+            self._advance(shard, node, seen, commit)
+        if commit != seen:
+            self._seen[node.member, shard] = commit
+
+    def _advance(self, shard: ShardId, node: Node, seen: int, commit: int) -> None:
+        """A node's commit offset rose: its log up to there is committed."""
+        history = self.shards[shard]
+        image = node.disk.written[shard]
+        at = image.position(seen + 1)
+        end = seen
+        for entry in image.entries[at:]:
+            if entry.last > commit:
+                break
+            end = entry.last
+            known = history.at_base.get(entry.base)
+            if known is not None:
+                if known.chain != entry.chain:
+                    raise Violation(
+                        "NoLogDivergence",
+                        f"{node.name} has {entry.id} committed at {entry.base}, others {known.id}",
+                    )
+                continue
+            if entry.base != history.last + 1:
+                raise Violation(
+                    "NoLogDivergence", f"{node.name} commits {entry.id}, but {history.last} is the last known"
+                )
+            if history.entries and entry.prev_chain != history.entries[-1].chain:
+                raise Violation(
+                    "NoLogDivergence", f"{node.name} commits {entry.id} behind another log than was committed"
+                )
+            history.entries.append(entry)
+            history.at_base[entry.base] = entry
+            history.last = entry.last
+            self.checkers.committed(shard, node, entry)
+        if end != commit and node.core is not None and node.core.shards[shard].replica.state.role is not Role.SEEDING:
+            first = image.bases[0] if image.bases else None
+            if first is None or commit >= first:
+                raise Violation(
+                    "NoLogDivergence", f"{node.name} commits up to {commit}, which ends none of its entries"
+                )

@@ -1,0 +1,55 @@
+"""Reads are prefix-consistent: what may be read is committed, whole from the trim point on, and never changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemark_core.base.effects import Released, Reply
+from tidemark_core.base.ids import ShardId
+from tidemark_core.replication.messages import ReadGrant
+
+from ..trace import Violation
+from .history import History
+
+if TYPE_CHECKING:
+    from ..node import Node
+    from ..world import World
+
+READ_BYTES_MAX = 2000
+
+
+class PrefixReads:
+    def __init__(self, world: World, history: History) -> None:
+        self.world = world
+        self.history = history
+
+    def node_released(self, node: Node, released: Released) -> None:
+        assert node.core is not None
+        commit = node.core.shards[released.shard].replica.commit
+        if released.upto > commit:
+            raise Violation("A2", f"{node.name} releases {released.upto}, its commit is {commit}")
+
+    def node_replies(self, node: Node, reply: Reply) -> None:
+        """A reader was let in: read a stretch the way the shell would, and compare."""
+        grant = reply.value
+        if grant.__class__ is not ReadGrant or node.core is None:
+            return
+        for shard, held in node.core.shards.items():
+            if held.leader is not None and held.replica.state.epoch == grant.epoch:
+                self._read(node, shard, grant)
+
+    def _read(self, node: Node, shard: ShardId, grant: ReadGrant) -> None:
+        if grant.first > grant.released:
+            return
+        first = self.world.dice.between(grant.first, grant.released)
+        image = node.disk.image(shard)
+        while first >= grant.first and image.at(first) is None:
+            first -= 1
+        entries, damaged = node.disk.read(shard, max(first, grant.first), grant.released, READ_BYTES_MAX)
+        if not entries and damaged is None and image.last >= grant.released:
+            raise Violation("A2", f"{node.name} grants [{grant.first}, {grant.released}], {first} cannot be read")
+        committed = self.history.of(shard).at_base
+        for entry in entries:
+            known = committed.get(entry.base)
+            if known is not None and known.chain != entry.chain:
+                raise Violation("A2", f"{node.name} serves {entry.id}, committed is {known.id}")

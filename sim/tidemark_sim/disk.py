@@ -1,0 +1,184 @@
+"""One node's disk: a queue of whole writes in front of what is durable, as the shell's group commit makes it.
+
+`written` is what the node believes to be stored, `durable` what a power cut leaves.  A cut keeps a prefix of the
+queued writes, each whole or not at all.  Damage is kept beside the entries: a read that meets it fails.
+Stays out: when a sync ends (the node's shell schedules it), what the bytes mean.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidemark_core.base.effects import (
+    DropAfter,
+    DropBefore,
+    Effect,
+    PutCheckpoint,
+    PutEntry,
+    PutState,
+    Wipe,
+    Write,
+)
+from tidemark_core.base.entry import Entry
+from tidemark_core.base.ids import ShardId
+
+
+class Image:
+    """Everything stored for one shard."""
+
+    __slots__ = ("bases", "checkpoint", "entries", "state")
+
+    def __init__(self) -> None:
+        self.state: bytes | None = None
+        self.checkpoint: bytes | None = None
+        self.bases: list[int] = []
+        self.entries: list[Entry] = []
+
+    def copy(self) -> Image:
+        twin = Image()
+        twin.state, twin.checkpoint = self.state, self.checkpoint
+        twin.bases, twin.entries = list(self.bases), list(self.entries)
+        return twin
+
+    @property
+    def last(self) -> int:
+        """Offset of the last record held, -1 when there is none."""
+        return self.entries[-1].last if self.entries else -1
+
+    def apply(self, write: Write) -> None:
+        kind = write.__class__
+        if kind is PutEntry:
+            self._put(write.entry)  # type: ignore[union-attr]
+        elif kind is PutState:
+            self.state = write.state  # type: ignore[union-attr]
+        elif kind is DropAfter:
+            keep = bisect_left(self.bases, write.offset + 1)  # type: ignore[union-attr]
+            del self.bases[keep:], self.entries[keep:]
+        elif kind is DropBefore:
+            drop = 0
+            while drop < len(self.entries) and self.entries[drop].last < write.offset:  # type: ignore[union-attr]
+                drop += 1
+            del self.bases[:drop], self.entries[:drop]
+        elif kind is PutCheckpoint:
+            self.checkpoint = write.checkpoint  # type: ignore[union-attr]
+        elif kind is Wipe:
+            self.checkpoint = None
+            self.bases.clear()
+            self.entries.clear()
+        else:
+            raise TypeError(f"unknown write {write!r}")
+
+    def _put(self, entry: Entry) -> None:
+        bases = self.bases
+        if not bases or entry.base > bases[-1]:
+            bases.append(entry.base)
+            self.entries.append(entry)
+            return
+        at = bisect_left(bases, entry.base)
+        if at < len(bases) and bases[at] == entry.base:
+            self.entries[at] = entry
+        else:
+            bases.insert(at, entry.base)
+            self.entries.insert(at, entry)
+
+    def at(self, base: int) -> Entry | None:
+        """Return the entry that starts at `base`."""
+        at = bisect_left(self.bases, base)
+        return self.entries[at] if at < len(self.bases) and self.bases[at] == base else None
+
+    def ending_at(self, offset: int) -> Entry | None:
+        """Return the entry whose last offset is `offset`."""
+        at = bisect_left(self.bases, offset + 1) - 1
+        return self.entries[at] if at >= 0 and self.entries[at].last == offset else None
+
+    def position(self, offset: int) -> int:
+        """Return the index of the first entry whose base is `offset` or higher."""
+        return bisect_left(self.bases, offset)
+
+
+class Queued(NamedTuple):
+    """One Persist on its way to the platter."""
+
+    shard: ShardId
+    writes: tuple[Write, ...]
+    then: tuple[Effect, ...]
+
+
+class Disk:
+    """The shards of one node, and the queue."""
+
+    __slots__ = ("corrupt", "durable", "queue", "written")
+
+    def __init__(self) -> None:
+        self.durable: dict[ShardId, Image] = {}
+        self.written: dict[ShardId, Image] = {}
+        self.queue: list[Queued] = []
+        self.corrupt: dict[tuple[ShardId, int], int] = {}
+
+    def image(self, shard: ShardId) -> Image:
+        """Return the durable image, an empty one when nothing is stored."""
+        return self.durable.get(shard) or Image()
+
+    def enqueue(self, item: Queued, watch: Callable[[ShardId, Image, Write], None]) -> None:
+        """Take one write; it shows in `written` at once.  `watch` sees each part before it is applied."""
+        image = self.written.get(item.shard)
+        if image is None:
+            image = self.written[item.shard] = Image()
+        for write in item.writes:
+            watch(item.shard, image, write)
+            image.apply(write)
+        self.queue.append(item)
+
+    def take(self, count: int) -> list[Queued]:
+        """Take the oldest `count` writes off the queue; each must be given to `settle` in order."""
+        taken, self.queue = self.queue[:count], self.queue[count:]
+        return taken
+
+    def settle(self, item: Queued) -> None:
+        """Make one write durable."""
+        image = self.durable.get(item.shard)
+        if image is None:
+            image = self.durable[item.shard] = Image()
+        for write in item.writes:
+            image.apply(write)
+            if self.corrupt:
+                self._overwrite(item.shard, write)
+
+    def _overwrite(self, shard: ShardId, write: Write) -> None:
+        """Whatever is rewritten or removed is no longer damaged."""
+        if isinstance(write, PutEntry):
+            self.corrupt.pop((shard, write.entry.base), None)
+        elif isinstance(write, DropAfter | DropBefore | Wipe):
+            image = self.durable[shard]
+            for place in [place for place in self.corrupt if place[0] == shard]:
+                if image.at(place[1]) is None:
+                    del self.corrupt[place]
+
+    def power_cut(self, survive: int) -> int:
+        """Keep the oldest `survive` queued writes, lose the others; return how many were lost."""
+        lost = len(self.queue) - survive
+        for item in self.take(survive):
+            self.settle(item)
+        self.queue = []
+        self.written = {shard: image.copy() for shard, image in self.durable.items()}
+        return lost
+
+    def wipe(self) -> None:
+        self.durable, self.written, self.queue, self.corrupt = {}, {}, [], {}
+
+    def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> tuple[tuple[Entry, ...], int | None]:
+        """Return intact entries from base `first` on, and the base of the damaged one that stopped the read."""
+        image = self.durable.get(shard)
+        if image is None:
+            return (), None
+        found: list[Entry] = []
+        for entry in image.entries[image.position(first):]:
+            if entry.last > last or bytes_max <= 0:
+                break
+            if (shard, entry.base) in self.corrupt:
+                return tuple(found), entry.base
+            found.append(entry)
+            bytes_max -= entry.size
+        return tuple(found), None

@@ -1,0 +1,351 @@
+"""The faults of a run: what breaks, when, and when it is mended.
+
+Faults come at random times by weight, and as ambushes: right after a record was stored, its writer, the leader or
+the new member may die.  The number of members that lost their disk or hold damage never exceeds what a shard can
+lose, because losing more is not a fault to survive.
+Stays out: how a crash looks (`node`, `disk`, `operators`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.replication.records import Phase, ShardRecord, Status
+
+if TYPE_CHECKING:
+    from .node import Node
+    from .operators import Operator
+    from .world import World
+
+
+@dataclass(slots=True)
+class FaultOptions:
+    """Weights by kind; a kind of weight 0 does not happen in this run.  Times are means."""
+
+    every_ms: int = 120
+    down_ms: int = 200
+    crash: float = 0.0
+    crash_leader: float = 0.0
+    cut_one_way: float = 0.0
+    cut_pair: float = 0.0
+    isolate: float = 0.0
+    slow_link: float = 0.0
+    slow_disk: float = 0.0
+    sync_error: float = 0.0
+    wipe: float = 0.0
+    disk_full: float = 0.0
+    corrupt: float = 0.0
+    clock_jump: float = 0.0
+    operator_crash: float = 0.0
+    operator_cut: float = 0.0
+    store_down: float = 0.0
+    lease: float = 0.0
+    power_cut: float = 0.0
+    ambush: float = 0.0             # chance per stored record
+    suspicion: float = 0.0
+
+
+KINDS = (
+    "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "slow_link", "slow_disk", "sync_error", "wipe",
+    "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease", "power_cut",
+)
+
+
+class Faults:
+    """Breaks things until `calm`; everything it breaks it mends."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.options = world.options.faults
+        self.over = False
+        self._choices = [(getattr(self, kind), getattr(self.options, kind)) for kind in KINDS]
+
+    def tick(self) -> None:
+        world = self.world
+        if self.over:
+            world.idle()
+            return
+        fault = world.dice.weighted(self._choices)
+        if fault is not None:
+            fault()
+        world.after(world.dice.around(self.options.every_ms), self.tick)
+
+    def calm(self) -> None:
+        """Mend everything and break nothing more."""
+        self.over = True
+        world = self.world
+        world.network.calm()
+        world.metadata.calm()
+        world.options.disk.crash_in_step = 0.0
+        world.options.cluster.operator_crash_in_step = 0.0
+        world.options.cluster.probe_lost = 0.0
+        for node in world.nodes.values():
+            node.slow_disk_ms = 0
+            node.sync_error = False
+            if node.disk_full:
+                node.set_disk_full(False)
+            node.start()
+        for operator in world.operators.values():
+            operator.start()
+        if not any(operator.active for operator in world.operators.values()):
+            next(iter(world.operators.values())).set_active(True)
+        world.all_links_changed()
+
+    # --- helpers ------------------------------------------------------------------------------------------
+
+    def _node(self) -> Node:
+        return self.world.dice.pick(list(self.world.nodes.values()))
+
+    def _leader(self) -> Node | None:
+        leader = self.world.metadata.record(self.world.dice.pick(self.world.shards)).leader
+        return self.world.nodes[leader.node] if leader else None
+
+    def _down_ms(self) -> int:
+        return 5 + self.world.dice.around(self.options.down_ms)
+
+    def revive_later(self, node: Node) -> None:
+        self.world.after(self._down_ms(), node.start)
+
+    def revive_operator_later(self, operator: Operator) -> None:
+        self.world.after(self._down_ms(), operator.start)
+
+    # --- processes ----------------------------------------------------------------------------------------
+
+    def crash(self, node: Node | None = None) -> None:
+        node = node or self._node()
+        if node.alive:
+            node.crash()
+            self.revive_later(node)
+
+    def crash_leader(self) -> None:
+        if (leader := self._leader()) is not None:
+            self.crash(leader)
+
+    def power_cut(self) -> None:
+        """Every node at once."""
+        for node in self.world.nodes.values():
+            self.crash(node)
+
+    def operator_crash(self, operator: Operator | None = None) -> None:
+        operator = operator or self.world.dice.pick(list(self.world.operators.values()))
+        if operator.alive:
+            operator.crash()
+            self.revive_operator_later(operator)
+
+    def lease(self) -> None:
+        """The lease that saves work moves; sometimes both hold it, sometimes nobody for a while."""
+        for operator in self.world.operators.values():
+            active = self.world.dice.chance(0.6)
+            if active != operator.active:
+                operator.set_active(active)
+
+    # --- network ------------------------------------------------------------------------------------------
+
+    def _cut(self, pairs: list[tuple[str, str]]) -> None:
+        world = self.world
+        for source, target in pairs:
+            world.network.cut_link(source, target)
+        world.trace.note("net", "cut", " ".join(f"{source}>{target}" for source, target in pairs))
+        world.pairs_changed(pairs)
+        world.after(self._down_ms(), self._mend, pairs)
+
+    def _mend(self, pairs: list[tuple[str, str]]) -> None:
+        world = self.world
+        if self.over:
+            world.idle()
+            return
+        for source, target in pairs:
+            world.network.mend_link(source, target)
+        world.trace.note("net", "mended", " ".join(f"{source}>{target}" for source, target in pairs))
+        world.pairs_changed(pairs)
+
+    def _two(self) -> tuple[str, str]:
+        first, second = self.world.dice.shuffled([*self.world.nodes, *self.world.operators])[:2]
+        return first, second
+
+    def cut_one_way(self) -> None:
+        self._cut([self._two()])
+
+    def cut_pair(self) -> None:
+        first, second = self._two()
+        self._cut([(first, second), (second, first)])
+
+    def isolate(self, name: str | None = None) -> None:
+        """Cut one node off from everybody, in one direction or both."""
+        name = name or self._node().name
+        others = [other for other in (*self.world.nodes, *self.world.operators) if other != name]
+        both = self.world.dice.chance(0.6)
+        out = self.world.dice.chance(0.5)
+        pairs = [(name, other) for other in others] if both or out else []
+        if both or not out:
+            pairs += [(other, name) for other in others]
+        self._cut(pairs)
+
+    def slow_link(self) -> None:
+        world = self.world
+        pair = self._two()
+        world.network.slow[pair] = world.dice.between(20, 200)
+        world.after(self._down_ms(), self._quicken_link, pair)
+
+    def _quicken_link(self, pair: tuple[str, str]) -> None:
+        self.world.idle()
+        self.world.network.slow.pop(pair, None)
+
+    def operator_cut(self) -> None:
+        world = self.world
+        operator = world.dice.pick(list(world.operators))
+        nodes = world.dice.shuffled(list(world.nodes))[: world.dice.between(1, len(world.nodes))]
+        self._cut([(operator, node) for node in nodes] + [(node, operator) for node in nodes])
+
+    def store_down(self) -> None:
+        world = self.world
+        if not world.metadata.down:
+            world.metadata.down = True
+            world.trace.note("store", "down")
+            world.after(self._down_ms(), self._store_up)
+
+    def _store_up(self) -> None:
+        self.world.metadata.down = False
+        self.world.trace.note("store", "up")
+
+    # --- disks --------------------------------------------------------------------------------------------
+
+    def slow_disk(self) -> None:
+        node = self._node()
+        node.slow_disk_ms = self.world.dice.between(10, 120)
+        self.world.after(self._down_ms(), self._quicken_disk, node)
+
+    def _quicken_disk(self, node: Node) -> None:
+        self.world.idle()
+        node.slow_disk_ms = 0
+
+    def sync_error(self) -> None:
+        node = self._node()
+        if node.alive:
+            node.sync_error = True
+
+    def disk_full(self) -> None:
+        node = self._node()
+        if not node.disk_full:
+            node.set_disk_full(True)
+            self.world.trace.count("disks_full")
+            self.world.after(self._down_ms(), self._disk_has_space, node)
+
+    def _disk_has_space(self, node: Node) -> None:
+        if node.disk_full:
+            node.set_disk_full(False)
+        else:
+            self.world.idle()
+
+    def wipe(self, node: Node | None = None) -> None:
+        """Lose a whole disk, if every shard can bear it."""
+        node = node or self._node()
+        if all(self._can_lose(shard, node) for shard in self.world.shards):
+            node.wipe()
+            self.revive_later(node)
+
+    def _can_lose(self, shard: ShardId, loser: Node) -> bool:
+        """Say whether `loser` may lose its copy: a shard bears the loss of a minority of either ensemble."""
+        record = self.world.metadata.record(shard)
+        ensembles = [record.ensemble]
+        if record.change is not None:
+            final = tuple(member for member in record.ensemble if member != record.change.old)
+            ensembles.append((*final, record.change.new) if record.change.new else final)
+        return all(self._failed(shard, ensemble, loser) <= (len(ensemble) - 1) // 2 for ensemble in ensembles)
+
+    def _failed(self, shard: ShardId, ensemble: tuple[Member, ...], loser: Node) -> int:
+        failed = 0
+        for member in ensemble:
+            node = self.world.nodes[member.node]
+            damaged = any(place[0] == shard for place in node.disk.corrupt)
+            if node is loser or node.member != member or damaged:
+                failed += 1
+        return failed
+
+    def corrupt(self) -> None:
+        """Damage one stored entry, committed and whole elsewhere."""
+        world = self.world
+        shard = world.dice.pick(world.shards)
+        node = self._node()
+        image = node.disk.image(shard)
+        committed = world.checkers.committed_last(shard)
+        settled = [entry for entry in image.entries if entry.last <= committed]
+        if not settled or node.member not in world.metadata.record(shard).ensemble or not self._can_lose(shard, node):
+            return
+        newest_first = world.dice.chance(0.5)
+        reach = min(5, len(settled) - 1) if newest_first else len(settled) - 1
+        at = -1 - world.dice.between(0, reach)
+        entry = settled[at]
+        holders = sum(
+            1
+            for member in world.metadata.record(shard).ensemble
+            if world.nodes[member.node].member == member
+            and (held := world.nodes[member.node].disk.image(shard).at(entry.base)) is not None
+            and held.chain == entry.chain
+            and (shard, entry.base) not in world.nodes[member.node].disk.corrupt
+        )
+        if holders >= 2:
+            node.disk.corrupt[shard, entry.base] = world.now_ms
+            world.trace.count("corrupted")
+            world.trace.note(node.name, "corrupt", entry)
+
+    # --- clocks -------------------------------------------------------------------------------------------
+
+    def clock_jump(self) -> None:
+        """Forwards or back, mostly by seconds, sometimes by an hour."""
+        world = self.world
+        one = world.dice.pick([*world.nodes.values(), *world.operators.values()])
+        span = 3_600_000 if world.dice.chance(0.2) else 5_000
+        one.skew_ms = world.dice.between(-span, span)
+        world.trace.note(one.name, "clock", str(one.skew_ms))
+        world.trace.count("clock_jumps")
+
+    # --- ambushes -----------------------------------------------------------------------------------------
+
+    def saw_record(self, shard: ShardId, before: ShardRecord, after: ShardRecord) -> None:
+        """A record was stored: somebody who matters now may fail."""
+        world = self.world
+        if self.over or not world.dice.chance(self.options.ambush):
+            return
+        dice = world.dice
+        changing = after.change is not None
+        victims: list[Node] = []
+        if after.leader is not None:
+            victims.append(world.nodes[after.leader.node])
+        if changing:
+            assert after.change is not None
+            victims += [world.nodes[m.node] for m in (after.change.old, after.change.new) if m is not None]
+        what = dice.between(0, 9)
+        delay = dice.between(0, 12) if dice.chance(0.6) else dice.around(40)
+        if what <= 2 or (changing and what <= 4):
+            writers = [operator for operator in world.operators.values() if operator.alive]
+            if writers and self.options.operator_crash:
+                world.after(delay, self._strike_operator, dice.pick(writers))
+        elif what <= 6 and victims and (self.options.crash or self.options.crash_leader):
+            world.after(delay, self._strike, dice.pick(victims))
+        elif what == 7 and victims and self.options.isolate:
+            world.after(delay, self._strike_isolate, dice.pick(victims).name)
+        elif what == 8 and victims and self.options.wipe:
+            world.after(delay, self._strike_wipe, dice.pick(victims))
+        elif after.status is not Status.STEADY and after.change is None and self.options.crash:
+            world.after(delay, self._strike, dice.pick(list(world.nodes.values())))
+        elif changing and after.change is not None and after.change.phase is Phase.COMMIT and self.options.isolate:
+            world.after(delay, self._strike_isolate, dice.pick(list(world.nodes)))
+
+    def _strike(self, node: Node) -> None:
+        if not self.over:
+            self.crash(node)
+
+    def _strike_wipe(self, node: Node) -> None:
+        if not self.over:
+            self.wipe(node)
+
+    def _strike_isolate(self, name: str) -> None:
+        if not self.over:
+            self.isolate(name)
+
+    def _strike_operator(self, operator: Operator) -> None:
+        if not self.over:
+            self.operator_crash(operator)

@@ -1,0 +1,133 @@
+"""The end of a run: faults have stopped, so everything that was begun must finish, and soon.
+
+All unanswered appends commit, changes complete or abort, every shard has one leader that every member has caught
+up with, wiped nodes are back in their slots, damaged copies are repaired when somebody meets them.
+Stays out: safety; the checkers go on judging it here too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemark_core.base.effects import LogReadFailed
+from tidemark_core.base.entry import Durability, Kind
+from tidemark_core.base.ids import ShardId
+from tidemark_core.replication.records import Status
+from tidemark_core.replication.replica import Role
+
+from .trace import Violation
+from .world import shard_name
+
+if TYPE_CHECKING:
+    from .world import World
+
+PATIENCE_MS = 30_000
+LOOK_MS = 100
+
+
+def finish(world: World) -> None:
+    """Stop all faults, wait for the world to settle, append once more, and compare everything."""
+    world.faults.calm()
+    world.admin.stopped = True
+    for producer in world.producers:
+        producer.stopped = True
+    _wait(world, "after faults stopped")
+    for producer in world.producers:
+        producer.append()
+    _wait(world, "after one more append")
+    for shard in world.shards:
+        _compare(world, shard)
+
+
+def _wait(world: World, when: str) -> None:
+    deadline = world.now_ms + PATIENCE_MS
+    while True:
+        world.run_until(world.now_ms + LOOK_MS)
+        unmet = [fact for shard in world.shards for fact in _unmet(world, shard)]
+        unmet += [
+            f"{producer.name} waits for {sorted(producer.outstanding)}" for producer in world.producers
+            if producer.outstanding
+        ]
+        if not unmet:
+            return
+        if world.now_ms >= deadline:
+            raise Violation("liveness", f"{PATIENCE_MS / 1000:.0f} s {when}: {'; '.join(unmet[:6])}")
+
+
+def _unmet(world: World, shard: ShardId) -> list[str]:
+    """Return what is not yet as it must end, as facts."""
+    record = world.metadata.record(shard)
+    name = f"shard {shard_name(shard)}"
+    if record.status is not Status.STEADY or record.leader is None or record.change is not None:
+        return [f"{name} is in {record.status} of epoch {record.epoch}"]
+    for member in record.ensemble:
+        if world.nodes[member.node].member != member:
+            return [f"{name} still counts {member}, whose disk is gone"]
+    leading = [
+        node.name
+        for node in world.nodes.values()
+        if node.core and shard in node.core.shards and node.core.shards[shard].leader is not None
+    ]
+    if leading != [record.leader.node]:
+        return [f"{name} is led by {leading or 'nobody'}, the record says {record.leader.node}"]
+    leader = world.nodes[record.leader.node]
+    assert leader.core is not None
+    theirs = leader.core.shards[shard]
+    assert theirs.leader is not None
+    if theirs.leader.ensemble != record.ensemble or theirs.leader.change is not None:
+        return [f"{name}: the leader's ensemble or change is not the record's"]
+    damaged = [base for where, base in leader.disk.corrupt if where == shard]
+    for base in damaged:
+        # Somebody reads it all in the end; the shell reports what it meets.
+        leader.feed(leader.life, LogReadFailed(shard, None, base))
+    if damaged:
+        return [f"{name}: entries {damaged} of the leader are damaged"]
+    head, commit = theirs.replica.log.head, theirs.replica.commit
+    if commit != head.offset:
+        return [f"{name}: commit is {commit}, head {head}"]
+    facts: list[str] = []
+    for member in record.ensemble:
+        node = world.nodes[member.node]
+        held = node.core.shards.get(shard) if node.core else None
+        if held is None or held.replica.log.head != head or held.replica.commit != commit:
+            has = f"head {held.replica.log.head}, commit {held.replica.commit}" if held else "nothing"
+            facts.append(f"{name}: {member.node} has {has}, the leader head {head}, commit {commit}")
+        elif node.disk.image(shard).last != head.offset:
+            facts.append(f"{name}: {member.node} has durable {node.disk.image(shard).last} of {head}")
+        elif held.replica.state.role not in (Role.FOLLOWER, Role.LEADER):
+            facts.append(f"{name}: {member.node} is {held.replica.state.role}")
+    return facts
+
+
+def _compare(world: World, shard: ShardId) -> None:
+    """Read everything back from the leader: nothing lost, nothing twice, every copy the same."""
+    record = world.metadata.record(shard)
+    history = world.checkers.history.of(shard)
+    assert record.leader is not None
+    leader = world.nodes[record.leader.node]
+    assert leader.core is not None
+    first = leader.core.shards[shard].replica.log.first
+    entries, damaged = leader.disk.read(shard, first, history.last, 1 << 40)
+    if damaged is not None:
+        raise Violation("liveness", f"entry {damaged} of {leader.name} is still damaged")
+    expected = [entry.chain for entry in history.entries if entry.base >= first]
+    if [entry.chain for entry in entries] != expected:
+        raise Violation("NoLossOfConfirmedWrite", f"{leader.name} reads back {len(entries)} of {len(expected)} entries")
+    for member in record.ensemble:
+        image = world.nodes[member.node].disk.image(shard)
+        at = image.position(first)
+        if [entry.chain for entry in image.entries[at:]] != expected:
+            raise Violation("NoLogDivergence", f"the log of {member.node} is not the leader's")
+    stored = {
+        (entry.producer, entry.sequence): entry for entry in history.entries if entry.kind is Kind.DATA
+    }
+    for producer in world.producers:
+        if producer.shard != shard:
+            continue
+        for sequence, answer in producer.answered.items():
+            entry = stored.get((producer.id, sequence))
+            if entry is None:
+                if answer.durability == Durability.QUORUM:
+                    raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{sequence} is lost")
+            elif entry.payload != producer.batches[sequence].payload:
+                raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{sequence} holds another payload")

@@ -1,0 +1,220 @@
+"""The shell of one simulated operator: failure detector, metadata driver, and the rule that re-seeds wiped nodes.
+
+It drives a `Coordinators`.  Its own rules are those of the real operator's shell: report nodes as up or down, and
+when a node of an ensemble answers with another disk, start a swap into its own slot (K14).
+Stays out: elections and changes; they are the core's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tidemark_core.base.effects import Effect, Received, Reply, Send, SetTimer, TimerFired, Trace
+from tidemark_core.base.ids import Member, OperatorId, ShardId
+from tidemark_core.replication.coordinator import Coordinators
+from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.records import (
+    ChangeProgress,
+    LoadMetadata,
+    NodeDown,
+    NodeUp,
+    SaveMetadata,
+    SetActive,
+    StartChange,
+)
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Operator:
+    """One operator through all its processes."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.core: Coordinators | None = None
+        self.id = OperatorId(name)
+        self.life = 0
+        self.boots = 0
+        self.skew_ms = 0
+        self.active = True
+        self._seen: dict[str, tuple[Member, str] | None] = {}
+        self._missed: dict[str, int] = {}
+        self._requests: dict[int, Callable[[Any], None]] = {}
+        self._returning: dict[tuple[ShardId, str], int] = {}
+        self._timers: dict[tuple[ShardId, str], int] = {}
+        self._timer_token = 0
+
+    @property
+    def alive(self) -> bool:
+        return self.core is not None
+
+    # --- lives --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Come up as a new process and load every shard."""
+        if self.core is not None:
+            return
+        world = self.world
+        self.life += 1
+        self.boots += 1
+        self.id = OperatorId(f"{self.name}.{self.boots}")
+        self.core = Coordinators(replace(world.options.coordinator, operator=self.id))
+        world.trace.note(self.name, "start", str(self.id))
+        if not self.active:
+            self.turn(SetActive(False))
+        for shard in world.shards:
+            world.metadata.load(self, LoadMetadata(shard))
+        world.after(world.dice.between(0, world.options.cluster.probe_ms), self._probe, self.life)
+
+    def crash(self) -> None:
+        if self.core is None:
+            return
+        self.world.trace.note(self.name, "crash")
+        self.world.trace.count("operator_crashes")
+        self.life += 1
+        self.core = None
+        self._seen.clear()
+        self._missed.clear()
+        self._requests.clear()
+        self._returning.clear()
+        self._timers.clear()
+
+    def set_active(self, active: bool) -> None:
+        self.active = active
+        if self.core is not None:
+            self.turn(SetActive(active))
+
+    # --- what comes in ------------------------------------------------------------------------------------
+
+    def receive(self, shard: ShardId, sender: Member, to: OperatorId, message: Any) -> None:
+        if self.core is not None and to == self.id:
+            self.world.trace.note(self.name, "receive", message)
+            self.turn(Received(shard, sender, None, message))
+
+    def answer(self, life: int, event: Any) -> None:
+        """The metadata store speaks."""
+        if self.life == life and self.core is not None:
+            self.world.trace.note(self.name, "metadata", event)
+            self.turn(event)
+
+    def request(self, event: Any, answer: Callable[[Any], None]) -> None:
+        if self.core is not None:
+            self.world.trace.note(self.name, "request", event)
+            self._requests[event.request] = answer
+            self.turn(event)
+
+    # --- failure detector ---------------------------------------------------------------------------------
+
+    def _probe(self, life: int) -> None:
+        if self.life != life or self.core is None:
+            self.world.idle()
+            return
+        world = self.world
+        world.idle()
+        for name, node in world.nodes.items():
+            answers = (
+                node.alive
+                and world.network.is_open(self.name, name)
+                and world.network.is_open(name, self.name)
+                and not world.dice.chance(world.options.cluster.probe_lost)
+            )
+            if answers:
+                self._missed[name] = 0
+                now = (node.member, node.boot)
+                if self._seen.get(name) != now:
+                    self._seen[name] = now
+                    world.trace.note(self.name, "sees", f"{node.member} up")
+                    self.turn(NodeUp(node.member, node.boot))
+            else:
+                self._missed[name] = self._missed.get(name, 0) + 1
+                if self._missed[name] == world.options.cluster.probes_missed_max and self._seen.get(name):
+                    self._seen[name] = None
+                    world.trace.note(self.name, "sees", f"{name} down")
+                    self.turn(NodeDown(name))
+            if self.life != life:
+                return
+        if self.active:
+            self._return_wiped()
+        if self.life == life:
+            world.after(world.options.cluster.probe_ms, self._probe, life)
+
+    def _return_wiped(self) -> None:
+        """K14: a node of an ensemble that answers with another disk is swapped into its own slot."""
+        assert self.core is not None
+        for shard, coordinator in self.core.shards.items():
+            record = coordinator.record
+            for member in record.ensemble if record else ():
+                seen = self._seen.get(member.node)
+                if seen and seen[0] != member and (shard, member.node) not in self._returning:
+                    request = self.world.request_number()
+                    self._returning[shard, member.node] = request
+                    event = StartChange(shard, request, Operation.SWAP, member.node, member.node)
+                    self.request(event, lambda _, key=(shard, member.node): self._returning.pop(key, None))
+                    return
+
+    # --- effects ------------------------------------------------------------------------------------------
+
+    def turn(self, event: Any) -> None:
+        world = self.world
+        assert self.core is not None
+        life = self.life
+        effects = self.core.step(world.now_ms + self.skew_ms, event)
+        crash_at = -1
+        if effects and world.dice.chance(world.options.cluster.operator_crash_in_step):
+            crash_at = world.dice.between(0, len(effects))
+        self._run(effects, crash_at)
+        if crash_at >= 0:
+            self.crash()
+            world.faults.revive_operator_later(self)
+        if self.life == life:
+            world.checkers.operator_stepped(self)
+
+    def _run(self, effects: list[Effect], stop_at: int) -> None:
+        world = self.world
+        for number, effect in enumerate(effects):
+            if number == stop_at:
+                return
+            kind = effect.__class__
+            if kind is Send:
+                world.checkers.operator_sends(self, effect)
+                world.send_from_operator(self, effect)
+            elif kind is SaveMetadata:
+                world.metadata.save(self, effect)
+            elif kind is LoadMetadata:
+                world.metadata.load(self, effect)
+            elif kind is SetTimer:
+                self._set_timer(effect)
+            elif kind is Reply:
+                world.trace.note(self.name, "reply", effect.value)
+                answer = self._requests.pop(effect.request, None)
+                if answer is not None:
+                    answer(effect.value)
+            elif kind is ChangeProgress:
+                pass  # for people; nothing follows from it
+            elif kind is Trace:
+                world.trace.count(f"core_{effect.what}")
+                world.trace.note(self.name, "trace", f"{effect.what} {effect.detail}")
+            else:
+                raise TypeError(f"an operator cannot run {effect!r}")
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        key = (effect.shard, effect.name)
+        if effect.at_ms is None:
+            self._timers.pop(key, None)
+            return
+        self._timer_token += 1
+        self._timers[key] = self._timer_token
+        delay = max(0, effect.at_ms - (self.world.now_ms + self.skew_ms))
+        self.world.after(delay, self._fire, key, self._timer_token, self.life)
+
+    def _fire(self, key: tuple[ShardId, str], token: int, life: int) -> None:
+        if self.life != life or self._timers.get(key) != token:
+            self.world.idle()
+            return
+        del self._timers[key]
+        self.world.trace.note(self.name, "timer", key[1])
+        self.turn(TimerFired(*key))

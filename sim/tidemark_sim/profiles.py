@@ -1,0 +1,197 @@
+"""What a run looks like: options, and the profiles they are drawn from.
+
+A profile is data: for each option the chance that a run has it at all and the range its value is drawn from.
+So every run disables some kinds of faults and skews the others (swarm testing).
+Stays out: what an option does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemark_core.base.ids import OperatorId
+from tidemark_core.node import Limits
+from tidemark_core.replication.records import CoordinatorSettings
+
+from .admin import AdminOptions
+from .clients import ClientOptions
+from .dice import Dice
+from .faults import FaultOptions
+from .metadata import MetadataOptions
+from .network import NetworkOptions
+from .node import DiskOptions
+
+
+@dataclass(slots=True)
+class ClusterOptions:
+    """Size of the world and what its shells do; times are milliseconds."""
+
+    nodes: int = 4
+    wide: float = 0.0               # chance of five members instead of three
+    shards: int = 1
+    operators: int = 1
+    all_active: float = 0.5         # chance that every operator is active
+    probe_ms: int = 40
+    probes_missed_max: int = 2
+    probe_lost: float = 0.0
+    operator_crash_in_step: float = 0.0
+    chunk_bytes_max: int = 1000
+    hints: float = 0.0              # chance that a broken or mended link is noticed
+    mark_entries: int = 1024
+    tight: float = 0.5              # chance of small limits, so that windows fill and tails are read from disk
+
+
+@dataclass(slots=True)
+class Options:
+    """Everything drawn for one run."""
+
+    profile: str
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    disk: DiskOptions = field(default_factory=DiskOptions)
+    metadata: MetadataOptions = field(default_factory=MetadataOptions)
+    clients: ClientOptions = field(default_factory=ClientOptions)
+    admin: AdminOptions = field(default_factory=AdminOptions)
+    faults: FaultOptions = field(default_factory=FaultOptions)
+    limits: Limits = field(default_factory=Limits)
+    coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
+    replicas: int = 3
+
+
+Range = tuple[float, float, float]
+"""Chance to have it at all, lowest and highest value."""
+
+BASE: dict[str, dict[str, Range]] = {
+    "cluster": {
+        "nodes": (1, 3, 7), "wide": (1, 0.3, 0.3), "shards": (0.2, 2, 2), "operators": (0.6, 2, 2),
+        "probe_ms": (1, 15, 60), "probes_missed_max": (1, 1, 3), "probe_lost": (0.2, 0.002, 0.02),
+        "operator_crash_in_step": (0.3, 0.002, 0.03), "chunk_bytes_max": (1, 200, 4000), "hints": (0.5, 0.3, 1),
+        "mark_entries": (0.7, 3, 12),
+    },
+    "network": {
+        "delay_ms_max": (1, 1, 12), "loss": (0.5, 0.002, 0.08), "repeat": (0.5, 0.002, 0.1),
+        "straggle": (0.4, 0.002, 0.03), "fifo": (0.4, 1, 1),
+    },
+    "disk": {"sync_ms_max": (1, 1, 8), "crash_in_step": (0.3, 0.0003, 0.003)},
+    "metadata": {
+        "delay_ms_max": (1, 1, 10), "request_lost": (0.3, 0.01, 0.15), "answer_lost": (0.3, 0.01, 0.15),
+        "late": (0.3, 0.01, 0.1), "watch_delay_ms": (1, 1, 60),
+    },
+    "clients": {
+        "producers": (1, 1, 4), "think_ms": (1, 5, 40), "local": (0.6, 0.05, 0.6), "twice": (0.6, 0.01, 0.2),
+        "old_again": (0.6, 0.01, 0.1), "records_max": (1, 1, 4), "reads": (0.6, 0.02, 0.2),
+    },
+    "admin": {
+        "every_ms": (1, 150, 800), "swap": (0.6, 0.2, 1), "expand": (0.4, 0.2, 1), "contract": (0.4, 0.2, 1),
+        "transfer": (0.5, 0.2, 1), "cancel": (0.3, 0.1, 0.5), "trim": (0.5, 0.5, 2),
+    },
+    "faults": {
+        "every_ms": (1, 50, 250), "down_ms": (1, 60, 400), "crash": (0.7, 0.3, 2), "crash_leader": (0.5, 0.3, 2),
+        "cut_one_way": (0.5, 0.3, 2), "cut_pair": (0.5, 0.3, 1), "isolate": (0.5, 0.3, 1.5),
+        "slow_link": (0.4, 0.2, 1), "slow_disk": (0.4, 0.2, 1), "sync_error": (0.3, 0.1, 0.5),
+        "wipe": (0.35, 0.1, 0.6), "disk_full": (0.3, 0.1, 0.5), "corrupt": (0.3, 0.3, 1.5),
+        "clock_jump": (0.3, 0.2, 1), "operator_crash": (0.5, 0.3, 1.5), "operator_cut": (0.4, 0.2, 1),
+        "store_down": (0.3, 0.2, 1), "lease": (0.3, 0.2, 1), "power_cut": (0.2, 0.05, 0.3),
+        "ambush": (0.4, 0.1, 0.6),
+    },
+}
+
+PROFILES: dict[str, dict[str, dict[str, Range]]] = {
+    "swarm": {},
+    "replication": {
+        "cluster": {"nodes": (1, 3, 5), "wide": (1, 0.4, 0.4)},
+        "clients": {"think_ms": (1, 4, 25)},
+        "admin": {
+            "every_ms": (1, 400, 1500), "swap": (0.2, 0.2, 1), "expand": (0, 0, 0), "contract": (0, 0, 0),
+            "transfer": (0.6, 0.5, 1),
+        },
+        "faults": {
+            "every_ms": (1, 40, 150), "crash": (0.8, 0.5, 2), "crash_leader": (0.8, 0.5, 2),
+            "isolate": (0.7, 0.5, 2), "wipe": (0.1, 0.1, 0.3), "corrupt": (0.1, 0.1, 0.3),
+            "disk_full": (0.1, 0.1, 0.3),
+        },
+    },
+    "reconfiguration": {
+        "cluster": {"nodes": (1, 4, 7), "operators": (0.7, 2, 2), "operator_crash_in_step": (0.6, 0.01, 0.08)},
+        "admin": {
+            "every_ms": (1, 60, 300), "swap": (0.8, 0.5, 1), "expand": (0.7, 0.3, 1), "contract": (0.7, 0.3, 1),
+            "transfer": (0.4, 0.1, 0.5), "cancel": (0.3, 0.1, 0.4), "trim": (0.3, 0.2, 1),
+        },
+        "faults": {
+            "every_ms": (1, 100, 400), "crash_leader": (0.8, 0.5, 2), "isolate": (0.7, 0.5, 2),
+            "operator_crash": (0.7, 0.3, 1.5), "ambush": (0.9, 0.3, 0.9), "wipe": (0.3, 0.1, 0.5),
+        },
+    },
+    "disks": {
+        "cluster": {"nodes": (1, 3, 6)},
+        "disk": {"sync_ms_max": (1, 4, 25), "crash_in_step": (0.7, 0.001, 0.005)},
+        "admin": {"every_ms": (1, 200, 900), "trim": (0.6, 0.5, 2)},
+        "faults": {
+            "crash": (1, 1, 2), "crash_leader": (0.8, 0.5, 2), "power_cut": (0.6, 0.2, 1), "slow_disk": (0.6, 0.3, 1.5),
+            "sync_error": (0.7, 0.3, 1.5), "wipe": (0.9, 0.5, 2), "disk_full": (0.5, 0.2, 1),
+            "corrupt": (0.7, 0.5, 3),
+        },
+    },
+    "operators": {
+        "cluster": {
+            "operators": (1, 2, 2), "operator_crash_in_step": (0.8, 0.01, 0.12), "probe_lost": (0.6, 0.01, 0.08),
+            "all_active": (1, 0.8, 0.8),
+        },
+        "metadata": {
+            "request_lost": (0.6, 0.02, 0.25), "answer_lost": (0.7, 0.02, 0.25), "late": (0.6, 0.02, 0.2),
+            "watch_delay_ms": (1, 1, 150),
+        },
+        "admin": {"every_ms": (1, 80, 400), "swap": (0.8, 0.3, 1), "cancel": (0.5, 0.2, 0.8)},
+        "faults": {
+            "operator_crash": (0.9, 0.5, 2), "operator_cut": (0.9, 0.5, 2), "store_down": (0.7, 0.3, 1.5),
+            "lease": (0.5, 0.3, 1), "ambush": (0.8, 0.2, 0.8),
+        },
+    },
+    "clocks": {
+        "clients": {"producers": (1, 2, 4), "twice": (1, 0.05, 0.3), "old_again": (1, 0.05, 0.2)},
+        "faults": {"clock_jump": (1, 1, 3), "crash_leader": (0.8, 0.3, 1.5)},
+    },
+}
+
+
+def draw(profile: str, dice: Dice) -> Options:
+    """Draw the options of one run."""
+    options = Options(profile)
+    overrides = PROFILES[profile]
+    for section in BASE:
+        ranges = BASE[section] | overrides.get(section, {})
+        target = getattr(options, section)
+        for name, (chance, low, high) in ranges.items():
+            if dice.chance(chance):
+                setattr(target, name, _value(dice, getattr(target, name), low, high))
+            elif isinstance(getattr(target, name), float):
+                setattr(target, name, 0.0)
+    cluster = options.cluster
+    options.replicas = 5 if cluster.nodes >= 5 and dice.chance(cluster.wide) else 3
+    tight = dice.chance(cluster.tight)
+    options.limits = Limits(
+        pending_entries_max=dice.between(8, 40) if tight else 4096,
+        push_bytes_max=dice.between(200, 1500) if tight else 1 << 20,
+        inflight_bytes_max=dice.between(400, 4000) if tight else 8 << 20,
+        tail_bytes_max=dice.between(300, 4000) if tight else 8 << 20,
+        resend_ms=dice.between(30, 120),
+        commit_notice_ms=dice.between(2, 15),
+        transfer_ms=dice.between(80, 400),
+        pull_retry_ms=dice.between(30, 120),
+        checkpoint_entries=dice.between(5, 60),
+    )
+    options.coordinator = CoordinatorSettings(
+        OperatorId(""),
+        retry_ms=dice.between(40, 120),
+        grace_ms=dice.between(0, 25),
+        takeover_ms=dice.between(200, 800),
+        change_timeout_ms=dice.between(500, 2500),
+    )
+    return options
+
+
+def _value(dice: Dice, current: Any, low: float, high: float) -> Any:
+    if isinstance(current, bool):
+        return True
+    return dice.between(int(low), int(high)) if isinstance(current, int) else dice.uniform(low, high)

@@ -1,0 +1,98 @@
+"""One seed, one run, one result.
+
+Stays out: printing, processes; see `__main__`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from . import liveness
+from .dice import Dice
+from .profiles import PROFILES, Options, draw
+from .trace import Trace, Violation
+from .world import World
+
+STEPS = 2_000
+
+DEFECTS = (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+"""What a core may raise when it is broken; reported like a broken promise."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What is worth knowing of a finished run; `rule` is empty when it passed."""
+
+    seed: int
+    profile: str
+    events: int = 0
+    time_ms: int = 0
+    rule: str = ""
+    message: str = ""
+    step: int = 0
+    digest: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    story: list[str] = field(default_factory=list)
+    replay: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.rule
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def profile_of(seed: int, profile: str | None) -> str:
+    """Return the profile a seed runs with: all in turn unless one was asked for."""
+    names = list(PROFILES)
+    return profile or names[seed % len(names)]
+
+
+def run_seed(
+    seed: int,
+    profile: str | None = None,
+    *,
+    steps: int = STEPS,
+    live: bool = False,
+    mutant: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    checkers: tuple[Any, ...] = (),
+    adjust: Callable[[Options], None] | None = None,
+) -> Result:
+    """Run one seed to its end or to the first broken promise.
+
+    `mutant` makes a context in which the product lacks a repair; `checkers` are judges beside the usual ones.
+    """
+    name = profile_of(seed, profile)
+    result = Result(seed, name)
+    dice = Dice(seed)
+    options = draw(name, dice)
+    if adjust:
+        adjust(options)
+    trace = Trace(live)
+    world: World | None = None
+    with mutant():
+        try:
+            world = World(options, dice, trace, checkers)
+            world.begin()
+            world.run_faults(steps)
+            liveness.finish(world)
+        except Violation as violation:
+            result.rule, result.message = violation.rule, str(violation)
+        except DEFECTS as defect:
+            where = traceback.extract_tb(defect.__traceback__)[-1]
+            result.rule = str(defect).split(":")[0][:40] or type(defect).__name__
+            result.message = f"{type(defect).__name__}: {defect} ({where.name}, line {where.lineno})"
+    if world is not None:
+        result.events, result.time_ms, result.step = world.events, world.now_ms, trace.step
+    result.counts = dict(sorted(trace.counts.items()))
+    result.digest = trace.digest()
+    if not result.passed:
+        result.story = trace.story()
+        extra = "" if steps == STEPS else f" --steps {steps}"
+        result.replay = f"python -m tidemark_sim --seed {seed} --profile {name}{extra}"
+    return result

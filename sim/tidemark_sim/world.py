@@ -1,0 +1,174 @@
+"""The world of one run: a queue of events ordered by time and birth, and the two phases of a run.
+
+First everything may break and safety is judged after every step; then faults stop and liveness is judged.
+Stays out: what happens at an event; the parts know.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from tidemark_core.base.effects import PeerDown, PeerUp, Send
+from tidemark_core.base.ids import Member, ShardId, shard_id
+from tidemark_core.replication import log as core_log
+from tidemark_core.replication.records import first_record
+
+from .admin import Admin
+from .checkers import Checkers
+from .clients import Producer, Readers
+from .dice import Dice
+from .faults import Faults
+from .metadata import MetadataStore
+from .network import Network
+from .node import Node
+from .operators import Operator
+from .profiles import Options
+from .trace import Trace
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(self, options: Options, dice: Dice, trace: Trace, extra_checkers: tuple[Any, ...] = ()) -> None:
+        self.options = options
+        self.dice = dice
+        self.trace = trace
+        self.now_ms = 0
+        self.events = 0
+        self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._born = 0
+        self._requests = 0
+        self._told_down: dict[tuple[str, str], bool] = {}
+        core_log.MARK_ENTRIES = options.cluster.mark_entries
+        cluster = options.cluster
+        self.shards = [shard_id(1, index) for index in range(cluster.shards)]
+        self.nodes = {f"n{number}": Node(self, f"n{number}") for number in range(1, cluster.nodes + 1)}
+        self.operators = {f"op{number}": Operator(self, f"op{number}") for number in range(1, cluster.operators + 1)}
+        self.network = Network(options.network, dice, self.after, lambda: self.now_ms)
+        self.metadata = MetadataStore(self, options.metadata)
+        self.checkers = Checkers(self, extra_checkers)
+        self.readers = Readers(self)
+        self.producers = [
+            Producer(self, f"p{number + 1}", dice.pick(self.shards)) for number in range(options.clients.producers)
+        ]
+        self.admin = Admin(self)
+        self.faults = Faults(self)
+
+    # --- the queue ----------------------------------------------------------------------------------------
+
+    def after(self, delay_ms: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Run `action(*arguments)` in `delay_ms`."""
+        self._born += 1
+        heapq.heappush(self._queue, (self.now_ms + delay_ms, self._born, action, arguments))
+
+    def idle(self) -> None:
+        """The event under way found nothing to do: it does not count."""
+        self.events -= 1
+
+    def step(self) -> None:
+        """Let the next event happen."""
+        self.now_ms, _, action, arguments = heapq.heappop(self._queue)
+        self.events += 1
+        self.trace.step += 1
+        self.trace.now_ms = self.now_ms
+        action(*arguments)
+
+    def request_number(self) -> int:
+        self._requests += 1
+        return self._requests
+
+    # --- the phases ---------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Store the shards' first records, start everybody, let clients and faults loose."""
+        names = list(self.nodes)
+        for shard in self.shards:
+            chosen = self.dice.shuffled(names)[: self.options.replicas]
+            self.metadata.create(shard, first_record(tuple(self.nodes[name].member for name in chosen)))
+        if not self.dice.chance(self.options.cluster.all_active):
+            for operator in list(self.operators.values())[1:]:
+                operator.active = False
+        for node in self.nodes.values():
+            node.start()
+        for operator in self.operators.values():
+            self.after(self.dice.between(0, 20), operator.start)
+        for producer in self.producers:
+            self.after(self.dice.between(0, 60), producer.tick)
+        self.after(self.dice.between(50, 300), self.admin.tick)
+        self.after(self.dice.between(50, 200), self.faults.tick)
+
+    def run_faults(self, events: int) -> None:
+        while self.events < events:
+            self.step()
+
+    def run_until(self, deadline_ms: int) -> None:
+        """Let everything happen that is due up to `deadline_ms`."""
+        while self._queue and self._queue[0][0] <= deadline_ms:
+            self.step()
+        self.now_ms = max(self.now_ms, deadline_ms)
+
+    # --- links --------------------------------------------------------------------------------------------
+
+    def send_from_node(self, node: Node, effect: Send) -> None:
+        to = effect.to
+        if isinstance(to, Member):
+            target = self.nodes[to.node]
+            self.network.send(
+                node.name, to.node, target.receive, effect.shard, node.member, to, effect.message
+            )
+        else:
+            operator = self.operators[to.split(".")[0]]
+            self.network.send(
+                node.name, operator.name, operator.receive, effect.shard, node.member, to, effect.message
+            )
+
+    def send_from_operator(self, operator: Operator, effect: Send) -> None:
+        to = effect.to
+        assert isinstance(to, Member), "operators speak to nodes only"
+        target = self.nodes[to.node]
+        self.network.send(
+            operator.name, to.node, target.receive, effect.shard, operator.id, to, effect.message
+        )
+
+    def links_changed(self, name: str) -> None:
+        """A node came or went: those linked to it may notice, and it starts with a fresh view."""
+        if not self.options.cluster.hints:
+            return
+        for other in self.nodes:
+            if other != name:
+                self._told_down.pop((name, other), None)
+                self._notice_later(other, name)
+                self._notice_later(name, other)
+
+    def pairs_changed(self, pairs: list[tuple[str, str]]) -> None:
+        if not self.options.cluster.hints:
+            return
+        for source, target in pairs:
+            if source in self.nodes and target in self.nodes:
+                self._notice_later(source, target)
+                self._notice_later(target, source)
+
+    def all_links_changed(self) -> None:
+        self.pairs_changed([(source, target) for source in self.nodes for target in self.nodes if source < target])
+
+    def _notice_later(self, observer: str, peer: str) -> None:
+        self.after(self.dice.between(1, 30), self._notice, observer, peer)
+
+    def _notice(self, observer: str, peer: str) -> None:
+        """Tell the observer how its link to the peer stands; a link told down is always told up again."""
+        self.idle()
+        told_down = self._told_down.get((observer, peer), False)
+        node = self.nodes[peer]
+        up = node.alive and self.network.is_open(observer, peer) and self.network.is_open(peer, observer)
+        if up and (told_down or self.dice.chance(self.options.cluster.hints)):
+            self._told_down[observer, peer] = False
+            self.nodes[observer].hint(PeerUp(node.member), self.nodes[observer].life)
+        elif not up and not told_down and self.dice.chance(self.options.cluster.hints):
+            self._told_down[observer, peer] = True
+            self.nodes[observer].hint(PeerDown(node.member), self.nodes[observer].life)
+
+
+def shard_name(shard: ShardId) -> str:
+    return f"{shard >> 32}/{shard & 0xFFFF_FFFF}"
