@@ -774,7 +774,8 @@ class Coordinator:
             or record.change.phase is not Phase.PREPARE or sender != record.change.new or running.snapshot is None
         ):
             return []
-        assert m.head >= running.snapshot.head, "A3: the new member must hold all of the leader's log at PREPARE"
+        if m.head < running.snapshot.head:
+            return [Trace(self.shard, "violation", f"A3: {sender} installed {m.head}, asked {running.snapshot.head}")]
         return self._save_commit(record, m.head)
 
     def _save_commit(self, record: ShardRecord, new_head: EntryId) -> list[CoordinatorEffect]:

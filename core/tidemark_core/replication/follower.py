@@ -21,7 +21,7 @@ from ..base.entry import Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, Member, Peer
 from ..base.refusals import Reason
-from .log import Checkpoint, Log
+from .log import Checkpoint
 from .messages import (
     Append,
     AppendAck,
@@ -131,7 +131,8 @@ class Follower:
         if m.through != through:
             raise RemoteViolation(f"L9: append vouches through {m.through}, but its entries end at {through}")
         self._adopt(m.epoch)
-        replica.update(role=Role.FOLLOWER)
+        if state.role is not Role.FOLLOWER:
+            replica.update(role=Role.FOLLOWER)
         self.verified = max(self.verified, through)
         effects = replica.advance_commit(min(m.commit, through))
         writes = [*fresh, *replica.trim_to(m.trim), *replica.checkpoint_if_due()]
@@ -170,9 +171,7 @@ class Follower:
         effects: list[Effect] = []
         if m.epoch != state.epoch or state.snapshot_head != wanted.head:
             self._pull = None
-            replica.log = Log()
-            replica.commit = -1
-            replica.raw_end = -1
+            replica.forget_log()
             self.verified = -1
             replica.update(
                 epoch=m.epoch, election=m.election, role=Role.SEEDING, commit=-1,
@@ -264,9 +263,7 @@ class Follower:
             return replica.reject(sender, m, Reason.ALREADY_LEADER)
         stop: list[Effect] = [PullSnapshot(replica.shard, None, None, 0)] if self._pull else []
         self._pull = None
-        replica.log = Log()
-        replica.commit = -1
-        replica.raw_end = -1
+        replica.forget_log()
         replica.update(
             epoch=m.epoch, election=m.election, role=Role.DELETED, commit=-1, ensemble=(),
             snapshot_head=NOTHING, snapshot_commit=-1,

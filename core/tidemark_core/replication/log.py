@@ -105,7 +105,8 @@ class Log:
     """Fold of one log.  `floor` never passes what is committed: nothing at or below it can be undone."""
 
     __slots__ = (
-        "_steps", "_tail", "_tail_bytes", "first", "floor", "marks", "producers", "runs", "tail_bytes_max",
+        "_steps", "_tail", "_tail_bytes", "first", "floor", "marks", "producers", "runs", "settled_entries",
+        "tail_bytes_max",
     )
 
     def __init__(self, tail_bytes_max: int = 0) -> None:
@@ -115,6 +116,7 @@ class Log:
         self.producers = ProducerTable()
         self.floor = _Step(NOTHING, -1, EMPTY_CHAIN, 0, 0, None, None)
         self._steps: deque[_Step] = deque()
+        self.settled_entries = 0        # how many the floor has passed since this object was made
         self.tail_bytes_max = tail_bytes_max
         self._tail: dict[int, Entry] = {}   # base -> entry, contiguous up to the head
         self._tail_bytes = 0
@@ -233,6 +235,7 @@ class Log:
         steps = self._steps
         while steps and steps[0].id.offset <= commit:
             self.floor = steps.popleft()
+            self.settled_entries += 1
 
     def truncate(self, to: EntryId) -> bool:
         """Cut back to the highest entry at or below `to`; False, and nothing done, when that is below the floor."""

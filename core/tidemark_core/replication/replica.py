@@ -128,7 +128,7 @@ class Replica:
         self.disk_full = False
         self.peers_down: Collection[Member] = ()  # shared with the node: members without a link
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
-        self._checkpoint_at = -1
+        self._checkpoint_at = 0    # settled entries when the last checkpoint was written
 
     @classmethod
     def restore(
@@ -145,7 +145,6 @@ class Replica:
         if seeding and not checkpoint and stored and stored[0].base > 0:
             stored = []  # still in front of the snapshot's checkpoint: that part is pulled again
         replica.log = Log.restore(checkpoint, stored, commit)
-        replica._checkpoint_at = replica.log.floor.id.offset
         replica.commit = min(commit, replica.log.head.offset) if not seeding else -1
         if replica.state.role is Role.LEADER:
             replica.state = replace(replica.state, role=Role.DEPOSED)
@@ -180,7 +179,7 @@ class Replica:
 
     def checkpoint_if_due(self) -> list[Write]:
         """Return a checkpoint write when enough was committed since the last one, to keep restarts short."""
-        if self.log.floor.id.offset - self._checkpoint_at < self.limits.checkpoint_entries:
+        if self.log.settled_entries - self._checkpoint_at < self.limits.checkpoint_entries:
             return []
         return [self._checkpoint()]
 
@@ -194,9 +193,16 @@ class Replica:
 
     def _checkpoint(self) -> PutCheckpoint:
         checkpoint: Checkpoint = self.log.checkpoint()
-        self._checkpoint_at = checkpoint.at.offset
+        self._checkpoint_at = self.log.settled_entries
         self.log.producers.purge(checkpoint.logged_ms)
         return PutCheckpoint(checkpoint.encode())
+
+    def forget_log(self) -> None:
+        """Start over with an empty log; the caller writes a Wipe."""
+        self.log = Log()
+        self.commit = -1
+        self.raw_end = -1
+        self._checkpoint_at = 0
 
     def send(self, to: Peer, message: Any) -> Send:
         return Send(self.shard, to, message)
