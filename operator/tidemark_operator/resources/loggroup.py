@@ -146,7 +146,8 @@ class Replication(ApiModel):
     synchro_quorum: SynchroQuorum | None = Field(
         default=None,
         description="Members that must hold a record durably before it is confirmed: a number, or a formula over N, "
-        "the size of the ensemble in force, such as N/2+1. Never less than a majority. Unset: a majority.",
+        "the size of the ensemble in force, such as N/2+1. Never less than a majority nor more than factor. "
+        "Unset: a majority.",
     )
     quorum_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = Field(
         default=5, description="Deadline after which a quorum append is rolled back or reported as unknown."
