@@ -1,0 +1,138 @@
+"""Client: the door of the library.  `connect` finds the cluster; a client hands out appenders and readers.
+
+Stays out: everything they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import grpc
+from tidemark_core.base.entry import Durability
+from tidemark_wire.v1 import common_pb2
+
+from .appender import Appender
+from .errors import Closed, InvalidArgument, LocalAppendsLost
+from .links import Links
+from .reader import EARLIEST, LATEST, End, Reader, Start
+from .routing import Channels, Group, Routing, check_addresses
+
+
+class Client:
+    """A connection to one cluster.  Made by `connect`; close it, or use it with `async with`."""
+
+    def __init__(self, addresses: list[str], credentials: grpc.ChannelCredentials | None = None) -> None:
+        self.channels = Channels(credentials)
+        self.routing = Routing(addresses, self.channels)
+        self.links = Links(self.channels)
+        self._open: set[Appender | Reader] = set()
+        self._closed = False
+
+    async def group(self, name: str) -> Group:
+        """Return what is known of a log group; raises UnknownGroup."""
+        self._check_open()
+        return await self.routing.find_group(name)
+
+    @property
+    def shard_map(self) -> common_pb2.ShardMap:
+        """The newest shard map seen."""
+        return self.routing.map
+
+    def appender(
+        self,
+        group: str,
+        *,
+        durability: Durability | str | None = None,
+        batch_records: int = 1000,
+        batch_bytes: int = 128 << 10,
+        linger_ms: float = 2.0,
+        timeout_s: float = 30.0,
+        max_buffered_bytes: int = 32 << 20,
+        compression: str | None = None,
+        on_loss: Callable[[LocalAppendsLost], None] | None = None,
+    ) -> Appender:
+        """Return an appender to a log group; raises UnknownGroup, InvalidArgument.
+
+        `durability` None takes the group's default.  A batch is sent when it has `batch_records` or
+        `batch_bytes`, after `linger_ms`, or at once when nothing is in flight.  `timeout_s` is how long an append
+        is retried.  `on_loss` hears of acknowledged LOCAL appends that a failover lost.
+        """
+        self._check_open()
+        appender = Appender(
+            self, group, durability=durability, batch_records=batch_records, batch_bytes=batch_bytes,
+            linger_ms=linger_ms, timeout_s=timeout_s, max_buffered_bytes=max_buffered_bytes,
+            compression=compression, on_loss=on_loss,
+        )
+        self._open.add(appender)
+        return appender
+
+    def read(
+        self,
+        group: str,
+        *,
+        shards: Sequence[int] | None = None,
+        from_: Start | Mapping[int, Start] = EARLIEST,
+        until: End | Mapping[int, End] = LATEST,
+        buffer_bytes: int = 16 << 20,
+        timeout_s: float = 30.0,
+    ) -> Reader:
+        """Return a reader of a group; iterate over it for records, over its `batches()` for whole batches.
+
+        `from_` is 'earliest' or an offset, `until` is 'latest' (what is readable when the read begins), the last
+        offset wanted, or None to go on for ever; both may be mappings by shard.
+        """
+        self._check_open()
+        reader = Reader(
+            self, group, shards=shards, from_=from_, until=until, buffer_bytes=buffer_bytes, timeout_s=timeout_s
+        )
+        self._open.add(reader)
+        return reader
+
+    def forget(self, part: Appender | Reader) -> None:
+        """Called by a part that closes."""
+        self._open.discard(part)
+
+    async def close(self) -> None:
+        """Flush and close every appender, stop every reader, drop every connection."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await asyncio.gather(*(part.close() for part in list(self._open)))
+        finally:
+            await self.links.close()
+            await self.routing.close()
+            await self.channels.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the client is closed")
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def connect(
+    addresses: str | Sequence[str],
+    *,
+    timeout_s: float = 10.0,
+    credentials: grpc.ChannelCredentials | None = None,
+) -> Client:
+    """Return a client of the cluster that any of these nodes (host:port) belongs to.
+
+    Raises InvalidArgument for a malformed address, Unavailable when no node answers within `timeout_s`.
+    """
+    checked = check_addresses(addresses)
+    if not isinstance(timeout_s, int | float) or timeout_s <= 0:
+        raise InvalidArgument("timeout_s", f"is {timeout_s!r}, must be above 0")
+    client = Client(checked, credentials)
+    try:
+        await client.routing.start(timeout_s)
+    except BaseException:
+        await client.close()
+        raise
+    return client

@@ -1,0 +1,143 @@
+"""What users of the client may catch: one base class, each error with a `reason` and a piece of `advice`.
+
+Stays out: when to raise them.  Reasons of refusals come from the core; the client's own are in this file.
+"""
+
+from __future__ import annotations
+
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire.status import advice as advice_of
+
+
+class TidemarkError(Exception):
+    """Base of every error of this package.
+
+    `reason` is one stable word for programs, `message` names the field or fact, `advice` says what to do next.
+    """
+
+    reason = "ERROR"
+    advice = ""
+
+    def __init__(self, message: str, *, reason: str | None = None, advice: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if reason is not None:
+            self.reason = reason
+        if advice is not None:
+            self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
+class InvalidArgument(TidemarkError, ValueError):
+    """A value given to this library is wrong; nothing was sent.  `field` names it."""
+
+    reason = "INVALID_ARGUMENT"
+
+    def __init__(self, field: str, message: str, *, reason: str | None = None, advice: str | None = None) -> None:
+        super().__init__(f"{field}: {message}", reason=reason, advice=advice or f"Correct {field} and call again.")
+        self.field = field
+
+
+class RecordTooLarge(InvalidArgument):
+    """A record is over the group's limit."""
+
+    reason = "RECORD_TOO_LARGE"
+
+
+class KeyRequired(InvalidArgument):
+    """The group wants a key, not empty, in every record."""
+
+    reason = "KEY_REQUIRED"
+
+
+class Unavailable(TidemarkError):
+    """The cluster did not answer in time.  For an append: it was never sent, so nothing was appended."""
+
+    reason = "UNAVAILABLE"
+    advice = "Check that the nodes run (`tidemark dev status`) and that the address is right, then retry."
+
+
+class OutcomeUnknown(TidemarkError):
+    """An append was sent and never answered in time: the record may or may not be in the log."""
+
+    reason = "OUTCOME_UNKNOWN"
+    advice = "Read the shard to see whether the record is there before appending it again."
+
+
+class LocalAppendsLost(TidemarkError):
+    """LOCAL appends that had been acknowledged did not survive a failover (that is what LOCAL allows)."""
+
+    reason = "LOCAL_APPENDS_LOST"
+    advice = "Append them again from your source, or use QUORUM durability for what must survive."
+
+    def __init__(self, message: str, *, shard: int, records: int) -> None:
+        super().__init__(message)
+        self.shard = shard
+        self.records = records
+
+
+class AcknowledgedDataLost(TidemarkError):
+    """The leader no longer knows QUORUM appends that it had acknowledged: a broken promise, never expected."""
+
+    reason = "ACKNOWLEDGED_DATA_LOST"
+    advice = "Stop writing, keep every disk, and report this with `tidemark debug dump`."
+
+
+class BufferFull(TidemarkError):
+    """`append_nowait` found no room in the appender's bounded buffer."""
+
+    reason = "BUFFER_FULL"
+    advice = "Await `append`, which waits for room, or raise max_buffered_bytes."
+
+
+class Closed(TidemarkError):
+    """The client, appender or reader is closed."""
+
+    reason = "CLOSED"
+    advice = "Open a new one."
+
+
+class UndecodableBatch(TidemarkError):
+    """A stored batch is intact but is not a record batch of the known schema."""
+
+    reason = "UNDECODABLE_BATCH"
+    advice = "It was written by something else than this client; read it with `payload` of `batches()`."
+
+
+class RequestRefused(TidemarkError):
+    """The cluster said no; nothing changed.  `refused` is the refusal with its numbers."""
+
+    def __init__(self, refused: Refused, message: str = "") -> None:
+        text = message or refused.message or refused.reason.value.replace("_", " ").lower()
+        super().__init__(text, reason=refused.reason.value, advice=advice_of(refused.reason))
+        self.refused = refused
+
+
+class UnknownGroup(RequestRefused):
+    """No log group of that name."""
+
+
+class UnknownShard(RequestRefused):
+    """The group has no such shard."""
+
+
+class Trimmed(RequestRefused):
+    """Retention has removed what was asked for.  `first` is the first offset kept, -1 when not said."""
+
+    @property
+    def first(self) -> int:
+        return self.refused.expected
+
+
+_CLASS_BY_REASON: dict[Reason, type[RequestRefused]] = {
+    Reason.UNKNOWN_GROUP: UnknownGroup,
+    Reason.UNKNOWN_SHARD: UnknownShard,
+    Reason.TRIMMED: Trimmed,
+}
+
+
+def error_of(refused: Refused, message: str = "") -> RequestRefused:
+    """Return the exception that stands for a refusal."""
+    return _CLASS_BY_REASON.get(refused.reason, RequestRefused)(refused, message)

@@ -1,0 +1,121 @@
+"""Records gathered into batches: what is waiting to be sent, and who waits for the answer.
+
+Stays out: when a batch goes out and where to (lane, appender).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+from tidemark_core.base.entry import Durability
+
+from .batch import Appended
+
+RECORD_OVERHEAD_BYTES = 32  # offsets, timestamp and validity of one record in the payload, rounded up
+HEADER_OVERHEAD_BYTES = 16
+BATCH_OVERHEAD_BYTES = 2048
+
+RecordHeaders = tuple[tuple[str, bytes], ...] | None
+
+
+class AppendedBatch(Sequence[Appended]):
+    """Answers of `append_batch`, one per record, in the order given; built when looked at.
+
+    `ranges` are the runs of records that lie together: (shard, first offset, count, epoch, durability).
+    """
+
+    __slots__ = ("_done", "_left", "_places", "count", "ranges")
+
+    def __init__(self, count: int, done: asyncio.Future[AppendedBatch]) -> None:
+        self.count = count
+        self.ranges: list[tuple[int, int, int, int, Durability]] = []
+        self._places: list[tuple[range | list[int], int]] = []  # positions of a run, index of its range
+        self._left = count
+        self._done = done
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, position):  # type: ignore[no-untyped-def]
+        if isinstance(position, slice):
+            return list(self)[position]
+        place = range(self.count)[position]
+        for positions, number in self._places:
+            if place in positions:
+                shard, first, _, epoch, durability = self.ranges[number]
+                return Appended(shard, first + positions.index(place), epoch, durability)
+        raise LookupError(f"record {position} has not been answered")
+
+    def __iter__(self) -> Iterator[Appended]:
+        answers: list[Appended | None] = [None] * self.count
+        for positions, number in self._places:
+            shard, first, _, epoch, durability = self.ranges[number]
+            for step, position in enumerate(positions):
+                answers[position] = Appended(shard, first + step, epoch, durability)
+        return iter(answers)  # type: ignore[arg-type]
+
+    def settle(self, positions: range | list[int], shard: int, first: int, epoch: int, durability: Durability) -> None:
+        """Note that these records lie from `first` on; the last ones resolve the caller."""
+        self._places.append((positions, len(self.ranges)))
+        self.ranges.append((shard, first, len(positions), epoch, durability))
+        self._left -= len(positions)
+        if not self._left and not self._done.done():
+            self._done.set_result(self)
+
+    def fail(self, error: Exception) -> None:
+        """Tell the caller of the first part that failed; `ranges` of the error's batch says what did not."""
+        if not self._done.done():
+            self._done.set_exception(error)
+
+
+class Pending:
+    """A batch being filled.  `values`, `keys`, `timestamps_us` and `headers` are parallel."""
+
+    __slots__ = (
+        "any_headers", "any_keys", "bytes", "deadline", "durability", "futures", "headers", "hurried", "keys",
+        "opened_at", "pieces", "timestamps_us", "values", "watchers",
+    )
+
+    def __init__(self, durability: Durability, now: float, timeout_s: float) -> None:
+        self.durability = durability
+        self.opened_at = now
+        self.deadline = now + timeout_s
+        self.bytes = 0
+        self.values: list[bytes] = []
+        self.keys: list[bytes | None] = []
+        self.timestamps_us: list[int] = []
+        self.headers: list[RecordHeaders] = []
+        self.any_keys = False
+        self.any_headers = False
+        self.futures: list[tuple[int, asyncio.Future[Appended]]] = []  # index in this batch, its caller
+        self.pieces: list[tuple[int, range | list[int], AppendedBatch]] = []  # first index, positions, their caller
+        self.hurried = False  # a flush waits for it
+        self.watchers: list[Callable[[], None]] = []  # called once, when it is answered or given up
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def settle(self, shard: int, base: int, epoch: int, durability: Durability) -> None:
+        """Answer every caller."""
+        for index, future in self.futures:
+            if not future.done():
+                future.set_result(Appended(shard, base + index, epoch, durability))
+        for index, positions, answer in self.pieces:
+            answer.settle(positions, shard, base + index, epoch, durability)
+        self._done()
+
+    def fail(self, error: Exception) -> None:
+        """Let every caller have `error`."""
+        for _, future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+        for _, _, answer in self.pieces:
+            answer.fail(error)
+        self.futures, self.pieces = [], []
+        self._done()
+
+    def _done(self) -> None:
+        watchers, self.watchers = self.watchers, []
+        for watcher in watchers:
+            watcher()

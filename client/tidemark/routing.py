@@ -1,0 +1,290 @@
+"""Shard map of the client: fetched and watched from any node, corrected by the hints inside refusals.
+
+A watch that breaks moves to the next node at once; who is in trouble calls `refresh`, which asks every
+known node and keeps the newest answer, so that one paused node can blind nobody.
+Stays out: appends and reads; when to retry them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import grpc
+import grpc.aio
+import xxhash
+from tidemark_core.base.entry import Durability
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire import channel as wire
+from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+
+from .errors import InvalidArgument, Unavailable, UnknownGroup, UnknownShard
+
+log = logging.getLogger("tidemark.routing")
+
+REFRESH_TIMEOUT_S = 0.5
+REFRESH_GAP_S = 0.05
+BACKOFF_MAX_S = 1.0
+BATCH_BYTES_MAX = 8 << 20  # where the map does not say
+
+
+class Leader(NamedTuple):
+    """Who leads a shard, as far as this client knows."""
+
+    node: str
+    address: str
+    epoch: int
+
+
+class Group(NamedTuple):
+    """What the client must know of a log group; a new value per shard map."""
+
+    name: str
+    group_id: int
+    batch_bytes_max: int
+    record_bytes_max: int
+    keys_required: bool
+    default_durability: Durability
+    shards: tuple[int, ...]
+    hash_max: tuple[int, ...]
+
+    def shard_of(self, key: bytes) -> int:
+        """Return the index of the shard whose hash range holds `key`."""
+        return self.shards[bisect_left(self.hash_max, xxhash.xxh3_64_intdigest(key) >> 32, 0, len(self.shards) - 1)]
+
+
+class Channels:
+    """One gRPC channel per address, opened when first used."""
+
+    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+        self._credentials = credentials
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = wire.open_channel(address, self._credentials)
+        return channel
+
+    async def close(self) -> None:
+        channels, self._channels = self._channels, {}
+        await asyncio.gather(*(channel.close() for channel in channels.values()))
+
+
+def check_addresses(addresses: str | Sequence[str]) -> list[str]:
+    """Return addresses as a list of host:port; raises InvalidArgument."""
+    given = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+    checked = [address.strip() for address in given if address.strip()]
+    if not checked:
+        raise InvalidArgument("addresses", "is empty; give at least one host:port of a node")
+    for address in checked:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InvalidArgument("addresses", f"{address!r} is not host:port")
+    return checked
+
+
+class Routing:
+    """The newest shard map this client has seen, and everything looked up in it."""
+
+    def __init__(self, addresses: Sequence[str], channels: Channels) -> None:
+        self.map = common_pb2.ShardMap()
+        self._bootstrap = list(addresses)
+        self._channels = channels
+        self._groups: dict[str, Group] = {}
+        self._leaders: dict[tuple[str, int], Leader | None] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
+        self._addresses: dict[str, str] = {}
+        self._hints: dict[tuple[str, int], Leader] = {}
+        self._listeners: set[Callable[[], None]] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._loaded = False
+        self._last_error = ""
+
+    # --- life
+
+    async def start(self, timeout_s: float) -> None:
+        """Fetch the first map from whichever node answers and begin to watch; raises Unavailable."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not self._loaded:
+            await self.refresh()
+            if self._loaded:
+                break
+            if asyncio.get_running_loop().time() >= deadline:
+                tried = ", ".join(self._bootstrap)
+                raise Unavailable(f"no node answered within {timeout_s:g} s at {tried} ({self._last_error})")
+            await asyncio.sleep(0.1)
+        self._watch = asyncio.create_task(self._watch_forever(), name="tidemark-shard-map")
+
+    async def close(self) -> None:
+        tasks = [task for task in (self._watch, self._refreshing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listeners.clear()
+
+    # --- look-ups
+
+    def group(self, name: str) -> Group:
+        """Return a group of the map; raises UnknownGroup."""
+        group = self._groups.get(name)
+        if group is None:
+            known = ", ".join(sorted(self._groups)) or "none"
+            raise UnknownGroup(Refused(Reason.UNKNOWN_GROUP, f"no log group is named {name!r}; there are: {known}"))
+        return group
+
+    def find(self, name: str) -> Group | None:
+        """Return a group of the map, or None."""
+        return self._groups.get(name)
+
+    async def find_group(self, name: str, timeout_s: float = 2.0) -> Group:
+        """Return a group, waiting a little for one that was only just created."""
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument("group", "must be the name of a log group")
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while name not in self._groups and asyncio.get_running_loop().time() < deadline:
+            await self.refresh()
+            if name not in self._groups:
+                await self.wait_changed(0.2)
+        return self.group(name)
+
+    def check_shard(self, group: Group, shard: int) -> int:
+        """Return `shard`; raises UnknownShard when the group has no such one."""
+        if shard not in group.shards:
+            text = f"group {group.name!r} has no shard {shard!r}, it has {len(group.shards)} (from 0)"
+            raise UnknownShard(Refused(Reason.UNKNOWN_SHARD, text))
+        return shard
+
+    def leader(self, group: str, shard: int) -> Leader | None:
+        """Return who leads the shard, or None while nobody is known to."""
+        place = (group, shard)
+        hint = self._hints.get(place)
+        return hint if hint is not None else self._leaders.get(place)
+
+    def epoch(self, group: str, shard: int) -> int:
+        """Return the newest epoch of the shard in the map, -1 when it is not in it."""
+        return self._epochs.get((group, shard), -1)
+
+    def nodes(self) -> list[str]:
+        """Return every address worth asking: those of the map first, then those given by the user."""
+        mapped = list(self._addresses.values())
+        return mapped + [address for address in self._bootstrap if address not in mapped]
+
+    # --- learning
+
+    def hint(self, group: str, shard: int, node: str, address: str, epoch: int) -> None:
+        """Take the leader named by a refusal, when the refusal knows a newer epoch than the map."""
+        if not address:
+            return
+        place = (group, shard)
+        known = self.leader(group, shard)
+        newest = max(self._epochs.get(place, -1), known.epoch if known is not None else -1)
+        if epoch > newest or (known is None and epoch >= newest):
+            self._hints[place] = Leader(node, address, epoch)
+            self._tell()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` on every change; the result stops it."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    async def wait_changed(self, timeout_s: float) -> None:
+        """Wait for the next change, at most `timeout_s`."""
+        changed = asyncio.Event()
+        stop = self.listen(changed.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await changed.wait()
+        except TimeoutError:
+            return
+        finally:
+            stop()
+
+    async def refresh(self) -> None:
+        """Ask every known node for its map and keep the newest; calls made meanwhile share the round."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="tidemark-shard-map-refresh")
+        await asyncio.shield(self._refreshing)
+
+    def refresh_soon(self) -> None:
+        """Start a refresh unless one runs."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="tidemark-shard-map-refresh")
+
+    async def _refresh(self) -> None:
+        await asyncio.gather(*(self._fetch(address) for address in self.nodes()))
+        await asyncio.sleep(REFRESH_GAP_S)  # a storm of callers makes one round per gap
+
+    async def _fetch(self, address: str) -> None:
+        stub = node_pb2_grpc.TidemarkStub(self._channels.to(address))
+        try:
+            answer = await stub.GetShardMap(
+                node_pb2.GetShardMapRequest(), timeout=REFRESH_TIMEOUT_S, metadata=wire.hello_metadata()
+            )
+        except grpc.aio.AioRpcError as error:
+            self._last_error = f"{address}: {error.code().name} {error.details()}"
+            return
+        self._take(answer)
+
+    async def _watch_forever(self) -> None:
+        failures = 0
+        while True:
+            nodes = self.nodes()
+            address = nodes[failures % len(nodes)] if failures else random.choice(nodes)  # noqa: S311
+            try:
+                stub = node_pb2_grpc.TidemarkStub(self._channels.to(address))
+                request = node_pb2.GetShardMapRequest(known_version=self.map.version)
+                async for answer in stub.WatchShardMap(request, metadata=wire.hello_metadata()):
+                    failures = 0
+                    self._take(answer)
+            except grpc.aio.AioRpcError as error:
+                self._last_error = f"{address}: {error.code().name} {error.details()}"
+                log.debug("watch of the shard map broke at %s", self._last_error)
+            failures += 1
+            if failures > len(nodes):
+                pause_s = min(BACKOFF_MAX_S, 0.05 * 2 ** min(failures - len(nodes), 6))
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+
+    def _take(self, new: common_pb2.ShardMap) -> None:
+        if self._loaded and new.version <= self.map.version:
+            return
+        if not new.version and not new.groups and not new.nodes:
+            self._last_error = "the node has not been given a shard map yet"
+            return
+        self.map, self._loaded = new, True
+        self._addresses = {node.node: node.address for node in new.nodes}
+        self._groups = {group.name: _group(group) for group in new.groups if group.shards}
+        self._leaders, self._epochs = {}, {}
+        for group in new.groups:
+            for shard in group.shards:
+                place, address = (group.name, shard.index), self._addresses.get(shard.leader, "")
+                self._epochs[place] = shard.epoch
+                self._leaders[place] = Leader(shard.leader, address, shard.epoch) if address else None
+                hint = self._hints.get(place)
+                if hint is not None and shard.epoch >= hint.epoch:
+                    del self._hints[place]
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            listener()
+
+
+def _group(info: common_pb2.GroupInfo) -> Group:
+    shards = sorted(info.shards, key=lambda shard: shard.hash_max)
+    batch_bytes_max = info.max_batch_bytes or BATCH_BYTES_MAX
+    return Group(
+        name=info.name,
+        group_id=info.group_id,
+        batch_bytes_max=batch_bytes_max,
+        record_bytes_max=info.max_record_bytes or batch_bytes_max,
+        keys_required=info.keys_required,
+        default_durability=Durability.LOCAL if info.default_ack == "Local" else Durability.QUORUM,
+        shards=tuple(shard.index for shard in shards),
+        hash_max=tuple(shard.hash_max for shard in shards),
+    )

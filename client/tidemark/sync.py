@@ -1,0 +1,155 @@
+"""Synchronous face: the same client for programs without an event loop.
+
+One background thread runs the loop (uvloop where there is one); every call here waits for its result.
+Stays out: anything the asynchronous client does not do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import threading
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from .appender import Appender
+from .batch import Appended, ReadBatch, Record
+from .client import Client
+from .client import connect as connect_async
+from .loop import new_event_loop
+from .pending import AppendedBatch
+from .reader import Reader
+
+T = TypeVar("T")
+
+_READ_AHEAD_BATCHES = 64
+
+
+class _LoopThread:
+    """A thread that runs one event loop until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.loop = new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="tidemark-sync", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop and return its result; an interrupt cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+
+class SyncAppender:
+    """`tidemark.Appender`, waiting."""
+
+    def __init__(self, thread: _LoopThread, appender: Appender) -> None:
+        self._thread = thread
+        self._appender = appender
+
+    def append(self, value: bytes, **options: Any) -> Appended:
+        """Append one record and return where it lies."""
+        return self._thread.wait(self._appender.append(value, **options))
+
+    def append_later(self, value: bytes, **options: Any) -> concurrent.futures.Future[Appended]:
+        """Append one record without waiting for the answer.  Waits in the loop for room in the buffer."""
+        return asyncio.run_coroutine_threadsafe(self._appender.append(value, **options), self._thread.loop)
+
+    def append_batch(self, records: Iterable[bytes | Record], **options: Any) -> AppendedBatch:
+        """Append many records and return their places in the order given."""
+        return self._thread.wait(self._appender.append_batch(list(records), **options))
+
+    def flush(self) -> None:
+        """Return when everything accepted so far is answered."""
+        self._thread.wait(self._appender.flush())
+
+    def close(self) -> None:
+        self._thread.wait(self._appender.close())
+
+    def __enter__(self) -> SyncAppender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SyncReader:
+    """`tidemark.Reader` as an ordinary iterator of records."""
+
+    def __init__(self, thread: _LoopThread, reader: Reader) -> None:
+        self._thread = thread
+        self._reader = reader
+
+    @property
+    def positions(self) -> dict[int, int]:
+        return self._reader.positions
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Yield whole batches as they arrive, in order within each shard."""
+        try:
+            while batches := self._thread.wait(self._reader.next_batches(_READ_AHEAD_BATCHES)):
+                yield from batches
+        finally:
+            self.close()
+
+    def __iter__(self) -> Iterator[Record]:
+        return itertools.chain.from_iterable(batch.records() for batch in self.batches())
+
+    def close(self) -> None:
+        self._thread.wait(self._reader.close())
+
+
+class SyncClient:
+    """`tidemark.Client`, waiting.  Close it, or use it with `with`."""
+
+    def __init__(self, thread: _LoopThread, client: Client) -> None:
+        self._thread = thread
+        self._client = client
+
+    def appender(self, group: str, **options: Any) -> SyncAppender:
+        """Return an appender; the options are those of `Client.appender`."""
+        return SyncAppender(self._thread, self._thread.wait(_call(self._client.appender, group, **options)))
+
+    def read(self, group: str, **options: Any) -> SyncReader:
+        """Return a reader; the options are those of `Client.read`."""
+        return SyncReader(self._thread, self._thread.wait(_call(self._client.read, group, **options)))
+
+    def close(self) -> None:
+        try:
+            self._thread.wait(self._client.close())
+        finally:
+            self._thread.stop()
+
+    def __enter__(self) -> SyncClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+async def _call(function: Any, *arguments: Any, **options: Any) -> Any:
+    return function(*arguments, **options)
+
+
+def connect(addresses: str | Sequence[str], **options: Any) -> SyncClient:
+    """Return a client of the cluster; the options are those of `tidemark.connect`."""
+    thread = _LoopThread()
+    try:
+        return SyncClient(thread, thread.wait(connect_async(addresses, **options)))
+    except BaseException:
+        thread.stop()
+        raise
