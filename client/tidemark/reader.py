@@ -220,7 +220,7 @@ class Reader:
         }
         self.positions = {shard: cursor.next for shard, cursor in self.cursors.items()}
         self._ready: deque[ReadBatch] = deque()
-        self._ready_bytes = 0
+        self.buffered_bytes = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -233,6 +233,8 @@ class Reader:
 
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """Yield whole batches as they arrive, in order within each shard."""
+        if self._closed:
+            raise Closed("the reader is closed")
         try:
             while batches := await self.next_batches(1):
                 yield batches[0]
@@ -246,7 +248,9 @@ class Reader:
         while not self._ready:
             if self._error is not None:
                 raise self._error
-            if not self._tasks:
+            if self._closed:
+                return []
+            if not self._tasks:  # the cursors ran to their ends, over control entries too
                 for shard, cursor in self.cursors.items():
                     self.positions[shard] = cursor.next
                 return []
@@ -255,7 +259,7 @@ class Reader:
         batches = []
         while self._ready and len(batches) < count_max:
             batch = self._ready.popleft()
-            self._ready_bytes -= batch.entry.size
+            self.buffered_bytes -= batch.entry.size
             self.positions[batch.shard] = batch.last + 1
             batches.append(batch)
         self._room.set()
@@ -296,11 +300,11 @@ class Reader:
 
     async def put(self, batch: ReadBatch) -> None:
         """Hand a batch over, waiting while the buffer is full."""
-        while self._ready and self._ready_bytes + batch.entry.size > self.buffer_bytes:
+        while self._ready and self.buffered_bytes + batch.entry.size > self.buffer_bytes:
             self._room.clear()
             await self._room.wait()
         self._ready.append(batch)
-        self._ready_bytes += batch.entry.size
+        self.buffered_bytes += batch.entry.size
         self._wake.set()
 
     # --- inside

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import tidemark
-
 from fake_cluster import FakeCluster
 
 

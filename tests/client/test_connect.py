@@ -1,0 +1,120 @@
+"""Connecting, the shard map's watch, and the synchronous face."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+import tidemark
+import tidemark.sync
+from fake_cluster import FakeCluster
+from tidemark import errors
+
+
+@pytest.mark.parametrize("addresses", ["", [], "localhost", "localhost:", "localhost:http", ":80", "host:99999"])
+async def test_malformed_addresses_are_refused(addresses):
+    with pytest.raises(errors.InvalidArgument, match="addresses"):
+        await tidemark.connect(addresses)
+
+
+async def test_nobody_there_is_unavailable_and_says_where_it_looked():
+    with pytest.raises(errors.Unavailable, match=r"no node answered within 0\.3 s at 127\.0\.0\.1:1 "):
+        await tidemark.connect("127.0.0.1:1", timeout_s=0.3)
+
+
+async def test_one_living_node_of_many_addresses_is_enough(cluster):
+    async with await tidemark.connect(["127.0.0.1:1", cluster.addresses()[1]]) as client:
+        assert (await client.group("orders")).shards == (0, 1, 2, 3)
+
+
+async def test_the_watch_moves_on_when_its_node_dies(cluster, client):
+    for name in ("n0", "n1"):
+        await cluster.nodes[name].kill()
+    cluster.elect(cluster.groups["orders"][0], "n2")
+    async with asyncio.timeout(3):
+        while client.routing.leader("orders", 0).node != "n2":
+            await client.routing.wait_changed(0.1)
+
+
+async def test_a_refresh_takes_the_newest_map_of_any_node(cluster, client):
+    cluster.nodes["n0"].paused.clear()
+    cluster.nodes["n1"].known.Clear()
+    cluster.version += 5
+    cluster.nodes["n2"].known = cluster.shard_map()
+    await client.routing.refresh()
+    assert client.shard_map.version == cluster.version
+    cluster.nodes["n0"].paused.set()
+
+
+async def test_an_older_map_changes_nothing(cluster, client):
+    newest = client.shard_map.version
+    cluster.version = 0
+    cluster.push()
+    await client.routing.refresh()
+    assert client.shard_map.version == newest
+
+
+async def test_a_group_made_a_moment_ago_is_waited_for(cluster, client):
+    async def create() -> None:
+        await asyncio.sleep(0.1)
+        cluster.groups["fresh"] = {}
+        cluster.groups["fresh"] = type(cluster.groups["orders"])(cluster.groups["orders"])
+        cluster.push()
+
+    task = asyncio.create_task(create())
+    assert (await client.group("fresh")).name == "fresh"
+    await task
+    with pytest.raises(errors.UnknownGroup):
+        await client.group("never")
+
+
+def test_every_key_has_one_shard():
+    async def main() -> None:
+        cluster = await FakeCluster().start(nodes=1, shards=7)
+        async with await tidemark.connect(cluster.addresses()) as client:
+            group = await client.group("orders")
+            seen = {group.shard_of(f"key-{number}".encode()) for number in range(500)}
+            assert seen == set(range(7))
+            assert group.shard_of(b"key-1") == group.shard_of(b"key-1")
+        await cluster.stop()
+
+    asyncio.run(main())
+
+
+class _Background:
+    """A fake cluster in a loop of its own, for callers without one."""
+
+    def __enter__(self) -> list[str]:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.cluster = asyncio.run_coroutine_threadsafe(FakeCluster().start(), self.loop).result()
+        return self.cluster.addresses()
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self.cluster.stop(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+def test_the_synchronous_face_appends_and_reads():
+    with _Background() as addresses, tidemark.sync.connect(addresses) as client:
+        with client.appender("orders") as appender:
+            assert appender.append(b"one", key=b"k").offset == 1
+            later = [appender.append_later(str(number).encode()) for number in range(100)]
+            appender.flush()
+            assert len({(place.result().shard, place.result().offset) for place in later}) == 100
+            assert len(appender.append_batch([b"x"] * 10)) == 10
+        assert len(list(client.read("orders"))) == 111
+        assert sum(len(batch) for batch in client.read("orders").batches()) == 111
+        with pytest.raises(errors.UnknownGroup):
+            client.appender("nothing")
+
+
+def test_the_synchronous_face_leaves_no_thread_behind():
+    before = threading.active_count()
+    with pytest.raises(errors.Unavailable):
+        tidemark.sync.connect("127.0.0.1:1", timeout_s=0.2)
+    assert threading.active_count() == before

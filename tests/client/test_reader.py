@@ -1,0 +1,169 @@
+"""Reader: order, bounds, failover at the position behind the last record, tail."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import tidemark
+from fake_cluster import FakeCluster
+from google_crc32c import value as crc32c
+from tidemark import errors
+from tidemark_core.base.entry import Batch
+
+
+async def fill(client: tidemark.Client, count: int, **options: object) -> None:
+    async with client.appender("orders", batch_records=10) as appender:
+        for start in range(0, count, 10):
+            await appender.append_batch([str(number).encode() for number in range(start, start + 10)], **options)
+
+
+async def test_reads_everything_in_order_per_shard(cluster, client):
+    await fill(client, 400)
+    records = [record async for record in client.read("orders")]
+    assert sorted(int(record.value) for record in records) == list(range(400))
+    for shard in range(4):
+        offsets = [record.offset for record in records if record.shard == shard]
+        assert offsets == list(range(1, 101)), "control entries take an offset and are not delivered"
+    assert {record.epoch for record in records} == {1}
+
+
+async def test_bounds_cut_inside_batches(connect_to):
+    _, client = await connect_to(nodes=1, shards=1)
+    await fill(client, 50)
+    records = [record async for record in client.read("orders", from_=15, until=33)]
+    assert [record.offset for record in records] == list(range(15, 34))
+    assert [int(record.value) for record in records] == list(range(14, 33))
+    batches = [batch async for batch in client.read("orders", from_={0: 5}, until={0: 12}).batches()]
+    assert [(batch.first, batch.last, len(batch), batch.record_batch.num_rows) for batch in batches] == [
+        (5, 10, 6, 6), (11, 12, 2, 2),
+    ]
+
+
+async def test_empty_shards_end_at_once(client):
+    assert [record async for record in client.read("orders")] == []
+
+
+async def test_chosen_shards_only(cluster, client):
+    await fill(client, 400)
+    reader = client.read("orders", shards=[2])
+    assert {record.shard async for record in reader} == {2}
+    assert reader.positions == {2: 101}
+
+
+async def test_tail_delivers_what_comes_later_and_stops_on_close(cluster, client):
+    reader = client.read("orders", until=None)
+    seen: list[int] = []
+
+    async def tail() -> None:
+        async for record in reader:
+            seen.append(int(record.value))
+
+    task = asyncio.create_task(tail())
+    await fill(client, 40)
+    async with asyncio.timeout(3):
+        while len(seen) < 40:
+            await asyncio.sleep(0.01)
+    await fill(client, 20)
+    async with asyncio.timeout(3):
+        while len(seen) < 60:
+            await asyncio.sleep(0.01)
+    await reader.close()
+    await asyncio.wait_for(task, 2)
+    assert sorted(seen) == sorted([*range(40), *range(20)])
+
+
+async def test_after_a_failover_the_read_goes_on_behind_the_last_record(connect_to):
+    cluster, client = await connect_to(nodes=3, shards=1)
+    await fill(client, 200)
+    shard = cluster.groups["orders"][0]
+    values: list[int] = []
+    async for record in client.read("orders", buffer_bytes=1):
+        values.append(int(record.value))
+        if len(values) == 25:
+            await cluster.nodes["n0"].kill()
+            cluster.elect(shard, "n1")
+    assert values == list(range(200))
+    assert cluster.reads[-1][1] > 10
+    assert cluster.reads[-1][2] == 200, "'latest' is what it was when the read began"
+
+
+async def test_a_paused_leader_is_left_when_another_is_elected(connect_to):
+    cluster, client = await connect_to(nodes=3, shards=1)
+    await fill(client, 200)
+    values: list[int] = []
+    async with asyncio.timeout(10):
+        async for record in client.read("orders", buffer_bytes=1):
+            values.append(int(record.value))
+            if len(values) == 25:
+                cluster.nodes["n0"].paused.clear()
+                cluster.elect(cluster.groups["orders"][0], "n1")
+    cluster.nodes["n0"].paused.set()
+    assert values == list(range(200))
+
+
+async def test_trimmed_records_are_skipped_from_earliest_and_refused_by_offset(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    await fill(client, 50)
+    cluster.groups["orders"][0].trimmed_to = 21
+    assert [record.offset async for record in client.read("orders")] == list(range(21, 51))
+    with pytest.raises(errors.Trimmed) as caught:
+        _ = [record async for record in client.read("orders", from_=5)]
+    assert caught.value.first == 21
+
+
+async def test_no_leader_within_the_time_is_unavailable(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    cluster.groups["orders"][0].leader = ""
+    cluster.push()
+    await client.routing.wait_changed(1)
+    with pytest.raises(errors.Unavailable, match="shard 0 of 'orders'"):
+        _ = [record async for record in client.read("orders", timeout_s=0.3)]
+
+
+async def test_a_foreign_payload_is_named_and_its_bytes_stay_readable(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    payload = b"not arrow at all"
+    cluster.groups["orders"][0].add(Batch(b"p" * 16, 0, 1, 1, 1, crc32c(payload), payload))
+    with pytest.raises(errors.UndecodableBatch):
+        _ = [record async for record in client.read("orders")]
+    assert [batch.payload async for batch in client.read("orders").batches()] == [payload]
+
+
+async def test_slow_readers_bound_what_is_read_ahead(connect_to):
+    _, client = await connect_to(nodes=1, shards=1)
+    async with client.appender("orders") as appender:
+        for _ in range(40):
+            await appender.append_batch([b"x" * 10_000] * 10)
+    reader = client.read("orders", buffer_bytes=300_000)
+    batches = reader.batches()
+    await anext(batches)
+    await asyncio.sleep(0.2)
+    assert reader.buffered_bytes <= 300_000
+    assert 1 + len([batch async for batch in batches]) == 40
+
+
+async def test_bad_bounds_name_the_field(client):
+    with pytest.raises(errors.InvalidArgument, match="from_"):
+        client.read("orders", from_="yesterday")
+    with pytest.raises(errors.InvalidArgument, match="from_"):
+        client.read("orders", from_=-4)
+    with pytest.raises(errors.InvalidArgument, match="until"):
+        client.read("orders", until="tomorrow")
+    with pytest.raises(errors.UnknownShard, match="has no shard 9"):
+        client.read("orders", shards=[9])
+    with pytest.raises(errors.UnknownGroup):
+        client.read("nothing")
+
+
+async def test_a_reader_may_be_left_early_and_closed_twice(cluster: FakeCluster, client: tidemark.Client):
+    await fill(client, 100)
+    reader = client.read("orders")
+    async for _ in reader:
+        break
+    assert sum(reader.positions.values()) == 1 + 1, "only what was handed out counts"
+    await reader.close()
+    assert sum(reader.positions.values()) == 1 + 1
+    await reader.close()
+    with pytest.raises(errors.Closed):
+        await anext(reader.batches())
