@@ -1,0 +1,54 @@
+# Every command of this checkout.  `make demo` and `make test` need nothing but Python 3.11+, Java 17+ and make.
+
+PYTHON ?= python3
+SEEDS ?= 2000
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint unit sim bench generate clean
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## Run the main job: a local cluster that loses a leader, swaps a node and loses nothing.
+	$(BIN)/tidemark demo
+
+test: $(INSTALLED) ## Run all checks: lint, every test, then the simulator over SEEDS seeds (default 2000).
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory sim
+
+lint: $(INSTALLED) ## Check style, the types of core, and who may import whom.
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+unit: $(INSTALLED) ## Run the tests without the simulator's seeds; ARGS="-k name" picks some.
+	$(BIN)/python -m pytest $(ARGS)
+
+sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 2000); a failure prints the line that replays it.
+	$(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)
+
+bench: $(INSTALLED) ## Measure this machine and write bench/results; takes some minutes and an idle machine.
+	$(BIN)/python bench/run.py $(ARGS)
+
+generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the chart's copies of them and the API reference.
+	$(BIN)/python tools/generate_protobuf.py
+	$(BIN)/python tools/generate_resources.py
+
+clean: ## Remove the virtual environment, caches and the state of local clusters (stop them first).
+	rm -rf $(VENV) .tidemark .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is newer than pyproject.toml when the environment holds what that file asks for.
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Tidemark needs Python 3.11 or newer; $(PYTHON) is: $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		rm -rf $(VENV); echo "$(PYTHON) cannot create a virtual environment, see above." >&2; exit 1; }
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[operator,dev]'
+	@touch $@
