@@ -61,6 +61,8 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.initial_reconnect_backoff_ms", 50),
         ("grpc.min_reconnect_backoff_ms", 50),
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # A new channel connects anew instead of inheriting another one's backoff.
+        ("grpc.use_local_subchannel_pool", 1),
     ]
 
 
@@ -106,6 +108,17 @@ def read_hello(metadata: Iterable[Any] | None) -> Hello:
         said.get(NODE_KEY, ""), said.get(INCARNATION_KEY, ""), said.get(ADDRESS_KEY, ""),
         said.get(OPERATOR_KEY, ""),
     )
+
+
+async def answered_hello(call: Any) -> Hello:
+    """Wait for the hello in a call's initial metadata.
+
+    Raises ConnectionError when the call ended without one, WireVersionMismatch for another version.
+    """
+    metadata = await call.initial_metadata()
+    if not metadata and call.done():
+        raise ConnectionError(f"{(await call.code()).name}: {await call.details()}")
+    return read_hello(metadata)
 
 
 def check_wire_version(text: str) -> None:

@@ -1,0 +1,175 @@
+"""Tidemark/Append: batches of clients in, answers out, many of each in a frame.
+
+Checks what can be checked without the core: the group, its limits, the batch's own checksum, and how many bytes
+already wait in this process.  Stays out: leadership, sequences, order; the core answers those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import grpc.aio
+from tidemark_core.base.entry import check_batch
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.clients import AppendRequest
+from tidemark_core.replication.messages import Appended
+from tidemark_wire.frames import AppendAnswer, AppendCall, decode_appends, encode_answers
+from tidemark_wire.status import to_rpc_error
+
+from .driver import Driver
+from .metrics import Metrics
+from .routing import Hint, Routing, Target
+
+CALL_OVERHEAD_BYTES = 512
+ANSWERS_UNSENT_MAX = 16_384
+RETRY_AFTER_MS = 50
+NO_HINT = Hint()
+
+ROUTING_REASONS = frozenset({Reason.NOT_LEADER, Reason.UNKNOWN_SHARD, Reason.NOT_MEMBER})
+
+
+def as_routed(refused: Refused) -> Refused:
+    """A shard that the map knows and this node does not hold is led elsewhere: a client should look again."""
+    if refused.reason in (Reason.UNKNOWN_SHARD, Reason.NOT_MEMBER):
+        return Refused(Reason.NOT_LEADER, refused.message, refused.epoch, refused.expected, refused.retry_after_ms)
+    return refused
+
+
+class _Stream:
+    """Answers of one client's stream on their way out."""
+
+    __slots__ = ("_ending", "answers", "closed", "outstanding", "ready", "room")
+
+    def __init__(self) -> None:
+        self.answers: list[AppendAnswer] = []
+        self.outstanding = 0
+        self.closed = False             # nobody listens any more
+        self._ending = False            # the client sends no more calls
+        self.ready = asyncio.Event()
+        self.room = asyncio.Event()
+        self.room.set()
+
+    @property
+    def drained(self) -> bool:
+        """Whether every call of a client that closed its side was answered."""
+        return self._ending and not self.outstanding and not self.answers
+
+    def finish(self) -> None:
+        self._ending = True
+        self.ready.set()
+
+    def put(self, answer: AppendAnswer) -> None:
+        if self.closed:
+            return
+        self.answers.append(answer)
+        self.ready.set()
+        if len(self.answers) > ANSWERS_UNSENT_MAX:
+            self.room.clear()
+
+    def take(self) -> list[AppendAnswer]:
+        answers, self.answers = self.answers[:ANSWERS_UNSENT_MAX], self.answers[ANSWERS_UNSENT_MAX:]
+        if not self.answers:
+            self.ready.clear()
+            self.room.set()
+        return answers
+
+
+class Appends:
+    """All append streams of the node; they share one bound of bytes in flight."""
+
+    def __init__(
+        self, driver: Driver, routing: Routing, metrics: Metrics, bytes_max: int, batch_bytes_max: int
+    ) -> None:
+        self._driver = driver
+        self._routing = routing
+        self._metrics = metrics
+        self._bytes_max = bytes_max
+        self._batch_bytes_max = batch_bytes_max
+        self.pending_bytes = 0
+
+    async def serve(self, _: Any, context: Any) -> None:
+        """Handler of one stream; ends when the client has closed its side and has every answer."""
+        stream = _Stream()
+        sender = asyncio.get_running_loop().create_task(self._send(stream, context))
+        try:
+            while (frame := await context.read()) is not grpc.aio.EOF:
+                await self._driver.room()
+                await stream.room.wait()
+                try:
+                    for call in decode_appends(frame):
+                        self._take(stream, call)
+                except RemoteViolation as violation:
+                    await context.abort(*to_rpc_error(Refused(Reason.INVALID_BATCH, str(violation))))
+                if sender.done():
+                    return
+            stream.finish()
+            await asyncio.wait((sender,))
+        finally:
+            stream.closed = True
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)  # a client that went away is not an error
+
+    async def _send(self, stream: _Stream, context: Any) -> None:
+        while not stream.drained:
+            await stream.ready.wait()
+            if answers := stream.take():
+                await context.write(encode_answers(answers))
+
+    def _take(self, stream: _Stream, call: AppendCall) -> None:
+        target = self._routing.find(call.group, call.shard)
+        if isinstance(target, Refused):
+            self._answer(stream, call.request, target, None)
+            return
+        size = len(call.batch.payload) + CALL_OVERHEAD_BYTES
+        refused = self._check(target, call, size)
+        if refused is not None:
+            self._answer(stream, call.request, refused, target)
+            return
+        self.pending_bytes += size
+        stream.outstanding += 1
+        self._metrics.append_pending_bytes.set(self.pending_bytes)
+        self._metrics.append_bytes.inc(len(call.batch.payload))
+        shard, batch = target.shard, call.batch
+        self._driver.ask(
+            lambda number: AppendRequest(shard, number, batch),
+            partial(self._settle, stream, call.request, target, size),
+            size,
+        )
+
+    def _check(self, target: Target, call: AppendCall, size: int) -> Refused | None:
+        payload_bytes = len(call.batch.payload)
+        limit = min(target.group.max_batch_bytes or self._batch_bytes_max, self._batch_bytes_max)
+        if payload_bytes > limit:
+            return Refused(
+                Reason.BATCH_TOO_LARGE,
+                f"payload has {payload_bytes} bytes, max_batch_bytes of {call.group!r} is {limit}",
+            )
+        wrong = check_batch(call.batch, limit)
+        if wrong is not None:
+            return Refused(Reason.INVALID_BATCH, wrong)
+        if self.pending_bytes + size > self._bytes_max:
+            return Refused(
+                Reason.OVERLOADED, f"{self.pending_bytes} bytes of batches wait in this node",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        return None
+
+    def _settle(self, stream: _Stream, request: int, target: Target, size: int, value: Appended | Refused) -> None:
+        self.pending_bytes -= size
+        stream.outstanding -= 1
+        self._metrics.append_pending_bytes.set(self.pending_bytes)
+        self._answer(stream, request, value, target)
+
+    def _answer(self, stream: _Stream, request: int, value: Appended | Refused, target: Target | None) -> None:
+        if isinstance(value, Appended):
+            self._metrics.appends.labels("APPENDED").inc()
+            stream.put(AppendAnswer(request, value))
+            return
+        if target is not None:
+            value = as_routed(value)
+        self._metrics.appends.labels(str(value.reason)).inc()
+        hint = self._routing.hint(target) if value.reason is Reason.NOT_LEADER else NO_HINT
+        stream.put(AppendAnswer(request, value, hint.node, hint.address, self._routing.map.version))

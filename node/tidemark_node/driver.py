@@ -1,0 +1,477 @@
+"""The driver: one loop that feeds events to the core and runs the effects it returns.
+
+A turn drains the inbox, steps the core once, writes all persists of the turn in one go and hands messages to the
+links.  One sync at a time runs in a thread; turns go on meanwhile and their writes join the next sync (group
+commit).  What rides on a write runs only after its sync, in order.
+When the disk fails a write, memory is ahead of the disk: everything in flight is given up and all shards are
+loaded again from a reopened store, as after a crash.
+Stays out: any judgement about epochs, offsets or quorums.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from tidemark_core.base.effects import (
+    DiskSpace,
+    Effect,
+    Feed,
+    LogRead,
+    LogReadFailed,
+    Persist,
+    PullSnapshot,
+    ReadLog,
+    Released,
+    Reply,
+    Send,
+    SetTimer,
+    Trace,
+)
+from tidemark_core.base.ids import Peer, ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.node import NodeCore
+
+from .disk import DiskGuard
+from .metrics import Metrics
+from .released import ReleasedBoard
+from .store import Slice, Store
+from .store_errors import StoreDamaged, StoreFailed
+from .timers import Timers
+
+TURN_EVENTS_MAX = 4096
+INBOX_EVENTS_MAX = 16_384
+INBOX_BYTES_MAX = 64 << 20
+STORY_TRACES = 1000
+DISK_CHECK_SECONDS = 1.0
+REOPEN_SECONDS = 0.5
+READ_THREADS = 2
+
+RELOADED = Refused(
+    Reason.NOT_LEADER, "the disk failed a write and this node loaded its shards again; retry the same sequence"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class LinksLike(Protocol):
+    """What the driver needs of the links to peers and operators."""
+
+    def send(self, shard: ShardId, to: Peer, message: Any) -> None: ...
+    def flush(self) -> None: ...
+    def reset(self) -> None: ...
+
+
+class SnapshotsLike(Protocol):
+    """What the driver needs of the snapshot pulls."""
+
+    def pull(self, effect: PullSnapshot) -> None: ...
+    def reset(self) -> None: ...
+
+
+class Barrier:
+    """A place in the inbox: resolved when everything posted before it has been stepped and is durable."""
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self.done = done
+
+
+class Driver:
+    """Runs one node's core.  Lives on one event loop; every method is called from it."""
+
+    def __init__(
+        self, store: Store, core: NodeCore, reopen: Callable[[], tuple[Store, NodeCore]], guard: DiskGuard,
+        metrics: Metrics,
+    ) -> None:
+        self.store = store
+        self.core = core
+        self.metrics = metrics
+        self.guard = guard
+        self.links: LinksLike
+        self.snapshots: SnapshotsLike
+        self.boot = uuid.uuid4().hex        # new on every load of the shards: whoever sees it change fences us anew
+        self.on_health: Callable[[bool], None] = lambda serving: None
+        self.board = ReleasedBoard()
+        self.story: deque[dict[str, Any]] = deque(maxlen=STORY_TRACES)
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reloading = False
+        self.resigned = asyncio.Event()     # set whenever a leadership ended; whoever waits clears it
+        self._reopen = reopen
+        self._loop = asyncio.get_running_loop()
+        self._clock_offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        self._inbox: deque[tuple[Any, int]] = deque()
+        self._inbox_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._scheduled = False
+        self._stopped = False
+        self._requests: dict[int, Callable[[Any], None]] = {}
+        self._request_count = 0
+        self._timers = Timers()
+        self._timer_handle: asyncio.TimerHandle | None = None
+        self._timer_at_ms: int | None = None
+        self._disk_handle: asyncio.TimerHandle | None = None
+        self._generation = 0                # counts reloads; what began before one is ignored after it
+        self._waiting: list[tuple[Effect, ...]] = []
+        self._unsynced = False
+        self._syncing = False
+        self._reads = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        self._read_threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+
+    def start(self) -> None:
+        """Begin to watch the disk; events may be posted from now on."""
+        self._watch_disk()
+
+    def now_ms(self) -> int:
+        """Wall clock in milliseconds that never falls while the process lives."""
+        return self._clock_offset_ms + time.monotonic_ns() // 1_000_000
+
+    # --- what others hand in --------------------------------------------------------------------------------
+
+    def post(self, event: Any, size: int = 0) -> None:
+        """Queue an event of `size` bytes for the next turn; whoever posts much awaits `room` first."""
+        if self.reloading or self._stopped:
+            return
+        self._inbox.append((event, size))
+        self._inbox_bytes += size
+        if self._inbox_bytes > INBOX_BYTES_MAX or len(self._inbox) > INBOX_EVENTS_MAX:
+            self._room.clear()
+        self._schedule()
+
+    async def room(self) -> None:
+        """Wait while the inbox is over its bound."""
+        await self._room.wait()
+
+    def ask(self, event: Callable[[int], Any], answer: Callable[[Any], None], size: int = 0) -> None:
+        """Post the request event made by `event(number)`; `answer` runs once with its reply."""
+        if self.reloading or self._stopped:
+            answer(RELOADED)
+            return
+        self._request_count += 1
+        self._requests[self._request_count] = answer
+        self.post(event(self._request_count), size)
+
+    async def ask_and_wait(self, event: Callable[[int], Any]) -> Any:
+        """Like `ask`, and return the reply."""
+        done: asyncio.Future[Any] = self._loop.create_future()
+        self.ask(event, lambda value: None if done.done() else done.set_result(value))
+        return await done
+
+    async def durable(self) -> None:
+        """Wait until everything posted so far has been stepped and synced.  Raises StoreFailed on a reload."""
+        if self.reloading or self._stopped:
+            raise StoreFailed("the store is being reopened", no_space=False)
+        done: asyncio.Future[None] = self._loop.create_future()
+        self.post(Barrier(done))
+        await done
+
+    async def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> Slice:
+        """Read whole entries in a thread.  Raises StoreFailed while the store is closed."""
+        if self.reloading or self._stopped:
+            raise StoreFailed("the store is being reopened", no_space=False)
+        self._reads += 1
+        self._quiet.clear()
+        try:
+            return await self._loop.run_in_executor(
+                self._read_threads, self.store.read, shard, first, last, bytes_max
+            )
+        finally:
+            self._reads -= 1
+            if not self._reads:
+                self._quiet.set()
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """Return the length of every queue, for people."""
+        return {
+            "inbox_events": len(self._inbox), "inbox_bytes": self._inbox_bytes, "requests": len(self._requests),
+            "timers": len(self._timers), "waiting_for_sync": len(self._waiting), "reads": self._reads,
+        }
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self.reloading or self._stopped or not self._inbox:
+            return
+        events, barriers = self._drain()
+        try:
+            self.metrics.turns.inc()
+            self.metrics.events.inc(len(events))
+            self._run(self.core.step(self.now_ms(), events))
+            if barriers:
+                self._waiting.append(tuple(Feed(barrier) for barrier in barriers))
+            self._finish()
+        except Exception as error:
+            self._broken(error)
+        if self._inbox:
+            self._schedule()
+
+    def _drain(self) -> tuple[list[Any], list[Barrier]]:
+        events: list[Any] = []
+        barriers: list[Barrier] = []
+        inbox = self._inbox
+        while inbox and len(events) < TURN_EVENTS_MAX and not barriers:
+            event, size = inbox.popleft()
+            self._inbox_bytes -= size
+            (barriers if type(event) is Barrier else events).append(event)
+        if self._inbox_bytes <= INBOX_BYTES_MAX // 2 and len(inbox) <= INBOX_EVENTS_MAX // 2:
+            self._room.set()
+        return events, barriers
+
+    def _run(self, effects: list[Effect] | tuple[Effect, ...]) -> None:
+        """Run effects in order; persists of one call are written together, reads see them."""
+        persists: list[Persist] = []
+        reads: list[ReadLog] = []
+        for effect in effects:
+            match effect:
+                case Persist():
+                    persists.append(effect)
+                case Send():
+                    self.links.send(effect.shard, effect.to, effect.message)
+                case Reply():
+                    self._reply(effect)
+                case Feed():
+                    self._feed(effect.event)
+                case Released():
+                    self.board.released(effect.shard, effect.upto)
+                case SetTimer():
+                    self._timers.set(effect.shard, effect.name, effect.at_ms)
+                case ReadLog():
+                    reads.append(effect)
+                case Trace():
+                    self._trace(effect)
+                case PullSnapshot():
+                    self.snapshots.pull(effect)
+                case _:
+                    raise TypeError(f"no such effect: {effect!r}")
+        if persists:
+            self._persist(persists)
+        for read in reads:
+            self._serve_read(read)
+
+    def _persist(self, persists: list[Persist]) -> None:
+        written = self.store.apply(persists)
+        if written:
+            self._unsynced = True
+            self.metrics.written_bytes.inc(written)
+            if self.guard.wrote(written):
+                self._check_disk()
+        self._waiting.extend(persist.then for persist in persists if persist.then)
+
+    def _finish(self) -> None:
+        """End a turn: start the next sync when none runs, let messages go, arm the next timer."""
+        while self._waiting and not self._syncing:
+            if self._unsynced:
+                self._start_sync()
+                break
+            # Nothing is on its way to the disk, so what waits rides on writes that are durable already.
+            group, self._waiting = self._waiting, []
+            for then in group:
+                self._run(then)
+        if self._unsynced and not self._syncing:
+            self._start_sync()
+        self.links.flush()
+        self._arm_timer()
+
+    def _reply(self, effect: Reply) -> None:
+        answer = self._requests.pop(effect.request, None)
+        if answer is not None:
+            answer(effect.value)
+
+    def _feed(self, event: Any) -> None:
+        if type(event) is Barrier:
+            if not event.done.done():
+                event.done.set_result(None)
+        else:
+            self.post(event)
+
+    def _trace(self, effect: Trace) -> None:
+        self.metrics.traces.labels(effect.what).inc()
+        told = {"shard": f"{effect.shard >> 32}/{effect.shard & 0xFFFFFFFF}", "what": effect.what}
+        self.story.append({"at_ms": self.now_ms(), **told, "detail": effect.detail})
+        _log.info(effect.what, extra={**told, "detail": effect.detail})
+        if effect.what == "resigned":
+            self.resigned.set()
+            self.board.wake(effect.shard)  # readers ask again whether this node may serve them
+
+    # --- group commit ---------------------------------------------------------------------------------------
+
+    def _start_sync(self) -> None:
+        group, self._waiting = self._waiting, []
+        self._syncing, self._unsynced = True, False
+        generation, began = self._generation, time.perf_counter()
+        done = self._loop.run_in_executor(self._sync_thread, self.store.sync)
+        done.add_done_callback(lambda sync: self._synced(sync, generation, group, began))
+
+    def _synced(
+        self, sync: asyncio.Future[None], generation: int, group: list[tuple[Effect, ...]], began: float
+    ) -> None:
+        error = sync.exception()
+        if generation != self._generation or self._stopped:
+            return
+        self._syncing = False
+        self.metrics.syncs.inc()
+        self.metrics.sync_seconds.observe(time.perf_counter() - began)
+        try:
+            if error is not None:
+                raise error
+            for then in group:
+                self._run(then)
+            self._finish()
+        except Exception as failure:
+            self._broken(failure)
+
+    # --- reads and timers -----------------------------------------------------------------------------------
+
+    def _serve_read(self, effect: ReadLog) -> None:
+        generation = self._generation
+
+        async def serve() -> None:
+            try:
+                found = await self.read(effect.shard, effect.first, effect.last, effect.bytes_max)
+            except StoreFailed:
+                return  # a reload is under way; the core that asked is gone
+            if generation != self._generation:
+                return
+            if found.entries or found.damaged_at is None:
+                size = sum(entry.size for entry in found.entries)
+                self.post(LogRead(effect.shard, effect.tag, found.entries), size)
+            else:
+                self.post(LogReadFailed(effect.shard, effect.tag, found.damaged_at))
+
+        self._guarded(serve())
+
+    def _guarded(self, work: Any) -> None:
+        """Run a coroutine in the background; an error in it is a bug and stops the node."""
+        task = self._loop.create_task(work)
+        task.add_done_callback(
+            lambda done: None if done.cancelled() or done.exception() is None else self._broken(done.exception())
+        )
+
+    def _arm_timer(self) -> None:
+        next_ms = self._timers.next_ms()
+        if next_ms == self._timer_at_ms:
+            return
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
+        self._timer_at_ms = next_ms
+        if next_ms is not None:
+            delay_seconds = max(0, next_ms - self.now_ms()) / 1000
+            self._timer_handle = self._loop.call_later(delay_seconds, self._fire_timers)
+
+    def _fire_timers(self) -> None:
+        self._timer_handle = self._timer_at_ms = None
+        if not self.reloading and not self._stopped:
+            self._timers.fire(self.now_ms(), self.post)
+            self._arm_timer()
+
+    # --- disk -----------------------------------------------------------------------------------------------
+
+    def _watch_disk(self) -> None:
+        if not self._stopped:
+            self._check_disk()
+            self._disk_handle = self._loop.call_later(DISK_CHECK_SECONDS, self._watch_disk)
+
+    def _check_disk(self) -> None:
+        full = self.guard.changed()
+        self.metrics.disk_free_bytes.set(self.guard.free_bytes())
+        if full is not None:
+            self.metrics.disk_full.set(full)
+            _log.warning("disk is full, writes are refused" if full else "disk has space again, writes resume")
+            self.post(DiskSpace(full))
+
+    def _broken(self, error: BaseException | None) -> None:
+        if isinstance(error, StoreFailed):
+            if not self.reloading and not self._stopped:
+                self._begin_reload(error)
+            return
+        if isinstance(error, StoreDamaged):
+            _log.critical("the store was found damaged while running", extra={"reason": str(error)})
+        else:
+            _log.critical("bug: the node stops", exc_info=error, extra={"story": list(self.story)[-50:]})
+        self._stopped = True
+        if not self.failure.done() and error is not None:
+            self.failure.set_exception(error)
+
+    def _begin_reload(self, error: StoreFailed) -> None:
+        _log.error("the disk failed a write; all shards are loaded again", extra={"reason": str(error)})
+        self.metrics.store_reloads.inc()
+        self.reloading = True
+        self._generation += 1
+        self.on_health(False)
+        requests, self._requests = self._requests, {}
+        for answer in requests.values():
+            answer(RELOADED)
+        groups, self._waiting = self._waiting, []
+        events, self._inbox, self._inbox_bytes = self._inbox, deque(), 0
+        barriers = [event for event, _ in events if type(event) is Barrier]
+        barriers += [e.event for then in groups for e in then if isinstance(e, Feed) and type(e.event) is Barrier]
+        for barrier in barriers:
+            if not barrier.done.done():
+                barrier.done.set_exception(error)
+        self._room.set()
+        self._timers.clear()
+        self._arm_timer()
+        self.snapshots.reset()
+        self.links.reset()
+        self.board.wake_all()
+        self._guarded(self._reload())
+
+    async def _reload(self) -> None:
+        await self._close_store()
+        while not self._stopped:
+            try:
+                self.store, self.core = self._reopen()
+                break
+            except StoreFailed as error:
+                _log.error("the store cannot be opened yet", extra={"reason": str(error)})
+                await asyncio.sleep(REOPEN_SECONDS)
+        else:
+            return
+        self.boot = uuid.uuid4().hex
+        self._unsynced = self._syncing = False
+        self.reloading = False
+        self.guard.full = False
+        self._check_disk()
+        self.on_health(True)
+        _log.warning("all shards are loaded again", extra={"boot": self.boot})
+
+    async def _close_store(self) -> None:
+        """Wait for every thread that uses the store, then close it."""
+        await self._loop.run_in_executor(self._sync_thread, lambda: None)
+        await self._quiet.wait()
+        self.store.close()
+
+    async def stop(self) -> None:
+        """Make what was applied durable, run nothing more, close the store."""
+        if not self.failure.done() and not self.reloading and not self._stopped:
+            await self.durable()
+        reloading, self._stopped = self.reloading, True
+        if self._disk_handle is not None:
+            self._disk_handle.cancel()
+        self._timers.clear()
+        self._arm_timer()
+        for answer in self._requests.values():
+            answer(Refused(Reason.SHUTTING_DOWN, "the node stops", retry_after_ms=100))
+        self._requests.clear()
+        self.board.wake_all()
+        if not reloading:
+            await self._close_store()
+        self._sync_thread.shutdown(wait=False)
+        self._read_threads.shutdown(wait=False)

@@ -1,0 +1,130 @@
+"""One live stream to a peer or an operator: a bounded queue out, decoded messages in.
+
+Stays out: which link is used for whom (`peers`), and what messages mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from tidemark_core.base.effects import Received
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import Peer
+from tidemark_wire.frames import decode_messages
+
+from .metrics import Metrics
+
+FRAME_BYTES_TARGET = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+Parts = tuple[list[bytes], int]
+"""One encoded message as parts, and its size."""
+
+
+class OutQueue:
+    """Messages on their way out, bounded in bytes; past the bound they are dropped, which the protocol tolerates."""
+
+    __slots__ = ("_items", "bytes_max", "dropped", "queued_bytes", "ready")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._items: deque[Parts] = deque()
+        self.bytes_max = bytes_max
+        self.queued_bytes = 0
+        self.dropped = 0
+        self.ready = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, parts: list[bytes]) -> bool:
+        """Queue one message; False when the queue is full and it was dropped."""
+        size = sum(map(len, parts))
+        if self.queued_bytes + size > self.bytes_max and self._items:
+            self.dropped += 1
+            return False
+        self._items.append((parts, size))
+        self.queued_bytes += size
+        self.ready.set()
+        return True
+
+    async def frame(self) -> bytes:
+        """Wait for messages and return about a MiB of them as one frame."""
+        await self.ready.wait()
+        items, parts, size = self._items, [], 0
+        while items and (not size or size + items[0][1] <= FRAME_BYTES_TARGET):
+            message, message_size = items.popleft()
+            parts += message
+            size += message_size
+        self.queued_bytes -= size
+        if not items:
+            self.ready.clear()
+        return b"".join(parts)
+
+    def take_over(self, other: OutQueue) -> None:
+        """Move what waits in `other` here."""
+        while other._items:
+            parts, size = other._items.popleft()
+            other.queued_bytes -= size
+            self.put(parts)
+        other.ready.clear()
+
+    def clear(self) -> None:
+        self._items.clear()
+        self.queued_bytes = 0
+        self.ready.clear()
+
+
+class Link:
+    """A bidirectional stream, from whichever side it was opened."""
+
+    def __init__(
+        self, peer: Peer, read: Callable[[], Awaitable[Any]], write: Callable[[bytes], Awaitable[None]],
+        queue_bytes_max: int, metrics: Metrics,
+    ) -> None:
+        self.peer = peer
+        self.queue = OutQueue(queue_bytes_max)
+        self._read = read
+        self._write = write
+        self._metrics = metrics
+        self._closed = asyncio.Event()
+
+    def close(self) -> None:
+        """End `run`."""
+        self._closed.set()
+
+    async def run(self, post: Callable[[Received, int], None], room: Callable[[], Awaitable[None]]) -> None:
+        """Move messages both ways until either side ends the stream."""
+        tasks = [
+            asyncio.ensure_future(work) for work in (self._receive(post, room), self._send(), self._closed.wait())
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception) and not isinstance(ended, grpc.RpcError | asyncio.InvalidStateError):
+                    _log.warning("link ended", extra={"peer": str(self.peer), "reason": repr(ended)})
+
+    async def _receive(self, post: Callable[[Received, int], None], room: Callable[[], Awaitable[None]]) -> None:
+        while (frame := await self._read()) is not grpc.aio.EOF:
+            await room()
+            size = len(frame)
+            try:
+                for shard, to, message in decode_messages(frame):
+                    post(Received(shard, self.peer, to, message), size)
+                    size = 0
+            except RemoteViolation as violation:
+                self._metrics.link_violations.inc()
+                _log.warning("malformed frame dropped", extra={"peer": str(self.peer), "reason": str(violation)})
+
+    async def _send(self) -> None:
+        while True:
+            await self._write(await self.queue.frame())

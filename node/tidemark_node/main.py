@@ -1,0 +1,223 @@
+"""The node process: put the parts together, say when ready, stop gracefully.
+
+`python -m tidemark_node --node ID --data DIR`.  Stays out: everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import grpc.aio
+import uvloop
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import Member
+from tidemark_core.node import Limits, NodeCore, recovery_start
+from tidemark_wire import channel
+from tidemark_wire.convert import Draining
+
+from .appends import Appends
+from .debug import Debug
+from .disk import DiskGuard
+from .driver import Driver
+from .logs import set_up
+from .metrics import Metrics, MetricsEndpoint
+from .peers import Links
+from .reads import Reads
+from .routing import Routing
+from .rpc import Health, Services, add_services
+from .settings import METRICS_OFF, Settings, parse, split_address
+from .snapshots import Snapshots, SnapshotServer
+from .store import Store, move_aside, open_store
+from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
+
+# Large frames come and go; without these glibc gives their pages back and faults them in again each time.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_TOP_PAD_": str(64 << 20),
+}
+EXIT_BAD_START, EXIT_BROKEN = 2, 3
+SERVER_GRACE_SECONDS = 1.0
+
+_log = logging.getLogger("tidemark_node")
+
+
+def recover(directory: Path, node: str, limits: Limits, faults: Faults | None = None) -> tuple[Store, NodeCore]:
+    """Open the store and load every shard; what cannot be trusted is moved aside and begun anew (K14)."""
+    store = open_store(directory, node, faults)
+    try:
+        return store, load(store, node, limits)
+    except (StoreDamaged, RemoteViolation) as damage:
+        store.close()
+        move_aside(directory, str(damage))
+    store = open_store(directory, node, faults)
+    return store, load(store, node, limits)
+
+
+def load(store: Store, node: str, limits: Limits) -> NodeCore:
+    """Build the core from what is stored.  Raises StoreDamaged or RemoteViolation when it is not whole."""
+    core = NodeCore(Member(node, store.incarnation), limits)
+    for shard in store.shards():
+        state, checkpoint = store.state(shard)
+        core.load(shard, state, checkpoint, store.headers(shard, recovery_start(checkpoint)))
+    return core
+
+
+class Node:
+    """One running node."""
+
+    def __init__(self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None) -> None:
+        self.settings = settings
+        self.limits = limits or Limits()
+        self.metrics = Metrics()
+        self.routing = Routing()
+        self.health = Health()
+        self.draining = asyncio.Event()
+        self._faults = faults
+        store, core = recover(settings.data, settings.node, self.limits, faults)
+        self.me = core.me
+        guard = DiskGuard(settings.data, settings.disk_reserve_bytes)
+        self.driver = Driver(store, core, self._reopen, guard, self.metrics)
+        self.driver.on_health = self._say_health
+        self._health_tasks: set[asyncio.Task[None]] = set()
+        self.server = grpc.aio.server(options=channel.server_options())
+        self.endpoint = MetricsEndpoint(self.metrics)
+        self.address = ""
+        self.metrics_address = ""
+
+    def _reopen(self) -> tuple[Store, NodeCore]:
+        store, core = recover(self.settings.data, self.settings.node, self.limits, self._faults)
+        if core.me != self.me:
+            store.close()
+            raise StoreDamaged("the disk began a new life while the process ran; start the process again")
+        return store, core
+
+    def _say_health(self, serving: bool) -> None:
+        task = asyncio.get_running_loop().create_task(self.health.say(serving and not self.draining.is_set()))
+        self._health_tasks.add(task)
+        task.add_done_callback(self._health_tasks.discard)
+
+    async def start(self) -> None:
+        """Listen and serve."""
+        settings = self.settings
+        host, _ = split_address(settings.listen)
+        port = channel.bind(self.server, settings.listen)
+        self.address = settings.advertise or f"{host}:{port}"
+        if settings.metrics_listen != METRICS_OFF:
+            self.metrics_address = await self.endpoint.start(*split_address(settings.metrics_listen))
+        driver, routing, metrics = self.driver, self.routing, self.metrics
+        self.links = Links(self.me, self.address, driver, routing, metrics)
+        self.snapshots = Snapshots(driver, routing, metrics, self.me, self.address)
+        driver.links, driver.snapshots = self.links, self.snapshots
+        debug = Debug(driver, self.links, routing, self.snapshots)
+        services = Services(
+            settings, self.address, self.metrics_address, driver, self.links, routing, debug, self.draining
+        )
+        self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max)
+        reads = Reads(driver, routing, metrics)
+        add_services(
+            self.server, services, self.links, self.appends, reads,
+            SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second), self.health,
+        )
+        metrics.watch_shards(lambda: [driver.core.status(shard) for shard in driver.core.shards])
+        driver.start()
+        await self.server.start()
+        await self.health.say(True)
+        if settings.ready_file is not None:
+            write_ready_file(settings.ready_file, self.describe())
+        _log.info("node serves", extra=self.describe())
+
+    def describe(self) -> dict[str, str | int]:
+        """Return what whoever started the process wants to know."""
+        return {
+            "node": self.me.node, "incarnation": self.me.incarnation, "address": self.address,
+            "metrics_address": self.metrics_address, "pid": os.getpid(),
+        }
+
+    async def drain(self) -> None:
+        """Ask the operators to move leaderships away and wait until this node leads nothing, or time is up."""
+        self.draining.set()
+        await self.health.say(False)
+        operators = self.links.tell_operators(Draining(True))
+        leading = len(self.driver.core.leading())
+        _log.info("draining", extra={"operators": operators, "leading": leading})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_seconds if operators else 0):
+                while self.driver.core.leading():
+                    await self.driver.resigned.wait()
+                    self.driver.resigned.clear()
+        _log.info("drained", extra={"leading": len(self.driver.core.leading())})
+
+    async def stop(self) -> None:
+        """Stop serving, make durable what was applied, close."""
+        self.draining.set()
+        await self.health.say(False)
+        self.driver.board.wake_all()
+        stopping = asyncio.ensure_future(self.server.stop(SERVER_GRACE_SECONDS))
+        await self.links.close()
+        self.snapshots.reset()
+        with contextlib.suppress(StoreFailed):
+            await self.driver.stop()
+        await stopping
+        await self.endpoint.stop()
+
+
+def write_ready_file(path: Path, content: dict[str, str | int]) -> None:
+    """Write JSON so that a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(content) + "\n")
+    partial.replace(path)
+
+
+async def run(settings: Settings) -> int:
+    """Run a node until a signal or a failure; return the exit code."""
+    node = Node(settings)
+    loop = asyncio.get_running_loop()
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    await node.start()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
+    asked = asyncio.ensure_future(signals.get())
+    await asyncio.wait((asked, node.driver.failure), return_when=asyncio.FIRST_COMPLETED)
+    if asked.done():
+        again = asyncio.ensure_future(signals.get())  # a second signal cuts the draining short
+        draining = asyncio.ensure_future(node.drain())
+        await asyncio.wait((again, draining, node.driver.failure), return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        again.cancel()
+    asked.cancel()
+    await node.stop()
+    if settings.ready_file is not None:
+        settings.ready_file.unlink(missing_ok=True)
+    failed = node.driver.failure.done() and node.driver.failure.exception() is not None
+    _log.info("node stopped", extra={"failed": failed})
+    return EXIT_BROKEN if failed else 0
+
+
+def main() -> int:
+    """Entry point of `python -m tidemark_node`."""
+    if sys.flags.optimize:
+        print("tidemark_node: run without -O: its assertions guard the data", file=sys.stderr)
+        return EXIT_BAD_START
+    settings = parse()
+    if not MALLOC.keys() <= os.environ.keys():
+        os.execve(sys.executable, sys.orig_argv, MALLOC | dict(os.environ))  # noqa: S606
+    set_up(settings.node, settings.log_level)
+    try:
+        return uvloop.run(run(settings))
+    except (StoreRefused, StoreFailed) as error:
+        _log.critical("the store cannot be opened", extra={"reason": str(error)})
+        return EXIT_BAD_START
+    except (RuntimeError, OSError) as error:
+        _log.critical("the node cannot start", extra={"reason": str(error), "listen": settings.listen})
+        return EXIT_BAD_START

@@ -1,0 +1,111 @@
+"""Metrics of one node process and the small HTTP endpoint that Prometheus reads.
+
+Stays out: deciding anything; whoever counts holds the counters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+REQUEST_BYTES_MAX = 8 << 10
+_LATENCY_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class Metrics:
+    """Everything a node counts; one registry per process."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"tidemark_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"tidemark_{name}", text, registry=registry)
+
+        self.turns = counter("driver_turns", "Turns of the driver loop.")
+        self.events = counter("driver_events", "Events stepped through the core.")
+        self.inbox_events = gauge("driver_inbox_events", "Events waiting for a turn.")
+        self.traces = counter("traces", "What the core found worth counting.", "what")
+        self.written_bytes = counter("store_written_bytes", "Bytes written to the store.")
+        self.syncs = counter("store_syncs", "Group commits.")
+        self.sync_seconds = Histogram(
+            "tidemark_store_sync_seconds", "Time of one group commit.", buckets=_LATENCY_BUCKETS, registry=registry
+        )
+        self.store_reloads = counter("store_reloads", "Times the shards were reloaded after a failed write.")
+        self.disk_free_bytes = gauge("disk_free_bytes", "Free bytes under the data directory.")
+        self.disk_full = gauge("disk_full", "1 while writes are refused for want of space.")
+        self.links = gauge("links", "Live links to peers and operators.")
+        self.link_drops = counter("link_dropped_messages", "Messages dropped because a link's queue was full.")
+        self.link_violations = counter("link_violations", "Frames of peers that were malformed.")
+        self.appends = counter("appends", "Batches answered, by outcome.", "outcome")
+        self.append_bytes = counter("append_bytes", "Payload bytes of batches accepted for appending.")
+        self.append_pending_bytes = gauge("append_pending_bytes", "Bytes of batches that wait for their answer.")
+        self.read_bytes = counter("read_bytes", "Bytes sent to readers.")
+        self.readers = gauge("readers", "Open read streams.")
+        self.snapshot_sent_bytes = counter("snapshot_sent_bytes", "Bytes of snapshots served.")
+        self.snapshot_received_bytes = counter("snapshot_received_bytes", "Bytes of snapshots pulled.")
+
+    def watch_shards(self, status: Callable[[], Iterable[dict[str, Any]]]) -> None:
+        """Report per-shard positions from `status` at every scrape, at no cost in between."""
+        self.registry.register(_Shards(status))
+
+
+class _Shards(Collector):
+    def __init__(self, status: Callable[[], Iterable[dict[str, Any]]]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        names = {"commit": "Commit offset.", "epoch": "Epoch.", "bytes": "Bytes of log held."}
+        families = {
+            key: GaugeMetricFamily(f"tidemark_shard_{key}", text, labels=["shard"]) for key, text in names.items()
+        }
+        leading = GaugeMetricFamily("tidemark_shard_leading", "1 where this node leads.", labels=["shard"])
+        for view in self._status():
+            for key, family in families.items():
+                family.add_metric([view["shard"]], float(view[key]))
+            leading.add_metric([view["shard"]], 1.0 if "leader" in view else 0.0)
+        yield from families.values()
+        yield leading
+
+
+class MetricsEndpoint:
+    """`GET /metrics` on its own port; anything else is 404."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> str:
+        """Listen and return the address as host:port."""
+        self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+        bound = self._server.sockets[0].getsockname()
+        return f"{bound[0]}:{bound[1]}"
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout=5)
+            if head.split(b"\r\n", 1)[0].split(b" ")[:2] == [b"GET", b"/metrics"]:
+                status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
+            else:
+                status, kind, body = "404 Not Found", "text/plain", b"only GET /metrics is here\n"
+            writer.write(
+                f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                "Connection: close\r\n\r\n".encode() + body
+            )
+            await asyncio.wait_for(writer.drain(), timeout=5)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # a scraper that went away or does not speak HTTP is owed nothing
+        finally:
+            writer.close()

@@ -1,0 +1,161 @@
+"""Tidemark/Read: stream a shard's entries to one reader, up to what is released, then wait for more.
+
+Each reader has at most one slice in memory, so a stalled one holds nobody up.  A damaged entry is never served:
+the core is told, it fetches the entry from a peer, and the reader waits for that.
+Stays out: who may read and how far; the core grants and releases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, NoReturn
+
+from tidemark_core.base.effects import LogReadFailed
+from tidemark_core.base.entry import Entry
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.clients import ReadRequest
+from tidemark_core.replication.messages import ReadGrant
+from tidemark_wire.frames import ReadFrame, encode_read
+from tidemark_wire.status import to_rpc_error
+
+from .appends import as_routed
+from .driver import Driver
+from .metrics import Metrics
+from .routing import Routing, Target
+from .store_errors import StoreFailed
+
+FRAME_BYTES_DEFAULT = 1 << 20
+FRAME_BYTES_MIN = 16 << 10
+FRAME_BYTES_MAX = 16 << 20
+READERS_MAX = 1024
+ASK_AGAIN_SECONDS = 1.0
+REPAIR_SECONDS = 5.0
+REPAIR_RETRY_SECONDS = 0.05
+
+
+class Reads:
+    """All readers of the node."""
+
+    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics) -> None:
+        self._driver = driver
+        self._routing = routing
+        self._metrics = metrics
+        self._count = 0
+
+    async def serve(self, request: Any, context: Any) -> None:
+        """Handler of one read."""
+        target = self._routing.find(request.group, request.shard)
+        if isinstance(target, Refused):
+            await self._refuse(context, target, None)
+        first, until = getattr(request, "from"), request.until
+        if first < 0 or until < -1:
+            wrong = Refused(Reason.INVALID_SPEC, f"from is {first} and until is {until}; offsets start at 0")
+            await self._refuse(context, wrong, None)
+        if self._count >= READERS_MAX:
+            busy = Refused(Reason.OVERLOADED, f"{self._count} readers are open on this node", retry_after_ms=1000)
+            await self._refuse(context, busy, None)
+        frame_bytes = min(max(request.bytes_max or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
+        self._count += 1
+        self._metrics.readers.set(self._count)
+        try:
+            reader = _Reader(self, target, context, first, frame_bytes)
+            await reader.run(until, request.tail)
+        finally:
+            self._count -= 1
+            self._metrics.readers.set(self._count)
+
+    async def _refuse(self, context: Any, refused: Refused, target: Target | None) -> NoReturn:
+        hint = self._routing.hint(target)
+        await context.abort(*to_rpc_error(refused, hint.node, hint.address, hint.map_version))
+        raise AssertionError("abort raises")
+
+
+class _Reader:
+    """One read on its way through the log."""
+
+    def __init__(self, reads: Reads, target: Target, context: Any, first: int, frame_bytes: int) -> None:
+        self._reads = reads
+        self._driver = reads._driver
+        self._target = target
+        self._shard = target.shard
+        self._context = context
+        self._frame_bytes = frame_bytes
+        self._position = first          # next offset to cover
+        self._released = -1
+        self._granted_at = 0.0
+
+    async def run(self, until: int, tail: bool) -> None:
+        await self._ask()
+        last = None if tail else (until if until >= 0 else self._released)
+        sent = False
+        while last is None or self._position <= last:
+            if time.monotonic() - self._granted_at > ASK_AGAIN_SECONDS:
+                await self._ask()
+            if self._position > self._released:
+                if not sent:
+                    sent = await self._send(())     # tells the reader where the end is now
+                await self._wait()
+                continue
+            entries = await self._slice(last)
+            if entries:
+                sent = await self._send(entries)
+        if not sent:
+            await self._send(())
+
+    async def _ask(self) -> None:
+        """Ask the core whether this node may serve, how far, and from where on."""
+        shard = self._shard
+        answer: ReadGrant | Refused = await self._driver.ask_and_wait(lambda number: ReadRequest(shard, number))
+        if isinstance(answer, Refused):
+            await self._reads._refuse(self._context, as_routed(answer), self._target)
+        if self._position < answer.first:
+            trimmed = Refused(
+                Reason.TRIMMED, f"offset {self._position} was removed, the first one kept is {answer.first}",
+                answer.epoch, answer.first,
+            )
+            await self._reads._refuse(self._context, trimmed, self._target)
+        self._granted_at = time.monotonic()
+        self._released = max(self._released, answer.released)
+
+    async def _wait(self) -> None:
+        """Wait for the released offset to move; woken without news means that leadership may be gone."""
+        board = self._driver.board
+        if board.upto(self._shard) <= self._released:
+            await board.moved(self._shard, ASK_AGAIN_SECONDS)
+        if board.upto(self._shard) > self._released:
+            self._released = board.upto(self._shard)
+        else:
+            await self._ask()
+
+    async def _slice(self, last: int | None) -> tuple[Entry, ...]:
+        """Read the next entries; waits for the repair of a damaged one."""
+        began = time.monotonic()
+        while True:
+            try:
+                found = await self._driver.read(self._shard, self._position, self._released, self._frame_bytes)
+            except StoreFailed:
+                await self._ask()   # answers with what a reloading node answers
+                continue
+            if found.entries:
+                return found.entries if last is None else tuple(e for e in found.entries if e.base <= last)
+            if found.damaged_at is None:
+                await self._wait()
+                return ()
+            await self._ask()       # it may have been trimmed under us
+            if time.monotonic() - began > REPAIR_SECONDS:
+                damaged = Refused(
+                    Reason.CORRUPT, f"the entry at offset {found.damaged_at} is damaged and no peer repaired it yet",
+                    expected=found.damaged_at, retry_after_ms=1000,
+                )
+                await self._reads._refuse(self._context, damaged, self._target)
+            self._driver.post(LogReadFailed(self._shard, None, found.damaged_at))
+            await asyncio.sleep(REPAIR_RETRY_SECONDS)
+
+    async def _send(self, entries: tuple[Entry, ...]) -> bool:
+        through = entries[-1].last if entries else self._position - 1
+        frame = encode_read(ReadFrame(self._position, through, self._released, entries))
+        self._position = max(self._position, through + 1)
+        self._reads._metrics.read_bytes.inc(len(frame))
+        await self._context.write(frame)
+        return True

@@ -1,0 +1,55 @@
+"""The board on which readers see how far they may read, and by which they are woken.
+
+Stays out: who may read; a reader that is woken without news asks the core again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidemark_core.base.ids import ShardId
+
+
+class ReleasedBoard:
+    """Per shard: the newest released offset, and who waits for it to move."""
+
+    def __init__(self) -> None:
+        self._upto: dict[ShardId, int] = {}
+        self._waiters: dict[ShardId, list[asyncio.Future[None]]] = {}
+
+    def upto(self, shard: ShardId) -> int:
+        """Return the newest released offset told by the core, -1 when it told none."""
+        return self._upto.get(shard, -1)
+
+    def released(self, shard: ShardId, upto: int) -> None:
+        """Note a new released offset and wake whoever waits for it."""
+        self._upto[shard] = upto
+        if shard in self._waiters:
+            self.wake(shard)
+
+    def wake(self, shard: ShardId) -> None:
+        """Wake the readers of a shard, with or without news."""
+        for waiter in self._waiters.pop(shard, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def wake_all(self) -> None:
+        """Wake every reader: the shards were unloaded, or the node stops."""
+        self._upto.clear()
+        for shard in list(self._waiters):
+            self.wake(shard)
+
+    async def moved(self, shard: ShardId, timeout_seconds: float) -> None:
+        """Wait until woken, at most `timeout_seconds`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(shard, []).append(waiter)
+        try:
+            await asyncio.wait_for(waiter, timeout_seconds)
+        except TimeoutError:
+            pass  # nothing moved; the caller looks for itself
+        finally:
+            waiters = self._waiters.get(shard, [])
+            if waiter in waiters:
+                waiters.remove(waiter)
+                if not waiters:
+                    del self._waiters[shard]

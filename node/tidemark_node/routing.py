@@ -1,0 +1,91 @@
+"""The shard map this node was pushed, and what is looked up in it: groups, leader hints, addresses.
+
+Nodes never read etcd; the operator pushes, clients fetch and watch.  Addresses are also learnt from peers that
+introduce themselves.  Stays out: who leads or belongs to what; the map is only repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from tidemark_core.base.ids import ShardId, shard_id
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire.v1 import common_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A shard as a client names it, found in the map."""
+
+    shard: ShardId
+    group: common_pb2.GroupInfo
+    info: common_pb2.ShardInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Where the leader is as far as this node was told; empty when it was not."""
+
+    node: str = ""
+    address: str = ""
+    map_version: int = 0
+
+
+class Routing:
+    """The newest map, indexed."""
+
+    def __init__(self) -> None:
+        self.map = common_pb2.ShardMap()
+        self._targets: dict[tuple[str, int], Target] = {}
+        self._groups: dict[str, common_pb2.GroupInfo] = {}
+        self._addresses: dict[str, str] = {}
+        self._changed = asyncio.Event()
+
+    def push(self, pushed: common_pb2.ShardMap) -> int:
+        """Take a newer map, ignore an older one; return the version in force."""
+        if pushed.version <= self.map.version:
+            return self.map.version
+        self.map = pushed
+        self._groups = {group.name: group for group in pushed.groups}
+        self._targets = {
+            (group.name, info.index): Target(shard_id(group.group_id, info.index), group, info)
+            for group in pushed.groups
+            for info in group.shards
+        }
+        self._addresses.update((node.node, node.address) for node in pushed.nodes if node.address)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        return pushed.version
+
+    async def newer(self, known_version: int) -> common_pb2.ShardMap:
+        """Return the map once its version is above `known_version`."""
+        while self.map.version <= known_version:
+            await self._changed.wait()
+        return self.map
+
+    def find(self, group: str, index: int) -> Target | Refused:
+        """Look up what a client named."""
+        target = self._targets.get((group, index))
+        if target is not None:
+            return target
+        if not self.map.version:
+            return Refused(Reason.NO_LEADER, "this node has no shard map yet", retry_after_ms=100)
+        if group not in self._groups:
+            return Refused(Reason.UNKNOWN_GROUP, f"log group {group!r} is not in shard map {self.map.version}")
+        shards = len(self._groups[group].shards)
+        return Refused(Reason.UNKNOWN_SHARD, f"shard {index} of {group!r}: the group has shards 0 to {shards - 1}")
+
+    def hint(self, target: Target | None) -> Hint:
+        """Return where to go instead."""
+        leader = target.info.leader if target is not None else ""
+        return Hint(leader, self._addresses.get(leader, ""), self.map.version)
+
+    def learn(self, node: str, address: str) -> None:
+        """Note the address a peer gave for itself."""
+        if node and address:
+            self._addresses[node] = address
+
+    def address(self, node: str) -> str | None:
+        """Return where to dial a node."""
+        return self._addresses.get(node)

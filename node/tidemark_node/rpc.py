@@ -1,0 +1,138 @@
+"""Services of the node: which handler answers which method.
+
+Stays out: the work; it is in `appends`, `reads`, `snapshots`, `peers` and the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire.channel import WIRE_VERSION
+from tidemark_wire.status import to_rpc_error
+from tidemark_wire.v1 import common_pb2, node_pb2
+
+from .appends import Appends
+from .debug import Debug
+from .driver import Driver
+from .peers import Links
+from .reads import Reads
+from .routing import Routing
+from .settings import Settings
+from .snapshots import SnapshotServer
+from .store import STORE_FORMAT
+
+SERVICES = ("", "tidemark.v1.Tidemark", "tidemark.v1.Control", "tidemark.v1.Replication")
+
+
+class Health:
+    """The gRPC health service; NOT_SERVING while draining or reloading."""
+
+    def __init__(self) -> None:
+        self.servicer = health.aio.HealthServicer()
+
+    async def say(self, serving: bool) -> None:
+        """Tell everybody who asks or watches."""
+        statuses = health_pb2.HealthCheckResponse.ServingStatus
+        for service in SERVICES:
+            await self.servicer.set(service, statuses.SERVING if serving else statuses.NOT_SERVING)
+
+
+class Services:
+    """Handlers that need little more than a look at other parts."""
+
+    def __init__(
+        self, settings: Settings, address: str, metrics_address: str, driver: Driver, links: Links, routing: Routing,
+        debug: Debug, draining: asyncio.Event,
+    ) -> None:
+        self._settings = settings
+        self._address = address
+        self._metrics_address = metrics_address
+        self._driver = driver
+        self._links = links
+        self._routing = routing
+        self._debug = debug
+        self._draining = draining
+        self._version = version("tidemark")
+
+    async def describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
+        me = self._driver.core.me
+        return node_pb2.NodeDescription(
+            node=me.node, incarnation=me.incarnation, boot=self._driver.boot, address=self._address,
+            zone=self._settings.zone, wire_version=WIRE_VERSION, store_format=STORE_FORMAT, version=self._version,
+            draining=self._draining.is_set(), leading=len(self._driver.core.leading()),
+            metrics_address=self._metrics_address, pid=os.getpid(),
+        )
+
+    async def push_shard_map(self, request: common_pb2.ShardMap, context: Any) -> node_pb2.PushShardMapResponse:
+        mine = self._settings.cluster
+        if mine and request.cluster and request.cluster != mine:
+            other = Refused(
+                Reason.INVALID_SPEC, f"the shard map is of cluster {request.cluster!r}, this node belongs to {mine!r}"
+            )
+            await context.abort(*to_rpc_error(other))
+        return node_pb2.PushShardMapResponse(version=self._routing.push(request))
+
+    async def debug_dump(self, request: Any, context: Any) -> node_pb2.DebugDumpResponse:
+        return node_pb2.DebugDumpResponse(json=self._debug.dump(request.shard, request.all))
+
+    async def get_shard_map(self, request: Any, context: Any) -> common_pb2.ShardMap:
+        return self._routing.map
+
+    async def watch_shard_map(self, request: Any, context: Any) -> None:
+        known = request.known_version
+        while True:
+            newest = await self._routing.newer(known)
+            known = newest.version
+            await context.write(newest)
+
+    async def pull_snapshot(self, server: SnapshotServer, request: Any, context: Any) -> None:
+        await self._links.greet(context)
+        await server.serve(request, context)
+
+
+def add_services(
+    server: grpc.aio.Server, services: Services, links: Links, appends: Appends, reads: Reads,
+    snapshots: SnapshotServer, health_of_node: Health,
+) -> None:
+    """Register every method.  Raw streams have no serializers: their frames are bytes."""
+    unary, stream, bidi = (
+        grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler,
+        grpc.stream_stream_rpc_method_handler,
+    )
+
+    async def pull_snapshot(request: Any, context: Any) -> None:
+        await services.pull_snapshot(snapshots, request, context)
+
+    def typed(make: Any, handler: Any, request: Any, response: Any) -> Any:
+        return make(handler, request.FromString, response.SerializeToString)
+
+    pb = node_pb2
+    methods = {
+        "tidemark.v1.Replication": {
+            "Link": bidi(links.serve_node),
+            "PullSnapshot": typed(stream, pull_snapshot, pb.PullSnapshotRequest, pb.SnapshotChunk),
+        },
+        "tidemark.v1.Control": {
+            "Link": bidi(links.serve_operator),
+            "Describe": typed(unary, services.describe, pb.DescribeRequest, pb.NodeDescription),
+            "PushShardMap": typed(unary, services.push_shard_map, common_pb2.ShardMap, pb.PushShardMapResponse),
+            "DebugDump": typed(unary, services.debug_dump, pb.DebugDumpRequest, pb.DebugDumpResponse),
+        },
+        "tidemark.v1.Tidemark": {
+            "Append": bidi(appends.serve),
+            "Read": stream(reads.serve, pb.ReadRequest.FromString),
+            "GetShardMap": typed(unary, services.get_shard_map, pb.GetShardMapRequest, common_pb2.ShardMap),
+            "WatchShardMap": typed(stream, services.watch_shard_map, pb.GetShardMapRequest, common_pb2.ShardMap),
+        },
+    }
+    server.add_generic_rpc_handlers(
+        tuple(grpc.method_handlers_generic_handler(service, handlers) for service, handlers in methods.items())
+    )
+    health_pb2_grpc.add_HealthServicer_to_server(health_of_node.servicer, server)

@@ -1,0 +1,100 @@
+"""Settings of a node process: the command line, checked.
+
+Stays out: acting on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+NODE_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+METRICS_OFF = "off"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says; bytes and seconds."""
+
+    node: str
+    data: Path
+    listen: str = "127.0.0.1:0"
+    advertise: str = ""
+    zone: str = ""
+    cluster: str = ""
+    metrics_listen: str = "127.0.0.1:0"
+    ready_file: Path | None = None
+    log_level: str = "info"
+    drain_seconds: float = 10.0
+    disk_reserve_bytes: int = 256 << 20
+    append_bytes_max: int = 128 << 20
+    snapshot_bytes_per_second: int = 200 << 20
+
+
+def _address(text: str) -> str:
+    """Check host:port; a port of 0 lets the system choose."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not host:port")
+    return text
+
+
+def _metrics_address(text: str) -> str:
+    return text if text == METRICS_OFF else _address(text)
+
+
+def _optional_address(text: str) -> str:
+    return text and _address(text)
+
+
+def _node_id(text: str) -> str:
+    if not NODE_ID.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a node id: 1 to 63 letters, digits, dots, dashes or underscores"
+        )
+    return text
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return host and port of a checked address."""
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+def parse(arguments: Sequence[str] | None = None) -> Settings:
+    """Read the command line; exits with a message that names the wrong argument."""
+    defaults = _defaults()
+    parser = argparse.ArgumentParser(prog="tidemark_node", description="The Tidemark node agent.")
+
+    def option(name: str, text: str, **more: object) -> None:
+        key = name.replace("-", "_")
+        parser.add_argument(f"--{name}", default=defaults.get(key), help=text, **more)  # type: ignore[arg-type]
+
+    option("node", "id of this node, never reused", type=_node_id, required=True)
+    option("data", "directory of this node's store", type=Path, required=True)
+    option("listen", "host:port of the gRPC services; port 0 picks a free one", type=_address)
+    option("advertise", "host:port where others reach this node; default: where it listens", type=_optional_address)
+    option("zone", "failure zone")
+    option("cluster", "name of the cluster; shard maps of others are refused")
+    option("metrics-listen", "host:port of the Prometheus endpoint, or 'off'", type=_metrics_address)
+    option("ready-file", "file to write, as JSON, once this node serves", type=Path)
+    option("log-level", "debug, info, warning or error", choices=["debug", "info", "warning", "error"])
+    option("drain-seconds", "how long a graceful stop waits for leaderships to move", type=float)
+    option("disk-reserve-bytes", "free bytes below which appends are refused", type=_positive)
+    option("append-bytes-max", "bytes of unanswered batches this node holds for clients", type=_positive)
+    option("snapshot-bytes-per-second", "rate at which this node serves snapshots", type=_positive)
+    return Settings(**vars(parser.parse_args(arguments)))
+
+
+def _defaults() -> dict[str, object]:
+    fields = msgspec.structs.fields(Settings)
+    return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}

@@ -1,0 +1,207 @@
+"""Snapshots: serving one in chunks at a bounded rate, and pulling one from its source.
+
+A pull begins where the core says (so it resumes), checks each chunk's checksum and each entry's, and waits until a
+chunk is durable before it goes much further.
+Stays out: what belongs into a snapshot and when it is whole; the core knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from typing import Any
+
+import grpc
+import grpc.aio
+from google_crc32c import extend
+from tidemark_core.base.effects import LogReadFailed, PullSnapshot, SnapshotChunk, SnapshotFailed
+from tidemark_core.base.entry import Entry, decode
+from tidemark_core.base.errors import CorruptEntry
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire import channel
+from tidemark_wire.status import to_rpc_error
+from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+
+from .driver import Driver
+from .metrics import Metrics
+from .routing import Routing
+from .store_errors import StoreFailed
+
+CHUNK_BYTES = 1 << 20
+CHUNKS_UNDURABLE_MAX = 4
+CHUNK_TIMEOUT_SECONDS = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class _PullFailed(Exception):
+    """Why a pull ended early."""
+
+
+_EXPECTED = (_PullFailed, grpc.RpcError, channel.WireVersionMismatch, OSError, TimeoutError, StoreFailed)
+
+
+class TokenBucket:
+    """At most `rate` bytes a second over time, with bursts of a quarter of a second."""
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._rate = bytes_per_second
+        self._burst = bytes_per_second / 4
+        self._tokens = self._burst
+        self._filled_at = time.monotonic()
+
+    async def take(self, count: int) -> None:
+        """Wait until `count` bytes may go; a chunk beyond the burst goes into debt that the next ones pay."""
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+        self._tokens -= count
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / self._rate)
+
+
+def checksum(headers: list[bytes], payloads: list[bytes]) -> int:
+    """crc32c over all headers and payloads in order."""
+    crc = 0
+    for part in (*headers, *payloads):
+        crc = extend(crc, part)
+    return crc
+
+
+class SnapshotServer:
+    """Handler of Replication/PullSnapshot; all pulls of the node share one rate."""
+
+    def __init__(self, driver: Driver, metrics: Metrics, bytes_per_second: int) -> None:
+        self._driver = driver
+        self._metrics = metrics
+        self._bucket = TokenBucket(bytes_per_second)
+
+    async def serve(self, request: Any, context: Any) -> None:
+        """Stream entries [first, last] as they are stored."""
+        shard, position = ShardId(request.shard), request.first
+        if position < 0 or request.last < position:
+            wrong = Refused(Reason.INVALID_SPEC, f"first is {position} and last is {request.last}")
+            await context.abort(*to_rpc_error(wrong))
+        while position <= request.last:
+            try:
+                found = await self._driver.read(shard, position, request.last, CHUNK_BYTES)
+            except StoreFailed as failure:
+                await context.abort(*to_rpc_error(Refused(Reason.SHUTTING_DOWN, str(failure))))
+            if not found.entries:
+                await self._give_up(context, shard, found.damaged_at, position)
+            headers = [entry.header for entry in found.entries]
+            payloads = [entry.payload for entry in found.entries]
+            size = sum(map(len, headers)) + sum(map(len, payloads))
+            await self._bucket.take(size)
+            await context.write(
+                node_pb2.SnapshotChunk(headers=headers, payloads=payloads, crc32c=checksum(headers, payloads))
+            )
+            self._metrics.snapshot_sent_bytes.inc(size)
+            position = found.entries[-1].last + 1
+
+    async def _give_up(self, context: Any, shard: ShardId, damaged_at: int | None, position: int) -> None:
+        if damaged_at is not None:
+            self._driver.post(LogReadFailed(shard, None, damaged_at))
+        missing = Refused(Reason.CORRUPT, f"no intact entry at offset {position}", expected=position)
+        await context.abort(*to_rpc_error(missing))
+
+
+class Snapshots:
+    """Pulls of this node, at most one per shard."""
+
+    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, me: Member, address: str) -> None:
+        self._driver = driver
+        self._routing = routing
+        self._metrics = metrics
+        self._hello = channel.hello_metadata(node=me.node, incarnation=me.incarnation, address=address)
+        self._pulls: dict[ShardId, asyncio.Task[None]] = {}
+
+    def pull(self, effect: PullSnapshot) -> None:
+        """Start, replace or stop the pull of a shard."""
+        running = self._pulls.pop(effect.shard, None)
+        if running is not None:
+            running.cancel()
+        if effect.source is None or effect.descriptor is None:
+            return
+        task = asyncio.get_running_loop().create_task(self._run(effect))
+        self._pulls[effect.shard] = task
+        task.add_done_callback(lambda done: self._ended(effect, done))
+
+    def reset(self) -> None:
+        """Stop every pull."""
+        for task in self._pulls.values():
+            task.cancel()
+        self._pulls.clear()
+
+    def describe(self) -> list[str]:
+        """Return the shards being pulled, for people."""
+        return [f"{shard >> 32}/{shard & 0xFFFFFFFF}" for shard in self._pulls]
+
+    def _ended(self, effect: PullSnapshot, task: asyncio.Task[None]) -> None:
+        if self._pulls.get(effect.shard) is task:
+            del self._pulls[effect.shard]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            return
+        if not isinstance(error, _EXPECTED):
+            _log.error("snapshot pull failed in an unforeseen way", exc_info=error)
+        text = (error.details() or str(error.code())) if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        if effect.descriptor is not None:
+            self._driver.post(SnapshotFailed(effect.shard, effect.descriptor.epoch, text or type(error).__name__))
+
+    async def _run(self, effect: PullSnapshot) -> None:
+        source, descriptor = effect.source, effect.descriptor
+        assert source is not None and descriptor is not None
+        address = self._routing.address(source.node)
+        if address is None:
+            raise _PullFailed(f"the address of {source} is not known yet")
+        request = node_pb2.PullSnapshotRequest(
+            shard=effect.shard, epoch=descriptor.epoch, first=effect.first, last=descriptor.head.offset
+        )
+        async with channel.open_channel(address) as opened:
+            call = node_pb2_grpc.ReplicationStub(opened).PullSnapshot(request, metadata=self._hello)
+            try:
+                async with asyncio.timeout(CHUNK_TIMEOUT_SECONDS):
+                    there = await channel.answered_hello(call)
+                if Member(there.node, there.incarnation) != source:
+                    raise _PullFailed(f"{address} answers as {there.node}, not as {source}")
+                await self._receive(call, effect.shard, descriptor.epoch, effect.first, descriptor.head.offset)
+            finally:
+                call.cancel()
+
+    async def _receive(self, call: Any, shard: ShardId, epoch: int, first: int, last: int) -> None:
+        position = first
+        undurable: deque[asyncio.Task[None]] = deque()
+        try:
+            while position <= last:
+                async with asyncio.timeout(CHUNK_TIMEOUT_SECONDS):
+                    chunk = await call.read()
+                if chunk is grpc.aio.EOF:
+                    raise _PullFailed(f"the source ended the snapshot in front of offset {position}")
+                entries = _entries_of(chunk)
+                size = sum(entry.size for entry in entries)
+                self._metrics.snapshot_received_bytes.inc(size)
+                self._driver.post(SnapshotChunk(shard, epoch, entries), size)
+                position = entries[-1].last + 1
+                undurable.append(asyncio.ensure_future(self._driver.durable()))
+                while len(undurable) > CHUNKS_UNDURABLE_MAX:
+                    await undurable.popleft()
+        finally:
+            for waiting in undurable:
+                waiting.cancel()
+
+
+def _entries_of(chunk: Any) -> tuple[Entry, ...]:
+    """Verify a chunk and its entries; raises _PullFailed."""
+    headers, payloads = list(chunk.headers), list(chunk.payloads)
+    if not headers or len(headers) != len(payloads) or checksum(headers, payloads) != chunk.crc32c:
+        raise _PullFailed("a chunk fails its checksum")
+    try:
+        return tuple(decode(header, payload) for header, payload in zip(headers, payloads, strict=True))
+    except (CorruptEntry, ValueError) as error:
+        raise _PullFailed(f"a chunk holds a damaged entry: {error}") from error

@@ -1,0 +1,401 @@
+"""The store: one RocksDB per node, and the only importer of its binding.
+
+Layout: `headers` and `log` (payloads) by shard and base offset, `system` for identity and for state and
+checkpoint of each shard.  `apply` writes a turn's persists without syncing, `sync` makes everything applied
+so far durable; `sync` and `read` may run in threads, for they let the event loop go on while they wait.
+What cannot be trusted any more is moved aside and the disk begins a new life (rule K14): a replica must never
+vote with what is left of a log.
+Stays out: what the writes mean, when to sync, whether there is space (`disk`).
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+)
+from tidemark_core.base.effects import (
+    DropAfter,
+    DropBefore,
+    Persist,
+    PutCheckpoint,
+    PutEntry,
+    PutState,
+    Wipe,
+    Write,
+)
+from tidemark_core.base.entry import Entry, decode, decode_header
+from tidemark_core.base.errors import CorruptEntry
+from tidemark_core.base.ids import ShardId
+
+from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused, typed
+
+STORE_FORMAT = 1
+WRITE_BUFFER_BYTES = 64 << 20
+BLOCK_CACHE_BYTES = 16 << 20
+
+_KEY = struct.Struct(">QQ")
+_OFFSET_MAX = (1 << 64) - 1
+_FORMAT, _INCARNATION, _NODE = b"format", b"incarnation", b"node"
+_STATE, _CHECKPOINT = b"state/", b"checkpoint/"
+
+_log = logging.getLogger(__name__)
+
+
+class Slice(NamedTuple):
+    """Entries in order without a gap; `damaged_at` is the offset whose entry could not be read intact."""
+
+    entries: tuple[Entry, ...]
+    damaged_at: int | None
+
+
+def open_store(directory: Path, node: str, faults: Faults | None = None) -> Store:
+    """Open the store under `directory`, creating it, or moving a damaged one aside and beginning anew.
+
+    Raises StoreRefused when it belongs to another node, another process or a newer release, StoreFailed when
+    the disk takes no writes.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        return Store(directory / "store", node, faults)
+    except StoreDamaged as damage:
+        move_aside(directory, str(damage))
+        return Store(directory / "store", node, faults)
+
+
+def move_aside(directory: Path, reason: str) -> Path:
+    """Rename the closed store under `directory`; its bytes are kept for whoever investigates."""
+    path = directory / "store"
+    number = 1
+    while (aside := directory / f"store.damaged-{number}").exists():
+        number += 1
+    path.rename(aside)
+    _log.critical(
+        "the store is damaged and was moved aside; this disk begins a new life and needs a swap to return",
+        extra={"moved_to": str(aside), "reason": reason},
+    )
+    return aside
+
+
+class Store:
+    """An open database.  `incarnation` names this life of the disk."""
+
+    def __init__(self, path: Path, node: str, faults: Faults | None = None) -> None:
+        self.path = path
+        self._faults = faults
+        self._failed: str | None = None
+        try:
+            if faults is not None:
+                faults.check_write()
+            self._db = Rdict(str(path), _options(), _column_families())
+        except Exception as error:
+            raise typed(error, str(path)) from error
+        self._log = self._db.get_column_family("log")
+        self._headers = self._db.get_column_family("headers")
+        self._system = self._db.get_column_family("system")
+        self._log_handle = self._db.get_column_family_handle("log")
+        self._headers_handle = self._db.get_column_family_handle("headers")
+        self._system_handle = self._db.get_column_family_handle("system")
+        try:
+            self.incarnation = self._identify(node)
+        except BaseException:
+            self.close()
+            raise
+
+    def _identify(self, node: str) -> str:
+        """Return the incarnation stored at creation, or create one."""
+        stored_format = self._system.get(_FORMAT)
+        if stored_format is None:
+            if self._holds_anything():
+                raise StoreDamaged(f"{self.path} holds entries and no format number")
+            incarnation = uuid.uuid4().hex
+            batch = WriteBatch(raw_mode=True)
+            batch.put(_FORMAT, str(STORE_FORMAT).encode(), self._system_handle)
+            batch.put(_INCARNATION, incarnation.encode(), self._system_handle)
+            batch.put(_NODE, node.encode(), self._system_handle)
+            self._write(batch)
+            self.sync()
+            return incarnation
+        if not stored_format.isdigit() or int(stored_format) > STORE_FORMAT:
+            raise StoreRefused(
+                f"{self.path} has store format {stored_format.decode(errors='replace')}, this release reads "
+                f"up to {STORE_FORMAT}: start it with the newer release that wrote it"
+            )
+        owner = self._system.get(_NODE, b"").decode()
+        if owner != node:
+            raise StoreRefused(
+                f"{self.path} belongs to node {owner!r}, not to {node!r}: "
+                "give every node its own data directory"
+            )
+        return self._system.get(_INCARNATION).decode()
+
+    def _holds_anything(self) -> bool:
+        found = self._headers.iter()
+        found.seek_to_first()
+        return found.valid() or bool(self.shards())
+
+    def close(self) -> None:
+        """Close; the caller has stopped every thread that reads or syncs."""
+        # A live column family keeps the lock of the database, so all of them go first.
+        del self._log, self._headers, self._system
+        del self._log_handle, self._headers_handle, self._system_handle
+        self._db.close()
+        del self._db
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def apply(self, persists: Sequence[Persist]) -> int:
+        """Write persists in order, each atomically, not yet durable; return the bytes written.
+
+        Raises StoreFailed, after which only reads are served: memory may be ahead of the disk, reopen.
+        """
+        batch = WriteBatch(raw_mode=True)
+        written = 0
+        for persist in persists:
+            if len(batch) and any(isinstance(write, DropBefore) for write in persist.writes):
+                # What to trim is looked up in the database, so everything earlier must be in it.
+                written += self._write(batch)
+                batch = WriteBatch(raw_mode=True)
+            for write in persist.writes:
+                self._stage(batch, persist.shard, write, persist.writes)
+        return written + self._write(batch)
+
+    def _stage(self, batch: WriteBatch, shard: ShardId, write: Write, together: Sequence[Write]) -> None:
+        match write:
+            case PutEntry(entry):
+                key = _KEY.pack(shard, entry.base)
+                batch.put(key, entry.header, self._headers_handle)
+                batch.put(key, entry.payload, self._log_handle)
+            case PutState(state):
+                batch.put(_STATE + shard.to_bytes(8, "big"), state, self._system_handle)
+            case PutCheckpoint(checkpoint):
+                batch.put(_CHECKPOINT + shard.to_bytes(8, "big"), checkpoint, self._system_handle)
+            case DropAfter(offset):
+                self._stage_drop(batch, shard, offset + 1, _OFFSET_MAX)
+            case DropBefore(offset):
+                self._stage_drop(batch, shard, 0, self._kept_from(shard, offset, together))
+            case Wipe():
+                self._stage_drop(batch, shard, 0, _OFFSET_MAX)
+                batch.delete(_CHECKPOINT + shard.to_bytes(8, "big"), self._system_handle)
+            case _:
+                raise TypeError(f"the store does not know the write {type(write).__name__}")
+
+    def _stage_drop(self, batch: WriteBatch, shard: ShardId, start: int, end: int) -> None:
+        if start < end:
+            first, behind = _KEY.pack(shard, start), _KEY.pack(shard, end)
+            batch.delete_range(first, behind, self._headers_handle)
+            batch.delete_range(first, behind, self._log_handle)
+
+    def _kept_from(self, shard: ShardId, offset: int, together: Sequence[Write]) -> int:
+        """Return the base of the entry that holds `offset`, or `offset` when none reaches over it."""
+        for write in together:
+            if isinstance(write, PutEntry) and write.entry.base < offset <= write.entry.last:
+                return write.entry.base
+        found = self._header_at_or_before(shard, offset - 1)
+        if found is None:
+            return max(offset, 0)
+        base, header = found
+        try:
+            return base if decode_header(header).last >= offset else offset
+        except CorruptEntry:
+            return base  # keep what cannot be judged
+
+    def _write(self, batch: WriteBatch) -> int:
+        if self._failed is not None:
+            raise StoreFailed(f"an earlier write failed: {self._failed}", no_space=False)
+        if not len(batch):
+            return 0
+        size = batch.size_in_bytes()
+        try:
+            if self._faults is not None:
+                self._faults.check_write()
+            self._db.write(batch)
+        except Exception as error:
+            raise self._fail(error) from error
+        return size
+
+    def sync(self) -> None:
+        """Make everything applied so far durable.  Raises StoreFailed."""
+        try:
+            if self._faults is not None:
+                self._faults.check_sync()
+            self._db.flush_wal(True)
+        except Exception as error:
+            raise self._fail(error) from error
+
+    def _fail(self, error: Exception) -> Exception:
+        self._failed = str(error)
+        return typed(error, str(self.path))
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def shards(self) -> list[ShardId]:
+        """Return every shard that has a stored state."""
+        options = ReadOptions()
+        options.set_iterate_upper_bound(_STATE[:-1] + bytes([_STATE[-1] + 1]))
+        keys = self._system.keys(from_key=_STATE, read_opt=options)
+        return [ShardId(int.from_bytes(key[len(_STATE) :], "big")) for key in keys]
+
+    def state(self, shard: ShardId) -> tuple[bytes, bytes | None]:
+        """Return the stored state of a shard, and its checkpoint or None."""
+        suffix = shard.to_bytes(8, "big")
+        return self._system[_STATE + suffix], self._system.get(_CHECKPOINT + suffix)
+
+    def headers(self, shard: ShardId, first: int) -> Iterator[Entry]:
+        """Yield verified headers from base offset `first` on, for recovery.  Raises StoreDamaged."""
+        found = self._iterate(shard, max(first, 0), _OFFSET_MAX)
+        while found.valid():
+            try:
+                yield decode_header(found.value())
+            except (CorruptEntry, ValueError) as error:
+                raise StoreDamaged(f"header at {_KEY.unpack(found.key())} of {self.path}: {error}") from error
+            found.next()
+        _check_status(found, str(self.path))
+
+    def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> Slice:
+        """Return whole entries from the one that holds `first`, while their last offset is at most `last`.
+
+        Stops behind `bytes_max` bytes; at least one entry when there is one.  Thread-safe.
+        """
+        headers, damaged_at = self._read_headers(shard, first, last, bytes_max)
+        if not headers:
+            return Slice((), damaged_at)
+        keys = [_KEY.pack(shard, header.base) for header in headers]
+        entries: list[Entry] = []
+        for header, payload in zip(headers, self._payloads(keys), strict=True):
+            try:
+                entries.append(decode(header.header, b"" if payload is None else payload))
+            except CorruptEntry:
+                return Slice(tuple(entries), header.base)
+        return Slice(tuple(entries), damaged_at)
+
+    def _read_headers(
+        self, shard: ShardId, first: int, last: int, bytes_max: int
+    ) -> tuple[list[Entry], int | None]:
+        start = self._header_at_or_before(shard, first)
+        found = self._iterate(shard, first if start is None else start[0], last + 1)
+        headers: list[Entry] = []
+        expected = first
+        while bytes_max > 0 and found.valid():
+            base = _KEY.unpack(found.key())[1]
+            try:
+                header = decode_header(found.value())
+            except (CorruptEntry, ValueError):
+                return headers, base
+            if header.last >= first:
+                if base > expected:
+                    return headers, expected
+                if header.last > last:
+                    return headers, None
+                headers.append(header)
+                bytes_max -= header.size
+                expected = header.last + 1
+            found.next()
+        short = bytes_max > 0 and (not _status_ok(found) or expected <= last)
+        return headers, expected if short else None
+
+    def _payloads(self, keys: list[bytes]) -> list[bytes | None]:
+        try:
+            return self._log.get(keys)
+        except Exception:
+            # A damaged block fails the whole list; ask one by one to learn which.
+            return [self._payload(key) for key in keys]
+
+    def _payload(self, key: bytes) -> bytes | None:
+        try:
+            return self._log.get(key)
+        except Exception as error:
+            _log.error("a payload cannot be read", extra={"key": key.hex(), "reason": str(error)})
+            return None
+
+    def _header_at_or_before(self, shard: ShardId, offset: int) -> tuple[int, bytes] | None:
+        if offset < 0:
+            return None
+        found = self._iterator(shard, 0, _OFFSET_MAX)
+        found.seek_for_prev(_KEY.pack(shard, offset))
+        return (_KEY.unpack(found.key())[1], found.value()) if found.valid() else None
+
+    def _iterate(self, shard: ShardId, start: int, end: int) -> RdictIter:
+        found = self._iterator(shard, start, end)
+        found.seek(_KEY.pack(shard, start))
+        return found
+
+    def _iterator(self, shard: ShardId, start: int, end: int) -> RdictIter:
+        options = ReadOptions()
+        options.set_iterate_lower_bound(_KEY.pack(shard, start))
+        options.set_iterate_upper_bound(_KEY.pack(shard, end))
+        return self._headers.iter(options)
+
+    def property(self, name: str) -> int | None:
+        """Return one of RocksDB's own numbers, for metrics."""
+        return self._db.property_int_value(name)
+
+
+# --- options and errors of RocksDB -------------------------------------------------------------------------
+
+
+def _options() -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    # Opens a torn tail, refuses damage in the middle; the default opens with entries gone and says nothing.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_paranoid_checks(True)
+    options.set_db_write_buffer_size(2 * WRITE_BUFFER_BYTES)
+    options.set_max_total_wal_size(4 * WRITE_BUFFER_BYTES)
+    options.set_max_background_jobs(2)
+    options.set_max_open_files(256)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(4 << 20)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    return options
+
+
+def _column_families() -> dict[str, Options]:
+    cache = Cache(BLOCK_CACHE_BYTES)
+    sizes = {"log": WRITE_BUFFER_BYTES, "headers": WRITE_BUFFER_BYTES // 4, "system": 4 << 20}
+    families = {}
+    for name, write_buffer_bytes in sizes.items():
+        options = Options(raw_mode=True)
+        options.set_write_buffer_size(write_buffer_bytes)
+        options.set_max_write_buffer_number(3)
+        options.set_target_file_size_base(64 << 20)
+        options.set_max_bytes_for_level_base(256 << 20)
+        options.set_compression_type(DBCompressionType.none())  # producers compress
+        table = BlockBasedOptions()
+        table.set_block_cache(cache)
+        table.set_block_size(16 << 10)
+        options.set_block_based_table_factory(table)
+        families[name] = options
+    return families
+
+
+def _status_ok(found: RdictIter) -> bool:
+    try:
+        found.status()
+    except Exception as error:
+        _log.error("headers cannot be read", extra={"reason": str(error)})
+        return False
+    return True
+
+
+def _check_status(found: Any, path: str) -> None:
+    try:
+        found.status()
+    except Exception as error:
+        raise StoreDamaged(f"{path}: {error}") from error
