@@ -81,10 +81,11 @@ class Producer:
         if len(self.outstanding) < IN_FLIGHT_MAX:
             self.append(local=world.dice.chance(options.local))
             if world.dice.chance(options.twice):
-                self._send(self.next_sequence - 1, world.dice.pick(list(world.nodes)))
+                self._send_in_window(self.next_sequence - 1, world.dice.pick(list(world.nodes)))
         if self.answered and world.dice.chance(options.old_again):
             sequence = world.dice.between(max(0, self.next_sequence - 12), self.next_sequence - 1)
-            self._send(sequence, self.target)
+            if sequence in self.answered:
+                self._send(sequence, self.target)
         if world.dice.chance(options.reads):
             world.readers.read(self.shard)
         world.after(world.dice.around(options.think_ms), self.tick)
@@ -111,9 +112,13 @@ class Producer:
             return
         outstanding.attempt += 1
         world = self.world
-        if sequence < min(self.outstanding) + IN_FLIGHT_MAX:
-            self._send(sequence, self.target)
+        self._send_in_window(sequence, self.target)
         world.after(PATIENCE_MS + world.dice.between(0, 50), self._patience_ends, sequence, outstanding.attempt)
+
+    def _send_in_window(self, sequence: int, node: str) -> None:
+        """Only the five oldest unanswered batches travel: the log remembers no more of a producer."""
+        if self.outstanding and sequence < min(self.outstanding) + IN_FLIGHT_MAX:
+            self._send(sequence, node)
 
     def _send(self, sequence: int, node: str) -> None:
         world = self.world

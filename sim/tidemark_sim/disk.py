@@ -156,11 +156,9 @@ class Disk:
                 if image.at(place[1]) is None:
                     del self.corrupt[place]
 
-    def power_cut(self, survive: int) -> int:
-        """Keep the oldest `survive` queued writes, lose the others; return how many were lost."""
-        lost = len(self.queue) - survive
-        for item in self.take(survive):
-            self.settle(item)
+    def power_cut(self) -> int:
+        """Lose every write still queued; return how many."""
+        lost = len(self.queue)
         self.queue = []
         self.written = {shard: image.copy() for shard, image in self.durable.items()}
         return lost

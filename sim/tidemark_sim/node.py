@@ -74,7 +74,7 @@ class Node:
         self._timers: dict[tuple[ShardId, str], int] = {}
         self._timer_token = 0
         self._pulls: dict[ShardId, Pull] = {}
-        self._requests: dict[int, Callable[[Any], None]] = {}
+        self._requests: dict[int, tuple[ShardId, Callable[[Any], None]]] = {}
 
     @property
     def alive(self) -> bool:
@@ -110,7 +110,10 @@ class Node:
             return
         world = self.world
         in_flight = len(self.disk.queue)
-        lost = self.disk.power_cut(world.dice.between(0, in_flight))
+        for item in self.disk.take(world.dice.between(0, in_flight)):
+            self.disk.settle(item)
+            world.checkers.node_synced(self, item)
+        lost = self.disk.power_cut()
         world.trace.note(self.name, "crash", f"{lost} of {in_flight} queued writes lost")
         world.trace.count("crashes")
         if in_flight:
@@ -152,7 +155,7 @@ class Node:
         """A client's request; `answer` is called with what the core replies, unless the node dies before."""
         if self.core is not None:
             self.world.trace.note(self.name, "request", event)
-            self._requests[event.request] = answer
+            self._requests[event.request] = (event.shard, answer)
             self.turn((event,))
 
     def hint(self, event: PeerUp | PeerDown, life: int) -> None:
@@ -217,10 +220,7 @@ class Node:
             elif kind is Released:
                 checkers.node_released(self, effect)
             elif kind is Reply:
-                answer = self._requests.pop(effect.request, None)
-                checkers.node_replies(self, effect)
-                if answer is not None:
-                    answer(effect.value)
+                self._reply(effect)
             elif kind is Trace:
                 world.trace.count(f"core_{effect.what}")
                 world.trace.note(self.name, "trace", f"{effect.what} {effect.detail}")
@@ -232,6 +232,13 @@ class Node:
             else:
                 raise TypeError(f"a node cannot run {effect!r}")
         return feeds
+
+    def _reply(self, effect: Reply) -> None:
+        """Replies run at most once: a request answered, or asked in an earlier life, is nobody's any more."""
+        shard, answer = self._requests.pop(effect.request, (None, None))
+        if shard is not None and answer is not None:
+            self.world.checkers.node_replies(self, shard, effect)
+            answer(effect.value)
 
     # --- disk ---------------------------------------------------------------------------------------------
 
@@ -267,6 +274,7 @@ class Node:
         for item in done:
             # One by one, so that a checker sees the disk exactly as the effects of each write may promise it.
             self.disk.settle(item)
+            world.checkers.node_synced(self, item)
             if item.then:
                 feeds += self.run(item.then)
         if self.disk.queue and not self.syncing:

@@ -37,7 +37,7 @@ class ClusterOptions:
     probe_lost: float = 0.0
     operator_crash_in_step: float = 0.0
     chunk_bytes_max: int = 1000
-    hints: float = 0.0              # chance that a broken or mended link is noticed
+    hints: float = 0.0              # chance that a broken link is noticed
     mark_entries: int = 1024
     tight: float = 0.5              # chance of small limits, so that windows fill and tails are read from disk
 

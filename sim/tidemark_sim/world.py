@@ -133,41 +133,41 @@ class World:
         )
 
     def links_changed(self, name: str) -> None:
-        """A node came or went: those linked to it may notice, and it starts with a fresh view."""
-        if not self.options.cluster.hints:
-            return
+        """A node came or went: those linked to it will notice, and it starts with a fresh view."""
         for other in self.nodes:
             if other != name:
                 self._told_down.pop((name, other), None)
                 self._notice_later(other, name)
-                self._notice_later(name, other)
 
     def pairs_changed(self, pairs: list[tuple[str, str]]) -> None:
-        if not self.options.cluster.hints:
-            return
+        """Links were cut or mended: a session has two directions and breaks with either."""
         for source, target in pairs:
             if source in self.nodes and target in self.nodes:
                 self._notice_later(source, target)
                 self._notice_later(target, source)
 
     def all_links_changed(self) -> None:
+        """Everybody connects anew."""
         self.pairs_changed([(source, target) for source in self.nodes for target in self.nodes if source < target])
 
     def _notice_later(self, observer: str, peer: str) -> None:
         self.after(self.dice.between(1, 30), self._notice, observer, peer)
 
     def _notice(self, observer: str, peer: str) -> None:
-        """Tell the observer how its link to the peer stands; a link told down is always told up again."""
+        """Tell the observer how its link to the peer stands.
+
+        Going down may pass unnoticed; a link that was made again is always told, because a stream that broke
+        starts over.
+        """
         self.idle()
-        told_down = self._told_down.get((observer, peer), False)
         node = self.nodes[peer]
-        up = node.alive and self.network.is_open(observer, peer) and self.network.is_open(peer, observer)
-        if up and (told_down or self.dice.chance(self.options.cluster.hints)):
-            self._told_down[observer, peer] = False
-            self.nodes[observer].hint(PeerUp(node.member), self.nodes[observer].life)
-        elif not up and not told_down and self.dice.chance(self.options.cluster.hints):
+        life = self.nodes[observer].life
+        if node.alive and self.network.is_open(observer, peer) and self.network.is_open(peer, observer):
+            self._told_down.pop((observer, peer), None)
+            self.nodes[observer].hint(PeerUp(node.member), life)
+        elif (observer, peer) not in self._told_down and self.dice.chance(self.options.cluster.hints):
             self._told_down[observer, peer] = True
-            self.nodes[observer].hint(PeerDown(node.member), self.nodes[observer].life)
+            self.nodes[observer].hint(PeerDown(node.member), life)
 
 
 def shard_name(shard: ShardId) -> str:

@@ -7,7 +7,8 @@ Stays out: liveness (`tidemark_sim.liveness`), which is judged once, at the end.
 Hooks, each with the thing that happened:
 node_started(node)  node_crashed(node)  node_wiped(node)  node_stepped(node, events)
 node_writes(node, shard, image, write)  before each write joins the node's written image
-node_sends(node, send)  node_replies(node, reply)  node_released(node, released)
+node_synced(node, item)                 after a queued write became durable, before its effects run
+node_sends(node, send)  node_replies(node, shard, reply)  node_released(node, released)
 record_saved(shard, before, after)  operator_sends(operator, send)  operator_stepped(operator)
 producer_answered(producer, sequence, appended)
 committed(shard, node, entry)           an entry is seen committed for the first time
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ..world import World
 
 HOOKS = (
-    "node_started", "node_crashed", "node_wiped", "node_stepped", "node_writes", "node_sends",
+    "node_started", "node_crashed", "node_wiped", "node_stepped", "node_writes", "node_synced", "node_sends",
     "node_replies", "node_released", "record_saved", "operator_sends", "operator_stepped", "producer_answered",
     "committed", "led",
 )
@@ -55,6 +56,7 @@ class Checkers:
     node_wiped: Any
     node_stepped: Any
     node_writes: Any
+    node_synced: Any
     node_sends: Any
     node_replies: Any
     node_released: Any

@@ -30,10 +30,12 @@ class NoLossOfConfirmedWrite:
         self.history = history
 
     def led(self, shard: ShardId, node: Node, epoch: int) -> None:
-        """A new leader's log must hold the newest committed entry, and with it all others."""
-        entries = self.history.of(shard).entries
-        if entries and not _holds(node.disk.written.get(shard), entries[-1]):
-            raise Violation(RULE, f"{node.name} leads epoch {epoch} without the committed entry {entries[-1].id}")
+        """A new leader's log must hold the newest entry committed in an older epoch, and with it all others."""
+        for entry in reversed(self.history.of(shard).entries):
+            if entry.epoch < epoch:
+                if not _holds(node.disk.written.get(shard), entry):
+                    raise Violation(RULE, f"{node.name} leads epoch {epoch} without the committed entry {entry.id}")
+                return
 
     def committed(self, shard: ShardId, node: Node, entry: Entry) -> None:
         """What commits late, under an older leader, must be in the newest leader's log."""
@@ -47,29 +49,30 @@ class NoLossOfConfirmedWrite:
                 f"{history.leader_epoch} does not hold",
             )
 
-    def node_replies(self, node: Node, reply: Reply) -> None:
+    def node_replies(self, node: Node, shard: ShardId, reply: Reply) -> None:
         value = reply.value
-        if value.__class__ is not Appended or value.durability != Durability.QUORUM or node.core is None:
+        if value.__class__ is not Appended or value.durability != Durability.QUORUM:
             return
-        for shard, held in node.core.shards.items():
-            image = node.disk.written.get(shard)
-            entry = image.at(value.base) if image else None
-            if held.leader is None or entry is None or (entry.epoch, entry.count) != (value.epoch, value.count):
-                continue
-            if entry.last > held.replica.commit:
-                raise Violation(RULE, f"{node.name} acknowledges {entry.id} above its commit {held.replica.commit}")
-            ensemble = held.leader.ensemble
-            copies = 0
-            for member in ensemble:
-                other = self.world.nodes[member.node]
-                # A disk lost after its ack still counts: one loss is what a majority is for.
-                if other.member != member or _holds(other.disk.durable.get(shard), entry):
-                    copies += 1
-            if copies < majority(len(ensemble)):
-                raise Violation(
-                    RULE, f"{node.name} acknowledges {entry.id}, durable on {copies} of {len(ensemble)} members"
-                )
-            return
+        assert node.core is not None
+        held = node.core.shards[shard]
+        entry = node.disk.written[shard].at(value.base)
+        if held.leader is None or entry is None:
+            return  # answered while it stepped down, or trimmed since
+        if (entry.epoch, entry.count) != (value.epoch, value.count):
+            raise Violation(RULE, f"{node.name} answers {value}, and holds {entry.id} there")
+        if entry.last > held.replica.commit:
+            raise Violation(RULE, f"{node.name} acknowledges {entry.id} above its commit {held.replica.commit}")
+        ensemble = held.leader.ensemble
+        copies = 0
+        for member in ensemble:
+            other = self.world.nodes[member.node]
+            # A disk lost after its ack still counts: one loss is what a majority is for.
+            if other.member != member or _holds(other.disk.durable.get(shard), entry):
+                copies += 1
+        if copies < majority(len(ensemble)):
+            raise Violation(
+                RULE, f"{node.name} acknowledges {entry.id}, durable on {copies} of {len(ensemble)} members"
+            )
 
 
 def _holds(image: Image | None, entry: Entry) -> bool:

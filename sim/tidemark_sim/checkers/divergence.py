@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidemark_core.base.effects import PutEntry, Write
+from tidemark_core.base.effects import PutEntry, Send, Write
+from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import ShardId
+from tidemark_core.replication.messages import Append
 from tidemark_core.replication.replica import Role
 
 from ..trace import Violation
 from .history import History
 
 if TYPE_CHECKING:
-    from ..disk import Image
+    from ..disk import Image, Queued
     from ..node import Node
     from ..world import World
 
@@ -31,9 +33,7 @@ class NoLogDivergence:
         if write.__class__ is not PutEntry:
             return
         entry = write.entry  # type: ignore[union-attr]
-        chains = self.history.of(shard).chains
-        key = (entry.epoch, entry.base)
-        if chains.setdefault(key, entry.chain) != entry.chain:
+        if self.history.of(shard).chains.get((entry.epoch, entry.base), entry.chain) != entry.chain:
             raise Violation(RULE, f"{node.name} writes another entry {entry.id} than the one known by that id")
         if not image.entries:
             return
@@ -48,6 +48,21 @@ class NoLogDivergence:
         if held is None or held.chain != entry.chain:
             there = held.id if held else "nothing"
             raise Violation(RULE, f"{node.name} overwrites {there} at {entry.base} with {entry.id}")
+
+    def node_synced(self, node: Node, item: Queued) -> None:
+        for write in item.writes:
+            if write.__class__ is PutEntry:
+                self._known(node, item.shard, write.entry)  # type: ignore[union-attr]
+
+    def node_sends(self, node: Node, send: Send) -> None:
+        if send.message.__class__ is Append:
+            for entry in send.message.entries:
+                self._known(node, send.shard, entry)
+
+    def _known(self, node: Node, shard: ShardId, entry: Entry) -> None:
+        """An entry exists once it is durable or was sent; one that was neither dies with its node."""
+        if self.history.of(shard).chains.setdefault((entry.epoch, entry.base), entry.chain) != entry.chain:
+            raise Violation(RULE, f"{node.name} has another entry {entry.id} than the one known by that id")
 
     def node_stepped(self, node: Node, events: Any) -> None:
         """What a core thinks its log is, is what it wrote."""

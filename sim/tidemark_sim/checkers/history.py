@@ -80,12 +80,10 @@ class History:
                     self.checkers.led(shard, node, epoch)
             self._look(shard, node, replica.commit)
 
-    def node_replies(self, node: Node, reply: Reply) -> None:
+    def node_replies(self, node: Node, shard: ShardId, reply: Reply) -> None:
         """An answer leaves in the middle of a step, and the node may die before the step ends."""
         if reply.value.__class__ is Appended and node.core is not None:
-            for shard, held in node.core.shards.items():
-                if held.leader is not None:
-                    self._look(shard, node, held.replica.commit)
+            self._look(shard, node, node.core.shards[shard].replica.commit)
 
     def _look(self, shard: ShardId, node: Node, commit: int) -> None:
         seen = self._seen.get((node.member, shard), -1)

@@ -26,7 +26,7 @@ class OneLeaderPerEpoch:
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
         for shard, held in node.core.shards.items():
-            if held.leader is not None:
+            if held.leader is not None and held.leader.active:
                 self._acts(node, shard, held.replica.state.epoch, "leads")
 
     def node_sends(self, node: Node, send: Send) -> None:

@@ -29,14 +29,10 @@ class PrefixReads:
         if released.upto > commit:
             raise Violation("A2", f"{node.name} releases {released.upto}, its commit is {commit}")
 
-    def node_replies(self, node: Node, reply: Reply) -> None:
+    def node_replies(self, node: Node, shard: ShardId, reply: Reply) -> None:
         """A reader was let in: read a stretch the way the shell would, and compare."""
-        grant = reply.value
-        if grant.__class__ is not ReadGrant or node.core is None:
-            return
-        for shard, held in node.core.shards.items():
-            if held.leader is not None and held.replica.state.epoch == grant.epoch:
-                self._read(node, shard, grant)
+        if reply.value.__class__ is ReadGrant:
+            self._read(node, shard, reply.value)
 
     def _read(self, node: Node, shard: ShardId, grant: ReadGrant) -> None:
         if grant.first > grant.released:
