@@ -17,6 +17,7 @@ from ..base.quorum import has_majority
 from ..base.refusals import Reason, Refused
 from .messages import (
     Abort,
+    Aborted,
     AddFollower,
     BecameLeader,
     BecomeLeader,
@@ -166,6 +167,8 @@ class Coordinator:
         self._again = False                    # something asked for an election while a write was under way
         self._attempts = 0
         self._leader_confirmed = False         # the leader of the record said that it leads
+        self._leader_restarted = False         # the chosen leader came back while its STEADY was being written
+        self._abort_owed = False               # the leader has not said yet that it holds no change
 
     # --- what others may ask --------------------------------------------------------------------------------
 
@@ -310,6 +313,7 @@ class Coordinator:
         effects: list[CoordinatorEffect] = []
         self.election = None
         self.unattached = {}
+        self._abort_owed = False
         if self.change is not None and self.change.request is not None:
             effects.append(Reply(self.change.request, Refused(Reason.ABORTED, why)))
         if self.transfer is not None:
@@ -380,6 +384,7 @@ class Coordinator:
         """Rules O8, T5: the whole fencing ensemble."""
         assert self.record is not None
         self.unattached = {}
+        self._leader_restarted = self._abort_owed = False
         self.election = Election(ensembles_of(self.record))
         return [
             Trace(self.shard, "election", f"epoch {self.record.epoch}"),
@@ -397,8 +402,8 @@ class Coordinator:
             return []
         if election is None:
             return self._on_late_fenced(now_ms, sender, m.head)
-        if sender not in election.ensembles.fencing:
-            return []
+        if sender not in election.ensembles.fencing or self.nodes.get(sender.node) not in (None, sender):
+            return []   # a stranger, or a disk that is gone since (K14)
         election.heads[sender] = m.head   # late answers are kept until the leader is confirmed (O12)
         return self._maybe_choose(now_ms)
 
@@ -456,7 +461,8 @@ class Coordinator:
     def _steady(self, now_ms: int, before: ShardRecord | None, record: ShardRecord) -> list[CoordinatorEffect]:
         effects: list[CoordinatorEffect] = []
         election, self.election = self.election, None
-        self._leader_confirmed = True
+        # It led when it answered; a restart since then would have ended that.
+        self._leader_confirmed = not self._leader_restarted
         if election is not None:
             told = dict(election.told)
             self.unattached = {
@@ -473,8 +479,9 @@ class Coordinator:
                 effects.append(Trace(self.shard, "change_resumed", f"{before.change.operation} by another operator"))
             name = "change_committed" if done else "change_aborted"
             effects.append(Trace(self.shard, name, f"{before.change.operation}"))
-            if not done and record.leader is not None:
-                effects.append(Send(self.shard, record.leader, Abort(record.epoch, record.election)))
+            if not done:
+                self._abort_owed = True
+                effects += self._send_abort()
         if before is not None and before.change is not None:
             changed = record.ensemble != before.ensemble
             outcome: ChangeDone | Refused = (
@@ -500,11 +507,21 @@ class Coordinator:
             return self._elect(now_ms)
         self._leader_confirmed = False
         self.unattached = {member: None for member in record.ensemble if member != record.leader}
+        # Whoever aborted a change may have died before the leader heard of it.
+        self._abort_owed = True
         return [
             *(self._fence(member) for member in record.ensemble),
+            *self._send_abort(),
             *(self._delete(member) for member in self._deletable(record)),
             *self._retry_if_needed(now_ms),
         ]
+
+    def _send_abort(self) -> list[CoordinatorEffect]:
+        """A steady record has no change, so the leader may hold none of this epoch either."""
+        record = self.record
+        if record is None or record.leader is None:
+            return []
+        return [Send(self.shard, record.leader, Abort(record.epoch, record.election))]
 
     def _on_late_fenced(self, now_ms: int, sender: Member, head: EntryId) -> list[CoordinatorEffect]:
         """Rule O16; or the leader itself answers, which means that it restarted and leads no more."""
@@ -549,12 +566,18 @@ class Coordinator:
         if record is None or not self.active:
             return []
         if record.status is Status.ELECTION:
-            if self.election is None:
+            election = self.election
+            if election is None:
                 return []
-            if m.member in self.election.ensembles.fencing and m.member not in self.election.heads:
-                return [self._fence(m.member)]
-            if m.member == self.election.leader:
+            if election.leader is None:
+                self._forget_heads(m.member.node, m.member)
+            elif election.leader.node == m.member.node:
+                if election.leader != m.member:
+                    return self.elect(now_ms)   # the chosen one lost its disk (K14)
+                self._leader_restarted = self._busy
                 return [self._become_leader()]
+            if m.member in election.ensembles.fencing and m.member not in election.heads:
+                return [self._fence(m.member)]
             return []
         effects: list[CoordinatorEffect] = []
         if m.member in record.ensemble:
@@ -569,6 +592,13 @@ class Coordinator:
             effects.append(self._delete(m.member))
         return [*effects, *self._retry_if_needed(now_ms)]
 
+    def _forget_heads(self, node: str, but: Member | None = None) -> None:
+        """An answer of a node that has gone since is void: to be chosen, or to count, it must answer again."""
+        assert self.election is not None
+        heads = self.election.heads
+        for member in [member for member in heads if member.node == node and member != but]:
+            del heads[member]
+
     def _on_node_down(self, now_ms: int, node: str) -> list[CoordinatorEffect]:
         record = self.record
         if record is None or not self.active:
@@ -578,6 +608,8 @@ class Coordinator:
         if self.election is not None:
             if self.election.leader is not None and self.election.leader.node == node:
                 return self.elect(now_ms)   # the chosen one died before it answered
+            if self.election.leader is None:
+                self._forget_heads(node)
             return self._maybe_choose(now_ms)
         change = record.change
         if (
@@ -601,6 +633,7 @@ class Coordinator:
             record.status is not Status.STEADY
             or self.transfer is not None
             or self._leader_in_doubt(record)
+            or self._abort_due(record)
             or any(self.nodes.get(member.node) == member for member in self.unattached)
             or bool(self._deletable(record))
         )
@@ -609,6 +642,13 @@ class Coordinator:
     def _leader_in_doubt(self, record: ShardRecord) -> bool:
         leader = record.leader
         return leader is not None and not self._leader_confirmed and self.nodes.get(leader.node) == leader
+
+    def _abort_due(self, record: ShardRecord) -> bool:
+        leader = record.leader
+        return (
+            self._abort_owed and record.status is Status.STEADY and leader is not None
+            and self.nodes.get(leader.node) == leader
+        )
 
     def _on_timer(self, now_ms: int, name: str) -> list[CoordinatorEffect]:
         record = self.record
@@ -657,6 +697,8 @@ class Coordinator:
             effects.append(self._fence(record.leader))
         if record.status is Status.STEADY:
             effects += [self._delete(member) for member in self._deletable(record)]
+            if self._abort_due(record):
+                effects += self._send_abort()
             if self.transfer is not None and record.leader is not None:
                 effects.append(self._prepare_transfer())
         return [*effects, *self._retry_if_needed(now_ms)]
@@ -921,6 +963,10 @@ class Coordinator:
                 return self._on_deleted(sender)
             case Rejected():
                 return self._on_rejected(now_ms, sender, message)
+            case Aborted():
+                if self.record is not None and message.epoch == self.record.epoch:
+                    self._abort_owed = False
+                return []
             case CommitPending():
                 return []   # the retry timer asks again (O40)
         return []
@@ -931,13 +977,16 @@ class Coordinator:
         if record is None or m.epoch != record.epoch or self._busy:
             return []
         reason, theirs = m.refusal.reason, m.refusal.epoch
+        if m.about == "DeleteShard" and reason is Reason.UNKNOWN_SHARD:
+            return self._on_deleted(sender)   # it never had a replica, or has forgotten it
         if reason is Reason.STALE_EPOCH and theirs > record.epoch and (
             sender in record.ensemble or (self.election and sender in self.election.ensembles.fencing)
         ):
             # A node was fenced above our record (a restored backup, say): never elect below it.
             return self._elect(now_ms, above=theirs)
         if record.status is Status.ELECTION:
-            if m.about == "BecomeLeader" and self.election is not None and sender == self.election.leader:
+            chosen = self.election.leader if self.election else None
+            if m.about == "BecomeLeader" and chosen is not None and sender.node == chosen.node:
                 return self._elect(now_ms)
             return []
         if sender == record.leader:
