@@ -60,6 +60,9 @@ def _unmet(world: World, shard: ShardId) -> list[str]:
     name = f"shard {shard_name(shard)}"
     if record.status is not Status.STEADY or record.leader is None or record.change is not None:
         return [f"{name} is in {record.status} of epoch {record.epoch}"]
+    for member in record.removed:
+        if world.nodes[member.node].member == member:
+            return [f"{name} never deletes the replica of {member}"]
     for member in record.ensemble:
         if world.nodes[member.node].member != member:
             return [f"{name} still counts {member}, whose disk is gone"]
