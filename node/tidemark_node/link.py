@@ -94,6 +94,14 @@ class Link:
         self._write = write
         self._metrics = metrics
         self._closed = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    async def sent(self) -> None:
+        """Wait until everything queued was handed to the transport, or the link ended."""
+        while len(self.queue) and not self._closed.is_set():
+            self._idle.clear()
+            await self._idle.wait()
+        await self._idle.wait()
 
     def close(self) -> None:
         """End `run`."""
@@ -107,6 +115,8 @@ class Link:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._closed.set()
+            self._idle.set()
             for task in tasks:
                 task.cancel()
             for ended in await asyncio.gather(*tasks, return_exceptions=True):
@@ -127,4 +137,8 @@ class Link:
 
     async def _send(self) -> None:
         while True:
-            await self._write(await self.queue.frame())
+            if not len(self.queue):
+                self._idle.set()
+            frame = await self.queue.frame()
+            self._idle.clear()
+            await self._write(frame)

@@ -44,6 +44,7 @@ MALLOC = {
 }
 EXIT_BAD_START, EXIT_BROKEN = 2, 3
 SERVER_GRACE_SECONDS = 1.0
+LAST_WORDS_SECONDS = 2.0
 
 _log = logging.getLogger("tidemark_node")
 
@@ -152,6 +153,11 @@ class Node:
                 while self.driver.core.leading():
                     await self.driver.resigned.wait()
                     self.driver.resigned.clear()
+        # The answer to the fence that ended our last leadership must still get out.
+        with contextlib.suppress(TimeoutError, StoreFailed):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self.driver.durable()
+                await self.links.sent()
         _log.info("drained", extra={"leading": len(self.driver.core.leading())})
 
     async def stop(self) -> None:

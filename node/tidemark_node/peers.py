@@ -226,6 +226,11 @@ class Links:
 
     # --- endings --------------------------------------------------------------------------------------------
 
+    async def sent(self) -> None:
+        """Wait until what is queued on every link has left."""
+        self.flush()
+        await asyncio.gather(*(link.sent() for reach in self._reaches.values() for link in reach.links))
+
     def reset(self) -> None:
         """Break every link: what this node said before may be lost with its unwritten state."""
         self._outbox.clear()

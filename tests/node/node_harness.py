@@ -1,0 +1,237 @@
+"""Node processes under test, and the two callers they need: an operator's hand and a client's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google_crc32c import value as crc32c
+from tidemark_core.base.entry import Batch, Durability
+from tidemark_core.base.ids import EntryId, Member, ShardId, shard_id
+from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced
+from tidemark_wire import channel, frames
+from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+
+GROUP, GROUP_ID = "orders", 7
+SHARD = shard_id(GROUP_ID, 0)
+START_SECONDS = 20.0
+
+
+class NodeProcess:
+    """One node as a child process."""
+
+    def __init__(self, name: str, directory: Path, *arguments: str) -> None:
+        self.name = name
+        self.directory = directory / name
+        self.ready_file = directory / f"{name}.ready"
+        self.log_file = directory / f"{name}.log"
+        self.arguments = arguments
+        self.listen = "127.0.0.1:0"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.ready: dict[str, Any] = {}
+
+    def start(self) -> None:
+        self.ready_file.unlink(missing_ok=True)
+        command = [
+            sys.executable, "-m", "tidemark_node", "--node", self.name, "--data", str(self.directory),
+            "--listen", self.listen, "--ready-file", str(self.ready_file), *self.arguments,
+        ]
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(command, stderr=log, stdout=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not self.ready_file.exists():
+            if self.process.poll() is not None:
+                raise AssertionError(f"{self.name} ended with {self.process.returncode}:\n{self.log_file.read_text()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.name} is not ready:\n{self.log_file.read_text()}")
+            time.sleep(0.01)
+        self.ready = json.loads(self.ready_file.read_text())
+        self.listen = self.address  # a restarted node keeps its address
+
+    @property
+    def address(self) -> str:
+        return self.ready["address"]
+
+    @property
+    def member(self) -> Member:
+        return Member(self.name, self.ready["incarnation"])
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+        if self.process is not None:
+            self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+
+class OperatorHand:
+    """Speaks on Control/Link as an operator would, one message at a time."""
+
+    def __init__(self, name: str = "hand") -> None:
+        self.name = name
+        self._links: dict[str, tuple[grpc.aio.Channel, Any]] = {}
+        self.received: list[tuple[str, ShardId, Any]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._news = asyncio.Event()
+
+    async def link(self, node: str, address: str) -> None:
+        opened = channel.open_channel(address)
+        call = opened.stream_stream(channel.CONTROL_LINK)(metadata=channel.hello_metadata(operator=self.name))
+        hello = await channel.answered_hello(call)
+        assert hello.node == node
+        self._links[node] = (opened, call)
+        self._tasks.append(asyncio.ensure_future(self._receive(node, call)))
+
+    async def _receive(self, node: str, call: Any) -> None:
+        try:
+            while (frame := await call.read()) is not grpc.aio.EOF:
+                for shard, _, message in frames.decode_messages(frame):
+                    self.received.append((node, shard, message))
+                self._news.set()
+        except grpc.RpcError:
+            pass  # the node went away; the test knows why
+
+    async def send(self, to: Member, message: Any, shard: ShardId = SHARD) -> None:
+        await self._links[to.node][1].write(frames.encode_message(shard, to, message))
+
+    async def ask(
+        self, to: Member, message: Any, answer: type, shard: ShardId = SHARD, timeout_seconds: float = 10.0
+    ) -> Any:
+        """Send and wait for the next answer of that class from that node."""
+        seen = len(self.received)
+        await self.send(to, message, shard)
+        return await self.wait_for(to.node, answer, shard, seen, timeout_seconds)
+
+    async def wait_for(
+        self, node: str, answer: type, shard: ShardId = SHARD, seen: int = 0, timeout_seconds: float = 10.0
+    ) -> Any:
+        async with asyncio.timeout(timeout_seconds):
+            while True:
+                for sender, of, message in self.received[seen:]:
+                    if sender == node and of == shard and isinstance(message, answer):
+                        return message
+                self._news.clear()
+                await self._news.wait()
+
+    async def elect(self, epoch: int, leader: Member, ensemble: tuple[Member, ...], shard: ShardId = SHARD) -> None:
+        """Fence everybody and make `leader` lead, as a coordinator would with every node up."""
+        heads: list[tuple[Member, EntryId]] = []
+        for member in ensemble:
+            fenced = await self.ask(member, Fence(epoch, epoch), Fenced, shard)
+            heads.append((member, fenced.head))
+        followers = tuple(pair for pair in heads if pair[0] != leader)
+        await self.ask(leader, BecomeLeader(epoch, epoch, ensemble, followers), BecameLeader, shard)
+
+    async def close(self) -> None:
+        for opened, call in self._links.values():
+            call.cancel()
+            await opened.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def shard_map(
+    nodes: Iterable[tuple[Member, str]], leader: str, version: int, max_batch_bytes: int = 1 << 20, shards: int = 1
+) -> common_pb2.ShardMap:
+    """Build a map of one group."""
+    nodes = list(nodes)
+    return common_pb2.ShardMap(
+        version=version,
+        nodes=[
+            common_pb2.NodeInfo(node=m.node, incarnation=m.incarnation, address=address, available=True)
+            for m, address in nodes
+        ],
+        groups=[
+            common_pb2.GroupInfo(
+                name=GROUP, group_id=GROUP_ID, kind="Log", max_batch_bytes=max_batch_bytes,
+                shards=[
+                    common_pb2.ShardInfo(index=i, epoch=1, leader=leader, ensemble=[m.node for m, _ in nodes])
+                    for i in range(shards)
+                ],
+            )
+        ],
+    )
+
+
+async def push_map(address: str, pushed: common_pb2.ShardMap) -> int:
+    async with channel.open_channel(address) as opened:
+        return (await node_pb2_grpc.ControlStub(opened).PushShardMap(pushed)).version
+
+
+def batch(sequence: int, payload: bytes = b"", producer: bytes = b"p" * 16, count: int = 1) -> Batch:
+    payload = payload or f"payload {sequence}".encode()
+    return Batch(producer, sequence, count, 1, 2, crc32c(payload), payload, Durability.QUORUM)
+
+
+class Appender:
+    """An append stream; answers by request number."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = channel.open_channel(address)
+        self._call = self._channel.stream_stream(channel.APPEND)()
+
+    async def send(self, *calls: frames.AppendCall) -> None:
+        await self._call.write(frames.encode_appends(calls))
+
+    async def answers(self, count: int, timeout_seconds: float = 10.0) -> list[frames.AppendAnswer]:
+        got: list[frames.AppendAnswer] = []
+        async with asyncio.timeout(timeout_seconds):
+            while len(got) < count:
+                frame = await self._call.read()
+                assert frame is not grpc.aio.EOF
+                got += frames.decode_answers(frame)
+        return got
+
+    async def append(self, sent: Batch, group: str = GROUP, shard: int = 0) -> Any:
+        await self.send(frames.AppendCall(sent.sequence, group, shard, sent))
+        (answer,) = await self.answers(1)
+        assert answer.request == sent.sequence
+        return answer.value
+
+    async def finish(self) -> None:
+        await self._call.done_writing()
+        assert await self._call.read() is grpc.aio.EOF
+        await self._channel.close()
+
+    async def close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+
+async def read(address: str, timeout_seconds: float = 20.0, **fields: Any) -> AsyncIterator[frames.ReadFrame]:
+    """Read frames of a shard; `first` is sent as `from`."""
+    first = fields.pop("first", 0)
+    request = node_pb2.ReadRequest(**{"group": GROUP, "shard": 0, "until": -1, "from": first, **fields})
+    async with channel.open_channel(address) as opened:
+        call = opened.unary_stream(channel.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)(request)
+        async with asyncio.timeout(timeout_seconds):
+            while (frame := await call.read()) is not grpc.aio.EOF:
+                yield frames.decode_read(frame)
+
+
+async def read_all(address: str, **fields: Any) -> list[Any]:
+    """Return every entry of a read, checking its coverage."""
+    entries: list[Any] = []
+    position = fields.get("first", 0)
+    async for frame in read(address, **fields):
+        assert frame.first == position
+        entries += frame.entries
+        position = frame.through + 1
+    return entries

@@ -1,0 +1,357 @@
+"""Three real node processes, led by hand: they replicate, survive kill -9, hand over, pull snapshots, repair."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+import urllib.request
+from collections.abc import Callable
+
+import grpc
+import pytest
+from node_harness import (
+    GROUP, SHARD, Appender, NodeProcess, OperatorHand, batch, push_map, read, read_all, shard_map,
+)
+from tidemark_core.base.entry import Kind
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.messages import (
+    Appended, Commit, Committed, Fence, Fenced, InstallSnapshot, Operation, Prepare, Prepared, Rejected,
+    SnapshotInstalled,
+)
+from tidemark_wire import channel, frames, status
+from tidemark_wire.convert import Draining
+from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+
+
+async def lead(
+    operator: OperatorHand, nodes: list[NodeProcess], leader: NodeProcess, epoch: int = 1, version: int = 1
+) -> tuple[Member, ...]:
+    """Push a map naming `leader`, link and elect it."""
+    pushed = shard_map([(node.member, node.address) for node in nodes], leader.name, version)
+    for node in nodes:
+        await push_map(node.address, pushed)
+        await operator.link(node.name, node.address)
+    ensemble = tuple(node.member for node in nodes)
+    await operator.elect(epoch, leader.member, ensemble)
+    return ensemble
+
+
+def payloads(entries: list) -> list[bytes]:
+    return [entry.payload for entry in entries if entry.kind is Kind.DATA]
+
+
+async def dump(node: NodeProcess) -> dict:
+    async with channel.open_channel(node.address) as opened:
+        answer = await node_pb2_grpc.ControlStub(opened).DebugDump(node_pb2.DebugDumpRequest(all=True))
+        return json.loads(answer.json)
+
+
+async def test_three_nodes_replicate_and_read_back(start_node: Callable, operator: OperatorHand):
+    nodes = [start_node(name) for name in "abc"]
+    await lead(operator, nodes, nodes[0])
+    appender = Appender(nodes[0].address)
+    sent = [batch(sequence) for sequence in range(50)]
+    await appender.send(*(frames.AppendCall(b.sequence, GROUP, 0, b) for b in sent))
+    answers = await appender.answers(50)
+    assert list(range(50)) == [answer.request for answer in answers]
+    assert [Appended(1, 1 + i, 1, 0) for i in range(50)] == [answer.value for answer in answers]
+    await appender.finish()
+    entries = await read_all(nodes[0].address)
+    assert [b.payload for b in sent] == payloads(entries)
+    assert entries[0].kind is Kind.EPOCH_START
+    for node in nodes[1:]:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read_all(node.address)
+        refusal = status.refusal_from_rpc_error(caught.value)
+        assert (Reason.NOT_LEADER, "a", nodes[0].address) == (
+            refusal.refused.reason, refusal.leader_node, refusal.leader_address
+        )
+
+
+async def test_leader_killed_in_mid_stream_loses_nothing_acknowledged(start_node: Callable, operator: OperatorHand):
+    nodes = [start_node(name) for name in "abc"]
+    ensemble = await lead(operator, nodes, nodes[0])
+    appender = Appender(nodes[0].address)
+    acked = []
+    for sequence in range(20):
+        assert isinstance(await appender.append(batch(sequence)), Appended)
+        acked.append(batch(sequence).payload)
+    await appender.send(*(frames.AppendCall(s, GROUP, 0, batch(s)) for s in range(20, 40)))
+    nodes[0].kill()
+    await appender.close()
+    heads = []
+    for member in ensemble[1:]:
+        heads.append((member, (await operator.ask(member, Fence(2, 2), Fenced)).head))
+    best = max(heads, key=lambda pair: pair[1])[0]
+    leader = next(node for node in nodes if node.member == best)
+    await operator.elect(3, best, ensemble[1:])
+    pushed = shard_map([(n.member, n.address) for n in nodes], leader.name, 2)
+    assert 2 == await push_map(leader.address, pushed)
+    appender = Appender(leader.address)
+    for sequence in range(20, 40):  # a retry is answered with the entry's fate, never appended twice
+        answer = await appender.append(batch(sequence))
+        assert isinstance(answer, Appended), answer
+        acked.append(batch(sequence).payload)
+    await appender.finish()
+    assert acked == payloads(await read_all(leader.address))
+
+
+async def test_killed_node_comes_back_as_the_same_member_with_its_log(start_node: Callable, operator: OperatorHand):
+    node = start_node("a")
+    await lead(operator, [node], node)
+    appender = Appender(node.address)
+    for sequence in range(10):
+        await appender.append(batch(sequence))
+    await appender.close()
+    before = node.member
+    node.kill()
+    node.start()
+    assert before == node.member
+    await operator.link("a", node.address)
+    await push_map(node.address, shard_map([(node.member, node.address)], "a", 1))
+    await operator.elect(2, node.member, (node.member,))
+    await until_read(node, 10)
+
+
+async def until_read(node: NodeProcess, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(payloads(await read_all(node.address))) < count:
+            await asyncio.sleep(0.02)
+    assert [batch(s).payload for s in range(count)] == payloads(await read_all(node.address))
+
+
+async def test_tail_follows_and_ends_when_leadership_is_lost(start_node: Callable, operator: OperatorHand):
+    node = start_node("a")
+    await lead(operator, [node], node)
+    appender = Appender(node.address)
+    await appender.append(batch(0))
+    got: list[bytes] = []
+
+    async def follow() -> None:
+        async for frame in read(node.address, tail=True):
+            got.extend(entry.payload for entry in frame.entries if entry.kind is Kind.DATA)
+
+    following = asyncio.ensure_future(follow())
+    for sequence in range(1, 20):
+        await appender.append(batch(sequence))
+    async with asyncio.timeout(5):
+        while len(got) < 20:
+            await asyncio.sleep(0.005)
+    assert [batch(s).payload for s in range(20)] == got
+    began = time.monotonic()
+    await operator.ask(node.member, Fence(2, 2), Fenced)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await following
+    assert Reason.NOT_LEADER == status.refusal_from_rpc_error(caught.value).refused.reason
+    assert time.monotonic() - began < 0.8
+    await appender.close()
+
+
+async def test_bad_input_is_refused_by_name_and_changes_nothing(start_node: Callable, operator: OperatorHand):
+    node = start_node("a")
+    appender = Appender(node.address)
+    early = await appender.append(batch(0))
+    assert (Reason.NO_LEADER, True) == (early.reason, early.retry_after_ms > 0)
+    await lead(operator, [node], node)
+    unknown_group = await appender.append(batch(0), group="nope")
+    assert Reason.UNKNOWN_GROUP == unknown_group.reason and "'nope'" in unknown_group.message
+    unknown_shard = await appender.append(batch(0), shard=9)
+    assert Reason.UNKNOWN_SHARD == unknown_shard.reason and "shard 9" in unknown_shard.message
+    large = await appender.append(batch(0, b"x" * ((1 << 20) + 1)))
+    assert Reason.BATCH_TOO_LARGE == large.reason and "max_batch_bytes" in large.message
+    damaged = await appender.append(batch(0)._replace(payload_crc=1))
+    assert Reason.INVALID_BATCH == damaged.reason and "payload_crc32c" in damaged.message
+    gap = await appender.append(batch(5))
+    assert (Reason.SEQUENCE_GAP, 0) == (gap.reason, gap.expected)
+    assert [] == payloads(await read_all(node.address))
+    for wrong in ({"first": -4}, {"group": "nope"}, {"shard": 3}):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read_all(node.address, **wrong)
+        assert status.refusal_from_rpc_error(caught.value) is not None
+    await appender.close()
+
+
+async def test_malformed_frame_ends_the_stream_with_a_reason(start_node: Callable):
+    node = start_node("a")
+    async with channel.open_channel(node.address) as opened:
+        call = opened.stream_stream(channel.APPEND)()
+        await call.write(b"\x00" * 30)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+    assert grpc.StatusCode.INVALID_ARGUMENT == caught.value.code()
+    assert "too early" in caught.value.details()
+
+
+async def test_other_wire_version_is_refused(start_node: Callable):
+    node = start_node("a")
+    async with channel.open_channel(node.address) as opened:
+        call = opened.stream_stream(channel.CONTROL_LINK)(
+            metadata=((channel.OPERATOR_KEY, "o"), (channel.WIRE_VERSION_KEY, "99"))
+        )
+        with pytest.raises(ConnectionError, match="same Tidemark release"):
+            await channel.answered_hello(call)
+
+
+async def test_past_the_bound_of_bytes_calls_are_refused_with_a_hint(start_node: Callable, operator: OperatorHand):
+    nodes = [start_node(name, "--append-bytes-max", "100000") for name in "abc"]
+    await lead(operator, nodes, nodes[0])
+    for node in nodes[1:]:
+        node.signal(signal.SIGSTOP)  # no quorum, so nothing is answered
+    appender = Appender(nodes[0].address)
+    await appender.send(*(frames.AppendCall(s, GROUP, 0, batch(s, b"x" * 20_000)) for s in range(10)))
+    refused = await appender.answers(6)
+    assert {Reason.OVERLOADED} == {answer.value.reason for answer in refused}
+    assert all(answer.value.retry_after_ms > 0 for answer in refused)
+    for node in nodes[1:]:
+        node.signal(signal.SIGCONT)
+    appended = await appender.answers(4)
+    assert [0, 1, 2, 3] == [answer.request for answer in appended]
+    assert all(isinstance(answer.value, Appended) for answer in appended)
+    await appender.finish()
+
+
+async def test_swap_pulls_a_snapshot_and_the_new_member_counts(start_node: Callable, operator: OperatorHand):
+    nodes = [start_node(name) for name in "abc"]
+    ensemble = await lead(operator, nodes, nodes[0])
+    appender = Appender(nodes[0].address)
+    for sequence in range(30):
+        await appender.append(batch(sequence, bytes([sequence]) * 200_000))
+    spare = start_node("d")
+    leader, old, new = nodes[0].member, ensemble[2], spare.member
+    pushed = shard_map([(n.member, n.address) for n in [*nodes, spare]], "a", 2)
+    for node in [*nodes, spare]:
+        await push_map(node.address, pushed)
+    await operator.link("d", spare.address)
+    prepared = await operator.ask(leader, Prepare(2, 2, Operation.SWAP, old, new), Prepared)
+    install = InstallSnapshot(2, 2, leader, prepared.snapshot)
+    installed = await operator.ask(new, install, SnapshotInstalled)
+    assert prepared.snapshot.head == installed.head
+    after = (ensemble[0], ensemble[1], new)
+    commit = Commit(2, 2, Operation.SWAP, after, old, new, installed.head)
+    await operator.ask(leader, commit, Committed)
+    for node in nodes[1:]:
+        node.kill()  # 'b' too: only the leader and the new member are left, and that is a quorum
+    assert isinstance(await appender.append(batch(30)), Appended)
+    await appender.finish()
+    nodes[0].kill()
+    await operator.ask(new, Fence(3, 3), Fenced)
+    held = (await dump(spare))["shards"][0]
+    assert int(held["head"].split(":")[1]) >= 31
+
+
+async def test_message_for_another_life_of_the_disk_is_refused(start_node: Callable, operator: OperatorHand):
+    node = start_node("a")
+    await operator.link("a", node.address)
+    answer = await operator.ask(Member("a", "0" * 32), Fence(1, 1), Rejected)
+    assert Reason.NOT_MEMBER == answer.refusal.reason
+
+
+async def test_graceful_stop_tells_operators_and_waits_for_the_handover(start_node: Callable, operator: OperatorHand):
+    nodes = [start_node(name) for name in "ab"]
+    ensemble = await lead(operator, nodes, nodes[0])
+    appender = Appender(nodes[0].address)
+    await appender.append(batch(0))
+    nodes[0].signal(signal.SIGTERM)
+    told = await operator.wait_for("a", Draining, ShardId(0))
+    assert told.draining
+    assert nodes[0].process.poll() is None
+    health = await health_of(nodes[0])
+    assert "NOT_SERVING" == health
+    assert isinstance(await appender.append(batch(1)), Appended)  # it serves until it leads nothing
+    await operator.elect(2, nodes[1].member, ensemble)
+    async with asyncio.timeout(5):
+        while nodes[0].process.poll() is None:
+            await asyncio.sleep(0.02)
+    assert 0 == nodes[0].process.returncode
+    await appender.close()
+
+
+async def health_of(node: NodeProcess) -> str:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    async with channel.open_channel(node.address) as opened:
+        answer = await health_pb2_grpc.HealthStub(opened).Check(health_pb2.HealthCheckRequest())
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+
+async def test_follower_that_was_away_catches_up_by_itself(start_node: Callable, operator: OperatorHand):
+    nodes = [start_node(name) for name in "abc"]
+    await lead(operator, nodes, nodes[0])
+    appender = Appender(nodes[0].address)
+    await appender.append(batch(0))
+    nodes[2].kill()
+    for sequence in range(1, 200):
+        await appender.append(batch(sequence, b"y" * 100_000))  # more than the leader keeps in memory
+    nodes[2].start()
+    head = int((await dump(nodes[0]))["shards"][0]["head"].split(":")[1])
+    async with asyncio.timeout(15):
+        while int((await dump(nodes[2]))["shards"][0]["head"].split(":")[1]) < head:
+            await asyncio.sleep(0.05)
+    await appender.close()
+
+
+async def test_describe_metrics_and_dump(start_node: Callable, operator: OperatorHand):
+    node = start_node("a", "--zone", "z1", "--cluster", "dev")
+    await lead(operator, [node], node)
+    async with channel.open_channel(node.address) as opened:
+        stub = node_pb2_grpc.ControlStub(opened)
+        described = await stub.Describe(node_pb2.DescribeRequest())
+        other = shard_map([], "", 9)
+        other.cluster = "prod"
+        with pytest.raises(grpc.aio.AioRpcError, match="prod"):
+            await stub.PushShardMap(other)
+    assert ("a", "z1", 1, node.address, node.process.pid) == (
+        described.node, described.zone, described.leading, described.address, described.pid
+    )
+    address = node.ready["metrics_address"]
+    text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"http://{address}/metrics").read().decode())
+    assert 'tidemark_shard_leading{shard="7/0"} 1.0' in text
+    assert 'tidemark_traces_total{what="became_leader"} 1.0' in text
+    view = await dump(node)
+    assert ("LEADER", 1) == (view["shards"][0]["role"], view["shard_map_version"])
+    assert any(told["what"] == "became_leader" for told in view["story"])
+
+
+async def test_maps_are_watched_and_an_older_one_is_ignored(start_node: Callable):
+    node = start_node("a")
+    async with channel.open_channel(node.address) as opened:
+        watch = node_pb2_grpc.TidemarkStub(opened).WatchShardMap(node_pb2.GetShardMapRequest())
+        assert 3 == await push_map(node.address, shard_map([], "", 3))
+        assert 3 == (await watch.read()).version
+        assert 3 == await push_map(node.address, shard_map([], "", 2))
+        assert 4 == await push_map(node.address, shard_map([], "", 4))
+        assert 4 == (await watch.read()).version
+
+
+async def test_stalled_reader_delays_nobody(start_node: Callable, operator: OperatorHand):
+    node = start_node("a")
+    await lead(operator, [node], node)
+    appender = Appender(node.address)
+    for sequence in range(64):
+        await appender.append(batch(sequence, b"z" * (1 << 20)))
+    stalled = read(node.address)
+    await anext(stalled)  # and no further
+    entries = await read_all(node.address)
+    assert 64 == len(payloads(entries))
+    assert isinstance(await appender.append(batch(64)), Appended)
+    await stalled.aclose()
+    await appender.close()
+
+
+@pytest.mark.parametrize("arguments", [["--node", "bad name"], ["--listen", "nowhere"], ["--append-bytes-max", "0"]])
+def test_bad_argument_is_named(start_node: Callable, arguments: list[str]):
+    with pytest.raises(AssertionError, match=arguments[0]):
+        start_node("a", *arguments)
+
+
+async def test_refusal_is_not_an_append(start_node: Callable, operator: OperatorHand):
+    nodes = [start_node(name) for name in "ab"]
+    await lead(operator, nodes, nodes[0])
+    appender = Appender(nodes[1].address)
+    answer = await appender.append(batch(0))
+    assert isinstance(answer, Refused) and Reason.NOT_LEADER is answer.reason
+    await appender.close()
+    assert SHARD  # the shard both sides speak of
