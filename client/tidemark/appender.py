@@ -51,7 +51,7 @@ class Appender:
         durability: Durability | None = None,
         batch_records: int = 1000,
         batch_bytes: int = 128 << 10,
-        linger_ms: float = 2.0,
+        linger_ms: float = 1.0,
         timeout_s: float = 30.0,
         max_buffered_bytes: int = 32 << 20,
         compression: str | None = None,

@@ -148,7 +148,11 @@ class ShardCursor:
         self._from_earliest = False
         last_wanted = frame.through if self.end is None else min(frame.through, self.end)
         for entry in frame.entries:
-            if entry.kind is not Kind.DATA or entry.last < self.next or entry.base > last_wanted:
+            if entry.last < self.next or entry.base > last_wanted:
+                continue
+            if entry.kind is not Kind.DATA:
+                self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
+                self.next = entry.last + 1
                 continue
             batch = ReadBatch(self.shard, entry, self.next, last_wanted)
             await self._reader.put(batch)
@@ -187,6 +191,7 @@ class Reader:
     """Made by `Client.read`.  Iterate over it for records, or over `batches()` for whole batches.
 
     `positions` says, per shard, the offset that would be delivered next: pass it as `from_` to go on later.
+    `epochs_begun` counts the elections whose mark in the log was passed over.
     """
 
     def __init__(
@@ -218,6 +223,7 @@ class Reader:
             )
             for shard in wanted
         }
+        self.epochs_begun = 0
         self.positions = {shard: cursor.next for shard, cursor in self.cursors.items()}
         self._ready: deque[ReadBatch] = deque()
         self.buffered_bytes = 0

@@ -44,6 +44,16 @@ async def test_empty_shards_end_at_once(client):
     assert [record async for record in client.read("orders")] == []
 
 
+async def test_elections_passed_over_are_counted_once(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=2)
+    await fill(client, 40)
+    cluster.elect(cluster.groups["orders"][1], "n0")
+    await fill(client, 40)
+    reader = client.read("orders")
+    assert len([record async for record in reader]) == 80
+    assert reader.epochs_begun == 3
+
+
 async def test_chosen_shards_only(cluster, client):
     await fill(client, 400)
     reader = client.read("orders", shards=[2])

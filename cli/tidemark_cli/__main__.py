@@ -1,0 +1,5 @@
+"""`python -m tidemark_cli` is `tidemark`."""
+
+from .main import main
+
+main()

@@ -1,0 +1,202 @@
+"""`tidemark append`: a file or standard input into a log group, one record per line.
+
+Lines keep their order per key.  Interrupted, it waits for what is under way and says how to go on.
+Stays out: batching and retries (client).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import tidemark
+import typer
+from rich.progress import Progress, TaskID
+from tidemark import LOCAL
+
+from . import target
+from .failures import INTERRUPTED, CommandFailed
+from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption
+from .output import emit, note, progress, table
+
+CHUNK_BYTES = 256 << 10
+DRAIN_S = 10.0
+
+
+class _Source:
+    """Lines of a file, a gzip file or standard input, read in chunks beside the event loop."""
+
+    def __init__(self, path: str) -> None:
+        self.name = "standard input" if path == "-" else path
+        self.total_bytes: int | None = None
+        self._raw: BinaryIO
+        if path == "-":
+            self._raw = self._lines = sys.stdin.buffer
+        else:
+            self._raw = open(path, "rb")  # noqa: SIM115
+            self.total_bytes = os.fstat(self._raw.fileno()).st_size
+            self._lines: Any = gzip.open(self._raw) if Path(path).suffix == ".gz" else self._raw
+
+    def position(self) -> int:
+        """Return how many bytes of the file were read, compressed ones where it is compressed."""
+        return self._raw.tell() if self.total_bytes is not None else 0
+
+    async def chunks(self) -> AsyncIterator[list[bytes]]:
+        while lines := await asyncio.to_thread(self._lines.readlines, CHUNK_BYTES):
+            yield lines
+
+
+class _Append:
+    """One run of the command."""
+
+    def __init__(self, source: _Source, key_field: str | None, skip: int) -> None:
+        self.source = source
+        self.key_field = key_field
+        self.skip = skip
+        self.taken = skip  # lines handed to the client
+        self.acked = 0
+        self.bytes = 0
+        self.stopped = False
+        self.error: BaseException | None = None
+        self._waiting: dict[int, None] = {}  # lines without an answer, in order
+
+    @property
+    def resume_from(self) -> int:
+        """Every line before this one is appended."""
+        return next(iter(self._waiting), self.taken)
+
+    async def run(self, appender: tidemark.Appender, bar: Progress, task: TaskID) -> None:
+        number = 0
+        async for lines in self.source.chunks():
+            for line in lines:
+                number += 1
+                if number <= self.skip:
+                    continue
+                if self.stopped or self.error is not None:
+                    return
+                value = line.rstrip(b"\r\n")
+                if not value:
+                    self.taken = number
+                    continue
+                key = None if self.key_field is None else key_of(value, self.key_field, number)
+                await appender.wait_for_room(len(value) + 1024)
+                self._watch(number, appender.append_nowait(value, key=key))
+                self.bytes += len(value)
+                self.taken = number
+            bar.update(task, completed=self.source.position(), acked=self.acked)
+
+    def _watch(self, number: int, future: asyncio.Future[tidemark.Appended]) -> None:
+        self._waiting[number - 1] = None
+
+        def answered(done: asyncio.Future[tidemark.Appended]) -> None:
+            if done.cancelled():
+                return
+            error = done.exception()
+            if error is None:
+                del self._waiting[number - 1]
+                self.acked += 1
+            elif self.error is None:
+                self.error = error
+
+        future.add_done_callback(answered)
+
+
+def key_of(line: bytes, field: str, number: int) -> bytes:
+    """Return the key of an ndjson line; `field` may be a path with dots."""
+    try:
+        value: Any = json.loads(line)
+        for part in field.split("."):
+            value = value[part]
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise CommandFailed(
+            f"line {number}: there is no field {field!r} in it, or it is not JSON",
+            "Correct the line or --key-field; lines before it are appended.",
+        ) from None
+    return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":")).encode()
+
+
+def append(
+    group: GroupArgument,
+    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="Lines to append; .gz is unpacked; - is stdin.")] = "-",
+    key_field: Annotated[
+        str | None, typer.Option("--key-field", help="Take the key from this field of each line, which must be JSON.")
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="LOCAL durability: acknowledged by the leader's disk.")] = False,
+    skip: Annotated[int, typer.Option("--skip", min=0, metavar="LINES", help="Go on behind so many lines.")] = 0,
+    timeout_s: TimeoutOption = 30.0,
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Append the lines of FILE, one record each."""
+    source = _open(file)
+    job = _Append(source, key_field, skip)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with await target.connect(state, cluster) as client:
+            await client.group(group)
+            appender = client.appender(group, durability=LOCAL if local else None, timeout_s=timeout_s)
+            with progress(data=True) as bar:
+                task = bar.add_task(f"append to {group}", total=source.total_bytes)
+                running = asyncio.create_task(job.run(appender, bar, task))
+
+                def interrupt() -> None:
+                    if job.stopped:
+                        running.cancel()
+                    job.stopped = True
+                    if source.total_bytes is None:
+                        running.cancel()  # it may wait for input that never comes
+
+                loop.add_signal_handler(signal.SIGINT, interrupt)
+                try:
+                    await running
+                except asyncio.CancelledError:
+                    if not job.stopped:
+                        raise
+                finally:
+                    loop.remove_signal_handler(signal.SIGINT)
+                    await _drain(appender)
+
+    started = time.monotonic()
+    tidemark.run(main())
+    seconds = time.monotonic() - started
+    document = {
+        "group": group, "acked": job.acked, "bytes": job.bytes, "seconds": round(seconds, 3),
+        "durability": "LOCAL" if local else "GROUP_DEFAULT", "complete": not job.stopped and job.error is None,
+        "resume_skip": job.resume_from,
+    }
+    if job.error is not None:
+        note(f"{job.acked} lines appended; go on with --skip {job.resume_from}")
+        raise job.error
+    emit(as_json, document, lambda: table(
+        ["group", "#records", "#MB", "#seconds", "#records/s"],
+        [[group, job.acked, f"{job.bytes / 1e6:.1f}", f"{seconds:.1f}", f"{job.acked / seconds:,.0f}"]],
+    ))
+    if job.stopped:
+        note(f"interrupted: {job.acked} lines appended; go on with --skip {job.resume_from}")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _open(file: str) -> _Source:
+    try:
+        return _Source(file)
+    except OSError as error:
+        raise CommandFailed(f"cannot read {file}: {error.strerror}", "Give a file that exists, or - for stdin.") from None
+
+
+async def _drain(appender: tidemark.Appender) -> None:
+    """Wait for what is under way, but not for ever: a second Ctrl-C or a dead cluster ends it."""
+    try:
+        async with asyncio.timeout(max(DRAIN_S, appender.timeout_s)):
+            await appender.close()
+    except TimeoutError:
+        appender.abort(tidemark.errors.Closed("interrupted before it was answered"))

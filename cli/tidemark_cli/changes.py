@@ -1,0 +1,225 @@
+"""`tidemark swap`, `expand`, `contract` and `transfer`: acts on members and leaders.
+
+One shard is changed through the Admin service and followed to its end; a whole node is swapped, or relieved of
+its leaderships, by a Reconfiguration that goes on even when this command is interrupted.
+Stays out: deciding whether an act is allowed (operator).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Annotated, Any
+
+import tidemark
+import typer
+import yaml
+from rich.progress import Progress
+
+from . import target
+from .admin import Admin
+from .failures import CommandFailed
+from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, ShardArgument
+from .output import emit, note, progress, table
+from .views import condition
+
+STAGES = {
+    "TRANSFER": "moving leadership", "PREPARE": "preparing", "SNAPSHOT": "copying the log", "COMMIT": "committing",
+    "DONE": "done",
+}
+
+FromOption = Annotated[str, typer.Option("--from", metavar="NODE", help="Node that leaves.")]
+ToOption = Annotated[str, typer.Option("--to", metavar="NODE", help="Node that joins or takes over.")]
+GroupOptional = Annotated[str | None, typer.Argument(metavar="[GROUP", help="Log group; leave away for a whole node.")]
+ShardOptional = Annotated[int | None, typer.Argument(metavar="SHARD]", min=0, help="Number of the shard.")]
+
+
+# --- one shard
+
+
+async def change_shard(service: Admin, bar: Progress, operation: str, group: str, shard: int, **nodes: Any) -> Any:
+    """Run a change and show its progress; return its last word."""
+    title = f"{operation.lower()} of {group}-{shard}"
+    task = bar.add_task(title, total=None)
+    last = None
+    async for step in service.change(operation, group, shard, **nodes):
+        last = step
+        bar.update(
+            task, description=f"{title}: {STAGES.get(step.stage, step.stage)}", total=step.total_bytes or None,
+            completed=step.received_bytes,
+        )
+    if last is None or last.stage != "DONE":
+        raise CommandFailed(
+            f"the {title} was not followed to its end", "It may still be running: see `tidemark shards`.",
+            reason="INTERRUPTED",
+        )
+    return last
+
+
+def _one_shard(state: Any, cluster: str | None, as_json: bool, operation: str, group: str, shard: int, **nodes: Any) -> None:
+    async def main() -> Any:
+        async with target.admin(state, cluster) as service:
+            with progress(data=True) as bar:
+                return await change_shard(service, bar, operation, group, shard, **nodes)
+
+    done = tidemark.run(main())
+    document = {
+        "operation": operation, "group": group, "shard": shard, "epoch": done.epoch, "leader": done.leader or None,
+        "ensemble": list(done.ensemble),
+    }
+    emit(as_json, document, lambda: table(
+        ["GROUP", "#SHARD", "DONE", "#EPOCH", "LEADER", "ENSEMBLE"],
+        [[group, shard, operation, done.epoch, done.leader, ", ".join(done.ensemble)]],
+    ))
+
+
+# --- a whole node
+
+
+def reconfiguration(cluster: str, kind: str, block: str, body: dict[str, Any], *, name: str = "") -> dict[str, Any]:
+    """Return the manifest of a Reconfiguration."""
+    return {
+        "apiVersion": "tidemark.dev/v1alpha1",
+        "kind": "Reconfiguration",
+        "metadata": {"name": name or f"{kind.lower()}-{secrets.token_hex(4)}"},
+        "spec": {"clusterRef": {"name": cluster}, "type": kind, block: body},
+    }
+
+
+async def run_reconfiguration(service: Admin, bar: Progress, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Apply a Reconfiguration and follow it; return it finished, raising CommandFailed when it did not succeed."""
+    name = manifest["metadata"]["name"]
+    await service.apply(yaml.safe_dump(manifest, sort_keys=False))
+    task = bar.add_task(name, total=None)
+    async for items in service.watch("Reconfiguration", name):
+        for item in items:
+            status = item.get("status", {})
+            moves = (status.get("plan") or {}).get("moves")
+            done = (status.get("progress") or {}).get("completed", 0)
+            bar.update(task, description=f"{name}: {status.get('stage', 'Queued')}", total=moves, completed=done)
+            if status.get("stage") == "Finished":
+                return _finished(item)
+            if status.get("stage") == "AwaitingApproval":
+                raise CommandFailed(
+                    f"{name} waits for approval of its plan {(status.get('plan') or {}).get('hash', '')}",
+                    "Approve it by setting spec.approvedPlan, or set approval: Automatic on the cluster.",
+                )
+    raise CommandFailed(f"{name} was not followed to its end", f"See `tidemark get reconfiguration {name}`.")
+
+
+def _finished(item: dict[str, Any]) -> dict[str, Any]:
+    succeeded, reason = condition(item, "Succeeded")
+    if succeeded != "True":
+        messages = [c.get("message", "") for c in item["status"].get("conditions", []) if c.get("type") == "Succeeded"]
+        name = item["metadata"]["name"]
+        text = f"{name}: {reason}" + (f": {messages[0]}" if messages and messages[0] else "")
+        raise CommandFailed(text, f"`tidemark get reconfiguration {name} --json` has the failed moves.", reason=reason)
+    return item
+
+
+def _whole_node(state: Any, cluster: str | None, as_json: bool, kind: str, block: str, body: dict[str, Any]) -> None:
+    async def main() -> dict[str, Any]:
+        async with target.admin(state, cluster) as service:
+            described = await service.describe()
+            manifest = reconfiguration(described.cluster, kind, block, body)
+            name = manifest["metadata"]["name"]
+            try:
+                with progress() as bar:
+                    return await run_reconfiguration(service, bar, manifest)
+            except asyncio.CancelledError:
+                note(f"{name} goes on by itself; follow it with `tidemark get reconfiguration {name}`")
+                raise
+
+    item = tidemark.run(main())
+    status = item["status"]
+    document = {
+        "reconfiguration": item["metadata"]["name"], "type": kind, **body,
+        "moves": (status.get("plan") or {}).get("moves", 0),
+        "completed": (status.get("progress") or {}).get("completed", 0),
+    }
+    emit(as_json, document, lambda: table(
+        ["RECONFIGURATION", "TYPE", "#MOVES", "#COMPLETED"],
+        [[document["reconfiguration"], kind, document["moves"], document["completed"]]],
+    ))
+
+
+# --- commands
+
+
+def swap(
+    from_node: FromOption,
+    to_node: ToOption,
+    group: GroupOptional = None,
+    shard: ShardOptional = None,
+    transfer: Annotated[
+        bool, typer.Option("--transfer", help="Where the leaving node leads, hand leadership over first.")
+    ] = False,
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replace a member by another node: of one shard, or of every shard of a node."""
+    _both_or_none(group, shard)
+    if group is not None and shard is not None:
+        _one_shard(
+            state, cluster, as_json, "SWAP", group, shard, from_node=from_node, to_node=to_node, transfer=transfer
+        )
+    else:
+        _whole_node(
+            state, cluster, as_json, "NodeSwap", "nodeSwap",
+            {"from": from_node, "to": {"node": to_node}, "removeSource": "Keep"},
+        )
+
+
+def expand(
+    group: GroupArgument,
+    shard: ShardArgument,
+    to_node: ToOption,
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a member to a shard."""
+    _one_shard(state, cluster, as_json, "EXPAND", group, shard, to_node=to_node)
+
+
+def contract(
+    group: GroupArgument,
+    shard: ShardArgument,
+    from_node: FromOption,
+    force: Annotated[bool, typer.Option("--force", help="Allow fewer than three copies.")] = False,
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a member from a shard."""
+    _one_shard(state, cluster, as_json, "CONTRACT", group, shard, from_node=from_node, force=force)
+
+
+def transfer(
+    group: GroupOptional = None,
+    shard: ShardOptional = None,
+    to_node: Annotated[str | None, typer.Option("--to", metavar="NODE", help="Member that takes over.")] = None,
+    from_node: Annotated[
+        str | None, typer.Option("--from", metavar="NODE", help="Without GROUP: node to relieve of every leadership.")
+    ] = None,
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hand leadership to another member: of one shard, or of every shard that a node leads."""
+    _both_or_none(group, shard)
+    if group is not None and shard is not None:
+        if to_node is None:
+            raise typer.BadParameter("name the member that takes over", param_hint="--to")
+        _one_shard(state, cluster, as_json, "TRANSFER", group, shard, to_node=to_node)
+        return
+    if from_node is None and to_node is None:
+        raise typer.BadParameter("name GROUP and SHARD, or the node to relieve", param_hint="--from")
+    body = {key: value for key, value in (("from", from_node), ("to", to_node)) if value is not None}
+    _whole_node(state, cluster, as_json, "LeaderTransfer", "leaderTransfer", body)
+
+
+def _both_or_none(group: str | None, shard: int | None) -> None:
+    if group is not None and shard is None:
+        raise typer.BadParameter("name the shard too, or neither GROUP nor SHARD", param_hint="SHARD")

@@ -1,0 +1,59 @@
+"""What a person or a program sees: tables and progress for the one, one JSON document for the other.
+
+Stdout carries results only; progress, notes and errors go to stderr.
+Stays out: what the commands do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+stdout = Console(highlight=False, soft_wrap=False)
+stderr = Console(stderr=True, highlight=False)
+
+
+def emit(as_json: bool, document: Any, render: Callable[[], RenderableType]) -> None:
+    """Write the result of a command: the document as JSON, or what `render` makes for people."""
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+    else:
+        stdout.print(render())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
+    """Return a table; columns whose name begins with `#` hold numbers."""
+    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        numbers = column.startswith("#")
+        made.add_column(column.lstrip("#"), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, str) else str(cell) for cell in row))
+    return made
+
+
+def note(text: str) -> None:
+    """Say something to the person, beside the result."""
+    stderr.print(text)
+
+
+def fail(message: str, advice: str = "") -> None:
+    """Say what went wrong in one red line, and what to do next in another."""
+    stderr.print(f"[bold red]error:[/] {escape(message)}")
+    if advice:
+        stderr.print(f"[dim]hint:[/]  {escape(advice)}")
+
+
+def progress(*, data: bool = False) -> Progress:
+    """Return a progress display on stderr; with `data` its numbers are bytes."""
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
+    columns += [DownloadColumn(binary_units=True)] if data else [TextColumn("{task.completed:g}/{task.total:g}")]
+    return Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True)

@@ -1,0 +1,201 @@
+"""`tidemark shards`, `get`, `apply` and `delete`: what there is, and what there should be.
+
+Stays out: acts on single shards (changes) and the processes of a local cluster (dev).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import tidemark
+import typer
+from tidemark_wire.v1 import common_pb2
+
+from . import target
+from .admin import kind_of
+from .failures import CommandFailed
+from .options import DEFAULT_DIR, ClusterOption, DirOption, JsonOption
+from .output import emit, table
+
+MANIFEST_BYTES_MAX = 1 << 20
+
+
+# --- shards
+
+
+def map_document(shard_map: common_pb2.ShardMap, group: str | None) -> dict[str, Any]:
+    """Return the shard map as plain data, one group or all."""
+    available = {node.node: node.available for node in shard_map.nodes}
+    return {
+        "version": shard_map.version,
+        "cluster": shard_map.cluster,
+        "groups": [
+            {
+                "name": info.name,
+                "kind": info.kind,
+                "shards": [
+                    {
+                        "shard": shard.index,
+                        "epoch": shard.epoch,
+                        "status": shard.status,
+                        "leader": shard.leader or None,
+                        "ensemble": list(shard.ensemble),
+                        "unavailable": [node for node in shard.ensemble if not available.get(node, False)],
+                        "hash_min": shard.hash_min,
+                        "hash_max": shard.hash_max,
+                    }
+                    for shard in info.shards
+                ],
+            }
+            for info in shard_map.groups
+            if group is None or info.name == group
+        ],
+    }
+
+
+def members_text(shard: dict[str, Any]) -> str:
+    """Return the ensemble as people read it: the leader first with a star, nodes that are away in brackets."""
+    nodes = sorted(shard["ensemble"], key=lambda node: node != shard["leader"])
+    shown = [f"{node}*" if node == shard["leader"] else node for node in nodes]
+    away = set(shard["unavailable"])
+    return ", ".join(f"({text})" if node in away else text for node, text in zip(nodes, shown, strict=True))
+
+
+def shards(
+    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="Only this log group.")] = None,
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every shard: its leader (*), its members, those that are away in brackets."""
+
+    async def main() -> dict[str, Any]:
+        async with await target.connect(state, cluster) as client:
+            if group is not None:
+                await client.group(group)
+            return map_document(client.shard_map, group)
+
+    document = tidemark.run(main())
+    rows = [
+        [info["name"], shard["shard"], shard["epoch"], shard["status"], members_text(shard),
+         f"{shard['hash_min']:08x}-{shard['hash_max']:08x}"]
+        for info in document["groups"]
+        for shard in info["shards"]
+    ]
+    emit(as_json, document, lambda: table(["GROUP", "#SHARD", "#EPOCH", "STATUS", "MEMBERS", "KEY HASHES"], rows))
+
+
+# --- objects
+
+
+def condition(item: dict[str, Any], kind: str) -> tuple[str, str]:
+    """Return status and reason of one condition of an object."""
+    for found in item.get("status", {}).get("conditions", []):
+        if found.get("type") == kind:
+            return found.get("status", ""), found.get("reason", "")
+    return "", ""
+
+
+def _columns(kind: str) -> list[str]:
+    return {
+        "TidemarkCluster": ["NAME", "READY", "AVAILABLE", "NODES", "RECONFIGURATION", "REASON"],
+        "LogGroup": ["NAME", "READY", "AVAILABLE", "SHARDS", "QUORUM", "REASON"],
+        "Reconfiguration": ["NAME", "TYPE", "STAGE", "PROGRESS", "SUCCEEDED", "REASON"],
+        "Shard": ["NAME", "STATE", "#EPOCH", "LEADER", "MEMBERS", "IN SYNC"],
+    }[kind]
+
+
+def _row(kind: str, item: dict[str, Any]) -> list[object]:
+    name, status = item["metadata"]["name"], item.get("status", {})
+    if kind == "Shard":
+        return [name, status.get("state", ""), status.get("epoch", ""), status.get("leader", ""),
+                status.get("members", ""), status.get("inSync", "")]
+    if kind == "Reconfiguration":
+        succeeded, reason = condition(item, "Succeeded")
+        summary = (status.get("progress") or {}).get("summary", "")
+        return [name, item["spec"]["type"], status.get("stage", ""), summary, succeeded, reason]
+    ready, reason = condition(item, "Ready")
+    available, _ = condition(item, "Available")
+    if kind == "LogGroup":
+        return [name, ready, available, status.get("onlineShards", ""), status.get("quorum", ""), reason]
+    return [name, ready, available, status.get("readyNodes", ""), status.get("activeReconfiguration", ""), reason]
+
+
+def get(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="cluster, loggroup, reconfiguration or shard.")],
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only this object.")] = "",
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show objects with their status."""
+    wanted = kind_of(kind)
+
+    async def main() -> list[dict[str, Any]]:
+        async with target.admin(state, cluster) as service:
+            return await service.get(wanted, name)
+
+    items = tidemark.run(main())
+    if name and not items:
+        raise CommandFailed(f"there is no {wanted} {name!r}", f"`tidemark get {kind}` lists those there are.")
+    document: Any = items[0] if name else {"kind": f"{wanted}List", "items": items}
+    emit(as_json, document, lambda: table(_columns(wanted), [_row(wanted, item) for item in items]))
+
+
+def read_manifests(file: str) -> str:
+    """Return the text of a manifest file, `-` being standard input."""
+    if file == "-":
+        return sys.stdin.read(MANIFEST_BYTES_MAX)
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"cannot read {file}: {error.strerror}", "Give a manifest, YAML or JSON.") from None
+    except UnicodeDecodeError:
+        raise CommandFailed(f"{file} is not UTF-8 text", "Give a manifest, YAML or JSON.") from None
+
+
+def apply(
+    files: Annotated[list[str], typer.Option("-f", "--file", metavar="FILE|-", help="Manifest; may be repeated.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")] = False,
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Apply manifests, the same files that kubectl takes."""
+    texts = [(file, read_manifests(file)) for file in files]
+
+    async def main() -> list[str]:
+        applied: list[str] = []
+        async with target.admin(state, cluster) as service:
+            for _, text in texts:
+                applied += await service.apply(text, dry_run=dry_run)
+        return applied
+
+    applied = tidemark.run(main())
+    emit(as_json, {"applied": applied, "dry_run": dry_run}, lambda: "\n".join(applied))
+
+
+def delete(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="loggroup or reconfiguration.")],
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete an object, as its own policy says."""
+    wanted = kind_of(kind)
+
+    async def main() -> None:
+        async with target.admin(state, cluster) as service:
+            await service.delete(wanted, name)
+
+    tidemark.run(main())
+    emit(as_json, {"deleted": f"{wanted}/{name}"}, lambda: f"{wanted}/{name} deleted")
+
+
+def one_line(document: Any) -> str:
+    """Return plain data as one line of JSON."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
