@@ -21,6 +21,7 @@ from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFir
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.coordinator import SetActive
 from tidemark_core.replication.records import (
     CancelChange,
     ChangeDone,
@@ -82,10 +83,11 @@ class CoordinatorDriver:
         self._slots = asyncio.Semaphore(METADATA_REQUESTS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loading: set[ShardId] = set()
+        self._down: set[str] = set()
+        self.active = False
         self.traces: Counter[str] = Counter()
-        self.on_record: Callable[[ShardId, ShardRecord | None, ShardRecord | None], None] = (
-            lambda shard, before, after: None
-        )
+        self.on_record: Callable[[ShardId], None] = lambda shard: None
+        self.feed(SetActive(False))
 
     # --- looking in ---------------------------------------------------------------------------------------
 
@@ -149,8 +151,13 @@ class CoordinatorDriver:
         if shard in self._machine.shards:
             self.feed(Received(shard, sender, None, message))
 
+    def metadata_changed(self, shard: ShardId, record: ShardRecord | None, revision: int) -> None:
+        """The watch saw a record."""
+        if self.active:
+            self.feed(MetadataLoaded(shard, record, revision))
+
     def metadata_seen(self, shard: ShardId, data: bytes | None, revision: int) -> None:
-        """A stored record was read or watched; one that cannot be read is left alone, loudly."""
+        """A record was read on request; one that cannot be read is left alone, loudly."""
         try:
             record = ShardRecord.decode(data) if data is not None else None
         except RemoteViolation as error:
@@ -159,10 +166,32 @@ class CoordinatorDriver:
         self.feed(MetadataLoaded(shard, record, revision))
 
     def node_up(self, member: Member, boot: str) -> None:
+        self._down.discard(member.node)
         self.feed(NodeUp(member, boot))
 
     def node_down(self, node: str) -> None:
+        self._down.add(node)
         self.feed(NodeDown(node))
+
+    def activate(self, records: Mapping[ShardId, tuple[ShardRecord, int]]) -> None:
+        """Begin to coordinate, from what is stored; the same path as after a restart."""
+        self.active = True
+        self.feed(SetActive(True))
+        for shard, (record, revision) in records.items():
+            self.feed(MetadataLoaded(shard, record, revision))
+        self._repeat_who_is_down()
+
+    def deactivate(self) -> None:
+        """Another operator is at work: forget everything; whoever waits here learns that it was given up."""
+        self.active = False
+        self.feed(SetActive(False))
+        for shard in list(self._machine.shards):
+            self.feed(MetadataLoaded(shard, None, 0))
+
+    def _repeat_who_is_down(self) -> None:
+        """A record that was just read may name a leader whose end was told before: tell it again."""
+        for node in sorted(self._down):
+            self.feed(NodeDown(node))
 
     def _step(self, event: Any) -> None:
         shard = getattr(event, "shard", None)
@@ -174,10 +203,8 @@ class CoordinatorDriver:
             return
         for effect in effects:
             self._run(effect)
-        if shard is not None:
-            after = self.record(shard)
-            if after is not before and after != before:
-                self.on_record(shard, before, after)
+        if shard is not None and self.record(shard) is not before:
+            self.on_record(shard)
 
     def _run(self, effect: Any) -> None:
         match effect:
@@ -230,7 +257,11 @@ class CoordinatorDriver:
                 log.warning("shard %x: elections and changes wait for etcd: %s", shard, error)
                 await asyncio.sleep(LOAD_RETRY_S)
         self._loading.discard(shard)
+        if shard not in self._machine.shards:
+            return  # stepped back, or the shard was deleted, while this read ran
         self.metadata_seen(shard, item.value if item else None, item.revision if item else 0)
+        if not self._loading:
+            self._repeat_who_is_down()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

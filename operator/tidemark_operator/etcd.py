@@ -49,7 +49,7 @@ class StoreUnavailable(Exception):
     """etcd gave no answer within the deadline; nothing is known beyond what was known before."""
 
 
-# --- outcomes of a write ------------------------------------------------------------------------------------
+# --- outcomes of a write ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Unavailable:
 
 Outcome = Saved | Conflict | Unknown | Unavailable
 
-# --- what is read -------------------------------------------------------------------------------------------
+# --- what is read -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class EtcdStore:
                 await channel.close()
         self._channels = [None] * len(self._channels)
 
-    # --- reads ---------------------------------------------------------------------------------------------
+    # --- reads --------------------------------------------------------------------------------------------
 
     async def get(self, key: str) -> Item | None:
         """Read one key, linearizable."""
@@ -189,7 +189,7 @@ class EtcdStore:
             rpc.StatusRequest(), timeout=timeout))
         return str(answer.version)
 
-    # --- writes --------------------------------------------------------------------------------------------
+    # --- writes -------------------------------------------------------------------------------------------
 
     async def put(self, key: str, value: bytes, *, expected: int, lease: int = 0) -> Outcome:
         """Write one key if its revision still is `expected`; 0 creates it."""
@@ -221,7 +221,7 @@ class EtcdStore:
         self._answered()
         return Saved(answer.header.revision) if answer.succeeded else Conflict()
 
-    # --- leases --------------------------------------------------------------------------------------------
+    # --- leases -------------------------------------------------------------------------------------------
 
     async def grant_lease(self, ttl_s: int) -> int:
         """Create a lease and return its id."""
@@ -250,7 +250,7 @@ class EtcdStore:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise StoreUnavailable(_describe(error)) from error
 
-    # --- following -----------------------------------------------------------------------------------------
+    # --- following ----------------------------------------------------------------------------------------
 
     async def follow(self, prefix: str) -> AsyncIterator[Snapshot | Changes]:
         """Yield the prefix as a Snapshot, then every change of it, for ever; survives etcd's restarts.
@@ -295,7 +295,7 @@ class EtcdStore:
         finally:
             call.cancel()
 
-    # --- channels ------------------------------------------------------------------------------------------
+    # --- channels -----------------------------------------------------------------------------------------
 
     async def _read(self, call: Callable[[grpc.aio.Channel, float], Awaitable[Answer]]) -> Answer:
         """Run an idempotent request, trying one endpoint after the other until the deadline."""

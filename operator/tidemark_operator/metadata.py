@@ -6,7 +6,8 @@
     <prefix>/shards/<shard id, hex>    `replication.records.ShardRecord`
     <prefix>/nodes/<id>                where a node answers
     <prefix>/operator                  the active operator (hangs on a lease)
-    <prefix>/next-group-id, /next-node-id, /map-term   counters, raised by compare-and-set
+    <prefix>/next-group-id, next-node-id, next-reconfiguration, map-term
+                                       counters, raised by compare-and-set
 
 Ids are never given out twice.  Stays out: etcd itself (`etcd`), what the objects mean.
 """
@@ -23,6 +24,10 @@ from tidemark_core.base.ids import ShardId
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown
 
 FORMAT = 1
+
+GROUP_IDS, NODE_IDS = "next-group-id", "next-node-id"
+RECONFIGURATIONS, MAP_TERMS = "next-reconfiguration", "map-term"
+COUNTERS = (GROUP_IDS, NODE_IDS, RECONFIGURATIONS, MAP_TERMS)
 
 Area = Literal["cluster", "groups", "reconfigurations", "shards", "nodes", "operator", "counter"]
 
@@ -72,7 +77,7 @@ class Keys:
                 return area, ""
             case ["groups" | "reconfigurations" | "shards" | "nodes" as area, name] if name:
                 return area, name
-            case ["next-group-id" | "next-node-id" | "map-term" as name]:
+            case [name] if name in COUNTERS:
                 return "counter", name
         raise RemoteViolation(f"key {key!r} is not known to this build")
 
@@ -112,9 +117,10 @@ class NodeRecord:
 class StoredObject:
     """An applied manifest with what the operator adds to it.
 
-    `number` is the group id of a LogGroup and the creation order of a Reconfiguration.  `deleting` is a wish
-    that the active operator carries out.  `status` is stored for Reconfigurations only; the status of
-    everything else is computed from the truth when it is asked for.
+    `number` is the group id of a LogGroup and the creation order of a Reconfiguration.  A detached LogGroup
+    was deleted under `deletionPolicy: Retain`: nobody sees it, its records stay, and a LogGroup of the same
+    name and shape adopts them.  `status` is stored for Reconfigurations only; the status of everything else
+    is computed from the truth when it is asked for.
     """
 
     manifest: dict[str, Any]
@@ -122,7 +128,7 @@ class StoredObject:
     created: str
     generation: int = 1
     number: int = 0
-    deleting: bool = False
+    detached: bool = False
     status: dict[str, Any] = field(default_factory=dict)
 
     @property

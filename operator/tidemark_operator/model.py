@@ -36,7 +36,6 @@ class Group:
     pools: tuple[str, ...]
     cluster: str
     deletion_policy: str
-    deleting: bool
 
     @property
     def keys_required(self) -> bool:
@@ -123,7 +122,6 @@ def group_view(stored: StoredObject) -> Group:
         pools=tuple(placement.get("nodePools") or ()),
         cluster=spec["clusterRef"]["name"],
         deletion_policy=spec.get("deletionPolicy", "Retain"),
-        deleting=stored.deleting,
     )
 
 

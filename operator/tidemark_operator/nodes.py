@@ -61,6 +61,7 @@ class NodeLink:
         self.record = record
         self.settings = settings
         self.up = False
+        self.told_down = False
         self.member: Member | None = None
         self.description: node_pb2.NodeDescription | None = None
         self.draining = False
@@ -126,7 +127,7 @@ class NodeLink:
             if verdict is Verdict.UP and lasted_s > BACKOFF_MAX_S:
                 backoff_s = BACKOFF_FIRST_S
                 continue  # only the stream broke: verify, and link again, at once
-            if verdict is Verdict.DOWN and self.up:
+            if verdict is Verdict.DOWN and not self.told_down:
                 self._go_down(reason)
                 backoff_s = BACKOFF_FIRST_S
             if verdict is Verdict.SUSPECT and self.up:  # the next probe is due one interval behind this one
@@ -142,10 +143,8 @@ class NodeLink:
 
     async def _greet(self, channel: grpc.aio.Channel) -> tuple[Outcome, str]:
         """Ask who is there and whether it serves."""
-        timeout_s = self.settings.probe_timeout_ms / 1000
         try:
-            description = await node_pb2_grpc.ControlStub(channel).Describe(
-                node_pb2.DescribeRequest(), timeout=timeout_s)
+            description = await self._describe(channel)
         except grpc.aio.AioRpcError as error:
             return await self._failed_probe(error)
         if description.node != self.node:
@@ -155,13 +154,26 @@ class NodeLink:
         self.description, self.draining = description, description.draining
         return await self._probe(channel)
 
+    async def _describe(self, channel: grpc.aio.Channel) -> node_pb2.NodeDescription:
+        return await node_pb2_grpc.ControlStub(channel).Describe(
+            node_pb2.DescribeRequest(), timeout=self.settings.probe_timeout_ms / 1000)
+
     async def _probe(self, channel: grpc.aio.Channel) -> tuple[Outcome, str]:
         try:
             answer = await health_pb2_grpc.HealthStub(channel).Check(
                 health_pb2.HealthCheckRequest(), timeout=self.settings.probe_timeout_ms / 1000)
         except grpc.aio.AioRpcError as error:
             return await self._failed_probe(error)
-        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        if answer.status == health_pb2.HealthCheckResponse.SERVING or self.draining:
+            return Outcome.SERVING, ""
+        # A draining node tells its clients to go away; it still leads until its leaderships have moved.
+        try:
+            self.description = await self._describe(channel)
+        except grpc.aio.AioRpcError as error:
+            return await self._failed_probe(error)
+        if self.description.draining:
+            self.draining = True
+            self._listener.on_draining(self.node, True)
             return Outcome.SERVING, ""
         return Outcome.NOT_SERVING, "says that it is not serving"
 
@@ -257,11 +269,12 @@ class NodeLink:
         self._suspicion = Suspicion(self.settings)
         if self._queue:
             self._queued.set()  # of the moments between a broken stream and this one
-        self.up, self.member, self.reason = True, member, ""
+        self.up, self.told_down = True, False
+        self.member, self.reason = member, ""
         self._listener.on_up(self, member, self.description.boot)
 
     def _go_down(self, reason: str) -> None:
-        self.up = False
+        self.up, self.told_down = False, True
         self._queue.clear()
         self._queued.clear()
         log.warning("%s is down: %s", self.node, reason)

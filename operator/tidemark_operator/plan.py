@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -212,8 +212,9 @@ def _plan_expand(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
         refusal = _check_target("expand.nodes", name, (), world)
         if refusal is not None:
             return refusal
-    candidates = list(wanted.get("nodes") or sorted(world.nodes))
-    return _with_new_members(spec, world, checked, MoveKind.EXPAND, candidates, None)
+    preferred = set(wanted.get("nodes") or ())
+    return _with_new_members(
+        spec, world, checked, MoveKind.EXPAND, sorted(world.nodes), None, preferred=preferred)
 
 
 def _plan_contract(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
@@ -228,20 +229,37 @@ def _plan_contract(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
     load = world.replicas()
     moves = []
     for shard in checked:
-        zones = Counter(_zone(world, name) for name in shard.ensemble)
-
-        def cost(
-            name: str, shard: Shard = shard, zones: Counter[str] = zones
-        ) -> tuple[bool, bool, bool, int, int, str]:
-            node = world.nodes.get(name)
-            up = node is not None and node.up
-            return (name not in named, up, shard.leader == name, -zones[_zone(world, name)], -load[name], name)
-
-        victim = min(shard.ensemble, key=cost)
+        victim = choose_victim(shard, named, world, load)
         load[victim] -= 1
         force = wanted.get("belowThree") == "Allowed"
         moves.append(Move(shard.shard, MoveKind.CONTRACT, from_node=victim, force=force))
     return Plan(tuple(moves))
+
+
+def choose_victim(
+    shard: Shard, named: Collection[str], world: World, load: Mapping[str, int] | None = None
+) -> str:
+    """Return the member to remove: named ones first, then the down, not the leader, the crowded, the full."""
+    copies = world.replicas() if load is None else load
+    zones = Counter(_zone(world, name) for name in shard.ensemble)
+
+    def cost(name: str) -> tuple[bool, bool, bool, int, int, str]:
+        node = world.nodes.get(name)
+        up = node is not None and node.up
+        return (name not in named, up, shard.leader == name, -zones[_zone(world, name)], -copies[name], name)
+
+    return min(shard.ensemble, key=cost)
+
+
+def choose_member(shard: Shard, source: str | None, world: World) -> str | PlanRefusal:
+    """Return the node for a new copy of one shard, in place of `source` if there is one."""
+    kind = MoveKind.SWAP if source else MoveKind.EXPAND
+    plan = _with_new_members({}, world, [shard], kind, sorted(set(world.nodes) - {source}), source)
+    if isinstance(plan, PlanRefusal):
+        return plan
+    chosen = plan.moves[0].to_node
+    assert chosen is not None
+    return chosen
 
 
 def _plan_transfer(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
@@ -389,6 +407,8 @@ def _with_new_members(
     kind: MoveKind,
     candidates: Sequence[str],
     source: str | None,
+    *,
+    preferred: Collection[str] = (),
 ) -> Plan | PlanRefusal:
     """Give every shard one new member out of `candidates`, in place of `source` if there is one."""
     load = world.replicas()
@@ -410,7 +430,8 @@ def _with_new_members(
                 f"every choice for {shard.name} puts two copies into one zone; "
                 "set preconditions.failureDomains: Ignore to accept that",
             )
-        best = _best(fitting, others, load, group.spread_zones, shard.name)
+        wanted = [node for node in fitting if node.node in preferred] or fitting
+        best = _best(wanted, others, load, group.spread_zones, shard.name)
         load[best.node] += 1
         moves.append(Move(shard.shard, kind, from_node=source, to_node=best.node))
     return Plan(tuple(moves))
@@ -436,10 +457,3 @@ def _zone(world: World, name: str) -> str:
     node = world.nodes.get(name)
     return (node.zone if node else "") or f"\0{name}"
 
-
-def without(world: World, node: str) -> World:
-    """Return the world as if `node` took no new copies."""
-    nodes = dict(world.nodes)
-    if node in nodes:
-        nodes[node] = replace(nodes[node], draining=True)
-    return replace(world, nodes=nodes)

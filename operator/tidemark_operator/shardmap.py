@@ -41,7 +41,7 @@ def build_shard_map(
         )
     for group in sorted(groups, key=lambda group: group.name):
         found = [records.get(shard_id(group.group_id, index)) for index in range(group.shards)]
-        if group.deleting or None in found:
+        if None in found:
             continue
         entry = shard_map.groups.add(
             name=group.name,

@@ -1,0 +1,5 @@
+"""Entry of `python -m tidemark_operator`."""
+
+from .main import main
+
+main()

@@ -1,0 +1,70 @@
+"""GroupKeeper: creates the shards of log groups that lack them.
+
+A shard begins as a record in etcd, written only where there is none; the coordinators find it there.
+Stays out: elections, later moves of copies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from tidemark_core.base.ids import ShardId, index_of
+from tidemark_core.replication.records import first_record
+
+from .etcd import OPERATIONS_MAX, Conflict, EtcdStore, Saved, StoreUnavailable, Write
+from .metadata import Keys
+from .mirror import Mirror
+from .model import Group
+from .plan import PlanRefusal, World, place_group
+
+log = logging.getLogger(__name__)
+
+
+class GroupKeeper:
+    """Call `look` when groups or nodes change.  `trouble` says why a group has no shards yet."""
+
+    def __init__(self, store: EtcdStore, keys: Keys, mirror: Mirror) -> None:
+        self._store = store
+        self._keys = keys
+        self._mirror = mirror
+        self.trouble: dict[str, tuple[str, str]] = {}
+
+    async def look(self, groups: Iterable[Group], world: World) -> None:
+        """Create what is missing.  Raises StoreUnavailable."""
+        load = world.replicas()
+        for group in groups:
+            missing = [shard for shard in group.shard_ids() if shard not in self._mirror.shards]
+            if not missing:
+                self.trouble.pop(group.name, None)
+                continue
+            placed = place_group(group, world.nodes.values(), load)
+            if isinstance(placed, PlanRefusal):
+                self.trouble[group.name] = (str(placed.reason), placed.message)
+                continue
+            self.trouble.pop(group.name, None)
+            await self._create(missing, placed, world)
+            load = world.replicas()
+            for ensemble in placed:
+                load.update(ensemble)
+            log.info("log group %s: %d shards created", group.name, len(missing))
+
+    async def _create(
+        self, missing: list[ShardId], placed: list[tuple[str, ...]], world: World
+    ) -> None:
+        writes = []
+        for shard in missing:
+            members = tuple(world.nodes[name].member for name in placed[index_of(shard)])
+            assert all(member is not None for member in members), "placement only takes nodes that were reached"
+            record = first_record(members)  # type: ignore[arg-type]
+            writes.append(Write(self._keys.shard(shard), record.encode(), 0))
+        for start in range(0, len(writes), OPERATIONS_MAX):
+            page = writes[start : start + OPERATIONS_MAX]
+            match await self._store.transact(page):
+                case Saved(revision):
+                    for write in page:
+                        self._mirror.learn(write.key, write.value, revision)
+                case Conflict():
+                    return  # another operator creates them too: the watch will show
+                case outcome:
+                    raise StoreUnavailable(outcome.message)

@@ -1,0 +1,112 @@
+"""`python -m tidemark_operator`: flags, signals, start and end of one operator process.
+
+Stays out: the work (`service`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import uvloop
+from tidemark_wire.channel import bind, server_options
+
+from .admin import add_admin
+from .service import OperatorService
+
+log = logging.getLogger("tidemark_operator")
+
+EXIT_BUG = 70
+
+
+def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tidemark_operator", description="Runs one Tidemark cluster.")
+    parser.add_argument(
+        "--etcd", action="append", required=True, metavar="URL", help="etcd endpoint; may be repeated")
+    parser.add_argument("--cluster", required=True, help="name of the TidemarkCluster this operator runs")
+    parser.add_argument("--key-prefix", help="where in etcd; default /tidemark/default/<cluster>")
+    parser.add_argument("--listen", default="127.0.0.1:0", help="address of the Admin service")
+    parser.add_argument("--ready-file", type=Path, help="written once the Admin service answers")
+    parser.add_argument("--nodes-dir", type=Path, help="directory of the nodes' ready files")
+    parser.add_argument("--lease-ttl", type=int, default=3, metavar="SECONDS", help="of the activity lease")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    flags = parser.parse_args(arguments)
+    flags.key_prefix = flags.key_prefix or f"/tidemark/default/{flags.cluster}"
+    return flags
+
+
+async def run(flags: argparse.Namespace) -> int:
+    """Run until a signal or a bug; return the exit code."""
+    service = OperatorService(
+        flags.etcd, flags.key_prefix, flags.cluster, nodes_directory=flags.nodes_dir,
+        lease_ttl_s=flags.lease_ttl)
+    server = grpc.aio.server(options=server_options())
+    add_admin(server, service)
+    port = bind(server, flags.listen)
+    if port == 0:
+        log.critical("cannot listen on %s: is the port taken?", flags.listen)
+        return 1
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    _end_on_signals_and_bugs(ended)
+    await service.start()
+    await server.start()
+    host = flags.listen.rpartition(":")[0]
+    address = f"{host}:{port}"
+    log.info("operator %s of cluster %s answers at %s, insecure", service.operator, flags.cluster, address)
+    if flags.ready_file is not None:
+        write_ready_file(flags.ready_file, {
+            "operator": service.operator, "cluster": flags.cluster, "address": address, "pid": os.getpid()})
+    code = await ended
+    await server.stop(grace=0.2)
+    await service.stop()
+    return code
+
+
+def write_ready_file(path: Path, content: dict[str, Any]) -> None:
+    """Write the file whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content) + "\n")
+    temporary.replace(path)
+
+
+def _end_on_signals_and_bugs(ended: asyncio.Future[int]) -> None:
+    loop = asyncio.get_running_loop()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    def failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        log.critical("%s", context.get("message"), exc_info=error)
+        if isinstance(error, AssertionError):
+            end(EXIT_BUG)  # an invariant does not hold: nothing this process knows can be trusted
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    loop.set_exception_handler(failed)
+
+
+def main() -> None:
+    if not __debug__:
+        sys.exit("tidemark_operator does not run under -O: its invariants are asserts")
+    flags = parse_flags()
+    logging.basicConfig(
+        level=flags.log_level.upper(), stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S")
+    try:
+        sys.exit(uvloop.run(run(flags)))
+    except ValueError as error:
+        sys.exit(f"tidemark_operator: {error}")
+
+
+if __name__ == "__main__":
+    main()

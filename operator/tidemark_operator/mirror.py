@@ -1,0 +1,104 @@
+"""Mirror: the operator's picture of its etcd prefix, kept fresh by `EtcdStore.follow` and by its own writes.
+
+Per key, only newer revisions count, so that a late watch event never takes back what was just written.
+Stays out: writing, and what follows from a change (listeners).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import ShardId
+from tidemark_core.replication.records import ShardRecord
+
+from .etcd import Changes, Snapshot
+from .metadata import Area, Keys, NodeRecord, StoredObject, shard_from_name
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[Value]):
+    value: Value
+    revision: int
+
+
+Listener = Callable[[Area, str], None]
+
+
+class Mirror:
+    """What is stored, decoded.  Objects that this build cannot read are left out, loudly."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._seen: dict[str, int] = {}  # key -> newest revision known, deleted keys included
+        self.loaded = False
+        self.revision = 0
+        self.cluster: Versioned[StoredObject] | None = None
+        self.groups: dict[str, Versioned[StoredObject]] = {}
+        self.reconfigurations: dict[str, Versioned[StoredObject]] = {}
+        self.nodes: dict[str, NodeRecord] = {}
+        self.shards: dict[ShardId, Versioned[ShardRecord]] = {}
+        self.counters: dict[str, int] = {}
+        self.active_operator = ""
+        self.on_change: Listener = lambda area, name: None
+
+    def apply(self, news: Snapshot | Changes) -> None:
+        """Take in what `follow` shows."""
+        if isinstance(news, Snapshot):
+            gone = [key for key in self._seen if key not in news.items]
+            for key in gone:
+                self.learn(key, None, news.revision)
+            self._seen = {key: revision for key, revision in self._seen.items() if key in news.items}
+            for key, item in news.items.items():
+                self.learn(key, item.value, item.revision)
+            self.loaded = True
+        else:
+            for change in news.changes:
+                self.learn(change.key, change.value, change.revision)
+        self.revision = max(self.revision, news.revision)
+
+    def learn(self, key: str, data: bytes | None, revision: int) -> None:
+        """Take in one key; None says that it was deleted at `revision`."""
+        if revision <= self._seen.get(key, 0):
+            return
+        self._seen[key] = revision
+        try:
+            area, name = self._keys.parse(key)
+            self._store(area, name, data, revision)
+        except RemoteViolation as error:
+            log.error("%s: %s; it is left as it is", key, error)
+            return
+        self.on_change(area, name)
+
+    def _store(self, area: Area, name: str, data: bytes | None, revision: int) -> None:
+        match area:
+            case "cluster":
+                self.cluster = Versioned(StoredObject.decode(data), revision) if data is not None else None
+            case "groups" | "reconfigurations":
+                objects = self.groups if area == "groups" else self.reconfigurations
+                if data is None:
+                    objects.pop(name, None)
+                else:
+                    objects[name] = Versioned(StoredObject.decode(data), revision)
+            case "nodes":
+                if data is None:
+                    self.nodes.pop(name, None)
+                else:
+                    self.nodes[name] = NodeRecord.decode(data)
+            case "shards":
+                shard = shard_from_name(name)
+                if data is None:
+                    self.shards.pop(shard, None)
+                else:
+                    self.shards[shard] = Versioned(ShardRecord.decode(data), revision)
+            case "operator":
+                self.active_operator = data.decode() if data is not None else ""
+            case "counter":
+                self.counters[name] = int(data) if data is not None else 1

@@ -1,0 +1,254 @@
+"""Objects: manifests into etcd and out again; each change is one transaction on the object's revision.
+
+A refusal is a value and nothing was changed.  Applying the same manifest twice changes nothing.
+Stays out: carrying the objects out (`groups`, `reconfigure`), their status (`status`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemark_core.base.refusals import Reason, Refused
+
+from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown, Write
+from .metadata import GROUP_IDS, RECONFIGURATIONS, Keys, StoredObject, allocate
+from .mirror import Mirror, Versioned
+from .resources import InvalidManifest, Resource, check_update, load_manifests, load_resource
+from .status import timestamp
+
+SOURCE = "manifest"
+ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal(Exception):
+    refused: Refused
+
+
+class Objects:
+    """Apply, delete and amend the stored objects of one cluster."""
+
+    def __init__(self, store: EtcdStore, keys: Keys, mirror: Mirror, cluster: str) -> None:
+        self._store = store
+        self._keys = keys
+        self._mirror = mirror
+        self._cluster = cluster
+
+    async def apply(self, text: str, *, dry_run: bool = False) -> list[str] | Refused:
+        """Apply manifests; return one line per object, such as "LogGroup/orders created".
+
+        All are checked before the first is written.  With `dry_run` nothing is written.
+        """
+        try:
+            resources = load_manifests(text, SOURCE)
+            for resource in resources:
+                self._check(resource)
+            return [await self._apply_one(resource, dry_run) for resource in resources]
+        except InvalidManifest as error:
+            return Refused(Reason.INVALID_SPEC, str(error))
+        except _Refusal as refusal:
+            return refusal.refused
+        except StoreUnavailable as error:
+            return Refused(Reason.METADATA_UNAVAILABLE, str(error))
+
+    async def delete(self, kind: str, name: str) -> Refused | None:
+        """Delete an object as its policy says; what runs is stopped by its own means, not by this."""
+        try:
+            match kind:
+                case "LogGroup":
+                    return await self._detach_group(name)
+                case "Reconfiguration":
+                    return await self._delete_reconfiguration(name)
+                case "TidemarkCluster":
+                    return Refused(
+                        Reason.INVALID_SPEC, "a local cluster ends with `tidemark dev down`; it is not deleted")
+            return Refused(Reason.INVALID_SPEC, f"kind {kind!r} cannot be deleted")
+        except StoreUnavailable as error:
+            return Refused(Reason.METADATA_UNAVAILABLE, str(error))
+
+    async def save_status(self, name: str, status: Mapping[str, Any]) -> bool:
+        """Store the status of a Reconfiguration; False when the object is gone.  Raises StoreUnavailable."""
+        for _attempt in range(ATTEMPTS_MAX):
+            known = self._mirror.reconfigurations.get(name)
+            if known is None:
+                return False
+            if await self._write(
+                    self._keys.reconfiguration(name), replace(known.value, status=dict(status)), known.revision):
+                return True
+            await self._read_again(self._keys.reconfiguration(name))
+        raise StoreUnavailable(f"the status of {name} is contended")
+
+    # --- one object -----------------------------------------------------------------------------------------
+
+    def _check(self, resource: Resource) -> None:
+        """Refuse what can be refused before anything is written."""
+        manifest = resource.manifest()
+        cluster = (
+            resource.name if resource.kind == "TidemarkCluster" else manifest["spec"]["clusterRef"]["name"])
+        if cluster != self._cluster:
+            field = "metadata.name" if resource.kind == "TidemarkCluster" else "spec.clusterRef.name"
+            raise _Refusal(Refused(
+                Reason.INVALID_SPEC,
+                f"{resource.kind}/{resource.name}: {field} is {cluster!r}, this operator runs {self._cluster!r}"))
+        known = self._known(resource)
+        if known is None:
+            return
+        before = load_resource(known.value.manifest, "stored object")
+        if known.value.detached and known.value.spec["shards"] != manifest["spec"]["shards"]:
+            raise _Refusal(Refused(
+                Reason.INVALID_SPEC,
+                f"LogGroup/{resource.name}: spec.shards is {manifest['spec']['shards']}, the kept data of "
+                f"that name has {known.value.spec['shards']} shards (AdoptionMismatch)"))
+        check_update(before, resource, SOURCE)
+
+    async def _apply_one(self, resource: Resource, dry_run: bool) -> str:
+        title = f"{resource.kind}/{resource.name}"
+        for _attempt in range(ATTEMPTS_MAX):
+            known = self._known(resource)
+            manifest = resource.manifest()
+            if known is not None and not known.value.detached and _same(known.value.manifest, manifest):
+                return f"{title} unchanged"
+            adopts = known is not None and known.value.detached
+            what = "created" if known is None else "adopted" if adopts else "configured"
+            if dry_run:
+                return f"{title} {what} (dry run)"
+            if known is None:
+                number = 0
+                if resource.kind != "TidemarkCluster":
+                    counter = GROUP_IDS if resource.kind == "LogGroup" else RECONFIGURATIONS
+                    number = await allocate(self._store, self._keys, counter)
+                stored = StoredObject(manifest, str(uuid.uuid4()), timestamp(), number=number)
+                if await self._write(self._key(resource), stored, 0):
+                    return f"{title} {what}"
+            else:
+                changed = manifest["spec"] != known.value.spec
+                stored = replace(
+                    known.value, manifest=manifest, generation=known.value.generation + changed, detached=False)
+                also = self._factor_change(known.value, stored) if resource.kind == "LogGroup" else None
+                if also is not None:
+                    number = await allocate(self._store, self._keys, RECONFIGURATIONS)
+                    also = replace(also, number=number)
+                if await self._write(self._key(resource), stored, known.revision, also):
+                    return f"{title} {what}"
+            await self._read_again(self._key(resource))
+            self._check(resource)
+        raise StoreUnavailable(f"{title} is contended: {ATTEMPTS_MAX} attempts lost their race")
+
+    def _factor_change(self, before: StoredObject, after: StoredObject) -> StoredObject | None:
+        """Return the Reconfiguration that a changed factor asks for, under `onFactorChange: Automatic`."""
+        old, new = before.spec["replication"]["factor"], after.spec["replication"]["factor"]
+        cluster = self._mirror.cluster
+        policy = (cluster.value.spec.get("reconfiguration") or {}) if cluster else {}
+        if old == new or policy.get("onFactorChange", "Automatic") != "Automatic":
+            return None
+        kind, field = ("Expand", "expand") if new > old else ("Contract", "contract")
+        block: dict[str, Any] = {"logGroup": after.name, "factor": new}
+        if new < old and new < 3:
+            block["belowThree"] = "Allowed"  # the declared factor says so already
+        made = load_resource({
+            "apiVersion": "tidemark.dev/v1alpha1",
+            "kind": "Reconfiguration",
+            "metadata": {
+                "name": f"{after.name}-{field}-{after.generation}",
+                "labels": {"tidemark.dev/created-by": "operator"},
+            },
+            "spec": {
+                "clusterRef": {"name": self._cluster}, "type": kind, field: block,
+                "approval": policy.get("approval", "Automatic"),
+            },
+        }, "operator")
+        return StoredObject(made.manifest(), str(uuid.uuid4()), timestamp())
+
+    async def _detach_group(self, name: str) -> Refused | None:
+        for _attempt in range(ATTEMPTS_MAX):
+            known = self._mirror.groups.get(name)
+            if known is None or known.value.detached:
+                return Refused(Reason.UNKNOWN_GROUP, f"there is no log group {name!r}")
+            if known.value.spec.get("deletionPolicy", "Retain") != "Retain":
+                return Refused(
+                    Reason.INVALID_SPEC,
+                    f"log group {name}: deletionPolicy Delete is not carried out by this release; set it to "
+                    "Retain to detach the group and keep its data")
+            if await self._write(
+                    self._keys.group(name), replace(known.value, detached=True), known.revision):
+                return None
+            await self._read_again(self._keys.group(name))
+        raise StoreUnavailable(f"log group {name} is contended")
+
+    async def _delete_reconfiguration(self, name: str) -> Refused | None:
+        known = self._mirror.reconfigurations.get(name)
+        if known is None:
+            return Refused(Reason.INVALID_SPEC, f"there is no reconfiguration {name!r}")
+        if known.value.status.get("stage") not in ("Finished", "Queued", None):
+            return Refused(
+                Reason.WRONG_STATE,
+                f"reconfiguration {name} is {known.value.status.get('stage')}: set spec.cancel to true and delete "
+                "it when it is Finished")
+        outcome = await self._store.delete(self._keys.reconfiguration(name), expected=known.revision)
+        if isinstance(outcome, Saved):
+            self._mirror.learn(self._keys.reconfiguration(name), None, outcome.revision)
+            return None
+        if isinstance(outcome, Conflict):
+            return Refused(Reason.WRONG_STATE, f"reconfiguration {name} changed meanwhile: try again")
+        raise StoreUnavailable(outcome.message)
+
+    # --- reading and writing ----------------------------------------------------------------------------------
+
+    def _known(self, resource: Resource) -> Versioned[StoredObject] | None:
+        match resource.kind:
+            case "TidemarkCluster":
+                return self._mirror.cluster
+            case "LogGroup":
+                return self._mirror.groups.get(resource.name)
+            case _:
+                return self._mirror.reconfigurations.get(resource.name)
+
+    def _key(self, resource: Resource) -> str:
+        match resource.kind:
+            case "TidemarkCluster":
+                return self._keys.cluster
+            case "LogGroup":
+                return self._keys.group(resource.name)
+            case _:
+                return self._keys.reconfiguration(resource.name)
+
+    async def _write(
+        self, key: str, stored: StoredObject, expected: int, also: StoredObject | None = None
+    ) -> bool:
+        """Write one object (and a new Reconfiguration beside it); False when the race was lost."""
+        writes = [Write(key, stored.encode(), expected)]
+        if also is not None:
+            writes.append(Write(self._keys.reconfiguration(also.name), also.encode(), 0))
+        match await self._store.transact(writes):
+            case Saved(revision):
+                for write in writes:
+                    self._mirror.learn(write.key, write.value, revision)
+                return True
+            case Conflict():
+                return False
+            case Unknown(message) | Unavailable(message):
+                item = await self._store.get(key)  # raises when etcd is away; the caller may apply again
+                if item is not None and item.value == stored.encode():
+                    self._mirror.learn(key, item.value, item.revision)
+                    return True
+                raise StoreUnavailable(message)
+
+    async def _read_again(self, key: str) -> None:
+        item = await self._store.get(key)
+        if item is not None:
+            self._mirror.learn(key, item.value, item.revision)
+        else:
+            self._mirror.learn(key, None, self._mirror.revision + 1)
+
+
+def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Compare what a user writes: spec, labels and annotations."""
+
+    def written(manifest: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        metadata = manifest["metadata"]
+        return manifest["spec"], metadata.get("labels") or {}, metadata.get("annotations") or {}
+
+    return written(before) == written(after)

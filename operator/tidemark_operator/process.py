@@ -1,0 +1,103 @@
+"""Child processes that outlive their parent: started detached, known by process id and start time.
+
+Linux tells a process's start through /proc; elsewhere `ps` does.  Stays out: which processes there are.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+LOG_TAIL_CHARACTERS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process that cannot be mistaken for a later one of the same number."""
+
+    pid: int
+    started: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    started: str
+    paused: bool
+    ended: bool
+
+
+def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> ProcessId:
+    """Start `command` in a session of its own, its output appended to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        child = subprocess.Popen(  # noqa: S603 - our own programs, no shell
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+    seen = identify(child.pid)
+    child.returncode = 0  # it is nobody's child by design: no warning when the object goes
+    return ProcessId(child.pid, seen.started if seen else "")
+
+
+def identify(pid: int) -> Seen | None:
+    """Look a process up; None when there is none."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # a child of ours that ended is not there any more
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return None
+        return _identify_by_ps(pid)
+    except ProcessLookupError:
+        return None
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return Seen(started=fields[19], paused=fields[0] in "Tt", ended=fields[0] in "ZX")
+
+
+def _identify_by_ps(pid: int) -> Seen | None:
+    done = subprocess.run(  # noqa: S603
+        ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = done.stdout.strip().partition(" ")
+    if not started:
+        return None
+    return Seen(started=started.strip(), paused=state.startswith("T"), ended=state.startswith("Z"))
+
+
+def alive(process: ProcessId) -> bool:
+    seen = identify(process.pid)
+    return seen is not None and seen.started == process.started and not seen.ended
+
+
+def send_signal(process: ProcessId, number: int) -> None:
+    """Send a signal, unless the process is gone."""
+    if alive(process):
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def wait_gone(process: ProcessId, timeout_s: float) -> bool:
+    """Wait for the end of a process; False when it outlives the timeout."""
+    deadline = time.monotonic() + timeout_s
+    while alive(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def log_tail(log: Path) -> str:
+    """Return the end of a log, for a message about why its process ended."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_TAIL_CHARACTERS))
+            return file.read().decode(errors="replace").strip() or "its log is empty"
+    except FileNotFoundError:
+        return "it wrote no log"
+
+

@@ -1,0 +1,350 @@
+"""OperatorService: puts the operator together and keeps it looking.
+
+Everything that happens (a record, an object, a node) pokes one loop, which lets the keepers look at the
+world as it is now; nothing is polled per shard.  Only the active operator acts; the others watch.
+Stays out: flags and signals (`main`), what each keeper decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tidemark_core.base.ids import Member, OperatorId, ShardId
+from tidemark_core.replication.coordinator import Coordinators
+from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
+from tidemark_wire.v1 import common_pb2
+
+from .detector import LoopLateness
+from .driver import CoordinatorDriver
+from .etcd import EtcdStore, StoreUnavailable
+from .groups import GroupKeeper
+from .lease import ActivityLease
+from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, StoredObject, allocate
+from .mirror import Mirror
+from .model import ClusterSettings, Group, Node, cluster_view, group_view, shard_views
+from .nodes import NodeLink, NodeLinks
+from .nodes_directory import NodesDirectory
+from .objects import Objects
+from .plan import World
+from .publisher import MapPublisher
+from .reconfigure import Reconfigurer
+from .shardmap import build_shard_map
+from .status import ConditionMemory, cluster_status, group_status, shard_object, with_status
+from .tending import Tender
+
+log = logging.getLogger(__name__)
+
+VERSION = "0.1.0"
+RETRY_S = 0.5
+
+
+class OperatorService:
+    """One operator process of one cluster."""
+
+    def __init__(
+        self, etcd: Sequence[str], key_prefix: str, cluster: str, *, nodes_directory: Path | None = None,
+        lease_ttl_s: int = 3,
+    ) -> None:
+        self.operator = OperatorId(f"{cluster}-operator-{uuid.uuid4().hex[:12]}")
+        self.cluster = cluster
+        self.keys = Keys(key_prefix)
+        self.store = EtcdStore(etcd)
+        self.mirror = Mirror(self.keys)
+        self.memory = ConditionMemory()
+        self.lateness = LoopLateness()
+        self.links = NodeLinks(self.operator, self, self.lateness)
+        self.driver = CoordinatorDriver(
+            Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
+        self.objects = Objects(self.store, self.keys, self.mirror, cluster)
+        self.publisher = MapPublisher(self.links, self._build_map)
+        self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
+        self.tender = Tender(self.driver, self.poke_later)
+        self.reconfigurer = Reconfigurer(
+            self.driver, self.objects, self.mirror, self.world, self.settings, self.memory, self.poke_later)
+        self.lease = ActivityLease(
+            self.store, self.keys.operator, self.operator, self._on_active, ttl_s=lease_ttl_s)
+        self._directory = (
+            NodesDirectory(nodes_directory, self.store, self.keys, self.links.set_node)
+            if nodes_directory else None)
+        self._poked = asyncio.Event()
+        self._watchers: set[asyncio.Event] = set()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._beginning: asyncio.Task[None] | None = None
+        self._settings_seen: ClusterSettings | None = None
+        self.mirror.on_change = self._on_change
+        self.driver.on_record = self._on_record
+        self.store.on_reachable = self._on_reachable
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self.lateness.start()
+        self._tasks.append(asyncio.ensure_future(self._follow()))
+        self._tasks.append(asyncio.ensure_future(self._keep_looking()))
+        if self._directory is not None:
+            self._tasks.append(asyncio.ensure_future(self._directory.run()))
+
+    async def stop(self) -> None:
+        await self.lease.stop()
+        for task in [*self._tasks, *([self._beginning] if self._beginning else [])]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reconfigurer.stop()
+        await self.tender.close()
+        await self.driver.close()
+        await self.publisher.close()
+        await self.links.close()
+        await self.lateness.stop()
+        await self.store.close()
+
+    async def _follow(self) -> None:
+        async for news in self.store.follow(self.keys.everything):
+            first = not self.mirror.loaded
+            self.mirror.apply(news)
+            if first:
+                log.info("metadata loaded: %d shards, %d groups", len(self.mirror.shards), len(self.mirror.groups))
+                self.lease.start()
+            self.wake_watchers()
+
+    # --- the world ------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        return self.driver.active
+
+    def settings(self) -> ClusterSettings:
+        assert self.mirror.cluster is not None, "nothing runs before the cluster's manifest is applied"
+        return cluster_view(self.mirror.cluster.value)
+
+    def groups(self) -> dict[str, Group]:
+        return {
+            name: group_view(item.value) for name, item in self.mirror.groups.items() if not item.value.detached
+        }
+
+    def nodes(self) -> dict[str, Node]:
+        found = {}
+        for link in self.links:
+            record, seen = link.record, link.description
+            found[link.node] = Node(
+                node=link.node,
+                address=record.address,
+                zone=record.zone or (seen.zone if seen is not None else ""),
+                pool=record.pool,
+                member=Member(seen.node, seen.incarnation) if seen is not None else None,
+                up=link.up,
+                draining=link.draining,
+                reason="" if link.up else link.reason,
+            )
+        return found
+
+    def records(self) -> dict[ShardId, ShardRecord]:
+        """Return the newest known records: the coordinators' where they run, else what is stored."""
+        records = {shard: item.value for shard, item in self.mirror.shards.items()}
+        if self.active:
+            records.update(self.driver.records())
+        return records
+
+    def world(self) -> World:
+        groups = self.groups()
+        return World(groups, shard_views(groups.values(), self.records()), self.nodes())
+
+    def _build_map(self, version: int) -> common_pb2.ShardMap:
+        return build_shard_map(
+            version, self.cluster, self.groups().values(), self.records(), self.nodes().values())
+
+    # --- what is shown --------------------------------------------------------------------------------------
+
+    def show(self, kind: str, name: str) -> list[dict[str, Any]] | None:
+        """Return the objects of a kind (one, or all for an empty name); None for an unknown kind."""
+        match kind:
+            case "TidemarkCluster":
+                stored = self.mirror.cluster
+                return [self._show_cluster(stored.value)] if stored and name in ("", stored.value.name) else []
+            case "LogGroup":
+                return self._show_groups(name)
+            case "Shard":
+                return self._show_shards(name)
+            case "Reconfiguration":
+                found = sorted(
+                    (item.value for item in self.mirror.reconfigurations.values()),
+                    key=lambda stored: stored.number)
+                return [
+                    with_status(stored, self.reconfigurer.status_of(stored))
+                    for stored in found if name in ("", stored.name)
+                ]
+        return None
+
+    def _show_cluster(self, stored: StoredObject) -> dict[str, Any]:
+        world, records = self.world(), self.records()
+        return with_status(stored, cluster_status(
+            stored, world.shards, records, world.nodes, self.memory,
+            key_prefix=self.keys.prefix,
+            etcd_trouble="" if self.store.reachable else self.store.last_error,
+            endpoints=len(self.store.endpoints),
+            active_reconfiguration=self.reconfigurer.active,
+            last_node_id=self.mirror.counters.get(NODE_IDS, 1) - 1,
+            version=VERSION,
+            waiting=self.driver.waiting_for_store,
+        ))
+
+    def _show_groups(self, name: str) -> list[dict[str, Any]]:
+        world, records = self.world(), self.records()
+        return [
+            with_status(self.mirror.groups[group.name].value, group_status(
+                group, self.mirror.groups[group.name].value.generation, world.shards, records, world.nodes,
+                self.mirror.revision, self.memory, self.keeper.trouble.get(group.name),
+            ))
+            for group in sorted(world.groups.values(), key=lambda group: group.name)
+            if name in ("", group.name)
+        ]
+
+    def _show_shards(self, name: str) -> list[dict[str, Any]]:
+        world, records = self.world(), self.records()
+        return [
+            shard_object(
+                shard, records[shard.shard], self.mirror.shards[shard.shard].revision,
+                world.groups[shard.group], world.nodes, self.memory, self.reconfigurer.active)
+            for shard in world.shards.values()
+            if name in ("", shard.name) and shard.shard in self.mirror.shards
+        ]
+
+    # --- what happens ---------------------------------------------------------------------------------------
+
+    def _on_change(self, area: Area, name: str) -> None:
+        match area:
+            case "shards":
+                shard = ShardId(int(name, 16))
+                item = self.mirror.shards.get(shard)
+                self.driver.metadata_changed(
+                    shard, item.value if item else None, item.revision if item else 0)
+            case "nodes":
+                record = self.mirror.nodes.get(name)
+                if record is not None:
+                    self.links.set_node(record)
+                else:
+                    self.links.remove_node(name)
+                self.publisher.changed()
+            case "cluster" if self.mirror.cluster is not None:
+                settings = self.settings()
+                if settings.cluster_id and settings != self._settings_seen:
+                    self._settings_seen = settings
+                    self.links.set_settings(settings.detector)
+            case "groups":
+                self.publisher.changed()
+            case "operator" if not self.mirror.active_operator:
+                self.lease.look_now()
+        self.poke()
+
+    def _on_record(self, shard: ShardId) -> None:
+        self.publisher.changed()
+        self.poke()
+
+    def _on_reachable(self, reachable: bool) -> None:
+        if reachable:
+            log.info("etcd answers")
+        else:
+            log.warning(
+                "etcd does not answer (%s): running shards go on, elections and changes wait",
+                self.store.last_error)
+        self.poke()
+
+    def on_up(self, link: NodeLink, member: Member, boot: str) -> None:
+        log.info("%s is up at %s", member, link.record.address)
+        if self._directory is not None and link.description is not None:
+            self._directory.learn_zone(link.node, link.description.zone)
+        self.driver.node_up(member, boot)
+        self.publisher.changed()
+        self.publisher.node_up(link)
+        self.poke()
+
+    def on_down(self, node: str, reason: str) -> None:
+        self.driver.node_down(node)
+        self.publisher.changed()
+        self.poke()
+
+    def on_message(self, shard: ShardId, sender: Member, message: Any) -> None:
+        self.driver.received(shard, sender, message)
+
+    def on_draining(self, node: str, draining: bool) -> None:
+        log.info("%s %s", node, "is draining" if draining else "drains no more")
+        self.poke()
+
+    def _on_active(self, active: bool) -> None:
+        if self._beginning is not None:
+            self._beginning.cancel()
+            self._beginning = None
+        if active:
+            self._beginning = asyncio.ensure_future(self._begin())
+            return
+        self.driver.deactivate()
+        self.publisher.end()
+        self._tasks.append(asyncio.ensure_future(self.reconfigurer.stop()))
+
+    async def _begin(self) -> None:
+        """Coordinate from what is stored; maps of this operator are newer than any before."""
+        while True:
+            try:
+                term = await allocate(self.store, self.keys, MAP_TERMS)
+                stored = await self.store.load(f"{self.keys.prefix}/shards/")
+                break
+            except StoreUnavailable as error:
+                log.warning("activation waits for etcd: %s", error)
+                await asyncio.sleep(RETRY_S)
+        for key, item in stored.items.items():
+            self.mirror.learn(key, item.value, item.revision)
+        self.driver.activate({shard: (item.value, item.revision) for shard, item in self.mirror.shards.items()})
+        self.publisher.begin(term)
+        self.poke()
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def poke(self) -> None:
+        """Something happened: look, in a moment, once for all that happens until then."""
+        self._poked.set()
+        self.wake_watchers()
+
+    def poke_later(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.poke)
+
+    async def _keep_looking(self) -> None:
+        pause_s = 0.0
+        while True:
+            await self._poked.wait()
+            await asyncio.sleep(pause_s)  # a burst is looked at once; looking takes at most a fifth of the time
+            self._poked.clear()
+            if not self.active or self.mirror.cluster is None:
+                continue
+            started = time.monotonic()
+            try:
+                await self._look()
+            except StoreUnavailable as error:
+                log.warning("groups and reconfigurations wait for etcd: %s", error)
+                self.poke_later(RETRY_S)
+            pause_s = max(0.005, 4 * (time.monotonic() - started))
+
+    async def _look(self) -> None:
+        world = self.world()
+        self.tender.look(world, self.settings().max_concurrent_moves)
+        self.reconfigurer.look()
+        await self.keeper.look(world.groups.values(), world)
+        await self.reconfigurer.remove_old()
+
+    # --- watchers -------------------------------------------------------------------------------------------
+
+    def add_watcher(self) -> asyncio.Event:
+        event = asyncio.Event()
+        self._watchers.add(event)
+        return event
+
+    def remove_watcher(self, event: asyncio.Event) -> None:
+        self._watchers.discard(event)
+
+    def wake_watchers(self) -> None:
+        for event in self._watchers:
+            event.set()

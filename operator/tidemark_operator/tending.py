@@ -1,0 +1,99 @@
+"""Tender: what the operator does by itself for running shards.
+
+Rule K14: a node that came back with another disk is a new member; for each shard that names its old disk,
+the operator swaps it back into its own slot.  A node that says it is draining hands its leaderships over.
+Stays out: which steps that takes (the coordinator), moves that people ask for (`reconfigure`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tidemark_core.base.ids import ShardId
+from tidemark_core.base.refusals import Refused
+from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.records import StartChange, StartTransfer
+
+from .driver import CoordinatorDriver
+from .model import Shard
+from .plan import World, next_leader
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+TRANSFERS_MAX = 32
+"""Leaderships handed over at once: they move no data."""
+
+
+class Tender:
+    """Call `look` when nodes or records change; it starts what is due and not under way."""
+
+    def __init__(self, driver: CoordinatorDriver, poke_later: Callable[[float], None]) -> None:
+        self._driver = driver
+        self._poke_later = poke_later
+        self._tasks: dict[ShardId, asyncio.Task[None]] = {}
+        self._reseeding: set[ShardId] = set()
+        self._transferring: set[ShardId] = set()
+
+    def look(self, world: World, reseeds_max: int) -> None:
+        leaders = world.leaders()
+        for shard in world.shards.values():
+            if shard.shard in self._tasks:
+                continue
+            node = world.nodes.get(shard.leader or "")
+            if node is not None and node.up and node.draining:
+                to = next_leader(shard, world, leaders)
+                if to is not None and len(self._transferring) < TRANSFERS_MAX:
+                    leaders[to] += 1
+                    self._transferring.add(shard.shard)
+                    self._start(shard, self._transfer(shard, to))
+                continue
+            stale = _came_back_empty(shard, world)
+            if stale is not None and len(self._reseeding) < reseeds_max:
+                self._reseeding.add(shard.shard)
+                self._start(shard, self._reseed(shard, stale))
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _start(self, shard: Shard, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[arg-type]
+        self._tasks[shard.shard] = task
+        task.add_done_callback(lambda _task: self._ended(shard.shard))
+
+    def _ended(self, shard: ShardId) -> None:
+        del self._tasks[shard]
+        self._reseeding.discard(shard)
+        self._transferring.discard(shard)
+        self._poke_later(0)
+
+    async def _reseed(self, shard: Shard, node: str) -> None:
+        answer = await self._driver.change(
+            shard.shard,
+            lambda request: StartChange(shard.shard, request, Operation.SWAP, old_node=node, new_node=node),
+        )
+        if isinstance(answer, Refused):
+            log.info("%s: %s waits for its slot: %s %s", shard.name, node, answer.reason, answer.message)
+            await asyncio.sleep(RETRY_S)
+        else:
+            log.info("%s: %s is back in its slot with a new disk", shard.name, node)
+
+    async def _transfer(self, shard: Shard, to: str) -> None:
+        answer = await self._driver.change(
+            shard.shard, lambda request: StartTransfer(shard.shard, request, to))
+        if isinstance(answer, Refused):
+            log.info("%s: leadership not handed over: %s %s", shard.name, answer.reason, answer.message)
+            await asyncio.sleep(RETRY_S)
+
+
+def _came_back_empty(shard: Shard, world: World) -> str | None:
+    """Return a node of the ensemble that is up with another disk than the ensemble names."""
+    for member in shard.members:
+        node = world.nodes.get(member.node)
+        if node is not None and node.up and node.member is not None and node.member != member:
+            return member.node
+    return None
