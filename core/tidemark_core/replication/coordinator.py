@@ -844,6 +844,13 @@ class Coordinator:
             )
         )
 
+    def _awaits_prepared(self, record: ShardRecord) -> bool:
+        """A repeat of Prepare may be refused long after the first was heeded; only the first answer matters."""
+        return (
+            record.change is not None and record.change.phase is Phase.PREPARE
+            and self.change is not None and not self.change.prepared
+        )
+
     def _abort(self, now_ms: int, why: str) -> list[CoordinatorEffect]:
         """Give up in PREPARE: stored first, then the leader is told; the epoch stays.
 
@@ -1002,7 +1009,7 @@ class Coordinator:
                 return self._elect(now_ms)
             if reason is Reason.NOT_MEMBER and m.about == "Fence":
                 return self._elect(now_ms)
-            if record.change is not None and m.about == "Prepare":
+            if m.about == "Prepare" and self._awaits_prepared(record):
                 return self._abort(now_ms, m.refusal.message or str(reason))
             if record.change is not None and m.about == "Commit" and reason is Reason.WRONG_STATE:
                 return self._elect(now_ms)
