@@ -1,6 +1,7 @@
 """NoLossOfConfirmedWrite: whoever leads holds everything committed before, and what was acknowledged is safe.
 
-An acknowledged QUORUM batch is committed and durable on a majority of the ensemble at that moment.
+An acknowledged QUORUM batch is committed and durable on so many members that every election meets one of them:
+a majority, or after an expansion what was one.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class NoLossOfConfirmedWrite:
             # A disk lost after its ack still counts: one loss is what a majority is for.
             if other.member != member or _holds(other.disk.durable.get(shard), entry):
                 copies += 1
-        if copies < majority(len(ensemble)):
+        if copies + majority(len(ensemble)) <= len(ensemble):
             raise Violation(
                 RULE, f"{node.name} acknowledges {entry.id}, durable on {copies} of {len(ensemble)} members"
             )
