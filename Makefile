@@ -32,8 +32,8 @@ unit: $(INSTALLED) ## Run the tests without the simulator's seeds; ARGS="-k name
 sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 2000); a failure prints the line that replays it.
 	$(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)
 
-bench: $(INSTALLED) ## Measure this machine and write bench/results; takes some minutes and an idle machine.
-	$(BIN)/python bench/run.py $(ARGS)
+bench: $(INSTALLED) ## Measure this machine and write the results below bench/; takes minutes and wants an idle machine.
+	$(BIN)/python -m bench $(ARGS)
 
 generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the chart's copies of them and the API reference.
 	$(BIN)/python tools/generate_protobuf.py

@@ -1,0 +1,67 @@
+"""The chart, without Helm: its files parse, and its one template uses nothing that this test cannot follow."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tidemark_operator.resources import KINDS
+
+REPOSITORY = Path(__file__).parents[2]
+CHART = REPOSITORY / "charts" / "tidemark"
+
+
+def rendered_crds(install: bool) -> list[dict[str, Any]]:
+    """Follow templates/crds.yaml as Helm does: one condition, one loop over files, one file per turn."""
+    template = (CHART / "templates" / "crds.yaml").read_text(encoding="utf-8")
+    template = re.sub(r"\{\{- /\*.*?\*/ -\}\}\s*", "", template, flags=re.DOTALL)
+    shape = re.fullmatch(
+        r"\{\{- if \.Values\.crds\.install \}\}\s*"
+        r"\{\{- range \$path, \$content := \.Files\.Glob \"(?P<glob>[^\"]+)\" \}\}"
+        r"(?P<body>\n---\n)\{\{ \$\.Files\.Get \$path \}\}\s*"
+        r"\{\{- end \}\}\s*\{\{- end \}\}\s*",
+        template,
+    )
+    assert shape, "templates/crds.yaml does more than this test knows"
+    text = "".join(shape["body"] + path.read_text(encoding="utf-8") for path in sorted(CHART.glob(shape["glob"])))
+    return [document for document in yaml.safe_load_all(text if install else "") if document]
+
+
+def test_chart_metadata_is_complete() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["apiVersion"] == "v2"
+    assert chart["name"] == CHART.name
+    assert re.fullmatch(r"\d+\.\d+\.\d+", chart["version"])
+
+
+def test_chart_renders_one_definition_per_kind() -> None:
+    documents = rendered_crds(install=True)
+    assert {"CustomResourceDefinition"} == {document["kind"] for document in documents}
+    assert {kind.NAMES.kind for kind in KINDS.values()} == {
+        document["spec"]["names"]["kind"] for document in documents
+    }
+    assert rendered_crds(install=False) == []
+
+
+def test_definitions_hold_nothing_that_a_template_would_expand() -> None:
+    """They are read with .Files.Get, which does not expand; this keeps them safe to paste into a template too."""
+    for path in (CHART / "files" / "crds").iterdir():
+        assert "{{" not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_values_and_their_schema_name_the_same_keys() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert values["crds"] == {"install": True}
+    assert values.keys() == schema["properties"].keys() - {"global"}
+    assert values["crds"].keys() == schema["properties"]["crds"]["properties"].keys()
+
+
+def test_every_action_of_every_template_is_closed() -> None:
+    for path in (CHART / "templates").iterdir():
+        actions = re.findall(r"\{\{-?\s*(\w+|/\*)", path.read_text(encoding="utf-8"))
+        opened = sum(action in ("if", "range", "with", "define", "block") for action in actions)
+        assert opened == actions.count("end"), path.name
