@@ -71,7 +71,7 @@ def server_options() -> list[tuple[str, int]]:
     return [
         *_SHARED_OPTIONS,
         ("grpc.so_reuseport", 0),  # two processes on one port is an error, not load balancing
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
 
