@@ -477,6 +477,10 @@ class Coordinator:
             done = before.change.phase is Phase.COMMIT
             if done and self.change is not None and self.change.resumed:
                 effects.append(Trace(self.shard, "change_resumed", f"{before.change.operation} by another operator"))
+                # Found in mid-change, so nobody here knows yet who follows.
+                for member in record.ensemble:
+                    if member != record.leader:
+                        self.unattached.setdefault(member, None)
             name = "change_committed" if done else "change_aborted"
             effects.append(Trace(self.shard, name, f"{before.change.operation}"))
             if not done:
