@@ -29,6 +29,7 @@ from .ensemble import LegalLeaderAndEnsemble
 from .epochs import Epochs
 from .fencing import Fencing
 from .history import History
+from .inside import CoreInvariants
 from .leaders import OneLeaderPerEpoch
 from .producers import ExactlyOnce
 from .reads import PrefixReads
@@ -44,7 +45,7 @@ HOOKS = (
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
-    Fencing, ExactlyOnce, PrefixReads,
+    Fencing, ExactlyOnce, PrefixReads, CoreInvariants,
 )
 
 

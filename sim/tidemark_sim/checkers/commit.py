@@ -1,4 +1,7 @@
-"""Commit is monotone while a process lives (T3), and nothing at or below it is ever truncated."""
+"""Commit is monotone while a process lives (T3), and nothing at or below it is ever truncated.
+
+A leader commits only by an entry of its own epoch (O24, O25): counting copies of older ones is Raft's figure 8.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ class CommitMonotone:
         self.world = world
         self.history = history
         self._commit: dict[tuple[str, int, ShardId], int] = {}
+        self._leading: dict[tuple[str, int, ShardId], bool] = {}
 
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         kind = write.__class__
@@ -51,10 +55,21 @@ class CommitMonotone:
             replica = held.replica
             key = (node.name, node.life, shard)
             before = self._commit.get(key, -1)
+            if held.leader is None:
+                self._leading.pop(key, None)
+            elif key not in self._leading:
+                self._leading[key] = True
+                self._commit[key] = before = replica.commit
             if replica.commit == before:
                 continue
             if replica.commit < before and replica.state.role not in (Role.SEEDING, Role.DELETED):
                 raise Violation("T3", f"commit of {node.name} went back from {before} to {replica.commit}")
             if replica.commit > replica.log.head.offset:
                 raise Violation("T3", f"commit of {node.name} is {replica.commit}, its head {replica.log.head}")
+            if held.leader is not None and key in self._leading:
+                epoch = replica.log.epoch_at(replica.commit)
+                if epoch != replica.state.epoch:
+                    raise Violation(
+                        "O25", f"{node.name} leads epoch {replica.state.epoch} and commits {epoch}:{replica.commit}"
+                    )
             self._commit[key] = replica.commit
