@@ -83,7 +83,6 @@ class CoordinatorDriver:
         self._slots = asyncio.Semaphore(METADATA_REQUESTS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loading: set[ShardId] = set()
-        self._down: set[str] = set()
         self.active = False
         self.traces: Counter[str] = Counter()
         self.on_record: Callable[[ShardId], None] = lambda shard: None
@@ -166,11 +165,9 @@ class CoordinatorDriver:
         self.feed(MetadataLoaded(shard, record, revision))
 
     def node_up(self, member: Member, boot: str) -> None:
-        self._down.discard(member.node)
         self.feed(NodeUp(member, boot))
 
     def node_down(self, node: str) -> None:
-        self._down.add(node)
         self.feed(NodeDown(node))
 
     def activate(self, records: Mapping[ShardId, tuple[ShardRecord, int]]) -> None:
@@ -179,7 +176,6 @@ class CoordinatorDriver:
         self.feed(SetActive(True))
         for shard, (record, revision) in records.items():
             self.feed(MetadataLoaded(shard, record, revision))
-        self._repeat_who_is_down()
 
     def deactivate(self) -> None:
         """Another operator is at work: forget everything; whoever waits here learns that it was given up."""
@@ -187,11 +183,6 @@ class CoordinatorDriver:
         self.feed(SetActive(False))
         for shard in list(self._machine.shards):
             self.feed(MetadataLoaded(shard, None, 0))
-
-    def _repeat_who_is_down(self) -> None:
-        """A record that was just read may name a leader whose end was told before: tell it again."""
-        for node in sorted(self._down):
-            self.feed(NodeDown(node))
 
     def _step(self, event: Any) -> None:
         shard = getattr(event, "shard", None)
@@ -260,8 +251,6 @@ class CoordinatorDriver:
         if shard not in self._machine.shards:
             return  # stepped back, or the shard was deleted, while this read ran
         self.metadata_seen(shard, item.value if item else None, item.revision if item else 0)
-        if not self._loading:
-            self._repeat_who_is_down()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
