@@ -43,7 +43,8 @@ class _Source:
         else:
             self._raw = open(path, "rb")  # noqa: SIM115
             self.total_bytes = os.fstat(self._raw.fileno()).st_size
-            self._lines: Any = gzip.open(self._raw) if Path(path).suffix == ".gz" else self._raw
+            packed = Path(path).suffix == ".gz"
+            self._lines: Any = gzip.GzipFile(fileobj=self._raw) if packed else self._raw
 
     def position(self) -> int:
         """Return how many bytes of the file were read, compressed ones where it is compressed."""
@@ -125,11 +126,11 @@ def key_of(line: bytes, field: str, number: int) -> bytes:
 
 def append(
     group: GroupArgument,
-    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="Lines to append; .gz is unpacked; - is stdin.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="Lines to append, .gz or not; - is stdin.")] = "-",
     key_field: Annotated[
         str | None, typer.Option("--key-field", help="Take the key from this field of each line, which must be JSON.")
     ] = None,
-    local: Annotated[bool, typer.Option("--local", help="LOCAL durability: acknowledged by the leader's disk.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="LOCAL durability: the leader's disk is enough.")] = False,
     skip: Annotated[int, typer.Option("--skip", min=0, metavar="LINES", help="Go on behind so many lines.")] = 0,
     timeout_s: TimeoutOption = 30.0,
     state: DirOption = DEFAULT_DIR,
@@ -190,7 +191,7 @@ def _open(file: str) -> _Source:
     try:
         return _Source(file)
     except OSError as error:
-        raise CommandFailed(f"cannot read {file}: {error.strerror}", "Give a file that exists, or - for stdin.") from None
+        raise CommandFailed(f"cannot read {file}: {error.strerror}", "Give a file, or - for stdin.") from None
 
 
 async def _drain(appender: tidemark.Appender) -> None:

@@ -56,7 +56,9 @@ async def change_shard(service: Admin, bar: Progress, operation: str, group: str
     return last
 
 
-def _one_shard(state: Any, cluster: str | None, as_json: bool, operation: str, group: str, shard: int, **nodes: Any) -> None:
+def _one_shard(
+    state: Any, cluster: str | None, as_json: bool, operation: str, group: str, shard: int, **nodes: Any
+) -> None:
     async def main() -> Any:
         async with target.admin(state, cluster) as service:
             with progress(data=True) as bar:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import grpc
 from tidemark.errors import InvalidArgument, OutcomeUnknown, RequestRefused, TidemarkError, Unavailable
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_operator.local import LocalRuntimeError
 from tidemark_wire.channel import WireVersionMismatch
 from tidemark_wire.status import advice as advice_of
 from tidemark_wire.status import refusal_from_rpc_error
@@ -65,6 +66,8 @@ def describe(error: BaseException) -> Failure | None:
             return Failure(error.message, error.advice, UNAVAILABLE, error.reason)
         case TidemarkError():
             return Failure(str(error), error.advice, FAILED, error.reason)
+        case LocalRuntimeError():
+            return Failure(str(error), error.advice, FAILED, "LOCAL_RUNTIME")
         case grpc.RpcError():
             return _of_rpc_error(error)
         case WireVersionMismatch():

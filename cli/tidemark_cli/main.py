@@ -12,18 +12,33 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
+from typer.core import TyperGroup
 
 from . import appends, changes, debug, dev, reads, views
 from .demo import command as demo
-from .failures import INTERRUPTED, USAGE, describe
+from .failures import INTERRUPTED, OK, describe
 from .output import fail
 
+
+class Interrupted(Exception):
+    """Ctrl-C, in a form that typer leaves to us."""
+
+
+class Commands(TyperGroup):
+    """The commands, with Ctrl-C handed to `run`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
 app = typer.Typer(
-    name="tidemark", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
+    name="tidemark", cls=Commands, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
     help="Tidemark: a replicated, sharded log. Start with `tidemark dev up`, or see it all with `tidemark demo`.",
 )
 app.command()(demo.demo)
@@ -66,17 +81,10 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     try:
-        result = app(arguments, prog_name="tidemark", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return USAGE
-    except click.UsageError as error:
-        error.show()
-        return USAGE
-    except click.ClickException as error:
-        fail(error.format_message())
-        return USAGE
-    except (KeyboardInterrupt, click.exceptions.Abort):
+        app(arguments, prog_name="tidemark")
+    except SystemExit as ended:  # help, wrong usage, or a command's own exit code
+        return ended.code if isinstance(ended.code, int) else OK
+    except Interrupted:
         fail("interrupted")
         return INTERRUPTED
     except Exception as error:
@@ -87,7 +95,7 @@ def run(arguments: list[str] | None = None) -> int:
             print(json.dumps({"error": failure.reason, "message": failure.message, "advice": failure.advice}))
         fail(failure.message, failure.advice)
         return failure.code
-    return result if isinstance(result, int) else 0
+    return OK
 
 
 def _wants_json(arguments: list[str] | None) -> bool:

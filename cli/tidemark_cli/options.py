@@ -20,6 +20,6 @@ ClusterOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the log group.")]
 ShardArgument = Annotated[int, typer.Argument(metavar="SHARD", min=0, help="Number of the shard, from 0.")]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to go on trying.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to try.")]
 
 DEFAULT_DIR = Path(".tidemark")

@@ -42,14 +42,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
 
 def note(text: str) -> None:
     """Say something to the person, beside the result."""
-    stderr.print(text)
+    stderr.print(text, soft_wrap=True)
 
 
 def fail(message: str, advice: str = "") -> None:
     """Say what went wrong in one red line, and what to do next in another."""
-    stderr.print(f"[bold red]error:[/] {escape(message)}")
+    stderr.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
     if advice:
-        stderr.print(f"[dim]hint:[/]  {escape(advice)}")
+        stderr.print(f"[dim]hint:[/]  {escape(advice)}", soft_wrap=True)
 
 
 def progress(*, data: bool = False) -> Progress:

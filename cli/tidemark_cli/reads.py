@@ -103,7 +103,7 @@ def read(
     from_: Annotated[str, typer.Option("--from", metavar="OFFSET|earliest", help="First offset wanted.")] = "earliest",
     until: Annotated[str, typer.Option("--until", metavar="OFFSET|latest", help="Last offset wanted.")] = "latest",
     tail: Annotated[bool, typer.Option("--tail", help="Go on with what is appended later, until Ctrl-C.")] = False,
-    shards: Annotated[list[int] | None, typer.Option("--shard", min=0, help="Only this shard; may be repeated.")] = None,
+    shards: Annotated[list[int] | None, typer.Option("--shard", min=0, help="Only this shard; repeatable.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after so many records.")] = None,
     keys: Annotated[bool, typer.Option("--keys", help="Write the key and a tab in front of each value.")] = False,
     as_json: JsonOption = False,

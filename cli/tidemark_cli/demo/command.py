@@ -1,0 +1,85 @@
+"""`tidemark demo`: options, a folder that goes away with the demo, the last line, the exit code.
+
+Stays out: what happens (scenario).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import tidemark
+import typer
+from rich.console import Console
+from tidemark_operator import local
+
+from ..failures import FAILED
+from ..output import note
+from . import packages
+from .scenario import Outcome, run
+from .screen import Screen
+
+
+def demo(
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE", help="Other changes than the bundled ones: ndjson.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="DIR", help="Leave the cluster's state and logs there, stopped.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Tell the story on stderr; stdout has the last line only.")
+    ] = False,
+) -> None:
+    """Lose a leader, swap a node, lose no record: the main job, on a cluster of its own, in about a minute."""
+    changes = packages.load(packages.find(data))
+    directory = Path(tempfile.mkdtemp(prefix="tidemark-demo-")) if keep is None else keep
+    screen = Screen(Console(highlight=False, stderr=as_json))
+
+    async def main() -> tuple[Outcome, float]:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        try:
+            with screen:
+                outcome = await run(directory, changes, screen)
+                return outcome, screen.seconds
+        finally:
+            await _clean_up(directory, wipe=keep is None)
+
+    try:
+        outcome, seconds = tidemark.run(main())
+    finally:
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            note(f"the cluster's state and logs are in {directory}")
+    document = summary(outcome, seconds)
+    screen.summary(document, good=outcome.verdict.kept)
+    sys.stdout.write(json.dumps(document) + "\n")
+    if not outcome.verdict.kept:
+        raise typer.Exit(FAILED)
+
+
+def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """Return the last line."""
+    verdict = outcome.verdict
+    return {
+        "acked": verdict.acked, "read": verdict.read, "lost": verdict.lost, "duplicated": verdict.duplicated,
+        "reordered": verdict.reordered, "elections": outcome.elections, "swaps": outcome.swaps,
+        "failover_ms": outcome.failover_ms, "seconds": round(seconds, 1), "killed": outcome.killed,
+        "swapped": f"{outcome.swapped_from} for {outcome.swapped_to}", "etcd": outcome.etcd,
+    }
+
+
+async def _clean_up(directory: Path, *, wipe: bool) -> None:
+    """Stop every process of the demo's cluster; a failed start may have left nothing to stop."""
+    with suppress(local.LocalRuntimeError):
+        await local.down(directory, wipe=wipe)

@@ -1,0 +1,61 @@
+"""How the demo is told: one line per event with the time since the start, a bar while records flow, a table at the end.
+
+Stays out: knowing what happens next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+
+class Screen:
+    """Lines on stdout; the bar only where stdout is a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console, transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = None
+
+    def __enter__(self) -> Screen:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def tell(self, text: str, style: str = "") -> None:
+        """Write one event."""
+        self._bar.console.print(f"[dim]{self.seconds:6.2f} s[/]  {escape(text)}", style=style or None, soft_wrap=True)
+
+    def begin(self, description: str, total: int) -> None:
+        """Begin to count something."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(description, total=total)
+
+    def count(self, completed: int) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, completed=completed)
+
+    def summary(self, rows: Mapping[str, object], *, good: bool) -> None:
+        """Write the table at the end."""
+        table = Table(title="what was promised, and what was found", box=None, show_header=False, title_justify="left")
+        table.add_column(style="bold")
+        table.add_column(justify="right", style="green" if good else "red")
+        for name, value in rows.items():
+            table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+        self._console.print(table)

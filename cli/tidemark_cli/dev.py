@@ -1,0 +1,153 @@
+"""`tidemark dev`: a whole cluster on this machine: etcd, an operator and nodes as processes of their own.
+
+It listens on loopback only and has no security.  Stays out: running processes (operator's local runtime).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+import tidemark
+import typer
+from tidemark_operator import local
+
+from .options import DEFAULT_DIR, DirOption, JsonOption
+from .output import emit, note, stderr, table
+from .views import read_manifests
+
+dev_app = typer.Typer(no_args_is_help=True, help="Run a whole cluster on this machine, for development.")
+
+NamesArgument = Annotated[
+    list[str], typer.Argument(metavar="NAME...", help="Nodes such as dev-1, or `operator`, or `etcd`.")
+]
+
+
+def status_document(runtime: local.Runtime) -> dict[str, Any]:
+    """Return the processes of a local cluster as plain data."""
+    return {
+        "cluster": runtime.cluster,
+        "directory": str(runtime.directory),
+        "etcd": runtime.etcd_origin,
+        "admin": runtime.admin_address,
+        "insecure": True,
+        "processes": [
+            {
+                "name": view.name, "role": view.role, "state": view.state, "pid": view.pid,
+                "address": view.address, "log": view.log,
+            }
+            for view in runtime.status()
+        ],
+    }
+
+
+def _show(runtime: local.Runtime, as_json: bool) -> None:
+    document = status_document(runtime)
+    emit(as_json, document, lambda: table(
+        ["NAME", "ROLE", "STATE", "#PID", "ADDRESS", "LOG"],
+        [[p["name"], p["role"], p["state"], p["pid"] or "", p["address"], p["log"]] for p in document["processes"]],
+        title=f"cluster {document['cluster']}, etcd from {document['etcd']}; loopback only, insecure",
+    ))
+
+
+@dev_app.command()
+def up(
+    files: Annotated[
+        list[str] | None, typer.Option("-f", "--file", metavar="FILE", help="Manifests to apply; may be repeated.")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, max=32, help="How many nodes; default 3.")] = None,
+    zones: Annotated[
+        list[str] | None, typer.Option("--zone", help="Zones, dealt to the nodes in turn; may be repeated.")
+    ] = None,
+    state: DirOption = DEFAULT_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a cluster, or attach to the one in --dir and start what of it does not run; then return."""
+    manifests = "\n---\n".join(read_manifests(file) for file in files or [])
+    with stderr.status("starting") as spinner:
+        runtime = tidemark.run(
+            local.up(state, manifests, nodes=nodes, zones=zones or (), progress=lambda line: spinner.update(line))
+        )
+    _show(runtime, as_json)
+
+
+@dev_app.command()
+def down(
+    wipe: Annotated[bool, typer.Option("--wipe", help="Delete the data too.")] = False,
+    state: DirOption = DEFAULT_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop every process of the cluster; the data stays unless --wipe is given."""
+    with stderr.status("stopping"):
+        stopped = tidemark.run(local.down(state, wipe=wipe))
+    document = {"stopped": stopped, "wiped": wipe}
+    emit(as_json, document, lambda: f"stopped {', '.join(stopped) or 'nothing'}" + (", data deleted" if wipe else ""))
+
+
+@dev_app.command()
+def status(state: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+    """Show the processes of the cluster."""
+    _show(tidemark.run(local.attach(state)), as_json)
+
+
+@dev_app.command()
+def kill(names: NamesArgument, state: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+    """Kill processes with SIGKILL."""
+    _each(state, as_json, names, "killed", local.Runtime.kill)
+
+
+@dev_app.command()
+def pause(names: NamesArgument, state: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+    """Stop processes in their tracks (SIGSTOP); their connections stay open."""
+    _each(state, as_json, names, "paused", local.Runtime.pause)
+
+
+@dev_app.command()
+def resume(names: NamesArgument, state: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+    """Let paused processes go on."""
+    _each(state, as_json, names, "resumed", local.Runtime.resume)
+
+
+@dev_app.command()
+def start(names: NamesArgument, state: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+    """Start processes that do not run, with their old data."""
+    _each(state, as_json, names, "started", local.Runtime.start)
+
+
+@dev_app.command()
+def stop(names: NamesArgument, state: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+    """Stop processes gracefully; a node hands its leaderships over first."""
+    _each(state, as_json, names, "stopped", local.Runtime.stop)
+
+
+@dev_app.command("add-node")
+def add_node(
+    zone: Annotated[str, typer.Option("--zone", help="Zone of the new node.")] = "",
+    state: DirOption = DEFAULT_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Start one more node: a spare until something is moved to it."""
+
+    async def main() -> str:
+        return await (await local.attach(state)).add_node(zone)
+
+    name = tidemark.run(main())
+    emit(as_json, {"added": name}, lambda: f"{name} started")
+
+
+def _each(state: Any, as_json: bool, names: list[str], done: str, act: Any) -> None:
+    async def main() -> list[str]:
+        runtime = await local.attach(state)
+        finished: list[str] = []
+        for name in names:
+            result = act(runtime, name)
+            if isinstance(result, Coroutine):
+                await result
+            finished.append(name)
+            if not as_json:
+                note(f"{name} {done}")
+        return finished
+
+    finished = tidemark.run(main())
+    if as_json:
+        emit(True, {done: finished}, str)
