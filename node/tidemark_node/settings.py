@@ -29,7 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ready_file: Path | None = None
     log_level: str = "info"
     drain_seconds: float = 10.0
-    disk_reserve_bytes: int = 256 << 20
+    disk_reserve_bytes: int = 384 << 20
     append_bytes_max: int = 128 << 20
     snapshot_bytes_per_second: int = 200 << 20
 

@@ -15,7 +15,7 @@ import struct
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rocksdict import (
     BlockBasedOptions,
@@ -153,7 +153,11 @@ class Store:
         # A live column family keeps the lock of the database, so all of them go first.
         del self._log, self._headers, self._system
         del self._log_handle, self._headers_handle, self._system_handle
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:
+            # Closing writes tables; on a full disk it cannot, and the write-ahead log has everything anyway.
+            _log.warning("the store closed without writing its tables", extra={"reason": str(error)})
         del self._db
 
     # --- writing ------------------------------------------------------------------------------------------
@@ -257,14 +261,17 @@ class Store:
 
     def headers(self, shard: ShardId, first: int) -> Iterator[Entry]:
         """Yield verified headers from base offset `first` on, for recovery.  Raises StoreDamaged."""
-        found = self._iterate(shard, max(first, 0), _OFFSET_MAX)
+        within = _Range(self._headers, shard, max(first, 0), _OFFSET_MAX)
+        found = within.found
+        found.seek(within.start)
         while found.valid():
             try:
                 yield decode_header(found.value())
             except (CorruptEntry, ValueError) as error:
                 raise StoreDamaged(f"header at {_KEY.unpack(found.key())} of {self.path}: {error}") from error
             found.next()
-        _check_status(found, str(self.path))
+        if (broken := within.broken()) is not None:
+            raise StoreDamaged(f"{self.path}: {broken}")
 
     def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> Slice:
         """Return whole entries from the one that holds `first`, while their last offset is at most `last`.
@@ -287,7 +294,9 @@ class Store:
         self, shard: ShardId, first: int, last: int, bytes_max: int
     ) -> tuple[list[Entry], int | None]:
         start = self._header_at_or_before(shard, first)
-        found = self._iterate(shard, first if start is None else start[0], last + 1)
+        within = _Range(self._headers, shard, first if start is None else start[0], max(last, first) + 1)
+        found = within.found
+        found.seek(within.start)
         headers: list[Entry] = []
         expected = first
         while bytes_max > 0 and found.valid():
@@ -305,7 +314,10 @@ class Store:
                 bytes_max -= header.size
                 expected = header.last + 1
             found.next()
-        short = bytes_max > 0 and (not _status_ok(found) or expected <= last)
+        broken = within.broken()
+        if broken is not None:
+            _log.error("headers cannot be read", extra={"reason": broken})
+        short = bytes_max > 0 and (broken is not None or expected <= last)
         return headers, expected if short else None
 
     def _payloads(self, keys: list[bytes]) -> list[bytes | None]:
@@ -325,27 +337,40 @@ class Store:
     def _header_at_or_before(self, shard: ShardId, offset: int) -> tuple[int, bytes] | None:
         if offset < 0:
             return None
-        found = self._iterator(shard, 0, _OFFSET_MAX)
-        found.seek_for_prev(_KEY.pack(shard, offset))
-        return (_KEY.unpack(found.key())[1], found.value()) if found.valid() else None
-
-    def _iterate(self, shard: ShardId, start: int, end: int) -> RdictIter:
-        found = self._iterator(shard, start, end)
-        found.seek(_KEY.pack(shard, start))
-        return found
-
-    def _iterator(self, shard: ShardId, start: int, end: int) -> RdictIter:
-        options = ReadOptions()
-        options.set_iterate_lower_bound(_KEY.pack(shard, start))
-        options.set_iterate_upper_bound(_KEY.pack(shard, end))
-        return self._headers.iter(options)
+        within = _Range(self._headers, shard, 0, _OFFSET_MAX)
+        within.found.seek_for_prev(_KEY.pack(shard, offset))
+        return (_KEY.unpack(within.found.key())[1], within.found.value()) if within.found.valid() else None
 
     def property(self, name: str) -> int | None:
         """Return one of RocksDB's own numbers, for metrics."""
         return self._db.property_int_value(name)
 
 
-# --- options and errors of RocksDB -------------------------------------------------------------------------
+class _Range:
+    """An iterator over offsets [start, end) of one shard.
+
+    The binding only borrows the bounds, so they must live as long as the iterator.
+    """
+
+    __slots__ = ("_options", "found", "start")
+
+    def __init__(self, family: Rdict, shard: ShardId, start: int, end: int) -> None:
+        self.start = _KEY.pack(shard, start)
+        self._options = ReadOptions()
+        self._options.set_iterate_lower_bound(self.start)
+        self._options.set_iterate_upper_bound(_KEY.pack(shard, end))
+        self.found: RdictIter = family.iter(self._options)
+
+    def broken(self) -> str | None:
+        """Return why the iteration ended early, None when it did not."""
+        try:
+            self.found.status()
+        except Exception as error:
+            return str(error)
+        return None
+
+
+# --- options of RocksDB ----------- -------------------------------------------------------------------------
 
 
 def _options() -> Options:
@@ -356,7 +381,7 @@ def _options() -> Options:
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_paranoid_checks(True)
     options.set_db_write_buffer_size(2 * WRITE_BUFFER_BYTES)
-    options.set_max_total_wal_size(4 * WRITE_BUFFER_BYTES)
+    options.set_max_total_wal_size(3 * WRITE_BUFFER_BYTES)
     options.set_max_background_jobs(2)
     options.set_max_open_files(256)
     options.set_keep_log_file_num(2)
@@ -383,19 +408,3 @@ def _column_families() -> dict[str, Options]:
         options.set_block_based_table_factory(table)
         families[name] = options
     return families
-
-
-def _status_ok(found: RdictIter) -> bool:
-    try:
-        found.status()
-    except Exception as error:
-        _log.error("headers cannot be read", extra={"reason": str(error)})
-        return False
-    return True
-
-
-def _check_status(found: Any, path: str) -> None:
-    try:
-        found.status()
-    except Exception as error:
-        raise StoreDamaged(f"{path}: {error}") from error

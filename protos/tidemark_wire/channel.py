@@ -5,6 +5,8 @@ Stays out: what is said on a stream (`frames`, `convert`).
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -116,8 +118,11 @@ async def answered_hello(call: Any) -> Hello:
     Raises ConnectionError when the call ended without one, WireVersionMismatch for another version.
     """
     metadata = await call.initial_metadata()
-    if not metadata and call.done():
-        raise ConnectionError(f"{(await call.code()).name}: {await call.details()}")
+    if not metadata:
+        # A call that was refused shows empty metadata a moment before it shows its status.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                raise ConnectionError(f"{(await call.code()).name}: {await call.details()}")
     return read_hello(metadata)
 
 

@@ -30,12 +30,13 @@ START_SECONDS = 20.0
 class NodeProcess:
     """One node as a child process."""
 
-    def __init__(self, name: str, directory: Path, *arguments: str) -> None:
+    def __init__(self, name: str, directory: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
         self.name = name
         self.directory = directory / name
         self.ready_file = directory / f"{name}.ready"
         self.log_file = directory / f"{name}.log"
         self.arguments = arguments
+        self.prefix = (*prefix, str(self.directory)) if prefix else ()
         self.listen = "127.0.0.1:0"
         self.process: subprocess.Popen[bytes] | None = None
         self.ready: dict[str, Any] = {}
@@ -43,7 +44,7 @@ class NodeProcess:
     def start(self) -> None:
         self.ready_file.unlink(missing_ok=True)
         command = [
-            sys.executable, "-m", "tidemark_node", "--node", self.name, "--data", str(self.directory),
+            *self.prefix, sys.executable, "-m", "tidemark_node", "--node", self.name, "--data", str(self.directory),
             "--listen", self.listen, "--ready-file", str(self.ready_file), *self.arguments,
         ]
         with self.log_file.open("ab") as log:

@@ -8,19 +8,40 @@ import signal
 import time
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 import pytest
 from node_harness import (
-    GROUP, SHARD, Appender, NodeProcess, OperatorHand, batch, push_map, read, read_all, shard_map,
+    GROUP,
+    SHARD,
+    Appender,
+    NodeProcess,
+    OperatorHand,
+    batch,
+    push_map,
+    read,
+    read_all,
+    shard_map,
 )
+from tidemark_core.base.effects import Persist, PutEntry
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import (
-    Appended, Commit, Committed, Fence, Fenced, InstallSnapshot, Operation, Prepare, Prepared, Rejected,
+    Appended,
+    Commit,
+    Committed,
+    Fence,
+    Fenced,
+    InstallSnapshot,
+    Operation,
+    Prepare,
+    Prepared,
+    Rejected,
     SnapshotInstalled,
 )
+from tidemark_node.store import open_store
 from tidemark_wire import channel, frames, status
 from tidemark_wire.convert import Draining
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
@@ -198,17 +219,18 @@ async def test_other_wire_version_is_refused(start_node: Callable):
 async def test_past_the_bound_of_bytes_calls_are_refused_with_a_hint(start_node: Callable, operator: OperatorHand):
     nodes = [start_node(name, "--append-bytes-max", "100000") for name in "abc"]
     await lead(operator, nodes, nodes[0])
+    appender = Appender(nodes[0].address)
+    assert isinstance(await appender.append(batch(0)), Appended)
     for node in nodes[1:]:
         node.signal(signal.SIGSTOP)  # no quorum, so nothing is answered
-    appender = Appender(nodes[0].address)
-    await appender.send(*(frames.AppendCall(s, GROUP, 0, batch(s, b"x" * 20_000)) for s in range(10)))
+    await appender.send(*(frames.AppendCall(s, GROUP, 0, batch(s, b"x" * 20_000)) for s in range(1, 11)))
     refused = await appender.answers(6)
     assert {Reason.OVERLOADED} == {answer.value.reason for answer in refused}
     assert all(answer.value.retry_after_ms > 0 for answer in refused)
     for node in nodes[1:]:
         node.signal(signal.SIGCONT)
     appended = await appender.answers(4)
-    assert [0, 1, 2, 3] == [answer.request for answer in appended]
+    assert [1, 2, 3, 4] == [answer.request for answer in appended]
     assert all(isinstance(answer.value, Appended) for answer in appended)
     await appender.finish()
 
@@ -355,3 +377,65 @@ async def test_refusal_is_not_an_append(start_node: Callable, operator: Operator
     assert isinstance(answer, Refused) and Reason.NOT_LEADER is answer.reason
     await appender.close()
     assert SHARD  # the shard both sides speak of
+
+
+async def test_damaged_entry_is_repaired_from_a_peer_before_it_is_served(start_node: Callable, operator: OperatorHand):
+    nodes = [start_node(name) for name in "abc"]
+    ensemble = await lead(operator, nodes, nodes[0])
+    appender = Appender(nodes[0].address)
+    for sequence in range(10):
+        await appender.append(batch(sequence))
+    await appender.close()
+    nodes[0].kill()
+    store = open_store(nodes[0].directory, "a")
+    (entry,) = store.read(SHARD, 5, 5, 1 << 20).entries
+    store.apply([Persist(SHARD, (PutEntry(entry._replace(payload=b"damaged")),))])
+    store.sync()
+    store.close()
+    nodes[0].start()
+    await operator.link("a", nodes[0].address)
+    pushed = shard_map([(node.member, node.address) for node in nodes], "a", 2)
+    for node in nodes:
+        await push_map(node.address, pushed)
+    await operator.elect(2, nodes[0].member, ensemble)
+    async with asyncio.timeout(10):
+        while (await dump(nodes[0]))["shards"][0]["released"] < 11:
+            await asyncio.sleep(0.02)
+    entries = await read_all(nodes[0].address)
+    assert [batch(s).payload for s in range(10)] == payloads(entries)
+    assert any(told["what"] == "entry_repaired" for told in (await dump(nodes[0]))["story"])
+
+
+async def test_really_full_disk_refuses_appends_serves_reads_and_recovers(
+    start_node: Callable, operator: OperatorHand, in_user_namespace: Callable
+):
+    """On a small tmpfs where the system allows it; elsewhere the same with a reserve nobody can keep."""
+    if in_user_namespace("true") is None:
+        node = start_node("a", "--disk-reserve-bytes", str(1 << 60))
+        await lead(operator, [node], node)
+        appender = Appender(node.address)
+        assert Reason.DISK_FULL is (await appender.append(batch(0))).reason
+        assert [] == payloads(await read_all(node.address))
+        await appender.close()
+        return
+    node = start_node("a", "--disk-reserve-bytes", str(40 << 20), prefix=ON_SMALL_DISK)
+    await lead(operator, [node], node)
+    appender = Appender(node.address)
+    acked = 0
+    while isinstance(answer := await appender.append(batch(acked, b"d" * 500_000)), Appended):
+        acked += 1
+        assert acked < 200
+    assert Reason.DISK_FULL is answer.reason and acked > 10
+    assert acked == len(payloads(await read_all(node.address)))
+    Path(f"/proc/{node.process.pid}/root{node.directory}/ballast").unlink()
+    async with asyncio.timeout(10):
+        while not isinstance(await appender.append(batch(acked, b"d" * 500_000)), Appended):
+            await asyncio.sleep(0.1)
+    assert acked + 1 == len(payloads(await read_all(node.address)))
+    await appender.close()
+
+
+ON_SMALL_DISK = (
+    "unshare", "-Urm", "sh", "-c",
+    'mkdir -p "$0" && mount -t tmpfs -o size=128m tmpfs "$0" && head -c 50000000 /dev/zero > "$0/ballast" && exec "$@"',
+)

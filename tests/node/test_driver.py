@@ -1,0 +1,335 @@
+"""The driver: promises ride on syncs, order is kept, and a disk that fails a write is like a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from node_harness import GROUP, SHARD, Appender, OperatorHand, batch, push_map, read_all, shard_map
+from store_writer import chain_of
+from tidemark_core.base.effects import (
+    Effect,
+    Feed,
+    LogRead,
+    LogReadFailed,
+    Persist,
+    PutEntry,
+    ReadLog,
+    Released,
+    Reply,
+    Send,
+    SetTimer,
+    TimerFired,
+)
+from tidemark_core.base.entry import Kind
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.messages import Appended
+from tidemark_node.disk import DiskGuard
+from tidemark_node.driver import Driver
+from tidemark_node.main import Node
+from tidemark_node.metrics import Metrics
+from tidemark_node.settings import Settings
+from tidemark_node.store import Store
+from tidemark_node.store_errors import Faults, StoreFailed
+from tidemark_wire import channel
+from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+
+S1 = ShardId(1)
+ME = Member("a", "i")
+
+
+@dataclass
+class Do:
+    """An event that tells the scripted core what to answer."""
+
+    effects: list[Effect]
+    shard: ShardId = S1
+
+
+class ScriptedCore:
+    """A core that does as it is told and remembers what it was fed."""
+
+    def __init__(self) -> None:
+        self.me = ME
+        self.shards: dict = {}
+        self.turns: list[list[Any]] = []
+
+    def step(self, now_ms: int, events: list[Any]) -> list[Effect]:
+        self.turns.append(list(events))
+        return [effect for event in events if isinstance(event, Do) for effect in event.effects]
+
+    @property
+    def seen(self) -> list[Any]:
+        return [event for turn in self.turns for event in turn if not isinstance(event, Do)]
+
+
+class Outbox:
+    """Links and snapshots that only remember."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.flushed: list[Any] = []
+        self.resets = 0
+
+    def send(self, shard: ShardId, to: Any, message: Any) -> None:
+        self.sent.append(message)
+
+    def flush(self) -> None:
+        self.flushed, self.sent = self.flushed + self.sent, []
+
+    def reset(self) -> None:
+        self.resets += 1
+        self.sent = []
+
+
+class GatedStore(Store):
+    """A store whose sync waits for a gate."""
+
+    gate: threading.Event | None = None
+    syncs = 0
+
+    def sync(self) -> None:
+        self.syncs += 1
+        if self.gate is not None:
+            self.gate.wait()
+        super().sync()
+
+
+class Rig:
+    """A driver with a scripted core on a real store."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.faults = Faults()
+        self.core = ScriptedCore()
+        self.store = GatedStore(directory / "store", "a", self.faults)
+        self.store.syncs = 0  # creating it synced
+        self.out = Outbox()
+        self.health: list[bool] = []
+        self.driver = Driver(self.store, self.core, self._reopen, DiskGuard(directory, 1), Metrics())
+        self.driver.links = self.driver.snapshots = self.out
+        self.driver.on_health = self.health.append
+        self.driver.start()
+
+    def _reopen(self) -> tuple[Store, ScriptedCore]:
+        self.core = ScriptedCore()
+        self.store = GatedStore(self.directory / "store", "a", self.faults)
+        return self.store, self.core
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    if GatedStore.gate is not None:
+        GatedStore.gate.set()
+    GatedStore.gate = None
+    made.faults.write = made.faults.sync = None
+    await made.until(lambda: not made.driver.reloading)
+    await made.driver.stop()
+    assert made.driver.failure.done() is False
+
+
+def persist(number: int, *then: Effect) -> Persist:
+    return Persist(S1, (PutEntry(chain_of(number + 1)[number]),), then)
+
+
+async def test_what_rides_on_a_write_waits_for_its_sync(rig: Rig):
+    GatedStore.gate = threading.Event()
+    rig.driver.post(Do([persist(0, Send(S1, ME, "ack"), Feed("durable")), Send(S1, ME, "push")]))
+    await rig.until(lambda: rig.store.syncs == 1)
+    assert ["push"] == rig.out.flushed
+    GatedStore.gate.set()
+    await rig.until(lambda: rig.core.seen == ["durable"])
+    assert ["push", "ack"] == rig.out.flushed
+
+
+async def test_turns_go_on_during_a_sync_and_join_the_next_one(rig: Rig):
+    GatedStore.gate = threading.Event()
+    rig.driver.post(Do([persist(0, Feed(0))]))
+    await rig.until(lambda: rig.store.syncs == 1)
+    for number in (1, 2, 3):
+        rig.driver.post(Do([persist(number, Feed(number))]))
+        await rig.until(lambda: not rig.driver.depths["inbox_events"])
+    assert rig.core.seen == [] and rig.store.syncs == 1
+    GatedStore.gate.set()
+    await rig.until(lambda: len(rig.core.seen) == 4)
+    assert [0, 1, 2, 3] == rig.core.seen
+    assert 2 == rig.store.syncs
+
+
+async def test_an_empty_persist_queues_behind_earlier_writes_and_needs_no_sync_alone(rig: Rig):
+    rig.driver.post(Do([Persist(S1, (), (Feed("alone"),))]))
+    await rig.until(lambda: rig.core.seen == ["alone"])
+    assert 0 == rig.store.syncs
+    GatedStore.gate = threading.Event()
+    rig.driver.post(Do([persist(0, Feed("first"))]))
+    await rig.until(lambda: rig.store.syncs == 1)
+    rig.driver.post(Do([Persist(S1, (), (Feed("behind"),))]))
+    await rig.until(lambda: not rig.driver.depths["inbox_events"])
+    assert ["alone"] == rig.core.seen
+    GatedStore.gate.set()
+    await rig.until(lambda: rig.core.seen == ["alone", "first", "behind"])
+
+
+async def test_reads_of_a_turn_see_its_writes_and_damage_is_told(rig: Rig):
+    entries = chain_of(3)
+    rig.driver.post(Do([
+        ReadLog(S1, "tag", 0, 2, 1 << 20), Persist(S1, tuple(map(PutEntry, entries))),
+        ReadLog(S1, "beyond", 7, 9, 1 << 20),
+    ]))
+    await rig.until(lambda: len(rig.core.seen) == 2)
+    assert LogRead(S1, "tag", tuple(entries)) in rig.core.seen
+    assert LogReadFailed(S1, "beyond", 7) in rig.core.seen
+
+
+async def test_timers_fire_are_replaced_and_cancelled(rig: Rig):
+    now = rig.driver.now_ms()
+    rig.driver.post(Do([
+        SetTimer(S1, "late", now + 60), SetTimer(S1, "soon", now + 20), SetTimer(S1, "never", now + 10),
+        SetTimer(S1, "never", None), SetTimer(S1, "moved", now + 5), SetTimer(S1, "moved", now + 40),
+    ]))
+    await rig.until(lambda: len(rig.core.seen) == 3)
+    assert ["soon", "moved", "late"] == [event.name for event in rig.core.seen]
+    assert rig.driver.now_ms() >= now + 60
+    assert {S1} == {event.shard for event in rig.core.seen if isinstance(event, TimerFired)}
+
+
+async def test_replies_run_once_and_released_wakes_readers(rig: Rig):
+    answers: list[Any] = []
+    waiting = asyncio.ensure_future(rig.driver.board.moved(S1, 60))
+    await asyncio.sleep(0)
+    rig.driver.ask(lambda number: Do([Reply(number, "yes"), Reply(number, "again"), Released(S1, 41)]), answers.append)
+    async with asyncio.timeout(5):
+        await waiting
+    assert (["yes"], 41) == (answers, rig.driver.board.upto(S1))
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig, kind: str):
+    rig.driver.post(Do([persist(0, Feed("kept"))]))
+    await rig.until(lambda: rig.core.seen == ["kept"])
+    before, boot, answers = rig.core, rig.driver.boot, []
+    full = OSError(errno.ENOSPC, "No space left on device")
+    setattr(rig.faults, kind, full)
+
+    def answered(value: Any) -> None:
+        answers.append(value)
+        rig.faults.write = full  # the store cannot be opened either, for a while
+
+    rig.driver.ask(lambda number: Do([persist(1, Send(S1, ME, "ack"), Reply(number, "durable"))]), answered)
+    await rig.until(lambda: answers)
+    assert isinstance(answers[0], Refused) and Reason.NOT_LEADER is answers[0].reason
+    assert rig.driver.reloading
+    with pytest.raises(StoreFailed):
+        await rig.driver.read(S1, 0, 0, 1)
+    with pytest.raises(StoreFailed):
+        await rig.driver.durable()
+    rig.faults.write = rig.faults.sync = None
+    await rig.until(lambda: not rig.driver.reloading)
+    assert rig.core is not before and boot != rig.driver.boot
+    assert rig.out.resets == 2 and "ack" not in rig.out.flushed  # links and snapshots, once each
+    assert [False, True] == rig.health
+    found = await rig.driver.read(S1, 0, 0, 1 << 20)
+    assert chain_of(1) == list(found.entries)
+    rig.driver.post(Do([Persist(S1, (), (Feed("works"),))]))
+    await rig.until(lambda: rig.core.seen[-1:] == ["works"])
+
+
+async def test_a_bug_stops_the_node_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    rig = Rig(tmp_path)
+    rig.driver.post(Do(["not an effect"]))
+    with pytest.raises(TypeError, match="no such effect"):
+        await rig.driver.failure
+    assert "bug" in caplog.text
+    await rig.driver.stop()
+
+
+# --- a whole node in this process, so that its disk can be broken -------------------------------------------------
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    made = Node(Settings(node="a", data=tmp_path, metrics_listen="off", disk_reserve_bytes=1 << 20), faults=Faults())
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def lead(node: Node, operator: OperatorHand, epoch: int) -> None:
+    await push_map(node.address, shard_map([(node.me, node.address)], "a", epoch))
+    await operator.link("a", node.address)
+    await operator.elect(epoch, node.me, (node.me,))
+
+
+async def test_node_survives_a_disk_that_fails_and_keeps_what_it_acknowledged(node: Node, operator: OperatorHand):
+    await lead(node, operator, 1)
+    appender = Appender(node.address)
+    assert isinstance(await appender.append(batch(0)), Appended)
+    boot = await boot_of(node)
+    node._faults.sync = OSError(errno.ENOSPC, "No space left on device")
+    refused = await appender.append(batch(1))
+    assert Reason.NOT_LEADER is refused.reason
+    assert Reason.NOT_LEADER is (await appender.append(batch(1))).reason
+    node._faults.sync = None
+    async with asyncio.timeout(5):
+        while node.driver.reloading:
+            await asyncio.sleep(0.01)
+    assert boot != await boot_of(node)  # so the operator fences this node anew
+    await lead(node, operator, 2)
+    answer = await appender.append(batch(1))
+    assert isinstance(answer, Appended)
+    entries = await read_all(node.address)
+    assert [batch(0).payload, batch(1).payload] == [e.payload for e in entries if e.kind is Kind.DATA]
+    await appender.close()
+
+
+async def boot_of(node: Node) -> str:
+    async with channel.open_channel(node.address) as opened:
+        return (await node_pb2_grpc.ControlStub(opened).Describe(node_pb2.DescribeRequest())).boot
+
+
+async def test_full_disk_refuses_appends_serves_reads_and_recovers(
+    node: Node, operator: OperatorHand, monkeypatch: pytest.MonkeyPatch
+):
+    await lead(node, operator, 1)
+    appender = Appender(node.address)
+    assert isinstance(await appender.append(batch(0)), Appended)
+    monkeypatch.setattr(node.driver.guard, "free_bytes", lambda: 1000)
+    node.driver._check_disk()
+    refused = await appender.append(batch(1))
+    assert (Reason.DISK_FULL, True) == (refused.reason, refused.retry_after_ms > 0)
+    assert [batch(0).payload] == [e.payload for e in await read_all(node.address) if e.kind is Kind.DATA]
+    monkeypatch.undo()
+    node.driver._check_disk()
+    assert isinstance(await appender.append(batch(1)), Appended)
+    await appender.close()
+
+
+async def test_damaged_entry_without_a_peer_is_refused_not_served(node: Node, operator: OperatorHand):
+    await lead(node, operator, 1)
+    appender = Appender(node.address)
+    for sequence in range(3):
+        await appender.append(batch(sequence))
+    await appender.close()
+    (entry,) = node.driver.store.read(SHARD, 2, 2, 1 << 20).entries
+    node.driver.store.apply([Persist(SHARD, (PutEntry(entry._replace(payload=b"damaged")),))])
+    got: list[bytes] = []
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        got += [e.payload for e in await read_all(node.address, first=2)]
+    assert grpc.StatusCode.DATA_LOSS == caught.value.code()
+    assert [] == got
+    assert GROUP  # the group of the map
