@@ -138,8 +138,14 @@ def decode_header(header: bytes) -> Entry:
     ) = HEADER.unpack_from(header)
     if magic != MAGIC or version != FORMAT_VERSION:
         raise CorruptEntry(f"entry format {magic!r} version {version} is not known to this build")
+    try:
+        kind, durability = Kind(kind), Durability(durability)
+    except ValueError as error:
+        raise CorruptEntry(f"entry is of a kind this build does not know: {error}") from error
+    if count < 1:
+        raise CorruptEntry("entry holds no record")
     return Entry(
-        epoch, base, count, Kind(kind), Durability(durability), EntryId(prev_epoch, prev_offset), first_us,
+        epoch, base, count, kind, durability, EntryId(prev_epoch, prev_offset), first_us,
         last_us, logged_ms, order, producer, sequence, payload_bytes, payload_crc, prev_chain, chain,
         bytes(header), b"",
     )
