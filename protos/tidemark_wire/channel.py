@@ -61,7 +61,8 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.enable_retries", 0),     # a repeated call is our own decision
         # A node that comes back must be found within a failover, not within gRPC's default 20 s.
         ("grpc.initial_reconnect_backoff_ms", 50),
-        ("grpc.min_reconnect_backoff_ms", 50),
+        # Despite its name, how long one attempt to connect may take: a busy machine needs more than a moment.
+        ("grpc.min_reconnect_backoff_ms", 2_000),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # A new channel connects anew instead of inheriting another one's backoff.
         ("grpc.use_local_subchannel_pool", 1),
