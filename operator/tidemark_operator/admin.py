@@ -18,14 +18,14 @@ from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .model import Group
+from .moves import run_move
 from .plan import Move, MoveKind, PlanRefusal, choose_member, choose_victim
-from .reconfigure import run_move
 from .service import VERSION, OperatorService
+from .tasks import background
 
 WATCHERS_MAX = 64
 WATCH_PACE_S = 0.05
 PROGRESS_LOOK_S = 0.25
-CHANGE_PACE_S = 0.05
 
 _KINDS = {
     "SWAP": MoveKind.SWAP, "EXPAND": MoveKind.EXPAND, "CONTRACT": MoveKind.CONTRACT,
@@ -37,6 +37,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     def __init__(self, service: OperatorService) -> None:
         self._service = service
         self._watchers = 0
+        self._changes: set[asyncio.Task[Any]] = set()
 
     async def Apply(self, request: admin_pb2.ApplyRequest, context: Any) -> admin_pb2.ApplyResponse:
         done = await self._service.objects.apply(request.manifests, dry_run=request.dry_run)
@@ -88,8 +89,11 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         if isinstance(move, Refused):
             await _refuse(context, move)
         news: asyncio.Queue[ChangeProgress] = asyncio.Queue(maxsize=1_024)
-        work = asyncio.ensure_future(run_move(
-            self._service.driver, move, self._service.world, _into(news), transfer=request.transfer))
+        work = background(run_move(
+            self._service.driver, move, self._service.world, _into(news), transfer=request.transfer),
+            "a change of one shard")
+        self._changes.add(work)
+        work.add_done_callback(self._changes.discard)
         while not work.done() or not news.empty():
             waiting = asyncio.ensure_future(news.get())
             await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)

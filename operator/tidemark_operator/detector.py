@@ -14,6 +14,8 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from .tasks import background, cancelled
+
 
 @dataclass(frozen=True, slots=True)
 class DetectorSettings:
@@ -72,12 +74,10 @@ class LoopLateness:
 
     def start(self) -> None:
         self._last_tick = time.monotonic()
-        self._task = asyncio.ensure_future(self._run())
+        self._task = background(self._run(), "the lateness of the loop")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
 
     async def _run(self) -> None:
         while True:

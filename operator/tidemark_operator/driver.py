@@ -14,14 +14,13 @@ import itertools
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.coordinator import SetActive
 from tidemark_core.replication.records import (
     CancelChange,
     ChangeDone,
@@ -33,6 +32,7 @@ from tidemark_core.replication.records import (
     NodeDown,
     NodeUp,
     SaveMetadata,
+    SetActive,
     ShardRecord,
     StartChange,
     StartTransfer,
@@ -40,6 +40,7 @@ from tidemark_core.replication.records import (
 
 from .etcd import EtcdStore, Saved, StoreUnavailable
 from .metadata import Keys
+from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 
@@ -252,22 +253,14 @@ class CoordinatorDriver:
             return  # stepped back, or the shard was deleted, while this read ran
         self.metadata_seen(shard, item.value if item else None, item.revision if item else 0)
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = background(work, "a request to etcd")
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "the coordinator driver failed", "exception": task.exception(), "task": task})
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         self._timers.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
         for future in self._replies.values():
             if not future.done():
                 future.set_result(Refused(Reason.SHUTTING_DOWN, "the operator is stopping"))

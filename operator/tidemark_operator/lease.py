@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 
 from .etcd import EtcdStore, Saved, StoreUnavailable, revoke_quietly
+from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class ActivityLease:
         self.active = False
 
     def start(self) -> None:
-        self._task = asyncio.ensure_future(self._run())
+        self._task = background(self._run(), "the activity lease")
 
     def look_now(self) -> None:
         """The key changed: somebody came or went."""
@@ -42,9 +43,7 @@ class ActivityLease:
 
     async def stop(self) -> None:
         """Give the lease back, so that another operator need not wait for its end."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
         if self._lease:
             await revoke_quietly(self._store, self._lease)
 

@@ -87,8 +87,8 @@ def _end_on_signals_and_bugs(ended: asyncio.Future[int]) -> None:
     def failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         log.critical("%s", context.get("message"), exc_info=error)
-        if isinstance(error, AssertionError):
-            end(EXIT_BUG)  # an invariant does not hold: nothing this process knows can be trusted
+        if isinstance(error, AssertionError) or "task" in context:
+            end(EXIT_BUG)  # an invariant does not hold, or a part of the operator is gone: start afresh
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, 0)

@@ -22,13 +22,21 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, OperatorId, ShardId
-from tidemark_wire.channel import CONTROL_LINK, WIRE_VERSION, hello_metadata, open_channel
+from tidemark_wire.channel import (
+    CONTROL_LINK,
+    WIRE_VERSION,
+    WireVersionMismatch,
+    answered_hello,
+    hello_metadata,
+    open_channel,
+)
 from tidemark_wire.convert import Draining
 from tidemark_wire.frames import decode_messages, encode_message
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 from .detector import DetectorSettings, LoopLateness, Outcome, Suspicion, Verdict
 from .metadata import NodeRecord
+from .tasks import background
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +84,7 @@ class NodeLink:
         self._queue: deque[bytes] = deque()
         self._queued = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._task = asyncio.ensure_future(self._run())
+        self._task = background(self._run(), f"the link to {record.node}")
 
     @property
     def node(self) -> str:
@@ -200,8 +208,8 @@ class NodeLink:
         jobs: list[asyncio.Task[Any]] = []
         try:
             async with asyncio.timeout(self.settings.probe_timeout_ms / 1000):
-                await call.wait_for_connection()
-            member = Member(self.description.node, self.description.incarnation)
+                hello = await answered_hello(call)  # the node has the link now, not just the connection
+            member = Member(hello.node, hello.incarnation)
             self._go_up(member)
             prober = asyncio.ensure_future(self._keep_probing(channel))
             jobs = [
@@ -211,8 +219,8 @@ class NodeLink:
             ]
             await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
             return (Verdict.DOWN, prober.result()) if prober.done() else (Verdict.UP, "the stream broke")
-        except TimeoutError:
-            return self._judge(Outcome.SILENT, started), "no answer to the link's opening"
+        except (TimeoutError, ConnectionError, WireVersionMismatch) as error:
+            return self._judge(Outcome.SILENT, started), str(error) or "no answer to the link's opening"
         except grpc.aio.AioRpcError as error:
             outcome, reason = await self._failed_probe(error)
             return self._judge(outcome, started), reason

@@ -16,6 +16,7 @@ import grpc.aio
 from tidemark_wire.v1 import common_pb2
 
 from .nodes import NodeLink, NodeLinks
+from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +69,7 @@ class MapPublisher:
     async def close(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        for task in self._pushes.values():
-            task.cancel()
-        await asyncio.gather(*self._pushes.values(), return_exceptions=True)
+        await cancelled(*self._pushes.values())
 
     def _rebuild(self) -> None:
         self._dirty = False
@@ -86,7 +85,7 @@ class MapPublisher:
 
     def _push(self, link: NodeLink) -> None:
         if self._map is not None and self._term and link.up and link.node not in self._pushes:
-            task = asyncio.ensure_future(self._keep_pushing(link))
+            task = background(self._keep_pushing(link), f"pushing maps to {link.node}")
             self._pushes[link.node] = task
             task.add_done_callback(lambda _task: self._pushes.pop(link.node, None))
 

@@ -1,127 +1,26 @@
-"""Reconfigurer: carries Reconfigurations out, one at a time, in the order they were created.
+"""Reconfigurer: whose turn it is among the Reconfigurations: one at a time, in the order of creation.
 
-The plan and the state of every move are stored before and after each step, so that a restarted operator goes
-on where the last one was; a move whose effect is already in force counts as done.  A move that cannot run
-now (an election, a node that is down) waits; one that fails five times is given up and the others go on.
-Stays out: making the plan (`plan`), the steps of one move (the coordinator).
+Stays out: carrying one out (`reconfiguration_run`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemark_core.base.ids import ShardId, group_of, index_of
-from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.messages import Operation
-from tidemark_core.replication.records import (
-    CancelChange,
-    ChangeDone,
-    ChangeProgress,
-    StartChange,
-    StartTransfer,
-)
-
-from .driver import CoordinatorDriver, ProgressListener
-from .etcd import StoreUnavailable
+from .driver import CoordinatorDriver
 from .metadata import StoredObject
 from .mirror import Mirror
-from .model import ClusterSettings, out_of_sync
+from .model import ClusterSettings
 from .objects import Objects
-from .plan import Move, MoveKind, PlanRefusal, World, next_leader, plan_reconfiguration
-from .status import Condition, ConditionMemory, some, timestamp
+from .plan import World
+from .reconfiguration_run import ReconfigurationRun
+from .status import Condition, ConditionMemory
+from .tasks import background, cancelled
 
-log = logging.getLogger(__name__)
-
-ATTEMPTS_MAX = 5
-BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-SHOWN_MOVES_MAX = 16
 FINISHED_KEPT = 10
-UNSAVED_PAUSE_S = 0.5
-
-WAITING_REASONS = frozenset({
-    Reason.RECONFIGURING, Reason.NO_LEADER, Reason.NODE_UNAVAILABLE, Reason.METADATA_UNAVAILABLE,
-    Reason.TRANSFERRING, Reason.SHUTTING_DOWN,
-})
-"""Not the move's fault: it waits, and the attempt is not counted."""
-
-_STEPS = {"TRANSFER": "LeaderTransfer", "PREPARE": "Prepare", "SNAPSHOT": "Snapshot", "COMMIT": "Commit"}
-_OPERATIONS = {
-    MoveKind.SWAP: Operation.SWAP, MoveKind.EXPAND: Operation.EXPAND, MoveKind.CONTRACT: Operation.CONTRACT,
-}
-
-
-async def run_move(
-    driver: CoordinatorDriver, move: Move, world: Callable[[], World], progress: ProgressListener | None = None,
-    *, transfer: bool = True,
-) -> ChangeDone | Refused:
-    """Run one move on one shard.  Where the leader is to leave, leadership is handed over first."""
-    now = world()
-    shard = now.shards.get(move.shard)
-    if shard is None:
-        return Refused(Reason.UNKNOWN_SHARD, f"shard {move.shard:#x} does not exist")
-    if move.kind is MoveKind.TRANSFER:
-        assert move.to_node is not None
-        to_node = move.to_node
-        return await driver.change(
-            move.shard, lambda request: StartTransfer(move.shard, request, to_node), progress)
-    leaves = move.kind in (MoveKind.SWAP, MoveKind.CONTRACT) and shard.leader == move.from_node
-    if leaves and transfer:
-        to = next_leader(shard, now, now.leaders(), avoid=(move.from_node or "",))
-        if to is None:
-            return Refused(Reason.NODE_UNAVAILABLE, f"no other member of {shard.name} can lead it now")
-        answer = await driver.change(
-            move.shard, lambda request: StartTransfer(move.shard, request, to), progress)
-        if isinstance(answer, Refused):
-            return answer
-    return await driver.change(
-        move.shard,
-        lambda request: StartChange(
-            move.shard, request, _OPERATIONS[move.kind], move.from_node, move.to_node, move.force),
-        progress,
-    )
-
-
-@dataclass(slots=True)
-class MoveState:
-    """One move and how far it is."""
-
-    move: Move
-    state: str = "Pending"  # Pending, Running, Done, Failed
-    attempts: int = 0
-    step: str = "Pending"
-    message: str = ""
-    received_bytes: int = 0
-    total_bytes: int = 0
-    started: str = ""
-    not_before: float = 0.0
-
-    def store(self) -> dict[str, Any]:
-        move = self.move
-        return {
-            "shard": f"{move.shard:x}", "kind": str(move.kind), "from": move.from_node, "to": move.to_node,
-            "force": move.force, "state": "Pending" if self.state == "Running" else self.state,
-            "attempts": self.attempts, "message": self.message, "bytes": self.total_bytes,
-        }
-
-    @classmethod
-    def restore(cls, raw: Mapping[str, Any]) -> MoveState:
-        move = Move(
-            ShardId(int(raw["shard"], 16)), MoveKind(raw["kind"]), raw["from"], raw["to"], raw["force"])
-        return cls(move, raw["state"], raw["attempts"], message=raw["message"], total_bytes=raw["bytes"])
-
-    def show(self, group: str) -> dict[str, Any]:
-        return {
-            "kind": "LogGroup", "name": group, "shard": index_of(self.move.shard),
-            "operation": str(self.move.kind), "from": self.move.from_node, "to": self.move.to_node,
-            "step": "Failed" if self.state == "Failed" else self.step, "attempt": self.attempts + 1,
-            "startTime": self.started, "message": self.message,
-        }
 
 
 class Reconfigurer:
@@ -144,7 +43,7 @@ class Reconfigurer:
         self._settings = settings
         self._memory = memory
         self._poke_later = poke_later
-        self._run: _Run | None = None
+        self._run: ReconfigurationRun | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -181,10 +80,10 @@ class Reconfigurer:
         if self._run is not None:
             self._run.wake.set()
         elif unfinished and self._mirror.cluster is not None:
-            self._run = _Run(
+            self._run = ReconfigurationRun(
                 unfinished[0], self._driver, self._objects, self._mirror, self._world, self._settings,
                 self._memory)
-            self._task = asyncio.ensure_future(self._run.run())
+            self._task = background(self._run.run(), f"reconfiguration {self._run.name}")
             self._task.add_done_callback(self._ended)
 
     async def remove_old(self) -> None:
@@ -202,317 +101,10 @@ class Reconfigurer:
 
     async def stop(self) -> None:
         """Let go of what runs: another operator, or this one later, goes on from what is stored."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._run = None
         self._task = None
-        if task.cancelled():
-            return
-        if task.exception() is not None:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "a reconfiguration failed", "exception": task.exception(), "task": task})
-            return
-        self._poke_later(0)
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """How a Reconfiguration ended."""
-
-    succeeded: bool
-    reason: str
-    message: str = ""
-
-
-@dataclass(slots=True)
-class _Plan:
-    hash: str
-    revision: int
-    warnings: tuple[str, ...] = ()
-
-
-class _Run:
-    """One Reconfiguration under way."""
-
-    def __init__(
-        self, stored: StoredObject, driver: CoordinatorDriver, objects: Objects, mirror: Mirror,
-        world: Callable[[], World], settings: Callable[[], ClusterSettings], memory: ConditionMemory,
-    ) -> None:
-        self.name = stored.name
-        self.wake = asyncio.Event()
-        self._last = stored
-        self._driver = driver
-        self._objects = objects
-        self._mirror = mirror
-        self._world = world
-        self._settings = settings
-        self._memory = memory
-        self._moves = [MoveState.restore(raw) for raw in stored.status.get("moves", ())]
-        plan = stored.status.get("plan")
-        self._plan = _Plan(plan["hash"], plan["metadataRevision"], tuple(plan["warnings"])) if plan else None
-        self._stage = stored.status.get("stage", "Planning")
-        self._started = stored.status.get("startTime") or timestamp()
-        self._clock_start = time.monotonic()
-        self._outcome: _Outcome | None = None
-        self._refused: PlanRefusal | None = None
-        self._approved: tuple[bool, str] = (False, "WaitingForApproval")
-        self._blocked: tuple[str, str] | None = None
-        self._running: dict[ShardId, asyncio.Task[None]] = {}
-
-    @property
-    def _stored(self) -> StoredObject | None:
-        known = self._mirror.reconfigurations.get(self.name)
-        if known is not None:
-            self._last = known.value
-        return known.value if known is not None else None
-
-    async def run(self) -> None:
-        try:
-            if await self._agree_on_plan():
-                self._stage = "Moving"
-                await self._save()
-                self._outcome = await self._move()
-            self._stage = "Finished"
-            await self._save()
-        finally:
-            for task in self._running.values():
-                task.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
-        log.info("reconfiguration %s: %s", self.name, self._outcome)
-
-    # --- planning and approval ------------------------------------------------------------------------------
-
-    async def _agree_on_plan(self) -> bool:
-        """Plan, and wait for approval where it is required.  False: it ended here."""
-        if self._moves and self._stage not in ("Planning", "AwaitingApproval", "Queued"):
-            self._approved = (True, "AutomaticApproval")
-            return True  # a former operator had begun
-        await self._save()
-        while True:
-            stored = self._stored
-            if stored is None or self._over(stored) is not None:
-                self._outcome = self._over(stored) if stored else _Outcome(False, "Canceled", "it was deleted")
-                return False
-            before = self._plan.hash if self._plan else None
-            if not self._make_plan(stored):
-                return False
-            assert self._plan is not None
-            if stored.spec.get("approval", "Automatic") == "Automatic":
-                self._approved = (True, "AutomaticApproval")
-                return True
-            approved = stored.spec.get("approvedPlan")
-            if approved == self._plan.hash:
-                self._approved = (True, "ApprovedByUser")
-                return True
-            self._approved = (False, "PlanChanged" if approved else "WaitingForApproval")
-            if before != self._plan.hash or self._stage != "AwaitingApproval":
-                self._stage = "AwaitingApproval"
-                await self._save()
-            await self._wait(5.0)
-
-    def _make_plan(self, stored: StoredObject) -> bool:
-        plan = plan_reconfiguration(stored.spec, self._world())
-        if isinstance(plan, PlanRefusal):
-            self._refused = plan
-            self._outcome = _Outcome(False, "Rejected", plan.message)
-            return False
-        warnings = plan.warnings
-        if stored.spec["type"] == "NodeSwap" and stored.spec["nodeSwap"].get("removeSource") == "Delete":
-            warnings = (*warnings, "the emptied node keeps running: a local cluster does not remove nodes")
-        self._moves = [MoveState(move) for move in plan.moves]
-        self._plan = _Plan(plan.hash, self._mirror.revision, warnings)
-        return True
-
-    def _over(self, stored: StoredObject) -> _Outcome | None:
-        if stored.spec.get("cancel"):
-            return _Outcome(False, "Canceled", "spec.cancel was set")
-        deadline_s = stored.spec.get("activeDeadlineSeconds", 86_400)
-        if datetime.now(UTC) - datetime.fromisoformat(self._started) > timedelta(seconds=deadline_s):
-            return _Outcome(False, "DeadlineExceeded", f"not finished after {deadline_s} seconds")
-        return None
-
-    # --- moving ---------------------------------------------------------------------------------------------
-
-    async def _move(self) -> _Outcome:
-        if not self._moves:
-            return _Outcome(True, "NothingToDo", "every shard in scope is as asked already")
-        while True:
-            stored = self._stored
-            ended = self._over(stored) if stored else _Outcome(False, "Canceled", "it was deleted")
-            if ended is not None:
-                await self._abort()
-                return ended
-            assert stored is not None
-            world = self._world()
-            for state in self._moves:
-                if state.state == "Pending" and state.move.done(world.shards.get(state.move.shard)):
-                    state.state, state.step = "Done", "Done"
-            open_moves = [state for state in self._moves if state.state in ("Pending", "Running")]
-            if not open_moves:
-                break
-            stage = "Suspended" if stored.spec.get("suspend") else "Moving"
-            if stage != self._stage:
-                self._stage = stage
-                await self._save()
-            self._blocked = self._precondition(stored, open_moves, world)
-            if stage == "Moving" and self._blocked is None:
-                self._start_some(stored, open_moves)
-            await self._wait(0.25 if len(self._running) < len(open_moves) else 5.0)
-        failed = [state for state in self._moves if state.state == "Failed"]
-        if failed:
-            return _Outcome(False, "MovesFailed", f"{len(failed)} of {len(self._moves)} moves failed")
-        return _Outcome(True, "Completed", f"{len(self._moves)} of {len(self._moves)} moves are done")
-
-    def _precondition(
-        self, stored: StoredObject, open_moves: list[MoveState], world: World
-    ) -> tuple[str, str] | None:
-        """No new move while an affected shard misses a copy elsewhere than on a node to be emptied."""
-        preconditions: Mapping[str, Any] = stored.spec.get("preconditions") or {}
-        if preconditions.get("fullyReplicated", "Required") == "Ignored":
-            return None
-        behind = []
-        for state in open_moves:
-            shard = world.shards.get(state.move.shard)
-            if shard is not None and set(out_of_sync(shard, world.nodes)) - {state.move.from_node}:
-                behind.append(shard.name)
-        return ("UnderReplicated", f"{some(behind)} lack copies") if behind else None
-
-    def _start_some(self, stored: StoredObject, open_moves: list[MoveState]) -> None:
-        throttle: Mapping[str, Any] = stored.spec.get("throttle") or {}
-        limit = throttle.get("maxConcurrentMoves") or self._settings().max_concurrent_moves
-        now = time.monotonic()
-        for state in open_moves:
-            if len(self._running) >= limit:
-                return
-            shard = state.move.shard
-            if state.state == "Pending" and shard not in self._running and state.not_before <= now:
-                state.state, state.started = "Running", timestamp()
-                task = asyncio.ensure_future(self._run_one(state))
-                self._running[shard] = task
-                task.add_done_callback(lambda task, shard=shard: self._one_ended(shard, task))
-
-    def _one_ended(self, shard: ShardId, task: asyncio.Task[None]) -> None:
-        self._running.pop(shard, None)
-        self.wake.set()
-        if not task.cancelled() and task.exception() is not None:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "a move failed", "exception": task.exception(), "task": task})
-
-    async def _run_one(self, state: MoveState) -> None:
-        def progress(news: ChangeProgress) -> None:
-            state.step = _STEPS[news.stage]
-            if news.total_bytes:
-                state.received_bytes, state.total_bytes = news.received_bytes, news.total_bytes
-
-        answer = await run_move(self._driver, state.move, self._world, progress)
-        if isinstance(answer, ChangeDone):
-            state.state, state.step, state.message = "Done", "Done", ""
-            state.received_bytes = state.total_bytes
-        else:
-            state.state, state.step = "Pending", "Pending"
-            state.message = f"{answer.reason}: {answer.message}"
-            if answer.reason not in WAITING_REASONS:
-                state.attempts += 1
-                if state.attempts >= ATTEMPTS_MAX:
-                    state.state = "Failed"
-            state.not_before = time.monotonic() + BACKOFF_S[min(state.attempts, len(BACKOFF_S) - 1)]
-            log.info("reconfiguration %s: shard %x: %s", self.name, state.move.shard, state.message)
-        await self._save()
-
-    async def _abort(self) -> None:
-        """Give up moves in PREPARE; those in COMMIT only go forward and are waited for."""
-        self._stage = "Aborting"
-        await self._save()
-        while self._running:
-            for shard in list(self._running):
-                await self._driver.change(shard, lambda request, shard=shard: CancelChange(shard, request))
-            await self._wait(0.25)
-
-    async def _wait(self, seconds: float) -> None:
-        self.wake.clear()
-        try:
-            await asyncio.wait_for(self.wake.wait(), seconds)
-        except TimeoutError:
-            return
-
-    # --- status ---------------------------------------------------------------------------------------------
-
-    async def _save(self) -> None:
-        """Store the status; waits for as long as etcd is away, for nothing may go on unrecorded."""
-        while True:
-            try:
-                await self._objects.save_status(
-                    self.name, {**self.status(), "moves": [state.store() for state in self._moves]})
-                return
-            except StoreUnavailable as error:
-                log.warning("reconfiguration %s waits for etcd: %s", self.name, error)
-                await asyncio.sleep(UNSAVED_PAUSE_S)
-
-    def status(self) -> dict[str, Any]:
-        states = [state.state for state in self._moves]
-        done, total = states.count("Done"), len(states)
-        parts = sum(
-            1.0 if state.state == "Done" else state.received_bytes / state.total_bytes
-            for state in self._moves if state.state == "Done" or state.total_bytes
-        )
-        groups = {group.group_id: name for name, group in self._world().groups.items()}
-        percent = int(100 * parts / total) if total else 100 if self._outcome else 0
-        status: dict[str, Any] = {
-            "observedGeneration": self._last.generation,
-            "stage": self._stage,
-            "startTime": self._started,
-            "progress": {
-                "completed": done, "inProgress": len(self._running), "failed": states.count("Failed"),
-                "bytesMoved": str(sum(state.received_bytes for state in self._moves)),
-                "percent": percent, "summary": f"{done}/{total}",
-            },
-            "activeMoves": self._show("Running", groups),
-            "failedMoves": self._show("Failed", groups),
-            "conditions": self._memory.write(
-                "Reconfiguration", self.name, self._last.generation, self._conditions(done, total)),
-        }
-        if self._plan is not None:
-            status["plan"] = {
-                "moves": total, "hash": self._plan.hash, "metadataRevision": self._plan.revision,
-                "warnings": list(self._plan.warnings),
-            }
-        if self._outcome is not None:
-            status["completionTime"] = timestamp()
-        elif 0 < percent < 100:
-            left_s = (time.monotonic() - self._clock_start) * (100 - percent) / percent
-            eta = datetime.now(UTC) + timedelta(seconds=left_s)
-            status["progress"]["estimatedCompletionTime"] = eta.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return status
-
-    def _show(self, state: str, groups: Mapping[int, str]) -> list[dict[str, Any]]:
-        return [
-            item.show(groups.get(group_of(item.move.shard), "")) for item in self._moves if item.state == state
-        ][:SHOWN_MOVES_MAX]
-
-    def _conditions(self, done: int, total: int) -> list[Condition]:
-        if self._refused is not None:
-            validated: Condition = ("Validated", False, str(self._refused.reason), self._refused.message)
-        elif self._plan is None:
-            validated = ("Validated", None, "Planning", "")
-        else:
-            validated = ("Validated", True, "PlanAccepted", f"{total} moves.")
-        succeeded: Condition = ("Succeeded", None, self._stage, f"{done} of {total} moves are done.")
-        if self._outcome is not None:
-            succeeded = ("Succeeded", self._outcome.succeeded, self._outcome.reason, self._outcome.message)
-        waiting = [state for state in self._moves if state.state == "Pending" and state.message]
-        stalled: Condition = ("Stalled", False, "Progressing", "")
-        if self._outcome is None and self._blocked is not None:
-            stalled = ("Stalled", True, *self._blocked)
-        elif self._outcome is None and waiting and not self._running:
-            unavailable = any(str(Reason.NODE_UNAVAILABLE) in state.message for state in waiting)
-            stalled = ("Stalled", True, "NodeUnavailable" if unavailable else "MovesFailing", waiting[0].message)
-        return [
-            validated,
-            ("Approved", self._approved[0], self._approved[1], ""),
-            succeeded,
-            ("Reconciling", self._outcome is None, self._stage, ""),
-            stalled,
-        ]
+        if not task.cancelled():
+            self._poke_later(0)

@@ -36,6 +36,7 @@ from .publisher import MapPublisher
 from .reconfigure import Reconfigurer
 from .shardmap import build_shard_map
 from .status import ConditionMemory, cluster_status, group_status, shard_object, with_status
+from .tasks import background, cancelled
 from .tending import Tender
 
 log = logging.getLogger(__name__)
@@ -85,16 +86,14 @@ class OperatorService:
 
     async def start(self) -> None:
         self.lateness.start()
-        self._tasks.append(asyncio.ensure_future(self._follow()))
-        self._tasks.append(asyncio.ensure_future(self._keep_looking()))
+        self._tasks.append(background(self._follow(), "following etcd"))
+        self._tasks.append(background(self._keep_looking(), "looking"))
         if self._directory is not None:
-            self._tasks.append(asyncio.ensure_future(self._directory.run()))
+            self._tasks.append(background(self._directory.run(), "the nodes directory"))
 
     async def stop(self) -> None:
         await self.lease.stop()
-        for task in [*self._tasks, *([self._beginning] if self._beginning else [])]:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancelled(*self._tasks, self._beginning)
         await self.reconfigurer.stop()
         await self.tender.close()
         await self.driver.close()
@@ -280,11 +279,11 @@ class OperatorService:
             self._beginning.cancel()
             self._beginning = None
         if active:
-            self._beginning = asyncio.ensure_future(self._begin())
+            self._beginning = background(self._begin(), "activation")
             return
         self.driver.deactivate()
         self.publisher.end()
-        self._tasks.append(asyncio.ensure_future(self.reconfigurer.stop()))
+        self._tasks.append(background(self.reconfigurer.stop(), "stepping back"))
 
     async def _begin(self) -> None:
         """Coordinate from what is stored; maps of this operator are newer than any before."""

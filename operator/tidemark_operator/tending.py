@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Refused
@@ -19,6 +20,7 @@ from tidemark_core.replication.records import StartChange, StartTransfer
 from .driver import CoordinatorDriver
 from .model import Shard
 from .plan import World, next_leader
+from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +58,10 @@ class Tender:
                 self._start(shard, self._reseed(shard, stale))
 
     async def close(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await cancelled(*self._tasks.values())
 
-    def _start(self, shard: Shard, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[arg-type]
+    def _start(self, shard: Shard, work: Coroutine[Any, Any, None]) -> None:
+        task = background(work, f"tending {shard.name}")
         self._tasks[shard.shard] = task
         task.add_done_callback(lambda _task: self._ended(shard.shard))
 

