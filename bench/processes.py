@@ -17,7 +17,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 # Python and gRPC allocate and free buffers of a megabyte all the time; kept memory saves a page fault for each.
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_TOP_PAD_": str(64 << 20),
+}
 
 
 class WorkerFailed(Exception):
