@@ -35,9 +35,9 @@ from .local_processes import (
     start_operator,
     stop,
 )
-from .local_state import LocalRuntimeError, NodeState, ProcessState, State, load_state, locked, save_state
+from .local_state import LocalRuntimeError, NodeState, ProcessState, State, load_state, locked, save_state, saved
 from .process import identify, send_signal, wait_gone
-from .resources import TidemarkCluster
+from .resources import Resource, TidemarkCluster
 
 __all__ = ["LocalRuntimeError", "ProcessView", "Runtime", "attach", "down", "up"]
 
@@ -80,12 +80,14 @@ class Runtime:
 
     def bootstrap(self) -> list[str]:
         """Return addresses of running nodes, for clients."""
+        self._refresh()
         return [node.address for node in self.state.nodes.values() if node.running]
 
     # --- processes ----------------------------------------------------------------------------------------
 
     def status(self) -> list[ProcessView]:
         """Return every process of the cluster as it is now."""
+        self._refresh()
         state = self.state
         views = [
             _view("etcd", "etcd", state.etcd, state.etcd_url.removeprefix("http://")),
@@ -95,6 +97,7 @@ class Runtime:
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to a node, "operator" or "etcd"; return once a killed process is gone."""
+        self._refresh()
         target = self._process(name)
         if target.process is None or not target.running:
             raise LocalRuntimeError(f"{name} is not running", f"Start it with `tidemark dev start {name}`.")
@@ -114,25 +117,25 @@ class Runtime:
 
     async def start(self, name: str) -> None:
         """Start a process that is not running, with its old data and, if it is free, at its old address."""
-        target = self._process(name)
         async with locked(self.directory):
+            self._refresh()
+            target = self._process(name)
             if target.running:
                 return
-            match name:
-                case "etcd":
-                    await start_etcd(self.directory, self.state)
-                case "operator":
-                    await start_operator(self.directory, self.state)
-                case _:
-                    assert isinstance(target, NodeState)
-                    await start_node(target)
-            save_state(self.directory, self.state)
+            with saved(self.directory, self.state):
+                match name:
+                    case "etcd":
+                        await start_etcd(self.directory, self.state)
+                    case "operator":
+                        await start_operator(self.directory, self.state)
+                    case _:
+                        assert isinstance(target, NodeState)
+                        await start_node(target)
 
     async def stop(self, name: str) -> None:
         """Stop a process gracefully; one that does not end in time is killed."""
-        target = self._process(name)
-        await stop(target)
-        save_state(self.directory, self.state)
+        self._refresh()
+        await stop(self._process(name))
 
     def wipe(self, name: str) -> None:
         """Delete the data of a stopped node: it comes back as a new member (rule K14)."""
@@ -147,9 +150,15 @@ class Runtime:
     async def add_node(self, zone: str = "") -> str:
         """Start one more node and return its name; ids are never reused."""
         async with locked(self.directory):
-            names = await new_nodes(self.state, 1)
-            await add_nodes(self.directory, self.state, {names[0]: zone})
+            self._refresh()
+            with saved(self.directory, self.state):
+                names = await new_nodes(self.state, 1)
+                await add_nodes(self.directory, self.state, {names[0]: zone})
         return names[0]
+
+    def _refresh(self) -> None:
+        """Another command may have started something meanwhile."""
+        self.state = load_state(self.directory) or self.state
 
     def _process(self, name: str) -> ProcessState:
         if name == "etcd":
@@ -229,30 +238,37 @@ async def up(
                 f"{directory} holds the cluster {state.cluster!r}, not {wanted['metadata']['name']!r}",
                 "Use another --dir, or end that one with `tidemark dev down --wipe`.")
         state = state or new_state(directory, wanted["metadata"]["name"])
-        save_state(directory, state)
-        await start_etcd(directory, state)
-        progress(f"etcd from {state.etcd_origin} at {state.etcd_url}")
-        await start_operator(directory, state)
-        progress(f"operator at {state.operator_address}")
         runtime = Runtime(directory, state)
-        first = not await runtime.objects("TidemarkCluster")
-        if first or any(isinstance(resource, TidemarkCluster) for resource in resources):
-            await _apply(runtime, [wanted])
-        pools = (await runtime.objects("TidemarkCluster"))[0]["spec"]["nodePools"]
-        await asyncio.gather(*(start_node(node) for node in state.nodes.values()))
-        missing = sum(pool["replicas"] for pool in pools) - len(state.nodes)
-        if missing > 0:
-            names = await new_nodes(state, missing)
-            await add_nodes(directory, state, deal_zones(names, zones or zones_of(pools), len(state.nodes)))
-        save_state(directory, state)
-        progress(f"{len(state.nodes)} nodes on loopback, insecure")
-        await runtime.wait_for("TidemarkCluster", _all_ready, "all nodes are linked to the operator")
-        others = [resource.manifest() for resource in resources if not isinstance(resource, TidemarkCluster)]
-        if others:
-            for line in await _apply(runtime, others):
-                progress(line)
-        await runtime.wait_for("LogGroup", _all_served, "every shard has a leader")
+        with saved(directory, state):
+            await _start_all(runtime, resources, wanted, zones, progress)
         return runtime
+
+
+async def _start_all(
+    runtime: Runtime, resources: list[Resource], wanted: dict[str, Any], zones: Sequence[str],
+    progress: Callable[[str], None],
+) -> None:
+    directory, state = runtime.directory, runtime.state
+    await start_etcd(directory, state)
+    progress(f"etcd from {state.etcd_origin} at {state.etcd_url}")
+    await start_operator(directory, state)
+    progress(f"operator at {state.operator_address}")
+    first = not await runtime.objects("TidemarkCluster")
+    if first or any(isinstance(resource, TidemarkCluster) for resource in resources):
+        await _apply(runtime, [wanted])
+    pools = (await runtime.objects("TidemarkCluster"))[0]["spec"]["nodePools"]
+    await asyncio.gather(*(start_node(node) for node in state.nodes.values()))
+    missing = sum(pool["replicas"] for pool in pools) - len(state.nodes)
+    if missing > 0:
+        names = await new_nodes(state, missing)
+        await add_nodes(directory, state, deal_zones(names, zones or zones_of(pools), len(state.nodes)))
+    progress(f"{len(state.nodes)} nodes on loopback, insecure")
+    await runtime.wait_for("TidemarkCluster", _all_ready, "all nodes are linked to the operator")
+    others = [resource.manifest() for resource in resources if not isinstance(resource, TidemarkCluster)]
+    if others:
+        for line in await _apply(runtime, others):
+            progress(line)
+    await runtime.wait_for("LogGroup", _all_served, "every shard has a leader")
 
 
 async def attach(directory: Path | str = ".tidemark") -> Runtime:

@@ -30,7 +30,6 @@ from .local_state import (
     free_ports,
     keys_of,
     port_is_free,
-    save_state,
 )
 from .metadata import NODE_IDS, allocate
 from .process import log_tail, send_signal, spawn, wait_gone
@@ -138,9 +137,7 @@ async def add_nodes(directory: Path, state: State, zones: dict[str, str]) -> Non
             ],
             str(directory / "logs" / f"{name}.log"), None, name, zone, str(data), str(ready),
         )
-    save_state(directory, state)
     await asyncio.gather(*(start_node(state.nodes[name]) for name in zones))
-    save_state(directory, state)
 
 
 async def start_node(node: NodeState) -> None:

@@ -12,8 +12,8 @@ import fcntl
 import json
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,15 @@ def save_state(directory: Path, state: State) -> None:
     temporary = directory / ".state.json.new"
     temporary.write_text(json.dumps({"format": STATE_FORMAT, **asdict(state)}, indent=1) + "\n")
     temporary.replace(path)
+
+
+@contextmanager
+def saved(directory: Path, state: State) -> Iterator[None]:
+    """Store the state whatever happens inside: a process that was started must not be forgotten."""
+    try:
+        yield
+    finally:
+        save_state(directory, state)
 
 
 @asynccontextmanager
