@@ -1,0 +1,48 @@
+"""Views for the pure parts: groups, nodes, shards and worlds in one line each."""
+
+from __future__ import annotations
+
+from tidemark_core.base.ids import Member, shard_id
+from tidemark_core.replication.records import ShardRecord, Status
+from tidemark_operator.model import Group, Node, Shard
+from tidemark_operator.plan import World
+
+
+def group(name: str = "orders", *, group_id: int = 1, shards: int = 4, factor: int = 3, **more) -> Group:
+    values = {
+        "uid": f"uid-{name}", "kind": "Log", "default_ack": "Quorum", "max_record_bytes": 1 << 20,
+        "spread_zones": True, "pools": (), "cluster": "dev", "deletion_policy": "Retain",
+    }
+    return Group(name=name, group_id=group_id, shards=shards, factor=factor, **{**values, **more})
+
+
+def member(node: str, life: str = "1") -> Member:
+    return Member(node, f"{node}-life-{life}")
+
+
+def node(name: str, zone: str = "", *, up: bool = True, **more) -> Node:
+    return Node(name, f"127.0.0.1:{7000 + int(name[1:])}", zone, member=member(name), up=up, **more)
+
+
+def nodes(count: int, zones: str = "") -> dict[str, Node]:
+    return {
+        f"n{i}": node(f"n{i}", zones[(i - 1) % len(zones)] if zones else "") for i in range(1, count + 1)
+    }
+
+
+def shard(index: int, *names: str, leader: str | None = None, of: Group | None = None) -> Shard:
+    owner = of or group()
+    return Shard(
+        shard_id(owner.group_id, index), owner.name, names, names[0] if leader is None else leader or None,
+        tuple(member(name) for name in names),
+    )
+
+
+def record(*names: str, leader: str | None = None, epoch: int = 1, status: Status = Status.STEADY) -> ShardRecord:
+    return ShardRecord(
+        epoch, 10, status, tuple(member(name) for name in names), member(leader) if leader else None)
+
+
+def world(*shards: Shard, nodes: dict[str, Node], groups: list[Group] | None = None) -> World:
+    return World(
+        {g.name: g for g in groups or [group()]}, {one.shard: one for one in shards}, nodes)

@@ -1,0 +1,170 @@
+"""CoordinatorDriver: effects run, outcomes fed back, timers, etcd away; the core is a script here."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from operator_views import member, record
+from tidemark_core.base.effects import Reply as ReplyEffect
+from tidemark_core.base.effects import Send, SetTimer, TimerFired
+from tidemark_core.base.ids import ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.records import (
+    ChangeDone,
+    ChangeProgress,
+    LoadMetadata,
+    MetadataLoaded,
+    MetadataSaved,
+    MetadataUncertain,
+    NodeUp,
+    SaveMetadata,
+    StartTransfer,
+)
+from tidemark_operator.driver import CoordinatorDriver, now_ms
+from tidemark_operator.etcd import Conflict, Item, Saved, StoreUnavailable, Unknown
+from tidemark_operator.metadata import Keys
+
+SHARD = ShardId(1 << 32)
+KEYS = Keys("/t")
+
+
+class Script:
+    """A core that answers events as told and remembers what it saw."""
+
+    def __init__(self, answers: dict[type, Any] | None = None) -> None:
+        self.shards: dict[ShardId, Any] = {SHARD: SimpleNamespace(record=None, revision=0)}
+        self.seen: list[Any] = []
+        self.answers = answers or {}
+
+    def step(self, now: int, event: Any) -> list[Any]:
+        self.seen.append(event)
+        answer = self.answers.get(type(event), [])
+        return answer(event) if callable(answer) else answer
+
+
+class Store:
+    """An etcd whose outcomes are given in advance."""
+
+    def __init__(self, puts: list[Any] | None = None, gets: list[Any] | None = None) -> None:
+        self.puts, self.gets = puts or [], gets or []
+        self.calls: list[Any] = []
+
+    async def put(self, key: str, value: bytes, *, expected: int) -> Any:
+        self.calls.append((key, expected))
+        return self.puts.pop(0)
+
+    async def get(self, key: str) -> Any:
+        self.calls.append(key)
+        got = self.gets.pop(0)
+        if isinstance(got, Exception):
+            raise got
+        return got
+
+
+def make(script: Script, store: Store | None = None, sent: list[Any] | None = None) -> CoordinatorDriver:
+    sink = sent if sent is not None else []
+    return CoordinatorDriver(
+        script, store or Store(), KEYS, lambda *message: sink.append(message))  # type: ignore[arg-type]
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(("outcome", "event"), [
+    (Saved(7), MetadataSaved(SHARD, 7)),
+    (Conflict(), MetadataUncertain(SHARD)),
+    (Unknown("lost"), MetadataUncertain(SHARD)),
+])
+async def test_a_save_ends_as_saved_or_uncertain(outcome, event) -> None:
+    script, store = Script({NodeUp: [SaveMetadata(SHARD, record("n1"), 3)]}), Store(puts=[outcome])
+    driver = make(script, store)
+    driver.node_up(member("n1"), "boot")
+    await until(lambda: event in script.seen)
+    assert store.calls == [(KEYS.shard(SHARD), 3)]
+    await driver.close()
+
+
+async def test_a_load_waits_for_etcd_and_then_tells(monkeypatch) -> None:
+    monkeypatch.setattr("tidemark_operator.driver.LOAD_RETRY_S", 0.01)
+    stored = record("n1", leader="n1")
+    store = Store(gets=[StoreUnavailable("away"), StoreUnavailable("away"), Item(stored.encode(), 5)])
+    script = Script({NodeUp: [LoadMetadata(SHARD), LoadMetadata(SHARD)]})
+    driver = make(script, store)
+    driver.node_up(member("n1"), "boot")
+    assert driver.waiting_for_store == 1
+    await until(lambda: MetadataLoaded(SHARD, stored, 5) in script.seen)
+    assert driver.waiting_for_store == 0 and len(store.calls) == 3
+    await driver.close()
+
+
+async def test_timers_fire_in_order_and_the_last_setting_counts() -> None:
+    def arm(_event: Any) -> list[Any]:
+        now = now_ms()
+        return [
+            SetTimer(SHARD, "late", now + 60), SetTimer(SHARD, "early", now + 20),
+            SetTimer(SHARD, "moved", now + 10), SetTimer(SHARD, "moved", now + 40),
+            SetTimer(SHARD, "cancelled", now + 5), SetTimer(SHARD, "cancelled", None),
+        ]
+
+    script = Script({NodeUp: arm})
+    driver = make(script)
+    driver.node_up(member("n1"), "boot")
+    await until(lambda: TimerFired(SHARD, "late") in script.seen)
+    names = [event.name for event in script.seen if isinstance(event, TimerFired)]
+    assert names == ["early", "moved", "late"]
+    await driver.close()
+
+
+async def test_a_change_is_answered_with_its_progress() -> None:
+    done = ChangeDone(4, (member("n1"),), member("n1"))
+
+    def start(event: StartTransfer) -> list[Any]:
+        return [ChangeProgress(SHARD, event.request, "TRANSFER"), ReplyEffect(event.request, done)]
+
+    driver = make(Script({StartTransfer: start}))
+    news: list[ChangeProgress] = []
+    answer = await driver.change(SHARD, lambda request: StartTransfer(SHARD, request, "n1"), news.append)
+    assert answer == done and [item.stage for item in news] == ["TRANSFER"]
+    missing = await driver.change(ShardId(99), lambda request: StartTransfer(ShardId(99), request, "n1"))
+    assert isinstance(missing, Refused) and missing.reason is Reason.UNKNOWN_SHARD
+    await driver.close()
+
+
+async def test_waiting_changes_are_told_when_the_operator_stops() -> None:
+    driver = make(Script())
+    waiting = asyncio.ensure_future(driver.change(SHARD, lambda request: StartTransfer(SHARD, request, "n1")))
+    await asyncio.sleep(0)
+    await driver.close()
+    answer = await waiting
+    assert isinstance(answer, Refused) and answer.reason is Reason.SHUTTING_DOWN
+
+
+async def test_events_of_effects_come_after_the_step_that_caused_them() -> None:
+    sent: list[Any] = []
+    script = Script()
+    driver = make(script, sent=sent)
+
+    def nested(_event: Any) -> list[Any]:
+        return [Send(SHARD, member("n1"), "hello")]
+
+    script.answers[NodeUp] = nested
+    driver._send = lambda *message: (sent.append(message), driver.node_down("n1"))  # type: ignore[assignment]
+    driver.node_up(member("n1"), "boot")
+    assert [type(event).__name__ for event in script.seen][-2:] == ["NodeUp", "NodeDown"]
+    assert sent == [(SHARD, member("n1"), "hello")]
+    await driver.close()
+
+
+async def test_an_unreadable_record_is_left_alone() -> None:
+    script = Script()
+    driver = make(script)
+    before = len(script.seen)
+    driver.metadata_seen(SHARD, b"{}", 4)
+    assert len(script.seen) == before
+    await driver.close()

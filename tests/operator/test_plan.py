@@ -1,0 +1,211 @@
+"""Planner: placement and moves, and every typed reason for refusing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from operator_views import group, member, node, nodes, shard, world
+from tidemark_operator.plan import (
+    Move,
+    MoveKind,
+    Plan,
+    PlanReason,
+    PlanRefusal,
+    next_leader,
+    place_group,
+    plan_reconfiguration,
+)
+
+
+def swap(source: str, target: str | None = None, **more) -> dict:
+    to = {"node": target} if target else {"spread": {}}
+    return {"type": "NodeSwap", "nodeSwap": {"from": source, "to": to}, **more}
+
+
+# --- placement ----------------------------------------------------------------------------------------------
+
+
+def test_copies_of_a_shard_lie_in_distinct_zones() -> None:
+    known = nodes(6, "abc")
+    for ensemble in place_group(group(shards=16), known.values(), {}):
+        assert len({known[name].zone for name in ensemble}) == 3
+
+
+def test_copies_and_firsts_are_spread_evenly() -> None:
+    placed = place_group(group(shards=10), nodes(5).values(), {})
+    copies = Counter(name for ensemble in placed for name in ensemble)
+    assert set(copies.values()) == {6}
+    assert set(Counter(ensemble[0] for ensemble in placed).values()) == {2}
+
+
+def test_placement_depends_on_the_groups_uid_alone() -> None:
+    known = nodes(5)
+    one = place_group(group(), known.values(), {})
+    assert one == place_group(group(), list(known.values())[::-1], {})
+    assert one != place_group(group(uid="another"), known.values(), {})
+
+
+def test_full_nodes_are_chosen_last() -> None:
+    placed = place_group(group(shards=1), nodes(4).values(), {"n1": 9, "n2": 9})
+    assert {"n3", "n4"} < set(placed[0])
+
+
+@pytest.mark.parametrize("known", [
+    {**nodes(2)}, {**nodes(2), "n3": node("n3", up=False)}, {**nodes(2), "n3": node("n3", draining=True)},
+    {**nodes(2), "n3": node("n3", pool="other")},
+])
+def test_too_few_eligible_nodes_are_a_refusal(known) -> None:
+    refusal = place_group(group(pools=("default",)), known.values(), {})
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is PlanReason.NOT_ENOUGH_NODES
+    assert "2 are eligible" in refusal.message
+
+
+# --- swap ---------------------------------------------------------------------------------------------------
+
+
+def test_swap_moves_every_copy_of_the_source() -> None:
+    shards = [shard(0, "n1", "n2", "n3"), shard(1, "n2", "n3", "n4"), shard(2, "n4", "n2", "n1")]
+    plan = plan_reconfiguration(swap("n1", "n5"), world(*shards, nodes=nodes(5)))
+    assert isinstance(plan, Plan)
+    assert plan.moves == (
+        Move(shards[0].shard, MoveKind.SWAP, "n1", "n5"), Move(shards[2].shard, MoveKind.SWAP, "n1", "n5"))
+
+
+def test_swap_in_scope_only() -> None:
+    shards = [shard(0, "n1", "n2", "n3"), shard(1, "n1", "n3", "n4")]
+    plan = plan_reconfiguration(swap("n1", "n5", scope={"shardIDs": [1]}), world(*shards, nodes=nodes(5)))
+    assert [move.shard for move in plan.moves] == [shards[1].shard]
+
+
+def test_a_drain_spreads_over_whatever_fits() -> None:
+    shards = [shard(i, "n1", "n2", "n3") for i in range(4)]
+    plan = plan_reconfiguration(swap("n1"), world(*shards, nodes=nodes(5)))
+    assert Counter(move.to_node for move in plan.moves) == {"n4": 2, "n5": 2}
+
+
+def test_a_node_without_copies_is_an_empty_plan() -> None:
+    assert plan_reconfiguration(swap("n5", "n4"), world(shard(0, "n1", "n2", "n3"), nodes=nodes(5))) == Plan(())
+
+
+@pytest.mark.parametrize(("spec", "reason", "fact"), [
+    (swap("n9", "n4"), PlanReason.NODE_NOT_FOUND, "nodeSwap.from"),
+    (swap("n1", "n9"), PlanReason.NODE_NOT_FOUND, "nodeSwap.to.node"),
+    (swap("n1", "n2"), PlanReason.TARGET_NOT_ELIGIBLE, "already holds a copy of orders-0000"),
+    (swap("n1", "n6"), PlanReason.TARGET_NOT_ELIGIBLE, "n6 is down"),
+    (swap("n1", "n7"), PlanReason.TARGET_NOT_ELIGIBLE, "draining"),
+    (swap("n1", "n8"), PlanReason.TARGET_NOT_ELIGIBLE, "pool"),
+    (swap("n1", "n4", scope={"logGroups": ["nope"]}), PlanReason.TARGETS_NOTHING, "'nope'"),
+    (swap("n1", "n4", scope={"shardIDs": [77]}), PlanReason.TARGETS_NOTHING, "shardIDs"),
+    ({"type": "NodeSwap", "nodeSwap": {"from": "n1", "to": {"provision": {}}}},
+     PlanReason.TARGET_NOT_ELIGIBLE, "provision"),
+    (swap("n1", "n5"), PlanReason.NOT_ENOUGH_DOMAINS, "two copies into one zone"),
+])
+def test_a_swap_that_cannot_be_is_refused_with_its_reason(spec, reason, fact) -> None:
+    known = {
+        **nodes(5, "abcab"), "n6": node("n6", up=False), "n7": node("n7", draining=True),
+        "n8": node("n8", "a", pool="other"),
+    }
+    refusal = plan_reconfiguration(
+        spec, world(shard(0, "n1", "n2", "n3"), nodes=known, groups=[group(pools=("default",))]))
+    assert isinstance(refusal, PlanRefusal), refusal
+    assert refusal.reason is reason and fact in refusal.message
+
+
+def test_failure_domains_may_be_ignored_on_purpose() -> None:
+    spec = swap("n1", "n5", preconditions={"failureDomains": "Ignore"})
+    assert isinstance(plan_reconfiguration(spec, world(shard(0, "n1", "n2", "n3"), nodes=nodes(5, "abcab"))), Plan)
+
+
+def test_no_node_left_is_insufficient_capacity() -> None:
+    refusal = plan_reconfiguration(swap("n1"), world(shard(0, "n1", "n2", "n3"), nodes=nodes(3)))
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is PlanReason.INSUFFICIENT_CAPACITY
+
+
+# --- expand and contract ------------------------------------------------------------------------------------
+
+
+def test_expand_prefers_named_nodes_and_skips_shards_that_have_the_factor() -> None:
+    shards = [shard(0, "n1", "n2", "n3"), shard(1, "n1", "n2", "n3", "n4")]
+    spec = {"type": "Expand", "expand": {"logGroup": "orders", "factor": 4, "nodes": ["n5"]}}
+    plan = plan_reconfiguration(spec, world(*shards, nodes=nodes(5), groups=[group(factor=4)]))
+    assert plan == Plan((Move(shards[0].shard, MoveKind.EXPAND, None, "n5"),))
+
+
+def test_contract_takes_named_nodes_then_dead_ones_and_the_leader_last() -> None:
+    known = {**nodes(4), "n2": node("n2", up=False)}
+    four = shard(0, "n1", "n2", "n3", "n4")
+    spec = {"type": "Contract", "contract": {"logGroup": "orders", "factor": 3}}
+    plan = plan_reconfiguration(spec, world(four, nodes=known))
+    assert [move.from_node for move in plan.moves] == ["n2"]
+    spec["contract"]["nodes"] = ["n4"]
+    assert [move.from_node for move in plan_reconfiguration(spec, world(four, nodes=known)).moves] == ["n4"]
+    healthy = plan_reconfiguration(
+        {"type": "Contract", "contract": {"logGroup": "orders", "factor": 3}}, world(four, nodes=nodes(4)))
+    assert healthy.moves[0].from_node != "n1"
+
+
+@pytest.mark.parametrize(("spec", "fact"), [
+    ({"type": "Expand", "expand": {"logGroup": "orders", "factor": 4}}, "declares 3"),
+    ({"type": "Contract", "contract": {"logGroup": "orders", "factor": 2}}, "declares 3"),
+    ({"type": "Expand", "expand": {"logGroup": "orders", "factor": 3}}, "has 1 copies"),
+])
+def test_a_factor_that_is_not_declared_or_not_one_step_away_is_refused(spec, fact) -> None:
+    refusal = plan_reconfiguration(spec, world(shard(0, "n1"), nodes=nodes(5)))
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is PlanReason.FACTOR_MISMATCH
+    assert fact in refusal.message
+
+
+# --- leaders ------------------------------------------------------------------------------------------------
+
+
+def test_transfer_to_a_node_covers_the_shards_it_is_a_member_of() -> None:
+    shards = [shard(0, "n1", "n2", "n3"), shard(1, "n3", "n4", "n5"), shard(2, "n2", "n3", "n4")]
+    spec = {"type": "LeaderTransfer", "leaderTransfer": {"to": "n2"}}
+    plan = plan_reconfiguration(spec, world(*shards, nodes=nodes(5)))
+    assert plan.moves == (Move(shards[0].shard, MoveKind.TRANSFER, "n1", "n2"),)
+
+
+def test_transfer_from_a_node_spreads_its_leaderships() -> None:
+    shards = [shard(i, "n1", "n2", "n3") for i in range(4)]
+    spec = {"type": "LeaderTransfer", "leaderTransfer": {"from": "n1"}}
+    plan = plan_reconfiguration(spec, world(*shards, nodes=nodes(3)))
+    assert Counter(move.to_node for move in plan.moves) == {"n2": 2, "n3": 2}
+
+
+def test_the_next_leader_is_up_and_on_the_disk_the_ensemble_names() -> None:
+    known = nodes(4)
+    one = shard(0, "n1", "n2", "n3")
+    assert next_leader(one, world(one, nodes=known), {"n2": 5}) == "n3"
+    wiped = {**known, "n3": node("n3")}
+    wiped["n3"] = type(wiped["n3"])("n3", member=member("n3", "2"), up=True)
+    assert next_leader(one, world(one, nodes=wiped), {"n2": 5}) == "n2"
+    down = {**wiped, "n2": node("n2", up=False)}
+    assert next_leader(one, world(one, nodes=down), {}) is None
+
+
+def test_rebalance_fills_empty_nodes_and_keeps_to_its_budget() -> None:
+    shards = [shard(i, "n1", "n2", "n3") for i in range(10)]
+    here = world(*shards, nodes=nodes(5))
+    plan = plan_reconfiguration({"type": "Rebalance"}, here)
+    assert Counter(move.to_node for move in plan.moves).keys() == {"n4", "n5"}
+    few = plan_reconfiguration({"type": "Rebalance", "rebalance": {"maxMovePercent": 10}}, here)
+    assert len(few.moves) == 3
+    leaders = plan_reconfiguration({"type": "Rebalance", "rebalance": {"leadersOnly": True}}, here)
+    assert {move.kind for move in leaders.moves} == {MoveKind.TRANSFER}
+
+
+# --- plans --------------------------------------------------------------------------------------------------
+
+
+def test_the_hash_names_the_set_of_moves() -> None:
+    one, other = Move(1, MoveKind.SWAP, "a", "b"), Move(2, MoveKind.SWAP, "a", "b")
+    assert Plan((one, other)).hash == Plan((other, one)).hash != Plan((one,)).hash
+    assert Plan((one,)).hash.startswith("sha256:")
+
+
+def test_a_move_knows_when_its_effect_is_in_force() -> None:
+    swap_move = Move(shard(0, "n1").shard, MoveKind.SWAP, "n1", "n4")
+    assert not swap_move.done(shard(0, "n1", "n2", "n3"))
+    assert swap_move.done(shard(0, "n4", "n2", "n3"))
+    assert swap_move.done(None)

@@ -1,0 +1,49 @@
+"""Shard map: hash ranges cover everything once; what is not ready is not shown."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from operator_views import group, node, nodes, record
+from tidemark_core.base.ids import shard_id
+from tidemark_core.replication.records import Status
+from tidemark_operator.shardmap import HASH_SPACE, build_shard_map, hash_range
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 4, 7, 64, 1000, 4096])
+def test_ranges_are_contiguous_and_cover_every_hash(shards: int) -> None:
+    ranges = [hash_range(index, shards) for index in range(shards)]
+    assert ranges[0][0] == 0 and ranges[-1][1] == HASH_SPACE - 1
+    assert all(low == high + 1 for (_, high), (low, _) in itertools.pairwise(ranges))
+    sizes = {high - low for low, high in ranges}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_map_says_who_leads_and_where() -> None:
+    one = group(shards=2)
+    records = {
+        shard_id(1, 0): record("n1", "n2", "n3", leader="n2", epoch=4),
+        shard_id(1, 1): record("n1", "n2", "n3", leader=None, status=Status.ELECTION),
+    }
+    known = {**nodes(3, "abc"), "n3": node("n3", "c", up=False)}
+    built = build_shard_map(7, "dev", [one], records, known.values())
+    assert (built.version, built.cluster) == (7, "dev")
+    assert [(n.node, n.available, n.zone) for n in built.nodes] == [
+        ("n1", True, "a"), ("n2", True, "b"), ("n3", False, "c")]
+    first, second = built.groups[0].shards
+    assert (first.leader, first.epoch, list(first.ensemble)) == ("n2", 4, ["n1", "n2", "n3"])
+    assert (second.leader, second.status) == ("", "ELECTION")
+    assert (first.hash_min, second.hash_max) == (0, HASH_SPACE - 1)
+    assert built.groups[0].max_batch_bytes >= built.groups[0].max_record_bytes
+
+
+def test_a_group_without_all_of_its_shards_is_not_shown() -> None:
+    records = {shard_id(1, 0): record("n1", "n2", "n3", leader="n1")}
+    assert not build_shard_map(1, "dev", [group(shards=2)], records, nodes(3).values()).groups
+
+
+def test_documents_need_keys() -> None:
+    records = {shard_id(1, 0): record("n1", leader="n1")}
+    built = build_shard_map(1, "dev", [group(shards=1, kind="Documents")], records, nodes(1).values())
+    assert built.groups[0].keys_required
