@@ -8,6 +8,7 @@ Stays out: how a crash looks (`node`, `disk`, `operators`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ class FaultOptions:
     cut_one_way: float = 0.0
     cut_pair: float = 0.0
     isolate: float = 0.0
+    cut_peers: float = 0.0
     slow_link: float = 0.0
     slow_disk: float = 0.0
     sync_error: float = 0.0
@@ -48,8 +50,8 @@ class FaultOptions:
 
 
 KINDS = (
-    "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "slow_link", "slow_disk", "sync_error", "wipe",
-    "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease", "power_cut",
+    "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "slow_link", "slow_disk", "sync_error",
+    "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease", "power_cut",
 )
 
 
@@ -72,8 +74,8 @@ class Faults:
             fault()
         world.after(world.dice.around(self.options.every_ms), self.tick)
 
-    def calm(self) -> None:
-        """Mend everything and break nothing more."""
+    def calm(self, absent: Sequence[str] = ()) -> None:
+        """Mend everything and break nothing more; nodes named in `absent` stay down until the next calm."""
         self.over = True
         world = self.world
         world.network.calm()
@@ -86,7 +88,11 @@ class Faults:
             node.sync_error = False
             if node.disk_full:
                 node.set_disk_full(False)
-            node.start()
+            node.stays_down = node.name in absent
+            if node.stays_down:
+                node.crash()
+            else:
+                node.start()
         # The lease ends with one of them: two active ones are safe, but may undo each other's work for ever (O3).
         for number, operator in enumerate(world.operators.values()):
             operator.start()
@@ -182,6 +188,12 @@ class Faults:
         if both or not out:
             pairs += [(other, name) for other in others]
         self._cut(pairs)
+
+    def cut_peers(self) -> None:
+        """Cut nodes off from each other but not from operators: leaders that reach nobody follow each other."""
+        nodes = list(self.world.nodes)
+        deaf = nodes if self.world.dice.chance(0.5) else self.world.dice.shuffled(nodes)[: len(nodes) // 2 + 1]
+        self._cut([(source, target) for source in nodes for target in deaf if source != target])
 
     def slow_link(self) -> None:
         world = self.world

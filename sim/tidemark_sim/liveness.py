@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 from tidemark_core.base.effects import LogReadFailed
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import ShardId
-from tidemark_core.replication.records import Status
+from tidemark_core.base.quorum import majority
+from tidemark_core.replication.coordinator import changed_ensemble
+from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role
 
 from .trace import Violation
@@ -26,17 +29,62 @@ LOOK_MS = 100
 
 
 def finish(world: World) -> None:
-    """Stop all faults, wait for the world to settle, append once more, and compare everything."""
-    world.faults.calm()
+    """Stop all faults, wait for the world to settle, append once more, and compare everything.
+
+    In half of the runs a minority stays down at first: those that are up must do without it.
+    """
     world.admin.stopped = True
     for producer in world.producers:
         producer.stopped = True
+    absent = _minority(world) if world.dice.chance(0.5) else []
+    world.faults.calm(absent)
+    if absent:
+        world.trace.count("runs_without_minority")
+        _wait_for_appends(world, f"without {', '.join(absent)}")
+        world.faults.calm()
     _wait(world, "after faults stopped")
     for producer in world.producers:
         producer.append()
     _wait(world, "after one more append")
     for shard in world.shards:
         _compare(world, shard)
+
+
+def _minority(world: World) -> list[str]:
+    """Choose nodes that every shard can do without: a majority of the old and of the final ensemble is up."""
+    absent: list[str] = []
+    for name in world.dice.shuffled(list(world.nodes)):
+        down = [*absent, name]
+        if all(_can_do_without(world, shard, down) for shard in world.shards):
+            absent = down
+            if world.dice.chance(0.3):
+                break
+    return absent
+
+
+def _can_do_without(world: World, shard: ShardId, down: list[str]) -> bool:
+    record = world.metadata.record(shard)
+    change = record.change
+    ensembles = [] if change and change.phase is Phase.COMMIT else [record.ensemble]
+    if change is not None:
+        ensembles.append(changed_ensemble(record.ensemble, change))
+    if change is not None and change.operation is Operation.CONTRACT:
+        ensembles.append(record.ensemble)
+    return all(
+        sum(1 for member in ensemble if member.node not in down and world.nodes[member.node].member == member)
+        >= majority(len(ensemble))
+        for ensemble in ensembles
+    )
+
+
+def _wait_for_appends(world: World, when: str) -> None:
+    """Everything unanswered must be answered; nothing is said of those that are down."""
+    deadline = world.now_ms + PATIENCE_MS
+    while any(producer.outstanding for producer in world.producers):
+        if world.now_ms >= deadline:
+            facts = [fact for shard in world.shards for fact in _unmet(world, shard)]
+            raise Violation("liveness", f"{PATIENCE_MS / 1000:.0f} s {when}: appends wait; {'; '.join(facts[:6])}")
+        world.run_until(world.now_ms + LOOK_MS)
 
 
 def _wait(world: World, when: str) -> None:

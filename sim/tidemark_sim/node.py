@@ -70,7 +70,7 @@ class Node:
         self.sync_error = False
         self.slow_disk_ms = 0
         self.disk_full = False
-        self.reading: dict[ShardId, int] = {}
+        self.stays_down = False
         self._timers: dict[tuple[ShardId, str], int] = {}
         self._timer_token = 0
         self._pulls: dict[ShardId, Pull] = {}
@@ -88,7 +88,7 @@ class Node:
 
     def start(self) -> None:
         """Recover what is durable and come up."""
-        if self.core is not None:
+        if self.core is not None or self.stays_down:
             return
         self.life += 1
         self.boots += 1
@@ -130,7 +130,6 @@ class Node:
         self._timers.clear()
         self._pulls.clear()
         self._requests.clear()
-        self.reading.clear()
 
     def wipe(self) -> None:
         """Come back one day with an empty disk: another member (K14)."""

@@ -131,7 +131,8 @@ class Operator:
                     self.turn(NodeUp(node.member, node.boot))
             else:
                 self._missed[name] = self._missed.get(name, 0) + 1
-                if self._missed[name] == world.options.cluster.probes_missed_max and self._seen.get(name):
+                # A node that never answered this process is reported too: its record may still name it leader.
+                if self._missed[name] == world.options.cluster.probes_missed_max:
                     self._seen[name] = None
                     world.trace.note(self.name, "sees", f"{name} down")
                     self.turn(NodeDown(name))

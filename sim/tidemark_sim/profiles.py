@@ -88,7 +88,7 @@ BASE: dict[str, dict[str, Range]] = {
     },
     "faults": {
         "every_ms": (1, 50, 250), "down_ms": (1, 60, 400), "crash": (0.7, 0.3, 2), "crash_leader": (0.5, 0.3, 2),
-        "cut_one_way": (0.5, 0.3, 2), "cut_pair": (0.5, 0.3, 1), "isolate": (0.5, 0.3, 1.5),
+        "cut_one_way": (0.5, 0.3, 2), "cut_pair": (0.5, 0.3, 1), "isolate": (0.5, 0.3, 1.5), "cut_peers": (0.2, 0.2, 1),
         "slow_link": (0.4, 0.2, 1), "slow_disk": (0.4, 0.2, 1), "sync_error": (0.3, 0.1, 0.5),
         "wipe": (0.35, 0.1, 0.6), "disk_full": (0.3, 0.1, 0.5), "corrupt": (0.3, 0.3, 1.5),
         "clock_jump": (0.3, 0.2, 1), "operator_crash": (0.5, 0.3, 1.5), "operator_cut": (0.4, 0.2, 1),
@@ -146,6 +146,36 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         "faults": {
             "operator_crash": (0.9, 0.5, 2), "operator_cut": (0.9, 0.5, 2), "store_down": (0.7, 0.3, 1.5),
             "lease": (0.5, 0.3, 1), "ambush": (0.8, 0.2, 0.8),
+        },
+    },
+    "divergence": {
+        "cluster": {"nodes": (1, 3, 5), "wide": (1, 0.3, 0.3), "probe_ms": (1, 10, 30), "operators": (0.2, 2, 2)},
+        "network": {"straggle": (0.6, 0.01, 0.1), "repeat": (0.6, 0.02, 0.2)},
+        "clients": {"think_ms": (1, 10, 40), "local": (0.8, 0.2, 0.8)},
+        "admin": {
+            "every_ms": (1, 500, 2000), "swap": (0.2, 0.2, 1), "expand": (0, 0, 0), "contract": (0, 0, 0),
+            "transfer": (0.4, 0.5, 1), "trim": (0.2, 0.5, 1),
+        },
+        "faults": {
+            "every_ms": (1, 30, 90), "down_ms": (1, 40, 150), "crash": (0.5, 0.3, 1), "crash_leader": (1, 1.5, 4),
+            "cut_peers": (1, 1, 4), "cut_one_way": (0.3, 0.2, 1), "cut_pair": (0.3, 0.2, 1), "isolate": (0.5, 0.3, 1),
+            "wipe": (0.1, 0.1, 0.3), "disk_full": (0, 0, 0), "corrupt": (0.1, 0.1, 0.3),
+        },
+    },
+    "wide": {
+        "cluster": {
+            "nodes": (1, 5, 7), "wide": (1, 1, 1), "operators": (0.5, 2, 2),
+            "operator_crash_in_step": (0.6, 0.01, 0.08),
+        },
+        "clients": {"think_ms": (1, 15, 300), "producers": (1, 1, 3)},
+        "admin": {
+            "every_ms": (1, 50, 200), "swap": (0.4, 0.2, 1), "expand": (0.7, 0.5, 1), "contract": (1, 1, 2),
+            "transfer": (0.3, 0.1, 0.4), "cancel": (0.2, 0.1, 0.3), "trim": (0.2, 0.2, 1),
+        },
+        "faults": {
+            "every_ms": (1, 60, 250), "crash_leader": (0.8, 0.5, 2), "isolate": (0.7, 0.5, 2),
+            "cut_peers": (0.6, 0.5, 2), "operator_crash": (0.7, 0.3, 1.5), "ambush": (0.9, 0.3, 0.9),
+            "wipe": (0.2, 0.1, 0.4), "corrupt": (0.1, 0.1, 0.3),
         },
     },
     "clocks": {

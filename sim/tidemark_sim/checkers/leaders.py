@@ -1,12 +1,15 @@
-"""One leader per epoch: only one member ever leads, pushes or opens an epoch, and one life of it."""
+"""One leader per epoch: only one member ever leads, pushes or opens an epoch, and one life of it.
+
+And it stays: only a newer epoch ends a leadership, never a message of an older one (#513).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidemark_core.base.effects import Send
+from tidemark_core.base.effects import Received, Send
 from tidemark_core.base.ids import ShardId
-from tidemark_core.replication.messages import Append, Truncate
+from tidemark_core.replication.messages import Append, AppendRefused, DeleteShard, Fence, Truncate
 
 from ..trace import Violation
 from .history import History
@@ -22,12 +25,20 @@ class OneLeaderPerEpoch:
     def __init__(self, world: World, history: History) -> None:
         self.history = history
         self._led: dict[tuple[ShardId, int], tuple[str, int]] = {}
+        self._leading: dict[tuple[str, int, ShardId], int] = {}
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
         for shard, held in node.core.shards.items():
-            if held.leader is not None and held.leader.active:
-                self._acts(node, shard, held.replica.state.epoch, "leads")
+            key = (node.name, node.life, shard)
+            if held.leader is not None:
+                self._leading[key] = held.replica.state.epoch
+                if held.leader.active:
+                    self._acts(node, shard, held.replica.state.epoch, "leads")
+            elif key in self._leading:
+                epoch = self._leading.pop(key)
+                if not any(_ends(event, shard, epoch) for event in events):
+                    raise Violation("#513", f"{node.name} stops leading epoch {epoch}, and no newer one is in sight")
 
     def node_sends(self, node: Node, send: Send) -> None:
         message = send.message
@@ -39,3 +50,13 @@ class OneLeaderPerEpoch:
         first = self._led.setdefault((shard, epoch), mine)
         if first != mine:
             raise Violation(RULE, f"{mine[0]} {how} epoch {epoch} in life {mine[1]}, led by {first[0]} in {first[1]}")
+
+
+def _ends(event: Any, shard: ShardId, epoch: int) -> bool:
+    """Say whether this event may end the leadership of `epoch`."""
+    if event.__class__ is not Received or event.shard != shard:
+        return False
+    message = event.message
+    if isinstance(message, Fence | DeleteShard):
+        return message.epoch > epoch
+    return isinstance(message, AppendRefused) and message.own_epoch > epoch

@@ -1,0 +1,465 @@
+"""The product minus one repair, each named by its rule: proof that the checkers see.
+
+A mutant is a few replaced functions for the length of a run.  `profile` and `first_seed` say where it shows
+soonest; a test runs each until it is caught.
+Stays out: anything a run of the product uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tidemark_core.shard as core_shard
+from tidemark_core.base.effects import Feed, LocalDurable, Persist, PutEntry, Received, Send
+from tidemark_core.base.ids import Member
+from tidemark_core.base.quorum import has_majority, majority, quorum_offset
+from tidemark_core.replication import coordinator as core_coordinator
+from tidemark_core.replication import leader as core_leader
+from tidemark_core.replication.coordinator import Coordinator, Ensembles
+from tidemark_core.replication.cursor import Cursor, CursorStatus
+from tidemark_core.replication.follower import Follower
+from tidemark_core.replication.leader import Leader
+from tidemark_core.replication.log import Log
+from tidemark_core.replication.messages import Append, AppendAck, Operation
+from tidemark_core.replication.producers import ProducerTable
+from tidemark_core.replication.records import Phase
+from tidemark_core.replication.replica import Replica, Role
+from tidemark_core.shard import Shard
+
+from .metadata import MetadataStore
+from .node import Node
+from .profiles import Options
+
+RUNS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One repair removed."""
+
+    name: str
+    missing: str
+    change: Callable[[ExitStack], None]
+    profile: str | None = None
+    first_seed: int = 0
+    adjust: Callable[[Options], None] | None = None
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Remove the repair for the length of the context."""
+        with ExitStack() as stack:
+            self.change(stack)
+            yield
+
+
+def _replace(stack: ExitStack, target: Any, name: str, value: Any) -> None:
+    original = target.__dict__[name]
+    setattr(target, name, value)
+    stack.callback(setattr, target, name, original)
+
+
+def _early(effects: list[Any], kinds: tuple[type, ...]) -> list[Any]:
+    """Take effects of these message kinds out of the write that they should wait for, and run them first."""
+    early: list[Any] = []
+    rest: list[Any] = []
+    for effect in effects:
+        if isinstance(effect, Persist):
+            early += [each for each in effect.then if isinstance(each, Send) and isinstance(each.message, kinds)]
+            kept = tuple(each for each in effect.then if each not in early)
+            rest.append(replace(effect, then=kept))
+        else:
+            rest.append(effect)
+    return [*early, *rest]
+
+
+# --- T1 -----------------------------------------------------------------------------------------------------
+
+
+def _t1_one_shot(stack: ExitStack) -> None:
+    def on_truncated(self: Leader, now_ms: int, sender: Member, m: Any) -> list[Any]:
+        cursor = self.cursors.get(sender)
+        if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.TRUNCATING:
+            return []
+        cursor.attach(m.head)
+        return [*self._push(cursor), *self._arm_resend(now_ms)]
+
+    _replace(stack, Leader, "on_truncated", on_truncated)
+    _no_prev_check(stack)
+
+
+def _no_prev_check(stack: ExitStack) -> None:
+    def append(self: Log, entry: Any) -> None:
+        top = self._top
+        original(self, entry._replace(prev=top.id, prev_chain=top.chain, epoch=max(entry.epoch, top.id.epoch)))
+
+    def contains(self: Log, entry: Any) -> bool:
+        return True
+
+    def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
+        with ExitStack() as inner:
+            _replace(inner, Log, "contains", contains)
+            _replace(inner, Log, "append", append)
+            return follow(self, sender, m)
+
+    original, follow = Log.append, Follower.on_append
+    _replace(stack, Follower, "on_append", on_append)
+
+
+# --- T2, T3, T3b, T4, T5, T6 --------------------------------------------------------------------------------
+
+
+def _t2_no_compare(stack: ExitStack) -> None:
+    def apply(self: MetadataStore, operator: Any, life: int, effect: Any) -> None:
+        original(self, operator, life, replace(effect, expected=self.records[effect.shard][1]))
+
+    original = MetadataStore._apply
+    _replace(stack, MetadataStore, "_apply", apply)
+
+
+def _t3_commit_falls(stack: ExitStack) -> None:
+    def advance(self: Leader, now_ms: int) -> list[Any]:
+        safe = core_leader.committable(self.replica.log, self.epoch, self.ensemble, self.matches())
+        self.replica.commit = min(self.replica.commit, safe)
+        return original(self, now_ms)
+
+    original = Leader.advance
+    _replace(stack, Leader, "advance", advance)
+
+
+def _t3b_no_noop(stack: ExitStack) -> None:
+    def append_control(self: Leader, now_ms: int, kind: Any) -> None:
+        if kind is not core_leader.Kind.NOOP:
+            original(self, now_ms, kind)
+
+    original = Leader._append_control
+    _replace(stack, Leader, "_append_control", append_control)
+
+
+def _t4_stale_factor(stack: ExitStack) -> None:
+    class StaleFactor(Leader):
+        """Counts with the size its ensemble had when it was elected."""
+
+        __slots__ = ("factor",)
+
+        def begin(self, now_ms: int, sender: Any, m: Any) -> list[Any]:
+            self.factor = len(m.ensemble)
+            return super().begin(now_ms, sender, m)
+
+        def advance(self, now_ms: int) -> list[Any]:
+            def committable(log: Log, epoch: int, ensemble: Any, matches: Any) -> int:
+                held = [match for member, match in matches.items() if member in ensemble]
+                offset = quorum_offset(held, majority(self.factor))
+                return offset if offset >= 0 and log.epoch_at(offset) == epoch else -1
+
+            with ExitStack() as inner:
+                _replace(inner, core_leader, "committable", committable)
+                return super().advance(now_ms)
+
+    _replace(stack, core_shard, "Leader", StaleFactor)
+
+
+def _t5_fence_old_only(stack: ExitStack) -> None:
+    def fence(self: Coordinator, member: Member) -> Any:
+        assert self.record is not None
+        message = original(self, member)
+        if self.election is not None and member not in self.record.ensemble:
+            return Send(self.shard, self.record.ensemble[0], message.message)
+        return message
+
+    original = Coordinator._fence
+    _replace(stack, Coordinator, "_fence", fence)
+
+
+def _t6_contract_in_election(stack: ExitStack) -> None:
+    def ensembles_of(record: Any) -> Ensembles:
+        change = record.change
+        if change is not None and change.phase is Phase.COMMIT and change.operation is Operation.CONTRACT:
+            return Ensembles(record.ensemble, core_coordinator.changed_ensemble(record.ensemble, change))
+        return original(record)
+
+    def elect(self: Coordinator, now_ms: int, above: int = 0) -> list[Any]:
+        record = self.record
+        assert record is not None
+        change = record.change
+        if change is None or change.phase is not Phase.COMMIT or change.operation is not Operation.CONTRACT:
+            return start(self, now_ms, above)
+        self.election = None
+        return self._save(
+            replace(
+                record, epoch=max(record.epoch, above) + 1, election=self.revision,
+                status=core_coordinator.Status.ELECTION, leader=None,
+            )
+        )
+
+    original, start = core_coordinator.ensembles_of, Coordinator._elect
+    _replace(stack, core_coordinator, "ensembles_of", ensembles_of)
+    _replace(stack, Coordinator, "_elect", elect)
+
+
+def _union_only_old_majority(stack: ExitStack) -> None:
+    def answered(self: Ensembles, heads: Any) -> bool:
+        return has_majority(self.fencing[: len(self.final)], heads)
+
+    _replace(stack, Ensembles, "answered", answered)
+
+
+# --- durability of promises ---------------------------------------------------------------------------------
+
+
+def _ack_before_sync(stack: ExitStack) -> None:
+    def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
+        return _early(original(self, sender, m), (AppendAck,))
+
+    original = Follower.on_append
+    _replace(stack, Follower, "on_append", on_append)
+
+
+def _leader_counts_unsynced(stack: ExitStack) -> None:
+    def persist_fresh(self: Leader, then: Any = (), writes: Any = ()) -> Persist:
+        self.durable = self.head
+        return original(self, then, writes)
+
+    original = Leader._persist_fresh
+    _replace(stack, Leader, "_persist_fresh", persist_fresh)
+
+
+def _fence_overtakes(stack: ExitStack) -> None:
+    def on_fence(self: Follower, sender: Any, m: Any) -> list[Any]:
+        return _early(original(self, sender, m), (core_coordinator.Fenced,))
+
+    original = Follower.on_fence
+    _replace(stack, Follower, "on_fence", on_fence)
+
+
+def _epoch_not_stored(stack: ExitStack) -> None:
+    def persist(self: Replica, writes: Any, then: Any = ()) -> Persist:
+        effect = original(self, writes, then)
+        if self.state.role is Role.FENCED and not effect.writes[:-1]:
+            return replace(effect, writes=())
+        return effect
+
+    original = Replica.persist
+    _replace(stack, Replica, "persist", persist)
+
+
+def _leads_again(stack: ExitStack) -> None:
+    def restore(cls: Any, *arguments: Any) -> Replica:
+        replica: Replica = original(*arguments)
+        if replica.state.role is Role.DEPOSED:
+            replica.state = replace(replica.state, role=Role.FENCED)
+        return replica
+
+    original = Replica.restore
+    _replace(stack, Replica, "restore", classmethod(restore))
+
+
+# --- counting -----------------------------------------------------------------------------------------------
+
+
+def _figure_8(stack: ExitStack) -> None:
+    def committable(log: Log, epoch: int, ensemble: Any, matches: Any) -> int:
+        held = [match for member, match in matches.items() if member in ensemble]
+        return quorum_offset(held, majority(len(ensemble)))
+
+    _replace(stack, core_leader, "committable", committable)
+
+
+def _old_member_counts(stack: ExitStack) -> None:
+    def on_prepare(self: Leader, now_ms: int, sender: Any, m: Any) -> list[Any]:
+        effects = original(self, now_ms, sender, m)
+        if m.old in self.cursors and self.cursors[m.old].status is CursorStatus.SILENCED:
+            self.cursors[m.old].status = CursorStatus.ATTACHED
+        return effects
+
+    original = Leader.on_prepare
+    _replace(stack, Leader, "on_prepare", on_prepare)
+
+
+def _matches_survive_epoch(stack: ExitStack) -> None:
+    def on_prepare(self: Leader, now_ms: int, sender: Any, m: Any) -> list[Any]:
+        durable = self.durable
+        effects = original(self, now_ms, sender, m)
+        self.durable = max(self.durable, durable)
+        return effects
+
+    def new_epoch(self: Cursor) -> None:
+        self.match = max(self.match, self.floor - 1)
+
+    original = Leader.on_prepare
+    _replace(stack, Leader, "on_prepare", on_prepare)
+    _replace(stack, Cursor, "new_epoch", new_epoch)
+
+
+def _commit_before_snapshot(stack: ExitStack) -> None:
+    def on_prepared(self: Coordinator, now_ms: int, sender: Member, m: Any) -> list[Any]:
+        effects = original(self, now_ms, sender, m)
+        record = self.record
+        if self.change is not None and self.change.snapshot is not None and record is not None and not self._busy:
+            return [*effects, *self._save_commit(record, self.change.snapshot.head)]
+        return effects
+
+    original = Coordinator._on_prepared
+    _replace(stack, Coordinator, "_on_prepared", on_prepared)
+
+
+def _choice_by_offset(stack: ExitStack) -> None:
+    def choose_leader(final: Any, heads: Any, preferred: Any) -> Any:
+        turned = {member: (head.offset, head.epoch) for member, head in heads.items()}
+        return original(final, turned, preferred)
+
+    original = core_coordinator.choose_leader
+    _replace(stack, core_coordinator, "choose_leader", choose_leader)
+
+
+# --- identity -----------------------------------------------------------------------------------------------
+
+
+def _wiped_votes(stack: ExitStack) -> None:
+    def wipe(self: Node) -> None:
+        member, incarnations = self.member, self.incarnations
+        original(self)
+        self.member, self.incarnations = member, incarnations
+
+    original = Node.wipe
+    _replace(stack, Node, "wipe", wipe)
+
+
+def _not_meant_for_me(stack: ExitStack) -> None:
+    def receive(self: Node, shard: Any, sender: Any, to: Member, message: Any) -> None:
+        if self.core is not None:
+            self.world.trace.note(self.name, "receive", message)
+            speaks_for, self.member = self.member, to
+            try:
+                self.turn((Received(shard, sender, self.core.me, message),))
+            finally:
+                self.member = speaks_for
+
+    _replace(stack, Node, "receive", receive)
+
+
+# --- followers ----------------------------------------------------------------------------------------------
+
+
+def _table_on_leaders_only(stack: ExitStack) -> None:
+    def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
+        with ExitStack() as inner:
+            _replace(inner, ProducerTable, "note", lambda table, entry: table._known.get(entry.producer))
+            return original(self, sender, m)
+
+    original = Follower.on_append
+    _replace(stack, Follower, "on_append", on_append)
+
+
+def _table_not_undone(stack: ExitStack) -> None:
+    _replace(stack, ProducerTable, "restore", lambda table, producer, before: None)
+
+
+def _ack_over_gap(stack: ExitStack) -> None:
+    def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
+        replica = self.replica
+        if (
+            m.entries and m.epoch == replica.state.epoch and m.prev.offset > replica.log.head.offset
+            and replica.state.role in (Role.FENCED, Role.FOLLOWER)
+        ):
+            ack = AppendAck(m.epoch, m.through, replica.commit)
+            return [replica.persist([PutEntry(entry) for entry in m.entries], [replica.send(sender, ack)])]
+        return original(self, sender, m)
+
+    original = Follower.on_append
+    _replace(stack, Follower, "on_append", on_append)
+
+
+def _old_leader_demotes(stack: ExitStack) -> None:
+    def on_received(self: Shard, now_ms: int, sender: Any, message: Any) -> list[Any]:
+        effects: list[Any] = []
+        if isinstance(message, Append) and self.leader is not None:
+            effects = self._resign()
+            self.replica.update(role=Role.DEPOSED)
+        return [*effects, *original(self, now_ms, sender, message)]
+
+    original = Shard._on_received
+    _replace(stack, Shard, "_on_received", on_received)
+
+
+def _late_truncate(stack: ExitStack) -> None:
+    def on_truncate(self: Follower, sender: Member, m: Any) -> list[Any]:
+        state = self.replica.state
+        if m.epoch == state.epoch and state.role is Role.FOLLOWER:
+            self.replica.update(role=Role.FENCED)
+        return original(self, sender, m)
+
+    original = Follower.on_truncate
+    _replace(stack, Follower, "on_truncate", on_truncate)
+
+
+def _acks_older_epoch(stack: ExitStack) -> None:
+    def on_ack(self: Leader, now_ms: int, sender: Member, m: AppendAck) -> list[Any]:
+        return original(self, now_ms, sender, replace(m, epoch=self.epoch))
+
+    original = Leader.on_ack
+    _replace(stack, Leader, "on_ack", on_ack)
+
+
+def _local_durable_of_any_epoch(stack: ExitStack) -> None:
+    def on_local_durable(self: Leader, now_ms: int, m: LocalDurable) -> list[Any]:
+        return original(self, now_ms, replace(m, epoch=self.epoch))
+
+    original = Leader.on_local_durable
+    _replace(stack, Leader, "on_local_durable", on_local_durable)
+
+
+def _reply_before_commit(stack: ExitStack) -> None:
+    def answer(self: Leader) -> list[Any]:
+        effects: list[Any] = []
+        while self.pending and self.pending[0].last <= self.durable:
+            oldest = self.pending.popleft()
+            value = core_leader.Appended(oldest.epoch, oldest.base, oldest.count, core_leader.Durability.QUORUM)
+            effects.extend(core_leader.Reply(waiter, value) for waiter in oldest.waiters)
+        return effects
+
+    _replace(stack, Leader, "_answer", answer)
+
+
+def _focus_contract(options: Options) -> None:
+    """Five members, contracts, and somebody dying in the middle of them."""
+    options.admin.swap = options.admin.transfer = options.admin.trim = options.admin.cancel = 0.0
+    options.admin.contract, options.admin.expand = 1.0, 0.4
+    options.cluster.nodes, options.replicas = 5, 5
+    options.faults.ambush = 0.9
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("T1", "truncation repeated until the head is the leader's, and the predecessor check", _t1_one_shot, "replication"),
+    Mutant("T1 prev", "predecessor check of an append", _no_prev_check, "replication"),
+    Mutant("T2", "compare of the revision", _t2_no_compare, "operators"),
+    Mutant("T3", "commit never falls", _t3_commit_falls, "reconfiguration"),
+    Mutant("T3b", "NOOP at PREPARE", _t3b_no_noop, "reconfiguration"),
+    Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "reconfiguration"),
+    Mutant("T5", "new member is fenced too", _t5_fence_old_only, "reconfiguration"),
+    Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "reconfiguration"),
+    Mutant("A3", "majority of union or final", _union_only_old_majority, "reconfiguration"),
+    Mutant("K4", "ack rides on the write", _ack_before_sync, "replication"),
+    Mutant("L1 leader", "leader counts its durable copy only", _leader_counts_unsynced, "replication"),
+    Mutant("L1 fence", "fence answer is ordered after earlier writes", _fence_overtakes, "replication"),
+    Mutant("#87", "epoch is durable before the fence is answered", _epoch_not_stored, "replication"),
+    Mutant("restart", "whoever led an epoch never leads it again", _leads_again, "replication"),
+    Mutant("O25", "entries of older epochs commit only indirectly", _figure_8, "replication"),
+    Mutant("K12", "leaver is silenced at PREPARE", _old_member_counts, "reconfiguration"),
+    Mutant("K5", "matches start anew in every epoch", _matches_survive_epoch, "reconfiguration"),
+    Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
+    Mutant("#579", "highest head is by epoch first", _choice_by_offset, "replication"),
+    Mutant("K14", "wiped disk is another member", _wiped_votes, "disks"),
+    Mutant("K14 to", "message for another incarnation is refused", _not_meant_for_me, "disks"),
+    Mutant("L18", "producer table is folded on followers", _table_on_leaders_only, "replication"),
+    Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "replication"),
+    Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),
+    Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "replication"),
+    Mutant("O9 late", "only a fenced replica truncates", _late_truncate, "replication"),
+    Mutant("K4 epoch", "ack of an older epoch does not count", _acks_older_epoch, "reconfiguration"),
+    Mutant("O24", "answer waits for commit", _reply_before_commit, "replication"),
+)
+
+_ = (Feed, _local_durable_of_any_epoch, _focus_contract)
