@@ -659,8 +659,10 @@ class Coordinator:
         if record is None or not self.active:
             return []
         if name == TAKEOVER_TIMER:
-            if record.status is Status.STEADY or self._busy or self.election or self.change:
+            if record.status is Status.STEADY or self.election or self.change:
                 return []
+            if self._busy:   # the store is away: whoever is at work has time until it answers
+                return [SetTimer(self.shard, TAKEOVER_TIMER, now_ms + self.settings.takeover_ms)]
             return self.resume(now_ms)
         if self._busy:
             return [self._retry(now_ms)] if name == RETRY_TIMER else []
