@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tidemark_core.replication.producers import IDLE_MS_MAX, REMEMBERED_MAX, Place, ProducerTable, Verdict
+
+from tests.core.support import OTHER_PRODUCER, PRODUCER, Author
+
+NEVER_SEEN = b"never-seen-befor"
+
+
+def table_of(author: Author) -> ProducerTable:
+    table = ProducerTable()
+    for entry in author.entries:
+        table.note(entry)
+    return table
+
+
+def test_l19_an_unknown_producer_starts_at_the_first_sequence_only() -> None:
+    assert Verdict(None, 0, False) == ProducerTable().judge(PRODUCER, 0, 0)
+    assert Verdict(None, 0, False) == ProducerTable().judge(PRODUCER, 7, 0)
+
+
+def test_l19_the_next_sequence_is_new_and_a_higher_one_is_told_what_is_expected() -> None:
+    author = Author()
+    author.data()
+    author.data()
+    table = table_of(author)
+
+    assert Verdict(None, 2, False) == table.judge(PRODUCER, 2, 0)
+    assert Verdict(None, 2, False) == table.judge(PRODUCER, 3, 0)
+
+
+def test_l19_a_sequence_of_the_log_is_found_where_it_lies() -> None:
+    author = Author(epoch=4)
+    author.data(count=3)
+    author.data(count=2)
+    table = table_of(author)
+
+    assert Verdict(Place(0, 4, 0, 3), 2, False) == table.judge(PRODUCER, 0, 0)
+    assert Verdict(Place(1, 4, 3, 2), 2, False) == table.judge(PRODUCER, 1, 0)
+    assert 4 == Place(1, 4, 3, 2).last
+
+
+def test_l19_only_the_last_five_batches_are_remembered_and_an_older_one_is_too_old() -> None:
+    author = Author()
+    for _ in range(REMEMBERED_MAX + 2):
+        author.data()
+    table = table_of(author)
+
+    assert [Verdict(None, 7, True), Verdict(None, 7, True)] == [table.judge(PRODUCER, n, 0) for n in (0, 1)]
+    assert [2, 3, 4, 5, 6] == [table.judge(PRODUCER, n, 0).place.sequence for n in range(2, 7)]  # type: ignore[union-attr]
+
+
+def test_l18_producers_do_not_see_each_other() -> None:
+    author = Author()
+    author.data()
+    author.data(producer=OTHER_PRODUCER)
+    author.data()
+    table = table_of(author)
+
+    assert 2 == table.judge(PRODUCER, 9, 0).expected
+    assert 1 == table.judge(OTHER_PRODUCER, 9, 0).expected
+    assert 2 == len(table)
+
+
+def test_l18_a_producer_idle_for_a_week_of_logged_time_is_forgotten_and_a_millisecond_less_is_not() -> None:
+    author = Author()
+    author.data(logged_ms=1_000)
+    table = table_of(author)
+
+    assert 1 == table.judge(PRODUCER, 1, 1_000 + IDLE_MS_MAX).expected
+    assert Verdict(None, 0, False) == table.judge(PRODUCER, 1, 1_000 + IDLE_MS_MAX + 1)
+
+
+def test_l18_a_forgotten_producer_that_starts_anew_leaves_nothing_of_its_old_batches() -> None:
+    author = Author()
+    for _ in range(3):
+        author.data(logged_ms=0)
+    author.data(sequence=0, logged_ms=IDLE_MS_MAX + 1)
+    table = table_of(author)
+
+    assert Verdict(Place(0, 1, 3, 1), 1, False) == table.judge(PRODUCER, 0, IDLE_MS_MAX + 1)
+    assert Verdict(None, 1, False) == table.judge(PRODUCER, 1, IDLE_MS_MAX + 1)
+    assert Verdict(None, 1, False) == table.judge(PRODUCER, 2, IDLE_MS_MAX + 1)
+
+
+def test_l18_purging_frees_memory_and_changes_no_verdict() -> None:
+    author = Author()
+    author.data(logged_ms=0)
+    author.data(producer=OTHER_PRODUCER, logged_ms=IDLE_MS_MAX + 5)
+    kept, purged = table_of(author), table_of(author)
+    purged.purge(IDLE_MS_MAX + 5)
+
+    assert (2, 1) == (len(kept), len(purged))
+    for producer in (PRODUCER, OTHER_PRODUCER, NEVER_SEEN):
+        for sequence in range(3):
+            now_ms = IDLE_MS_MAX + 5
+            assert kept.judge(producer, sequence, now_ms) == purged.judge(producer, sequence, now_ms)
+
+
+def test_l18_a_truncated_entry_is_undone_exactly() -> None:
+    author = Author()
+    author.data()
+    table = table_of(author)
+    before = table.snapshot()
+    undo = [(entry.producer, table.note(entry)) for entry in (author.data(), author.data(producer=OTHER_PRODUCER))]
+
+    for producer, known in reversed(undo):
+        table.restore(producer, known)
+
+    assert before == table.snapshot()
+
+
+writes = st.lists(
+    st.tuples(st.sampled_from([PRODUCER, OTHER_PRODUCER, NEVER_SEEN]), st.integers(1, 3), st.integers(0, IDLE_MS_MAX)),
+    max_size=30,
+)
+
+
+def table_from(history: list[tuple[bytes, int, int]]) -> tuple[ProducerTable, Author]:
+    """Write as clients would: each batch with the sequence that the table expects."""
+    author, table, now_ms = Author(), ProducerTable(), 0
+    for producer, count, pause_ms in history:
+        now_ms += pause_ms
+        expected = table.judge(producer, 0, now_ms).expected
+        table.note(author.data(count, producer=producer, sequence=expected, logged_ms=now_ms))
+    return table, author
+
+
+@given(writes)
+def test_l18_the_table_survives_its_bytes(history: list[tuple[bytes, int, int]]) -> None:
+    table, _ = table_from(history)
+
+    assert table.snapshot() == ProducerTable.decode(table.encode()).snapshot()
+
+
+@given(writes, st.data())
+def test_l18_undoing_any_suffix_gives_the_fold_of_the_prefix(
+    history: list[tuple[bytes, int, int]], data: st.DataObject
+) -> None:
+    keep = data.draw(st.integers(0, len(history)))
+    prefix, _ = table_from(history[:keep])
+    _, author = table_from(history)
+    table = ProducerTable()
+    undo = [(entry.producer, table.note(entry)) for entry in author.entries]
+    for producer, known in reversed(undo[keep:]):
+        table.restore(producer, known)
+
+    assert prefix.snapshot() == table.snapshot()
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4, 20, 40, 60])
+def test_bytes_that_are_cut_short_are_noticed(cut: int) -> None:
+    table, _ = table_from([(PRODUCER, 1, 0), (OTHER_PRODUCER, 1, 0)])
+    data = table.encode()
+    assert cut < len(data)
+
+    with pytest.raises(struct.error):
+        ProducerTable.decode(data[:cut])
+
+
+def test_a_copy_is_independent() -> None:
+    author = Author()
+    author.data()
+    table = table_of(author)
+    twin = table.copy()
+    table.note(author.data())
+
+    assert (2, 1) == (table.judge(PRODUCER, 9, 0).expected, twin.judge(PRODUCER, 9, 0).expected)
