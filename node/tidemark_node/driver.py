@@ -208,6 +208,7 @@ class Driver:
         self._scheduled = False
         if self.reloading or self._stopped or not self._inbox:
             return
+        began = time.perf_counter()
         events, barriers = self._drain()
         try:
             self.metrics.turns.inc()
@@ -218,6 +219,7 @@ class Driver:
             self._finish()
         except Exception as error:
             self._broken(error)
+        self.metrics.turn_seconds.inc(time.perf_counter() - began)
         if self._inbox:
             self._schedule()
 
@@ -325,8 +327,9 @@ class Driver:
         if generation != self._generation or self._stopped:
             return
         self._syncing = False
+        ended = time.perf_counter()
         self.metrics.syncs.inc()
-        self.metrics.sync_seconds.observe(time.perf_counter() - began)
+        self.metrics.sync_seconds.observe(ended - began)
         try:
             if error is not None:
                 raise error
@@ -335,6 +338,7 @@ class Driver:
             self._finish()
         except Exception as failure:
             self._broken(failure)
+        self.metrics.turn_seconds.inc(time.perf_counter() - ended)
 
     # --- reads and timers -----------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Metrics:
             return Gauge(f"tidemark_{name}", text, registry=registry)
 
         self.turns = counter("driver_turns", "Turns of the driver loop.")
+        self.turn_seconds = counter("driver_turn_seconds", "Time the driver loop spent in turns and behind syncs.")
         self.events = counter("driver_events", "Events stepped through the core.")
         self.inbox_events = gauge("driver_inbox_events", "Events waiting for a turn.")
         self.traces = counter("traces", "What the core found worth counting.", "what")
