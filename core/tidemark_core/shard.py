@@ -129,18 +129,33 @@ class Shard:
                 return self.leader.on_trim_request(event)
 
     def _on_received(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
+        """Members talk about the log, operators about who leads and who belongs (O4); neither may do the other."""
+        if isinstance(sender, Member):
+            return self._on_peer_message(now_ms, sender, message)
+        return self._on_operator_message(now_ms, sender, message)
+
+    def _on_peer_message(self, now_ms: int, sender: Member, message: Any) -> list[Effect]:
         leader, follower = self.leader, self.follower
         match message:
-            case AppendAck() if isinstance(sender, Member):
+            case AppendAck():
                 return leader.on_ack(now_ms, sender, message) if leader else []
-            case Append() if isinstance(sender, Member):
+            case Append():
                 return follower.on_append(sender, message)
-            case AppendRefused() if isinstance(sender, Member):
+            case AppendRefused():
                 return self._on_append_refused(now_ms, sender, message)
-            case Truncate() if isinstance(sender, Member):
+            case Truncate():
                 return follower.on_truncate(sender, message)
-            case Truncated() if isinstance(sender, Member):
+            case Truncated():
                 return leader.on_truncated(now_ms, sender, message) if leader else []
+            case Fetch():
+                return self._on_fetch(sender, message)
+            case Fetched():
+                return self._on_fetched(message)
+        raise RemoteViolation(f"{type(message).__name__} from {sender} is not for a node")
+
+    def _on_operator_message(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
+        leader, follower = self.leader, self.follower
+        match message:
             case Fence():
                 resigned = self._resign() if leader and message.epoch > self.replica.state.epoch else []
                 return [*resigned, *follower.on_fence(sender, message)]
@@ -153,10 +168,6 @@ class Shard:
             case DeleteShard():
                 resigned = self._resign() if leader and message.epoch > self.replica.state.epoch else []
                 return [*resigned, *follower.on_delete(sender, message)]
-            case Fetch() if isinstance(sender, Member):
-                return self._on_fetch(sender, message)
-            case Fetched():
-                return self._on_fetched(message)
         raise RemoteViolation(f"{type(message).__name__} from {sender} is not for a node")
 
     def _on_leader_request(

@@ -17,7 +17,7 @@ from ..base.effects import (
     Wipe,
     Write,
 )
-from ..base.entry import Kind
+from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, Member, Peer
 from ..base.refusals import Reason
@@ -44,12 +44,13 @@ PULL_TIMER = "pull"
 class Follower:
     """Handlers of everything a node is told while it does not lead the shard."""
 
-    __slots__ = ("_pull", "replica", "verified")
+    __slots__ = ("_below", "_pull", "replica", "verified")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.verified = -1   # equal to the leader's log up to here, in this epoch
         self._pull: tuple[Peer, Member, SnapshotDescriptor] | None = None
+        self._below: Checkpoint | None = None   # the pulled snapshot's fold of what its leader had trimmed
 
     # --- fencing ------------------------------------------------------------------------------------------
 
@@ -114,22 +115,19 @@ class Follower:
             return self._refuse(sender, m.epoch, Reason.MISMATCH)
         if m.entries and replica.disk_full and m.entries[-1].last > log.head.offset:
             return self._refuse(sender, m.epoch, Reason.DISK_FULL)
-        fresh: list[Write] = []
-        through = m.prev.offset
-        for entry in m.entries:
-            if entry.last <= log.head.offset:
-                if not log.contains(entry.id):
-                    return [*self._flush(fresh), *self._refuse(sender, m.epoch, Reason.MISMATCH)]
-            elif entry.base != log.head.offset + 1:
-                return [*self._flush(fresh), *self._refuse(sender, m.epoch, Reason.MISMATCH)]
-            else:
-                log.append(entry)
-                fresh.append(PutEntry(entry))
-                if entry.kind is not Kind.DATA:
-                    replica.update(ensemble=ensemble_of(entry))
-            through = entry.last
+        through = m.entries[-1].last if m.entries else m.prev.offset
         if m.through != through:
             raise RemoteViolation(f"L9: append vouches through {m.through}, but its entries end at {through}")
+        head = log.head
+        try:
+            fresh, whole = self._extend(m)
+        except RemoteViolation:
+            # What was folded in before the bad entry will not be written: take it back.
+            log.truncate(head)
+            replica.state = state
+            raise
+        if not whole:
+            return [*self._flush(fresh), *self._refuse(sender, m.epoch, Reason.MISMATCH)]
         self._adopt(m.epoch)
         if state.role is not Role.FOLLOWER:
             replica.update(role=Role.FOLLOWER)
@@ -138,6 +136,23 @@ class Follower:
         writes = [*fresh, *replica.trim_to(m.trim), *replica.checkpoint_if_due()]
         ack = AppendAck(m.epoch, self.verified, replica.commit)
         return [*effects, replica.persist(writes, [replica.send(sender, ack)])]
+
+    def _extend(self, m: Append) -> tuple[list[Write], bool]:
+        """Fold in the entries we lack; False when one does not fit, and those in front of it are kept."""
+        replica, log = self.replica, self.replica.log
+        fresh: list[Write] = []
+        for entry in m.entries:
+            if entry.last <= log.head.offset:
+                if not log.contains(entry.id):
+                    return fresh, False
+            elif entry.base != log.head.offset + 1:
+                return fresh, False
+            else:
+                log.append(entry)
+                fresh.append(PutEntry(entry))
+                if entry.kind is not Kind.DATA:
+                    replica.update(ensemble=ensemble_of(entry))
+        return fresh, True
 
     def _flush(self, fresh: list[Write]) -> list[Effect]:
         return [self.replica.persist(fresh)] if fresh else []
@@ -169,7 +184,10 @@ class Follower:
         if state.role is Role.LEADER:
             return replica.reject(sender, m, Reason.WRONG_STATE, "a leader is not seeded")
         effects: list[Effect] = []
-        if m.epoch != state.epoch or state.snapshot_head != wanted.head:
+        other = m.epoch != state.epoch or state.snapshot_head != wanted.head
+        if other or self._pull is None:
+            self._below = Checkpoint.decode(wanted.checkpoint) if wanted.checkpoint else None
+        if other:
             self._pull = None
             replica.forget_log()
             self.verified = -1
@@ -201,23 +219,14 @@ class Follower:
             return []
         requester, _, wanted = self._pull
         writes: list[Write] = []
-        below = Checkpoint.decode(wanted.checkpoint) if wanted.checkpoint else None
-        for entry in chunk.entries:
-            if entry.base != self._resume_at(wanted):
-                continue  # a repeat
-            if below and replica.log.head == NOTHING:
-                # In front of the checkpoint only the bytes are kept; its fold already has these entries.
-                replica.raw_end = entry.last
-                writes.append(PutEntry(entry))
-                if entry.last == below.at.offset:
-                    if entry.chain != below.chain:
-                        raise RemoteViolation("snapshot entries do not lead to their checkpoint")
-                    replica.log.adopt(below)
-                    writes.append(PutCheckpoint(wanted.checkpoint))
-                continue
-            replica.log.append(entry)
-            replica.log.settle(min(wanted.commit, entry.last))
-            writes.append(PutEntry(entry))
+        try:
+            for entry in chunk.entries:
+                if entry.base == self._resume_at(wanted):  # else a repeat
+                    self._take(entry, wanted, writes)
+        except RemoteViolation as violation:
+            # What came before the bad entry is kept; the operator's repeat starts another pull behind it.
+            self._pull = None
+            return [replica.persist(writes), replica.trace("violation", str(violation))]
         held = self._resume_at(wanted) - wanted.first
         whole = max(1, wanted.head.offset + 1 - wanted.first)
         progress = SnapshotProgress(chunk.epoch, wanted.payload_bytes * held // whole, wanted.payload_bytes)
@@ -225,6 +234,26 @@ class Follower:
         if replica.log.head.offset >= wanted.head.offset:
             effects += self._seeded()
         return effects
+
+    def _take(self, entry: Entry, wanted: SnapshotDescriptor, writes: list[Write]) -> None:
+        """Take the next entry of a snapshot; in front of its checkpoint only the bytes are kept, the fold has them."""
+        replica = self.replica
+        below = self._below
+        if below is not None and replica.log.head == NOTHING:
+            in_front = entry.base <= below.at.offset
+            if entry.last == below.at.offset and entry.chain != below.chain:
+                raise RemoteViolation("snapshot entries do not lead to their checkpoint")
+            if in_front:
+                replica.raw_end = entry.last
+                writes.append(PutEntry(entry))
+            if entry.last >= below.at.offset:
+                replica.log.adopt(below)
+                writes.append(PutCheckpoint(wanted.checkpoint))
+            if in_front:
+                return
+        replica.log.append(entry)
+        replica.log.settle(min(wanted.commit, entry.last))
+        writes.append(PutEntry(entry))
 
     def on_snapshot_failed(self, now_ms: int, message: str) -> list[Effect]:
         replica = self.replica
