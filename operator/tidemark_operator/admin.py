@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
@@ -26,6 +27,8 @@ from .tasks import background
 WATCHERS_MAX = 64
 WATCH_PACE_S = 0.05
 PROGRESS_LOOK_S = 0.25
+BUSY_PATIENCE_S, BUSY_PAUSE_S = 5.0, 0.05
+BUSY_REASONS = frozenset({Reason.RECONFIGURING, Reason.NO_LEADER, Reason.TRANSFERRING})
 
 _KINDS = {
     "SWAP": MoveKind.SWAP, "EXPAND": MoveKind.EXPAND, "CONTRACT": MoveKind.CONTRACT,
@@ -89,9 +92,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         if isinstance(move, Refused):
             await _refuse(context, move)
         news: asyncio.Queue[ChangeProgress] = asyncio.Queue(maxsize=1_024)
-        work = background(run_move(
-            self._service.driver, move, self._service.world, _into(news), transfer=request.transfer),
-            "a change of one shard")
+        work = background(self._run(move, _into(news), transfer=request.transfer), "a change of one shard")
         self._changes.add(work)
         work.add_done_callback(self._changes.discard)
         while not work.done() or not news.empty():
@@ -111,6 +112,19 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         yield admin_pb2.ChangeProgress(
             stage="DONE", epoch=answer.epoch, ensemble=[member.node for member in answer.ensemble],
             leader=answer.leader.node if answer.leader else "")
+
+    async def _run(
+        self, move: Move, progress: Callable[[ChangeProgress], None], *, transfer: bool
+    ) -> ChangeDone | Refused:
+        """Run a move; a shard that is busy with an election or with clearing up is waited for a little."""
+        deadline = time.monotonic() + BUSY_PATIENCE_S
+        while True:
+            answer = await run_move(
+                self._service.driver, move, self._service.world, progress, transfer=transfer)
+            busy = isinstance(answer, Refused) and answer.reason in BUSY_REASONS
+            if not busy or time.monotonic() > deadline:
+                return answer
+            await asyncio.sleep(BUSY_PAUSE_S)
 
     async def Describe(
         self, request: admin_pb2.OperatorDescribeRequest, context: Any
