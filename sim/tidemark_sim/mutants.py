@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tidemark_core.shard as core_shard
-from tidemark_core.base.effects import Feed, LocalDurable, Persist, PutEntry, Received, Send
+from tidemark_core.base.effects import Persist, PutEntry, Send
 from tidemark_core.base.ids import Member
 from tidemark_core.base.quorum import has_majority, majority, quorum_offset
 from tidemark_core.replication import coordinator as core_coordinator
 from tidemark_core.replication import leader as core_leader
 from tidemark_core.replication.coordinator import Coordinator, Ensembles
-from tidemark_core.replication.cursor import Cursor, CursorStatus
+from tidemark_core.replication.cursor import CursorStatus
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log
@@ -31,7 +31,6 @@ from tidemark_core.shard import Shard
 
 from .metadata import MetadataStore
 from .node import Node
-from .profiles import Options
 
 RUNS_MAX = 500
 
@@ -45,7 +44,6 @@ class Mutant:
     change: Callable[[ExitStack], None]
     profile: str | None = None
     first_seed: int = 0
-    adjust: Callable[[Options], None] | None = None
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -278,21 +276,6 @@ def _old_member_counts(stack: ExitStack) -> None:
     _replace(stack, Leader, "on_prepare", on_prepare)
 
 
-def _matches_survive_epoch(stack: ExitStack) -> None:
-    def on_prepare(self: Leader, now_ms: int, sender: Any, m: Any) -> list[Any]:
-        durable = self.durable
-        effects = original(self, now_ms, sender, m)
-        self.durable = max(self.durable, durable)
-        return effects
-
-    def new_epoch(self: Cursor) -> None:
-        self.match = max(self.match, self.floor - 1)
-
-    original = Leader.on_prepare
-    _replace(stack, Leader, "on_prepare", on_prepare)
-    _replace(stack, Cursor, "new_epoch", new_epoch)
-
-
 def _commit_before_snapshot(stack: ExitStack) -> None:
     def on_prepared(self: Coordinator, now_ms: int, sender: Member, m: Any) -> list[Any]:
         effects = original(self, now_ms, sender, m)
@@ -325,19 +308,6 @@ def _wiped_votes(stack: ExitStack) -> None:
 
     original = Node.wipe
     _replace(stack, Node, "wipe", wipe)
-
-
-def _not_meant_for_me(stack: ExitStack) -> None:
-    def receive(self: Node, shard: Any, sender: Any, to: Member, message: Any) -> None:
-        if self.core is not None:
-            self.world.trace.note(self.name, "receive", message)
-            speaks_for, self.member = self.member, to
-            try:
-                self.turn((Received(shard, sender, self.core.me, message),))
-            finally:
-                self.member = speaks_for
-
-    _replace(stack, Node, "receive", receive)
 
 
 # --- followers ----------------------------------------------------------------------------------------------
@@ -395,22 +365,6 @@ def _late_truncate(stack: ExitStack) -> None:
     _replace(stack, Follower, "on_truncate", on_truncate)
 
 
-def _acks_older_epoch(stack: ExitStack) -> None:
-    def on_ack(self: Leader, now_ms: int, sender: Member, m: AppendAck) -> list[Any]:
-        return original(self, now_ms, sender, replace(m, epoch=self.epoch))
-
-    original = Leader.on_ack
-    _replace(stack, Leader, "on_ack", on_ack)
-
-
-def _local_durable_of_any_epoch(stack: ExitStack) -> None:
-    def on_local_durable(self: Leader, now_ms: int, m: LocalDurable) -> list[Any]:
-        return original(self, now_ms, replace(m, epoch=self.epoch))
-
-    original = Leader.on_local_durable
-    _replace(stack, Leader, "on_local_durable", on_local_durable)
-
-
 def _reply_before_commit(stack: ExitStack) -> None:
     def answer(self: Leader) -> list[Any]:
         effects: list[Any] = []
@@ -423,43 +377,29 @@ def _reply_before_commit(stack: ExitStack) -> None:
     _replace(stack, Leader, "_answer", answer)
 
 
-def _focus_contract(options: Options) -> None:
-    """Five members, contracts, and somebody dying in the middle of them."""
-    options.admin.swap = options.admin.transfer = options.admin.trim = options.admin.cancel = 0.0
-    options.admin.contract, options.admin.expand = 1.0, 0.4
-    options.cluster.nodes, options.replicas = 5, 5
-    options.faults.ambush = 0.9
-
-
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("T1", "truncation repeated until the head is the leader's, and the predecessor check", _t1_one_shot, "replication"),
-    Mutant("T1 prev", "predecessor check of an append", _no_prev_check, "replication"),
+    Mutant("T1", "truncation until the head matches, and the check of the predecessor", _t1_one_shot, "divergence"),
     Mutant("T2", "compare of the revision", _t2_no_compare, "operators"),
     Mutant("T3", "commit never falls", _t3_commit_falls, "reconfiguration"),
-    Mutant("T3b", "NOOP at PREPARE", _t3b_no_noop, "reconfiguration"),
-    Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "reconfiguration"),
+    Mutant("T3b", "NOOP at PREPARE", _t3b_no_noop, "wide"),
+    Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "wide"),
     Mutant("T5", "new member is fenced too", _t5_fence_old_only, "reconfiguration"),
-    Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "reconfiguration"),
+    Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "wide"),
     Mutant("A3", "majority of union or final", _union_only_old_majority, "reconfiguration"),
+    Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
     Mutant("K4", "ack rides on the write", _ack_before_sync, "replication"),
     Mutant("L1 leader", "leader counts its durable copy only", _leader_counts_unsynced, "replication"),
     Mutant("L1 fence", "fence answer is ordered after earlier writes", _fence_overtakes, "replication"),
     Mutant("#87", "epoch is durable before the fence is answered", _epoch_not_stored, "replication"),
-    Mutant("restart", "whoever led an epoch never leads it again", _leads_again, "replication"),
-    Mutant("O25", "entries of older epochs commit only indirectly", _figure_8, "replication"),
+    Mutant("restart", "whoever led an epoch never leads it again", _leads_again, "divergence"),
+    Mutant("O25", "entries of older epochs commit only indirectly", _figure_8, "divergence"),
     Mutant("K12", "leaver is silenced at PREPARE", _old_member_counts, "reconfiguration"),
-    Mutant("K5", "matches start anew in every epoch", _matches_survive_epoch, "reconfiguration"),
-    Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
-    Mutant("#579", "highest head is by epoch first", _choice_by_offset, "replication"),
+    Mutant("#579", "highest head is by epoch first", _choice_by_offset, "divergence"),
     Mutant("K14", "wiped disk is another member", _wiped_votes, "disks"),
-    Mutant("K14 to", "message for another incarnation is refused", _not_meant_for_me, "disks"),
     Mutant("L18", "producer table is folded on followers", _table_on_leaders_only, "replication"),
-    Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "replication"),
+    Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "divergence"),
     Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),
-    Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "replication"),
-    Mutant("O9 late", "only a fenced replica truncates", _late_truncate, "replication"),
-    Mutant("K4 epoch", "ack of an older epoch does not count", _acks_older_epoch, "reconfiguration"),
+    Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "divergence"),
+    Mutant("O9 late", "only a fenced replica truncates", _late_truncate, "divergence"),
     Mutant("O24", "answer waits for commit", _reply_before_commit, "replication"),
 )
-
-_ = (Feed, _local_durable_of_any_epoch, _focus_contract)
