@@ -1,0 +1,367 @@
+"""A local cluster under test: its processes, its groups, its leaders, and conditions to wait for.
+
+Stays out: what is appended and what readers must see (workload), faults of the network (fault_proxy).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import tidemark
+import yaml
+from tidemark_cli.admin import Admin
+from tidemark_cli.changes import reconfiguration
+from tidemark_core.base.ids import Member, ShardId, shard_id
+from tidemark_operator import local
+from tidemark_operator.local_processes import start_node
+from tidemark_operator.local_state import NodeState, load_state, save_state
+from tidemark_wire.channel import open_channel
+from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+
+API_VERSION = "tidemark.dev/v1alpha1"
+LOOK_S = 0.03
+PATIENCE_S = 40.0
+LOG_TAIL_BYTES = 3_000
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command of the CLI left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.stdout)
+
+
+async def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+    """Look until `condition` is truthy and return its value; an AssertionError names `what` past the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        await asyncio.sleep(LOOK_S)
+
+
+class Cluster:
+    """One local cluster in one directory.  Everything it started is gone after `destroy`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.runtime: local.Runtime
+        self._groups = 0
+
+    # --- life ---------------------------------------------------------------------------------------------
+
+    async def up(self, nodes: int, *, silence_ms: int = 500) -> None:
+        """Start it; a node that is silent for two probes of `silence_ms` counts as down."""
+        manifest = {
+            "apiVersion": API_VERSION, "kind": "TidemarkCluster", "metadata": {"name": "e2e"},
+            "spec": {
+                "version": "0.1.0",
+                "metadataStore": {"etcd": {"endpoints": ["http://127.0.0.1:2379"]}},
+                "nodePools": [
+                    {"name": "default", "replicas": nodes, "storage": {"data": {"size": "10Gi"}}},
+                ],
+                "reconfiguration": {"onFactorChange": "Manual"},
+                "failureDetection": {
+                    "probeIntervalMilliseconds": 200, "probeTimeoutMilliseconds": silence_ms, "failureThreshold": 2,
+                },
+                "security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"},
+            },
+        }
+        self.runtime = await local.up(self.directory, yaml.safe_dump(manifest))
+
+    async def heal(self) -> None:
+        """Let every process run again and wait until every group is served."""
+        for view in self.runtime.status():
+            if view.state == "Paused":
+                self.runtime.resume(view.name)
+        self.runtime = await local.up(self.directory)
+
+    def destroy(self) -> None:
+        """End every process at once, whatever state it is in."""
+        if not hasattr(self, "runtime"):  # it never came up; what was started is in its state file
+            state = load_state(self.directory)
+            if state is None:
+                return
+            self.runtime = local.Runtime(self.directory, state)
+        state = self.runtime.state
+        for process in (state.operator, *state.nodes.values(), state.etcd):
+            if process.process is not None and process.running:
+                os.kill(process.process.pid, signal.SIGKILL)
+        for name in ("operator", *state.nodes, "etcd"):
+            target = self._process(name)
+            assert not target.running or _gone(target), f"{name} outlives SIGKILL"
+
+    def log_tails(self) -> str:
+        """Return the end of every log, for a failed test."""
+        parts = []
+        for path in sorted((self.directory / "logs").glob("*.log")):
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+                parts.append(f"--- {path.name} ---\n{file.read().decode(errors='replace')}")
+        return "\n".join(parts)
+
+    def _process(self, name: str) -> Any:
+        state = self.runtime.state
+        return {"etcd": state.etcd, "operator": state.operator, **state.nodes}[name]
+
+    # --- processes ----------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[str]:
+        return list(self.runtime.state.nodes)
+
+    def node(self, name: str) -> NodeState:
+        return self.runtime.state.nodes[name]
+
+    def address(self, name: str) -> str:
+        return self.node(name).address
+
+    def pid(self, name: str) -> int:
+        return int(self._process(name).process.pid)
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL to all of them, at the same moment as far as one processor can."""
+        for name in names:
+            os.kill(self.pid(name), signal.SIGKILL)
+        for name in names:
+            assert _gone(self._process(name)), f"{name} outlives SIGKILL"
+
+    def pause(self, name: str) -> None:
+        self.runtime.pause(name)
+
+    def resume(self, name: str) -> None:
+        self.runtime.resume(name)
+
+    async def start(self, *names: str) -> None:
+        for name in names:
+            await self.runtime.start(name)
+
+    async def restart_with(self, *flags: str, nodes: Sequence[str] | None = None, prefix: Sequence[str] = ()) -> None:
+        """Run nodes with more flags from now on; `prefix` goes in front of their command line."""
+        names = self.nodes if nodes is None else list(nodes)
+        self.kill(*(name for name in names if self.node(name).running))
+        for name in names:
+            node = self.node(name)
+            node.command = [*prefix, *node.command, *flags]
+        await asyncio.gather(*(start_node(self.node(name)) for name in names))
+        save_state(self.directory, self.runtime.state)
+        await self.ready()
+
+    async def ready(self) -> None:
+        """Wait until the operator is linked to every node."""
+        await until(self._all_linked, "every node is linked to the operator")
+
+    async def _all_linked(self) -> bool:
+        items = await self.objects("TidemarkCluster")
+        summary = items[0]["status"]["nodeSummary"] if items else {"ready": -1}
+        return bool(summary["ready"] == len(self.nodes))
+
+    # --- groups and shards ----------------------------------------------------------------------------------
+
+    async def create_group(
+        self, *, shards: int = 1, factor: int = 3, record_bytes_max: int = 1 << 20, **spec: Any
+    ) -> str:
+        """Create a group of a name of its own and wait until every shard has a leader."""
+        self._groups += 1
+        name = f"group-{self._groups}"
+        manifest = {
+            "apiVersion": API_VERSION, "kind": "LogGroup", "metadata": {"name": name},
+            "spec": {
+                "clusterRef": {"name": "e2e"}, "shards": shards, "maxRecordBytes": record_bytes_max,
+                "replication": {"factor": factor, "defaultAck": "Quorum", "spread": "Node"}, **spec,
+            },
+        }
+        await self.runtime.apply(yaml.safe_dump(manifest))
+        await until(lambda: self._served(name), f"every shard of {name} has a leader")
+        return name
+
+    async def _served(self, group: str) -> bool:
+        found = [item for item in await self.objects("LogGroup") if item["metadata"]["name"] == group]
+        return bool(found) and condition(found[0], "Ready")[0] == "True"
+
+    async def remove_groups(self) -> None:
+        """Detach every group, so that later tests do not wait for it."""
+        for item in await self.objects("LogGroup"):
+            async with Admin(self.runtime.admin_address) as admin:
+                await admin.delete("LogGroup", item["metadata"]["name"])
+
+    async def objects(self, kind: str) -> list[dict[str, Any]]:
+        """Return the operator's objects; none while it does not answer."""
+        try:
+            return await self.runtime.objects(kind)
+        except grpc.aio.AioRpcError:
+            return []
+
+    async def shard(self, group: str, index: int = 0) -> dict[str, Any]:
+        """Return the status of one Shard object."""
+        for item in await self.runtime.objects("Shard"):
+            labels = item["metadata"]["labels"]
+            if labels["tidemark.dev/log-group"] == group and labels["tidemark.dev/shard-id"] == str(index):
+                return dict(item["status"])
+        raise AssertionError(f"there is no shard {index} of {group}")
+
+    async def leader(self, group: str, index: int = 0) -> str:
+        return str((await self.shard(group, index))["leader"])
+
+    async def members(self, group: str, index: int = 0) -> list[str]:
+        """Return the ensemble, the leader first."""
+        status = await self.shard(group, index)
+        names = [member["node"] for member in status["ensemble"]]
+        return sorted(names, key=lambda name: name != status["leader"])
+
+    async def spares(self, group: str, index: int = 0) -> list[str]:
+        """Return the nodes that hold nothing of a shard."""
+        members = await self.members(group, index)
+        return [name for name in self.nodes if name not in members]
+
+    async def replicated(self, group: str, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until every copy of a group is on a live node and has all of its leader's log."""
+        async def whole() -> bool:
+            found = [item for item in await self.objects("LogGroup") if item["metadata"]["name"] == group]
+            if not found or condition(found[0], "FullyReplicated")[0] != "True" or not await self._served(group):
+                return False
+            shards = found[0]["spec"]["shards"]
+            for index in range(shards):
+                heads = {(await self.replica(name, group, index)).get("head")
+                         for name in await self.members(group, index)}
+                if len(heads) != 1 or None in heads:
+                    return False
+            return True
+
+        await until(whole, f"every copy of {group} is whole", timeout_s)
+
+    async def shard_number(self, group: str, index: int = 0) -> ShardId:
+        (found,) = [item for item in await self.objects("LogGroup") if item["metadata"]["name"] == group]
+        return shard_id(found["status"]["groupID"], index)
+
+    async def member(self, name: str) -> Member:
+        """Return the node with the life its disk has now."""
+        async with open_channel(self.address(name)) as channel:
+            said = await node_pb2_grpc.ControlStub(channel).Describe(node_pb2.DescribeRequest(), timeout=5)
+            return Member(said.node, said.incarnation)
+
+    async def dump(self, name: str) -> dict[str, Any]:
+        """Return what a node says of itself."""
+        async with open_channel(self.address(name)) as channel:
+            answer = await node_pb2_grpc.ControlStub(channel).DebugDump(
+                node_pb2.DebugDumpRequest(all=True), timeout=5)
+            return dict(json.loads(answer.json))
+
+    async def replica(self, name: str, group: str, index: int = 0) -> dict[str, Any]:
+        """Return a node's own view of one shard, empty when it holds none."""
+        number = await self.shard_number(group, index)
+        label = f"{number >> 32}/{number & 0xFFFFFFFF}"
+        try:
+            shards = (await self.dump(name))["shards"]
+        except grpc.aio.AioRpcError:
+            return {}
+        return next((shard for shard in shards if str(shard["shard"]) in (label, str(number))), {})
+
+    async def told(self, name: str, what: str) -> list[str]:
+        """Return the details of a kind of trace in a node's story."""
+        return [told["detail"] for told in (await self.dump(name))["story"] if told["what"] == what]
+
+    # --- acts -----------------------------------------------------------------------------------------------
+
+    async def change(self, operation: str, group: str, index: int = 0, **nodes: Any) -> Any:
+        """Run a change of one shard through the operator; return its last word, raise its refusal."""
+        last = None
+        async with Admin(self.runtime.admin_address) as admin:
+            async for last in admin.change(operation, group, index, **nodes):
+                pass
+        return last
+
+    async def transfer(self, group: str, index: int, to: str) -> None:
+        """Make `to` lead, again and again where an election is in the way."""
+        async def leads() -> bool:
+            if await self.leader(group, index) == to:
+                return True
+            try:
+                await self.change("TRANSFER", group, index, to_node=to)
+            except grpc.aio.AioRpcError as error:
+                assert refusal_from_rpc_error(error) is not None, error
+            return False
+
+        await until(leads, f"{to} leads shard {index} of {group}")
+
+    async def apply(self, manifest: dict[str, Any]) -> None:
+        await self.runtime.apply(yaml.safe_dump(manifest))
+
+    async def reconfigure(self, kind: str, block: str, body: dict[str, Any], **spec: Any) -> str:
+        """Apply a Reconfiguration and return its name."""
+        manifest = reconfiguration("e2e", kind, block, body)
+        manifest["spec"].update(spec)
+        await self.apply(manifest)
+        return str(manifest["metadata"]["name"])
+
+    async def finished(self, name: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
+        """Wait for the end of a Reconfiguration and return it."""
+        async def look() -> dict[str, Any] | None:
+            for item in await self.objects("Reconfiguration"):
+                if item["metadata"]["name"] == name and item.get("status", {}).get("stage") == "Finished":
+                    return item
+            return None
+
+        return dict(await until(look, f"{name} is finished", timeout_s))
+
+    async def cli(self, *arguments: str, stdin: bytes = b"", timeout_s: float = PATIENCE_S) -> Ran:
+        """Run `tidemark` on this cluster."""
+        process = await self.start_cli(*arguments)
+        try:
+            out, err = await asyncio.wait_for(process.communicate(stdin), timeout_s)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode is not None
+        return Ran(process.returncode, out.decode(), err.decode())
+
+    async def start_cli(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Begin to run `tidemark` on this cluster."""
+        environment = {**os.environ, "TIDEMARK_DIR": str(self.directory)}
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tidemark_cli", *arguments, env=environment,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+
+    def connect(self) -> Awaitable[tidemark.Client]:
+        return tidemark.connect([self.address(name) for name in self.nodes], timeout_s=PATIENCE_S)
+
+
+def condition(item: dict[str, Any], kind: str) -> tuple[str, str, str]:
+    """Return status, reason and message of a condition of an object."""
+    for found in item["status"]["conditions"]:
+        if found["type"] == kind:
+            return found["status"], found["reason"], found["message"]
+    return "", "", ""
+
+
+def _gone(target: Any) -> bool:
+    deadline = time.monotonic() + 10
+    while target.running:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True

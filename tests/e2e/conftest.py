@@ -1,0 +1,69 @@
+"""Fixtures of the end-to-end tests: one cluster per module, healed after every test, gone after the last one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tidemark
+
+from .cluster import Cluster
+
+_running: list[Cluster] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
+    """Show the ends of the processes' logs beside a failure."""
+    report = yield
+    if report.failed:
+        for cluster in _running:
+            report.sections.append((f"logs of {cluster.directory}", cluster.log_tails()))
+    return report
+
+
+@pytest.fixture(scope="module")
+def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
+    """Start clusters that are destroyed when the module is done, however it ends."""
+    started: list[Cluster] = []
+
+    def start(nodes: int, *flags: str, silence_ms: int = 500) -> Cluster:
+        cluster = Cluster(Path(tmp_path_factory.mktemp("cluster")))
+        started.append(cluster)
+
+        async def begin() -> None:
+            await cluster.up(nodes, silence_ms=silence_ms)
+            if flags:
+                await cluster.restart_with(*flags)
+
+        _running.append(cluster)
+        asyncio.run(begin())
+        return cluster
+
+    yield start
+    for cluster in started:
+        cluster.destroy()
+        _running.remove(cluster)
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[tidemark.Client]:
+    async with await cluster.connect() as connected:
+        yield connected
+
+
+@pytest.fixture(autouse=True)
+async def healed(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Leave the cluster as it was found: everything runs, no group is left."""
+    yield
+    if "cluster" not in request.fixturenames:
+        return
+    cluster: Cluster = request.getfixturevalue("cluster")
+    for view in cluster.runtime.status():
+        if view.state == "Paused":
+            cluster.resume(view.name)
+    await cluster.start("etcd", "operator")
+    await cluster.remove_groups()
+    await cluster.heal()

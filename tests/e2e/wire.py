@@ -1,0 +1,85 @@
+"""Clients and operators without manners: single frames on the node's own streams, to ask what no library would.
+
+Stays out: retries, routing, everything that the real client does by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from google_crc32c import value as crc32c
+from tidemark_core.base.entry import Batch, Durability
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.refusals import Refused
+from tidemark_core.replication.messages import Appended
+from tidemark_wire import channel, frames
+
+ANSWER_TIMEOUT_S = 15.0
+
+
+def batch(sequence: int, payload: bytes = b"", producer: bytes = b"p" * 16) -> Batch:
+    """Return a batch of one record whose payload is opaque."""
+    payload = payload or f"raw {sequence}".encode()
+    return Batch(producer, sequence, 1, 1, 2, crc32c(payload), payload, Durability.QUORUM)
+
+
+class AppendStream:
+    """One append stream to one node; answers are matched by request number."""
+
+    def __init__(self, address: str, group: str, shard: int = 0) -> None:
+        self._channel = channel.open_channel(address)
+        self._call = self._channel.stream_stream(channel.APPEND)()
+        self._group = group
+        self._shard = shard
+        self._answers: list[frames.AppendAnswer] = []
+
+    async def send(self, *batches: Batch) -> None:
+        calls = [frames.AppendCall(one.sequence, self._group, self._shard, one) for one in batches]
+        await self._call.write(frames.encode_appends(calls))
+
+    async def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> frames.AppendAnswer:
+        """Return the next answer; raises TimeoutError, and AioRpcError when the stream broke."""
+        async with asyncio.timeout(timeout_s):
+            while not self._answers:
+                frame = await self._call.read()
+                assert frame is not grpc.aio.EOF, "the node ended the stream"
+                self._answers += frames.decode_answers(frame)
+        return self._answers.pop(0)
+
+    async def append(self, one: Batch) -> Appended | Refused:
+        await self.send(one)
+        answer = await self.answer()
+        assert answer.request == one.sequence
+        return answer.value
+
+
+@asynccontextmanager
+async def append_stream(address: str, group: str, shard: int = 0) -> AsyncIterator[AppendStream]:
+    stream = AppendStream(address, group, shard)
+    try:
+        yield stream
+    finally:
+        stream._call.cancel()
+        await stream._channel.close()
+
+
+async def say(address: str, shard: ShardId, to: Member, message: Any, answer: type, **hello: str) -> Any:
+    """Say one message on a link of one's own, as an operator or as a node, and return the answer of that class."""
+    method = channel.CONTROL_LINK if "operator" in hello else channel.REPLICATION_LINK
+    async with channel.open_channel(address) as opened:
+        call = opened.stream_stream(method)(metadata=channel.hello_metadata(**hello))
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await channel.answered_hello(call)
+                await call.write(frames.encode_message(shard, to, message))
+                while (frame := await call.read()) is not grpc.aio.EOF:
+                    for of, _, said in frames.decode_messages(frame):
+                        if of == shard and isinstance(said, answer):
+                            return said
+        finally:
+            call.cancel()
+    raise AssertionError(f"{address} ended the link without a {answer.__name__}")
