@@ -224,7 +224,9 @@ class Coordinator:
         """Write the next version of the record; nothing else happens until its outcome is known."""
         assert not self._busy, "one write at a time"
         self._attempts += 1
-        record = replace(record, writer=f"{self.settings.operator}#{self._attempts}")
+        # A node that is back with another disk took its old replica with it: nothing is left to delete (K14).
+        removed = tuple(member for member in record.removed if self.nodes.get(member.node) in (None, member))
+        record = replace(record, removed=removed, writer=f"{self.settings.operator}#{self._attempts}")
         self._saving = record
         return [SaveMetadata(self.shard, record, self.revision)]
 
