@@ -23,7 +23,7 @@ import grpc.aio
 from tidemark_wire.channel import open_channel
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
-from .local_manifests import cluster_manifest, deal_zones, read_manifests, zones_of
+from .local_manifests import cluster_manifest, deal_zones, read_manifests, snapshot_rate, zones_of
 from .local_processes import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
@@ -153,7 +153,8 @@ class Runtime:
             self._refresh()
             with saved(self.directory, self.state):
                 names = await new_nodes(self.state, 1)
-                await add_nodes(self.directory, self.state, {names[0]: zone})
+                (cluster,) = await self.objects("TidemarkCluster")
+                await add_nodes(self.directory, self.state, {names[0]: zone}, snapshot_rate(cluster))
         return names[0]
 
     def _refresh(self) -> None:
@@ -256,12 +257,14 @@ async def _start_all(
     first = not await runtime.objects("TidemarkCluster")
     if first or any(isinstance(resource, TidemarkCluster) for resource in resources):
         await _apply(runtime, [wanted])
-    pools = (await runtime.objects("TidemarkCluster"))[0]["spec"]["nodePools"]
+    (cluster,) = await runtime.objects("TidemarkCluster")
+    pools = cluster["spec"]["nodePools"]
     await asyncio.gather(*(start_node(node) for node in state.nodes.values()))
     missing = sum(pool["replicas"] for pool in pools) - len(state.nodes)
     if missing > 0:
         names = await new_nodes(state, missing)
-        await add_nodes(directory, state, deal_zones(names, zones or zones_of(pools), len(state.nodes)))
+        dealt = deal_zones(names, zones or zones_of(pools), len(state.nodes))
+        await add_nodes(directory, state, dealt, snapshot_rate(cluster))
     progress(f"{len(state.nodes)} nodes on loopback, insecure")
     await runtime.wait_for("TidemarkCluster", _all_ready, "all nodes are linked to the operator")
     others = [resource.manifest() for resource in resources if not isinstance(resource, TidemarkCluster)]

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from .local_state import LocalRuntimeError, State
-from .resources import InvalidManifest, LogGroup, Reconfiguration, Resource, TidemarkCluster, load_manifests
+from .resources import (
+    InvalidManifest,
+    LogGroup,
+    Reconfiguration,
+    Resource,
+    TidemarkCluster,
+    load_manifests,
+    quantity_bytes,
+)
 from .status import API_VERSION
 
 DEV_DETECTION = {
@@ -81,3 +89,9 @@ def deal_zones(names: list[str], zones: Sequence[str], already: int) -> dict[str
     return {
         name: zones[(already + index) % len(zones)] if zones else "" for index, name in enumerate(names)
     }
+
+
+def snapshot_rate(cluster: dict[str, Any]) -> int:
+    """Return how many bytes of snapshots a second each node may send, as the cluster's throttle says."""
+    throttle = (cluster["spec"].get("reconfiguration") or {}).get("throttle") or {}
+    return max(1, quantity_bytes(throttle.get("bytesPerSecondPerNode") or "100Mi"))

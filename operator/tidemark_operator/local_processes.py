@@ -126,14 +126,17 @@ async def new_nodes(state: State, count: int) -> list[str]:
     return [f"{state.cluster}-{number}" for number in range(first, first + count)]
 
 
-async def add_nodes(directory: Path, state: State, zones: dict[str, str]) -> None:
+async def add_nodes(
+    directory: Path, state: State, zones: dict[str, str], snapshot_bytes_per_second: int
+) -> None:
+    """Start new nodes, each in its zone."""
     for name, zone in zones.items():
         ready, data = directory / "ready" / f"{name}.json", directory / "nodes" / name
         state.nodes[name] = NodeState(
             [
                 sys.executable, "-m", "tidemark_node", "--node", name, "--data", str(data), "--zone", zone,
                 "--cluster", state.cluster, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
-                "--ready-file", str(ready),
+                "--ready-file", str(ready), "--snapshot-bytes-per-second", str(snapshot_bytes_per_second),
             ],
             str(directory / "logs" / f"{name}.log"), None, name, zone, str(data), str(ready),
         )

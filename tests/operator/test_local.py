@@ -227,6 +227,8 @@ async def test_a_wiped_node_is_swapped_back_into_its_slots(healthy: Runtime) -> 
     await healthy.start(victim)
     await whole(healthy)
     assert members(await shard(healthy)) == members(before)
+    await healthy.wait_for(
+        "Shard", lambda shards: not any(item["status"]["removedNodes"] for item in shards), "old disks are forgotten")
     (cluster,) = await healthy.objects("TidemarkCluster")
     assert {node["name"]: node["incarnation"] for node in cluster["status"]["nodes"]}[victim] != old
     assert await count_records(healthy) == RECORDS
