@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidemark_core.base.effects import LogReadFailed
 from tidemark_core.base.entry import Durability, Kind
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.quorum import majority
 from tidemark_core.replication.coordinator import changed_ensemble
 from tidemark_core.replication.messages import Operation
@@ -71,10 +71,16 @@ def _can_do_without(world: World, shard: ShardId, down: list[str]) -> bool:
     if change is not None and change.operation is Operation.CONTRACT:
         ensembles.append(record.ensemble)
     return all(
-        sum(1 for member in ensemble if member.node not in down and world.nodes[member.node].member == member)
+        sum(1 for member in ensemble if member.node not in down and _is_whole(world, shard, member))
         >= majority(len(ensemble))
         for ensemble in ensembles
     )
+
+
+def _is_whole(world: World, shard: ShardId, member: Member) -> bool:
+    """A lost disk is gone, and a damaged copy may need just the one that is down."""
+    node = world.nodes[member.node]
+    return node.member == member and not any(place[0] == shard for place in node.disk.corrupt)
 
 
 def _wait_for_appends(world: World, when: str) -> None:
