@@ -137,7 +137,7 @@ class Leader:
 
     def on_step(self, now_ms: int, step: LocalStep) -> list[Effect]:
         """Our leadership is durable: truncate or attach each follower."""
-        if step.name != LEADING or step.epoch > self.epoch or self.active:
+        if step.name != LEADING or step.epoch != self.epoch or self.active:
             return []
         self.active = True
         effects: list[Effect] = []
@@ -364,8 +364,8 @@ class Leader:
         if cursor is None or epoch != self.epoch or not cursor.reading or cursor.next != first:
             return []
         cursor.reading = False
-        if not m.entries or cursor.status is not CursorStatus.ATTACHED or not self.active:
-            return []
+        if not m.entries or m.entries[0].base != first or cursor.status is not CursorStatus.ATTACHED or not self.active:
+            return []   # trimmed meanwhile, or no longer wanted: the resend timer looks again
         effects = [self._push_entries(cursor, m.entries)]
         return [*effects, *self._push(cursor), *self._arm_resend(now_ms)]
 
