@@ -67,10 +67,10 @@ async def append_stream(address: str, group: str, shard: int = 0) -> AsyncIterat
         await stream._channel.close()
 
 
-async def say(address: str, shard: ShardId, to: Member, message: Any, answer: type, **hello: str) -> Any:
+async def say(target: str, shard: ShardId, to: Member, message: Any, answer: type, **hello: str) -> Any:
     """Say one message on a link of one's own, as an operator or as a node, and return the answer of that class."""
     method = channel.CONTROL_LINK if "operator" in hello else channel.REPLICATION_LINK
-    async with channel.open_channel(address) as opened:
+    async with channel.open_channel(target) as opened:
         call = opened.stream_stream(method)(metadata=channel.hello_metadata(**hello))
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -82,4 +82,4 @@ async def say(address: str, shard: ShardId, to: Member, message: Any, answer: ty
                             return said
         finally:
             call.cancel()
-    raise AssertionError(f"{address} ended the link without a {answer.__name__}")
+    raise AssertionError(f"{target} ended the link without a {answer.__name__}")
