@@ -63,7 +63,7 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.initial_reconnect_backoff_ms", 50),
         # Despite its name, how long one attempt to connect may take: a busy machine needs more than a moment.
         ("grpc.min_reconnect_backoff_ms", 2_000),
-        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.max_reconnect_backoff_ms", 250),
         # A new channel connects anew instead of inheriting another one's backoff.
         ("grpc.use_local_subchannel_pool", 1),
     ]
