@@ -51,7 +51,7 @@ class Appender:
         durability: Durability | None = None,
         batch_records: int = 1000,
         batch_bytes: int = 128 << 10,
-        linger_ms: float = 1.0,
+        linger_ms: float = 5.0,
         timeout_s: float = 30.0,
         max_buffered_bytes: int = 32 << 20,
         compression: str | None = None,
@@ -222,8 +222,11 @@ class Appender:
     async def __aenter__(self) -> Appender:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            self.abort(Closed("the appender was left by a cancelled task before this append was answered"))
+        else:
+            await self.close()
 
     # --- checks
 
@@ -285,7 +288,7 @@ class Appender:
         future: asyncio.Future[Appended] = self.loop.create_future()
         pending.futures.append((len(pending.values), future))
         self._fill(pending, value, key, headers, timestamp_us, size)
-        self._touch(lane)
+        self.touch(lane)
         if pending.bytes >= self.batch_bytes or len(pending.values) >= self.batch_records:
             self._pump_queue(lane)
         return future
@@ -366,7 +369,7 @@ class Appender:
             if pending.bytes >= self.batch_bytes or len(pending.values) >= self.batch_records:
                 break
         pending.pieces.append((first, positions[start:end], answer))
-        self._touch(lane)
+        self.touch(lane)
         if pending.bytes >= self.batch_bytes or len(pending.values) >= self.batch_records:
             self._pump_queue(lane)
         return end
@@ -409,7 +412,7 @@ class Appender:
 
     # --- sending
 
-    def _touch(self, lane: Lane | None) -> None:
+    def touch(self, lane: Lane | None) -> None:
         """Look at this queue at the end of the loop's turn, when everyone who is awake has appended."""
         if not self._touched:
             self.loop.call_soon(self._pump_touched)

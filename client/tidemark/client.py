@@ -46,7 +46,7 @@ class Client:
         durability: Durability | str | None = None,
         batch_records: int = 1000,
         batch_bytes: int = 128 << 10,
-        linger_ms: float = 1.0,
+        linger_ms: float = 5.0,
         timeout_s: float = 30.0,
         max_buffered_bytes: int = 32 << 20,
         compression: str | None = None,
@@ -112,7 +112,11 @@ class Client:
     async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            for part in list(self._open):
+                if isinstance(part, Appender):
+                    part.abort(Closed("the client was left by a cancelled task before this append was answered"))
         await self.close()
 
 

@@ -148,7 +148,7 @@ class Lane:
             self._on_refused(flight, value, answer)
         if self.recovering and self._timer is None:
             self.recover(0.0)
-        self.appender.pump(self)
+        self.appender.touch(self)
 
     def _on_appended(self, flight: Flight, value: AppendedMessage) -> None:
         self._backoff_s, self.trouble, self.last_refusal = 0.0, "", None

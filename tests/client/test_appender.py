@@ -463,3 +463,21 @@ async def test_use_after_close_is_refused(cluster, client):
     await client.close()
     with pytest.raises(errors.Closed):
         client.appender("orders")
+
+
+async def test_a_cancelled_task_leaves_at_once_without_flushing(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    cluster.groups["orders"][0].deaf = True
+    futures = []
+
+    async def work() -> None:
+        async with client.appender("orders") as appender:
+            futures.append(appender.append_nowait(b"x"))
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait({task}, timeout=1)
+    assert task.cancelled()
+    assert isinstance(futures[0].exception(), errors.Closed)
