@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -118,7 +118,8 @@ class Log:
         self._steps: deque[_Step] = deque()
         self.settled_entries = 0        # how many the floor has passed since this object was made
         self.tail_bytes_max = tail_bytes_max
-        self._tail: dict[int, Entry] = {}   # base -> entry, contiguous up to the head
+        # base -> entry, contiguous up to the head; finding the oldest in a plain dict passes over all it has dropped
+        self._tail: OrderedDict[int, Entry] = OrderedDict()
         self._tail_bytes = 0
 
     @classmethod
@@ -304,7 +305,7 @@ class Log:
         self._tail_bytes = 0
 
     def _drop_oldest_of_tail(self) -> None:
-        entry = self._tail.pop(next(iter(self._tail)))
+        _, entry = self._tail.popitem(last=False)
         self._tail_bytes -= entry.size
 
 
