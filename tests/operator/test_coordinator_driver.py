@@ -77,9 +77,9 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "event"), [
-    (Saved(7), MetadataSaved(SHARD, 7)),
-    (Conflict(), MetadataUncertain(SHARD)),
-    (Unknown("lost"), MetadataUncertain(SHARD)),
+    (Saved(7), MetadataSaved(SHARD, "", 7)),
+    (Conflict(), MetadataUncertain(SHARD, "")),
+    (Unknown("lost"), MetadataUncertain(SHARD, "")),
 ])
 async def test_a_save_ends_as_saved_or_uncertain(outcome, event) -> None:
     script, store = Script({NodeUp: [SaveMetadata(SHARD, record("n1"), 3)]}), Store(puts=[outcome])

@@ -1,0 +1,93 @@
+"""A node that only speaks to its operator: describes itself, says its health, holds a link, takes maps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from tidemark_core.base.ids import ShardId
+from tidemark_wire.channel import CONTROL_LINK, WIRE_VERSION, bind, hello_metadata, server_options
+from tidemark_wire.frames import decode_messages, encode_message
+from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+
+
+class FakeNode(node_pb2_grpc.ControlServicer):
+    def __init__(self, node: str = "n1", incarnation: str = "life-1") -> None:
+        self.description = node_pb2.NodeDescription(
+            node=node, incarnation=incarnation, boot="boot-1", wire_version=WIRE_VERSION, zone="a")
+        self.received: list[Any] = []
+        self.maps: list[int] = []
+        self.refuse_maps = 0
+        self.links: dict[Any, asyncio.Task[None]] = {}
+        self.links_made = 0
+        self.port = 0
+        self._health = health.aio.HealthServicer()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server(options=server_options())
+        node_pb2_grpc.add_ControlServicer_to_server(self, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        service, _, method = CONTROL_LINK.strip("/").rpartition("/")
+        handler = grpc.stream_stream_rpc_method_handler(self._link)
+        self._server.add_generic_rpc_handlers([_Raw(f"/{service}/{method}", handler)])
+        self.port = bind(self._server, f"127.0.0.1:{self.port}")
+        await self.say(True)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(None)
+
+    async def say(self, serving: bool) -> None:
+        statuses = health_pb2.HealthCheckResponse.ServingStatus
+        await self._health.set("", statuses.SERVING if serving else statuses.NOT_SERVING)
+
+    async def send(self, shard: ShardId, message: Any) -> None:
+        for context in self.links:
+            await context.write(encode_message(shard, None, message))
+
+    async def break_links(self) -> None:
+        for task in list(self.links.values()):
+            task.cancel()
+
+    async def Describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
+        return self.description
+
+    async def PushShardMap(self, request: Any, context: Any) -> node_pb2.PushShardMapResponse:
+        if self.refuse_maps:
+            self.refuse_maps -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        self.maps.append(request.version)
+        return node_pb2.PushShardMapResponse(version=request.version)
+
+    async def _link(self, _requests: Any, context: Any) -> None:
+        await context.send_initial_metadata(
+            hello_metadata(node=self.description.node, incarnation=self.description.incarnation))
+        self.links[context] = asyncio.ensure_future(self._receive(context))
+        self.links_made += 1
+        await asyncio.wait([self.links[context]])  # its cancellation ends the stream, not this handler's task
+        del self.links[context]
+
+    async def _receive(self, context: Any) -> None:
+        while (frame := await context.read()) is not grpc.aio.EOF:
+            self.received.extend(decode_messages(frame))
+
+
+class _Raw(grpc.GenericRpcHandler):
+    def __init__(self, path: str, handler: Any) -> None:
+        self._path, self._handler = path, handler
+
+    def service(self, details: Any) -> Any:
+        return self._handler if details.method == self._path else None
+
+
+async def until(condition: Any, seconds: float = 5) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)

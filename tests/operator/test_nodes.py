@@ -1,0 +1,195 @@
+"""Links to nodes: what they tell when nodes come, break, hang, drain, lie about themselves; maps pushed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fake_node import FakeNode, until
+from tidemark_core.base.ids import Member, OperatorId, ShardId
+from tidemark_core.replication.messages import BecameLeader, Fence
+from tidemark_operator.detector import DetectorSettings, LoopLateness
+from tidemark_operator.metadata import NodeRecord
+from tidemark_operator.nodes import NodeLink, NodeLinks
+from tidemark_operator.publisher import MapPublisher
+from tidemark_wire.convert import Draining
+from tidemark_wire.v1 import common_pb2
+
+SHARD = ShardId(1 << 32)
+ME = Member("n1", "life-1")
+SETTINGS = DetectorSettings(probe_interval_ms=50, probe_timeout_ms=300, failure_threshold=2)
+
+
+class Told:
+    """Writes down what the links tell."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def on_up(self, link: NodeLink, member: Member, boot: str) -> None:
+        self.events.append(("up", member, boot))
+
+    def on_down(self, node: str, reason: str) -> None:
+        self.events.append(("down", node))
+
+    def on_message(self, shard: ShardId, sender: Member, message: Any) -> None:
+        self.events.append((shard, sender, message))
+
+    def on_draining(self, node: str, draining: bool) -> None:
+        self.events.append(("draining", node, draining))
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[FakeNode]:
+    fake = FakeNode()
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+async def links(told: Told) -> AsyncIterator[NodeLinks]:
+    lateness = LoopLateness()
+    lateness.start()
+    made = NodeLinks(OperatorId("op-1"), told, lateness, SETTINGS)
+    yield made
+    await made.close()
+    await lateness.stop()
+
+
+def record(node: FakeNode, name: str = "n1") -> NodeRecord:
+    return NodeRecord(name, node.address)
+
+
+async def test_a_node_comes_up_and_messages_go_both_ways(node, links, told) -> None:
+    links.set_node(record(node))
+    await until(lambda: ("up", ME, "boot-1") in told.events)
+    links.send(SHARD, ME, Fence(3, 4))
+    await until(lambda: (SHARD, ME, Fence(3, 4)) in node.received)
+    await node.send(SHARD, BecameLeader(3, 4))
+    await until(lambda: (SHARD, ME, BecameLeader(3, 4)) in told.events)
+
+
+async def test_a_dead_node_is_down_at_once(node, links, told) -> None:
+    links.set_settings(DetectorSettings(probe_interval_ms=60_000, probe_timeout_ms=1_000, failure_threshold=9))
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    started = time.monotonic()
+    await node.stop()
+    await until(lambda: ("down", "n1") in told.events)
+    assert time.monotonic() - started < 0.5
+    await node.start()
+    await until(lambda: told.events.count(("up", ME, "boot-1")) == 2)
+
+
+async def test_a_broken_stream_of_a_living_node_is_no_failure(node, links, told) -> None:
+    links.set_node(record(node))
+    await until(lambda: node.links_made == 1)
+    await asyncio.sleep(0.6)  # a link that lasted; a shorter one is made again with a pause
+    await node.break_links()
+    await until(lambda: node.links_made == 2)
+    await until(lambda: told.events.count(("up", ME, "boot-1")) == 2)
+    assert ("down", "n1") not in told.events
+
+
+async def test_not_serving_is_down_and_serving_is_up_again(node, links, told) -> None:
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    await node.say(False)
+    await until(lambda: ("down", "n1") in told.events)
+    await node.say(True)
+    await until(lambda: told.events.count(("up", ME, "boot-1")) == 2)
+
+
+async def test_a_draining_node_is_not_down_while_it_hands_over(node, links, told) -> None:
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    node.description.draining = True
+    await node.say(False)  # seen by a probe before its own message comes
+    await until(lambda: ("draining", "n1", True) in told.events)
+    await node.send(ShardId(0), Draining(True))
+    await asyncio.sleep(0.3)
+    assert ("down", "n1") not in told.events
+    assert links.get("n1").draining
+
+
+async def test_silence_is_counted(node, links, told) -> None:
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+
+    async def hang(*_: Any) -> None:
+        await asyncio.sleep(60)
+
+    node._health.Check = hang
+    await node.stop()
+    node._health = type("Hung", (), {"Check": hang, "Watch": hang, "set": hang})()
+    silent = await asyncio.start_server(hang, "127.0.0.1", node.port)  # accepts, never speaks
+    await until(lambda: ("down", "n1") in told.events)
+    silent.close()
+    node._server = type("Stopped", (), {"stop": staticmethod(lambda _grace: asyncio.sleep(0))})()
+
+
+async def test_another_node_at_the_address_is_not_taken_for_it(node, links, told) -> None:
+    links.set_node(record(node, "n7"))
+    await until(lambda: ("down", "n7") in told.events)
+    assert "another node" in links.get("n7").reason and not links.get("n7").up
+
+
+async def test_another_wire_version_is_not_linked(node, links, told) -> None:
+    node.description.wire_version = 99
+    links.set_node(record(node))
+    await until(lambda: ("down", "n1") in told.events)
+    assert "wire version 99" in links.get("n1").reason
+
+
+async def test_a_node_that_moved_is_found_at_its_new_address(node, links, told) -> None:
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    other = FakeNode()
+    other.description.boot = "boot-2"
+    await other.start()
+    links.set_node(record(other))
+    await until(lambda: ("up", ME, "boot-2") in told.events)
+    assert told.events[1] == ("down", "n1")
+    await other.stop()
+
+
+async def test_a_full_queue_drops_and_counts(node, links, told, monkeypatch) -> None:
+    monkeypatch.setattr("tidemark_operator.nodes.QUEUE_MESSAGES_MAX", 3)
+    links.set_node(record(node))
+    links.send(SHARD, ME, Fence(1, 1))  # no stream yet
+    await until(lambda: len(told.events) == 1)
+    for epoch in range(5):
+        links.send(SHARD, ME, Fence(epoch, 1))
+    await until(lambda: len(node.received) == 3)
+    assert links.get("n1").dropped == 3
+
+
+async def test_maps_are_pushed_once_each_and_again_to_a_new_process(node, links, told) -> None:
+    publisher = MapPublisher(links, lambda version: common_pb2.ShardMap(version=version))
+    told.on_up = lambda link, member, boot: publisher.node_up(link)
+    publisher.changed()
+    assert publisher.version == 0  # not active: nothing is built
+    publisher.begin(term=2)
+    links.set_node(record(node))
+    await until(lambda: node.maps == [(2 << 32) + 1])
+    node.refuse_maps = 2
+    publisher.changed()
+    publisher.changed()
+    await until(lambda: node.maps == [(2 << 32) + 1, (2 << 32) + 2])
+    node.description.boot = "boot-2"
+    await node.stop()
+    await node.start()
+    await until(lambda: node.maps[2:] == [(2 << 32) + 2])
+    publisher.end()
+    publisher.changed()
+    assert publisher.version == (2 << 32) + 2
+    await publisher.close()
