@@ -88,7 +88,9 @@ class Appends:
         self._metrics = metrics
         self._bytes_max = bytes_max
         self._batch_bytes_max = batch_bytes_max
+        self._appended = metrics.appends.labels("APPENDED")  # found once, for it is counted per batch
         self.pending_bytes = 0
+        metrics.append_pending_bytes.set_function(lambda: self.pending_bytes)
 
     async def serve(self, _: Any, context: Any) -> None:
         """Handler of one stream; ends when the client has closed its side and has every answer."""
@@ -130,7 +132,6 @@ class Appends:
             return
         self.pending_bytes += size
         stream.outstanding += 1
-        self._metrics.append_pending_bytes.set(self.pending_bytes)
         self._metrics.append_bytes.inc(len(call.batch.payload))
         shard, batch = target.shard, call.batch
         self._driver.ask(
@@ -160,12 +161,11 @@ class Appends:
     def _settle(self, stream: _Stream, request: int, target: Target, size: int, value: Appended | Refused) -> None:
         self.pending_bytes -= size
         stream.outstanding -= 1
-        self._metrics.append_pending_bytes.set(self.pending_bytes)
         self._answer(stream, request, value, target)
 
     def _answer(self, stream: _Stream, request: int, value: Appended | Refused, target: Target | None) -> None:
         if isinstance(value, Appended):
-            self._metrics.appends.labels("APPENDED").inc()
+            self._appended.inc()
             stream.put(AppendAnswer(request, value))
             return
         if target is not None:

@@ -39,15 +39,13 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 
 from .disk import DiskGuard
+from .inbox import Barrier, Inbox
 from .metrics import Metrics
 from .released import ReleasedBoard
 from .store import Slice, Store
 from .store_errors import StoreDamaged, StoreFailed
 from .timers import Timers
 
-TURN_EVENTS_MAX = 4096
-INBOX_EVENTS_MAX = 16_384
-INBOX_BYTES_MAX = 64 << 20
 STORY_TRACES = 1000
 DISK_CHECK_SECONDS = 1.0
 REOPEN_SECONDS = 0.5
@@ -75,13 +73,6 @@ class SnapshotsLike(Protocol):
     def reset(self) -> None: ...
 
 
-class Barrier:
-    """A place in the inbox: resolved when everything posted before it has been stepped and is durable."""
-
-    def __init__(self, done: asyncio.Future[None]) -> None:
-        self.done = done
-
-
 class Driver:
     """Runs one node's core.  Lives on one event loop; every method is called from it."""
 
@@ -105,10 +96,7 @@ class Driver:
         self._reopen = reopen
         self._loop = asyncio.get_running_loop()
         self._clock_offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
-        self._inbox: deque[tuple[Any, int]] = deque()
-        self._inbox_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._inbox = Inbox()
         self._scheduled = False
         self._stopped = False
         self._requests: dict[int, Callable[[Any], None]] = {}
@@ -141,15 +129,12 @@ class Driver:
         """Queue an event of `size` bytes for the next turn; whoever posts much awaits `room` first."""
         if self.reloading or self._stopped:
             return
-        self._inbox.append((event, size))
-        self._inbox_bytes += size
-        if self._inbox_bytes > INBOX_BYTES_MAX or len(self._inbox) > INBOX_EVENTS_MAX:
-            self._room.clear()
+        self._inbox.put(event, size)
         self._schedule()
 
     async def room(self) -> None:
         """Wait while the inbox is over its bound."""
-        await self._room.wait()
+        await self._inbox.room()
 
     def ask(self, event: Callable[[int], Any], answer: Callable[[Any], None], size: int = 0) -> None:
         """Post the request event made by `event(number)`; `answer` runs once with its reply."""
@@ -193,7 +178,7 @@ class Driver:
     def depths(self) -> dict[str, int]:
         """Return the length of every queue, for people."""
         return {
-            "inbox_events": len(self._inbox), "inbox_bytes": self._inbox_bytes, "requests": len(self._requests),
+            "inbox_events": len(self._inbox), "inbox_bytes": self._inbox.bytes_held, "requests": len(self._requests),
             "timers": len(self._timers), "waiting_for_sync": len(self._waiting), "reads": self._reads,
         }
 
@@ -206,34 +191,23 @@ class Driver:
 
     def _turn(self) -> None:
         self._scheduled = False
-        if self.reloading or self._stopped or not self._inbox:
+        if self.reloading or self._stopped or not len(self._inbox):
             return
         began = time.perf_counter()
-        events, barriers = self._drain()
+        events, barrier = self._inbox.take_turn()
         try:
             self.metrics.turns.inc()
+            self.metrics.inbox_events.set(len(self._inbox))
             self.metrics.events.inc(len(events))
             self._run(self.core.step(self.now_ms(), events))
-            if barriers:
-                self._waiting.append(tuple(Feed(barrier) for barrier in barriers))
+            if barrier is not None:
+                self._waiting.append((Feed(barrier),))
             self._finish()
         except Exception as error:
             self._broken(error)
         self.metrics.turn_seconds.inc(time.perf_counter() - began)
-        if self._inbox:
+        if len(self._inbox):
             self._schedule()
-
-    def _drain(self) -> tuple[list[Any], list[Barrier]]:
-        events: list[Any] = []
-        barriers: list[Barrier] = []
-        inbox = self._inbox
-        while inbox and len(events) < TURN_EVENTS_MAX and not barriers:
-            event, size = inbox.popleft()
-            self._inbox_bytes -= size
-            (barriers if type(event) is Barrier else events).append(event)
-        if self._inbox_bytes <= INBOX_BYTES_MAX // 2 and len(inbox) <= INBOX_EVENTS_MAX // 2:
-            self._room.set()
-        return events, barriers
 
     def _run(self, effects: list[Effect] | tuple[Effect, ...]) -> None:
         """Run effects in order; persists of one call are written together, reads see them."""
@@ -297,8 +271,7 @@ class Driver:
 
     def _feed(self, event: Any) -> None:
         if type(event) is Barrier:
-            if not event.done.done():
-                event.done.set_result(None)
+            event.resolve()
         else:
             self.post(event)
 
@@ -423,13 +396,10 @@ class Driver:
         for answer in requests.values():
             answer(RELOADED)
         groups, self._waiting = self._waiting, []
-        events, self._inbox, self._inbox_bytes = self._inbox, deque(), 0
-        barriers = [event for event, _ in events if type(event) is Barrier]
+        barriers = self._inbox.clear()
         barriers += [e.event for then in groups for e in then if isinstance(e, Feed) and type(e.event) is Barrier]
         for barrier in barriers:
-            if not barrier.done.done():
-                barrier.done.set_exception(error)
-        self._room.set()
+            barrier.fail(error)
         self._timers.clear()
         self._arm_timer()
         self.snapshots.reset()

@@ -96,7 +96,7 @@ class Node:
         store, core = recover(self.settings.data, self.settings.node, self.limits, self._faults)
         if core.me != self.me:
             store.close()
-            raise StoreDamaged("the disk began a new life while the process ran; start the process again")
+            raise StoreRefused("the disk began a new life while the process ran; start the process again")
         return store, core
 
     def _say_health(self, serving: bool) -> None:
@@ -205,7 +205,10 @@ async def run(settings: Settings) -> int:
     await node.stop()
     if settings.ready_file is not None:
         settings.ready_file.unlink(missing_ok=True)
-    failed = node.driver.failure.done() and node.driver.failure.exception() is not None
+    failure = node.driver.failure.exception() if node.driver.failure.done() else None
+    failed = failure is not None
+    if isinstance(failure, StoreDamaged) and (settings.data / "store").exists():
+        move_aside(settings.data, str(failure))  # so that the next start begins a new life (K14)
     _log.info("node stopped", extra={"failed": failed})
     return EXIT_BROKEN if failed else 0
 

@@ -145,6 +145,7 @@ class Links:
         reach.links.append(link)
         link.queue.take_over(reach.early)
         self._metrics.links.inc()
+        self._log_link(link, reach, "peer linked")
         self._report(link.peer, up=True)
         try:
             await link.run(self._driver.post, self._driver.room)
@@ -152,6 +153,7 @@ class Links:
             self._metrics.links.dec()
             was_used = reach.links[-1] is link
             reach.links.remove(link)
+            self._log_link(link, reach, "link lost")
             if was_used:
                 self._report(link.peer, up=bool(reach.links))
             self._after_loss(link.peer, reach)
@@ -169,6 +171,9 @@ class Links:
     def _report(self, peer: Peer, up: bool) -> None:
         if isinstance(peer, Member):
             self._driver.post(PeerUp(peer) if up else PeerDown(peer))
+
+    def _log_link(self, link: Link, reach: _Reach, what: str) -> None:
+        _log.info(what, extra={"peer": str(link.peer), "links": len(reach.links)})
 
     # --- links that we open ---------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
-from node_harness import GROUP, SHARD, Appender, OperatorHand, batch, push_map, read_all, shard_map
+from node_harness import SHARD, Appender, OperatorHand, batch, push_map, read_all, shard_map
 from store_writer import chain_of
 from tidemark_core.base.effects import (
     Effect,
@@ -332,4 +332,3 @@ async def test_damaged_entry_without_a_peer_is_refused_not_served(node: Node, op
         got += [e.payload for e in await read_all(node.address, first=2)]
     assert grpc.StatusCode.DATA_LOSS == caught.value.code()
     assert [] == got
-    assert GROUP  # the group of the map

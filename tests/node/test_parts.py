@@ -1,0 +1,109 @@
+"""Small parts of the node: out queues, inbox, timers, token bucket, routing, settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from node_harness import shard_map
+from tidemark_core.base.effects import TimerFired
+from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_node import inbox
+from tidemark_node.inbox import Barrier, Inbox
+from tidemark_node.link import OutQueue
+from tidemark_node.routing import Hint, Routing
+from tidemark_node.settings import parse
+from tidemark_node.snapshots import TokenBucket
+from tidemark_node.timers import Timers
+
+
+async def test_out_queue_is_bounded_and_coalesces():
+    queue = OutQueue(bytes_max=10)
+    assert queue.put([b"12", b"34"]) and queue.put([b"5678"])
+    assert not queue.put([b"too much"])
+    assert (1, 8) == (queue.dropped, queue.queued_bytes)
+    assert b"12345678" == await queue.frame()
+    assert queue.put([b"a message larger than the bound goes alone"])
+    assert not queue.ready.is_set() or len(queue)
+
+
+async def test_frames_stay_near_their_target():
+    queue = OutQueue(bytes_max=1 << 30)
+    for _ in range(5):
+        queue.put([bytes(600_000)])
+    assert 600_000 == len(await queue.frame())
+    other = OutQueue(bytes_max=1 << 30)
+    other.take_over(queue)
+    assert (4, 0) == (len(other), len(queue)) and not queue.ready.is_set()
+
+
+async def test_inbox_makes_posters_wait_and_ends_a_turn_at_a_barrier():
+    box = Inbox()
+    done = asyncio.get_running_loop().create_future()
+    for event in ("a", "b", Barrier(done), "c"):
+        box.put(event, inbox.BYTES_MAX // 3)
+    waiting = asyncio.ensure_future(box.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    events, barrier = box.take_turn()
+    assert ["a", "b"] == events
+    barrier.resolve()
+    assert (["c"], None) == box.take_turn()
+    await waiting
+    await done
+
+
+def test_timers_replace_cancel_and_stay_small():
+    timers, fired = Timers(), []
+    one, two = ShardId(1), ShardId(2)
+    for at_ms in range(1000, 3000):
+        timers.set(one, "x", at_ms)
+    timers.set(two, "y", 1500)
+    timers.set(two, "z", 1)
+    timers.set(two, "z", None)
+    assert len(timers._heap) < 100
+    assert 1500 == timers.next_ms()
+    timers.fire(2000, fired.append)
+    assert [TimerFired(two, "y")] == fired
+    timers.fire(2999, fired.append)
+    assert [TimerFired(two, "y"), TimerFired(one, "x")] == fired
+    assert timers.next_ms() is None
+
+
+async def test_token_bucket_holds_its_rate():
+    bucket, began = TokenBucket(1_000_000), time.monotonic()
+    for _ in range(10):
+        await bucket.take(50_000)  # half a MB, a quarter of which is burst
+    assert 0.2 < time.monotonic() - began < 1.5
+
+
+async def test_routing_finds_names_what_is_missing_and_hints():
+    routing = Routing()
+    assert Reason.NO_LEADER is routing.find("orders", 0).reason
+    member = Member("a", "i")
+    assert 5 == routing.push(shard_map([(member, "h:1")], "a", 5))
+    target = routing.find("orders", 0)
+    assert not isinstance(target, Refused)
+    assert Hint("a", "h:1", 5) == routing.hint(target)
+    assert Reason.UNKNOWN_GROUP is routing.find("other", 0).reason
+    assert "0 to 0" in routing.find("orders", 1).message
+
+
+def test_settings_have_sane_defaults_and_checks(capsys: pytest.CaptureFixture[str]):
+    settings = parse(["--node", "a", "--data", "/d"])
+    assert ("127.0.0.1:0", 10.0) == (settings.listen, settings.drain_seconds)
+    for wrong in (["--node", "a b"], ["--listen", "x"], ["--disk-reserve-bytes", "-1"], ["--metrics-listen", "y"]):
+        with pytest.raises(SystemExit):
+            parse(["--node", "a", "--data", "/d", *wrong])
+        assert wrong[0] in capsys.readouterr().err
+
+
+def test_node_refuses_to_run_without_assertions():
+    command = [sys.executable, "-O", "-m", "tidemark_node", "--node", "a", "--data", "/nowhere"]
+    result = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    assert (2, True) == (result.returncode, "without -O" in result.stderr)
