@@ -234,10 +234,10 @@ class CoordinatorDriver:
             outcome = await self._store.put(
                 self._keys.shard(effect.shard), effect.record.encode(), expected=effect.expected)
         if isinstance(outcome, Saved):
-            self.feed(MetadataSaved(effect.shard, outcome.revision))
+            self.feed(MetadataSaved(effect.shard, effect.record.writer, outcome.revision))
         else:
             log.info("shard %x: metadata not saved: %s", effect.shard, outcome)
-            self.feed(MetadataUncertain(effect.shard))
+            self.feed(MetadataUncertain(effect.shard, effect.record.writer))
 
     async def _load(self, shard: ShardId) -> None:
         while True:

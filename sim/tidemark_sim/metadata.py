@@ -66,7 +66,7 @@ class MetadataStore:
     def save(self, operator: Operator, effect: SaveMetadata) -> None:
         dice, options = self.world.dice, self.options
         life = operator.life
-        uncertain = MetadataUncertain(effect.shard)
+        uncertain = MetadataUncertain(effect.shard, effect.record.writer)
         if dice.chance(options.request_lost):
             self.world.after(TIMEOUT_MS, operator.answer, life, uncertain)
         elif dice.chance(options.late):
@@ -77,7 +77,7 @@ class MetadataStore:
 
     def _apply(self, operator: Operator | None, life: int, effect: SaveMetadata) -> None:
         dice, world = self.world.dice, self.world
-        uncertain = MetadataUncertain(effect.shard)
+        uncertain = MetadataUncertain(effect.shard, effect.record.writer)
         if self.down:
             if operator is not None:
                 world.after(TIMEOUT_MS, operator.answer, life, uncertain)
@@ -99,7 +99,8 @@ class MetadataStore:
             if dice.chance(self.options.answer_lost):
                 world.after(TIMEOUT_MS, operator.answer, life, uncertain)
             else:
-                world.after(self._delay(), operator.answer, life, MetadataSaved(effect.shard, self.revision))
+                saved = MetadataSaved(effect.shard, effect.record.writer, self.revision)
+                world.after(self._delay(), operator.answer, life, saved)
         world.faults.saw_record(effect.shard, before, effect.record)
 
     def _watch(self, operator: Operator, shard: ShardId) -> None:

@@ -834,9 +834,9 @@ class Cluster:
 
     def _outcome(self, operator: Operator, effect: SaveMetadata, revision: int | None) -> None:
         if revision is None:
-            operator.step(MetadataUncertain(effect.shard))
+            operator.step(MetadataUncertain(effect.shard, effect.record.writer))
         else:
-            operator.step(MetadataSaved(effect.shard, revision))
+            operator.step(MetadataSaved(effect.shard, effect.record.writer, revision))
 
     def _watched(self, operator: Operator, shard: ShardId, record: ShardRecord, revision: int) -> None:
         operator.step(MetadataLoaded(shard, record, revision))

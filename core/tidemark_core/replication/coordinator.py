@@ -198,6 +198,8 @@ class Coordinator:
                 if isinstance(event.sender, Member):
                     return self._on_message(now_ms, event.sender, event.message)
                 return []
+            case MetadataSaved() | MetadataUncertain() if self._saving is None or event.writer != self._saving.writer:
+                return []   # of a write that was given up, when somebody else's was seen first
             case MetadataSaved():
                 return self._on_saved(now_ms, event.revision) + self._after_write(now_ms)
             case MetadataUncertain():

@@ -144,15 +144,19 @@ class LoadMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataSaved:
+    """The write of `record.writer` is stored."""
+
     shard: ShardId
+    writer: str
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataUncertain:
-    """The write lost its race, or nobody can tell: read back."""
+    """The write of `record.writer` lost its race, or nobody can tell: read back."""
 
     shard: ShardId
+    writer: str
 
 
 @dataclass(frozen=True, slots=True)
