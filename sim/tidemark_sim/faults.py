@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.ids import Member, ShardId
-from tidemark_core.replication.records import Phase, ShardRecord, Status
+from tidemark_core.replication.records import ShardRecord
 
 if TYPE_CHECKING:
     from .node import Node
@@ -329,22 +329,32 @@ class Faults:
         if changing:
             assert after.change is not None
             victims += [world.nodes[m.node] for m in (after.change.old, after.change.new) if m is not None]
-        what = dice.between(0, 9)
+        options = self.options
+        killing, dying = options.crash or options.crash_leader, options.operator_crash
         delay = dice.between(0, 12) if dice.chance(0.6) else dice.around(40)
-        if what <= 2 or (changing and what <= 4):
-            writers = [operator for operator in world.operators.values() if operator.alive]
-            if writers and self.options.operator_crash:
-                world.after(delay, self._strike_operator, dice.pick(writers))
-        elif what <= 6 and victims and (self.options.crash or self.options.crash_leader):
-            world.after(delay, self._strike, dice.pick(victims))
-        elif what == 7 and victims and self.options.isolate:
-            world.after(delay, self._strike_isolate, dice.pick(victims).name)
-        elif what == 8 and victims and self.options.wipe:
+        kind = dice.weighted(
+            (
+                ("operator", dying * (2.0 if changing else 1.0)),
+                ("one", killing and 2.0),
+                ("several", min(killing, 1.0) * min(dying, 1.0) * (3.0 if changing else 0.5)),
+                ("isolate", options.isolate),
+                ("wipe", options.wipe),
+            )
+        )
+        alive = [operator for operator in world.operators.values() if operator.alive]
+        if kind in ("operator", "several") and alive:
+            world.after(delay, self._strike_operator, dice.pick(alive))
+        if kind == "one":
+            world.after(delay, self._strike, dice.pick(victims or list(world.nodes.values())))
+        elif kind == "several":
+            # The leader and one or two more, just when nobody can finish what was begun.
+            others = dice.shuffled([world.nodes[member.node] for member in after.ensemble] + victims[1:])
+            for node in [*victims[:1], *others[: dice.between(1, 2)]]:
+                world.after(delay + dice.between(0, 10), self._strike, node)
+        elif kind == "isolate":
+            world.after(delay, self._strike_isolate, dice.pick(victims or list(world.nodes.values())).name)
+        elif kind == "wipe" and victims:
             world.after(delay, self._strike_wipe, dice.pick(victims))
-        elif after.status is not Status.STEADY and after.change is None and self.options.crash:
-            world.after(delay, self._strike, dice.pick(list(world.nodes.values())))
-        elif changing and after.change is not None and after.change.phase is Phase.COMMIT and self.options.isolate:
-            world.after(delay, self._strike_isolate, dice.pick(list(world.nodes)))
 
     def _strike(self, node: Node) -> None:
         if not self.over:
