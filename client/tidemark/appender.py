@@ -14,12 +14,13 @@ import datetime
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.entry import RECORDS_MAX, Durability
 
 from .batch import COMPRESSIONS, Appended, Headers, Record, headers_of, timestamp_us_of
+from .columns import Columns
 from .errors import BufferFull, Closed, InvalidArgument, KeyRequired, LocalAppendsLost, RecordTooLarge, Unavailable
 from .lane import Lane
 from .pending import (
@@ -138,18 +139,18 @@ class Appender:
 
         Records of one shard keep their order.  Checked as a whole first: a bad record means that none is sent.
         """
-        items = [record if type(record) is Record else Record(record) for record in records]  # type: ignore[arg-type]
+        items = list(records)
         done: asyncio.Future[AppendedBatch] = self.loop.create_future()
         answer = AppendedBatch(len(items), done)
         if not items:
             return answer
-        checked = self._check_many(items)
+        split = self._split(items)
         durability = self.durability if durability is None else _durability(durability)
         try:
-            for lane, positions in self._split(items).items():
+            for lane, columns in split.items():
                 start = 0
-                while start < len(positions):
-                    start = await self._accept_run(lane, items, checked, positions, start, durability, answer)
+                while start < len(columns):
+                    start = await self._accept_run(lane, columns, start, durability, answer)
         except BaseException:
             done.cancel()  # nobody is left to hear of the part that was sent
             raise
@@ -258,18 +259,51 @@ class Appender:
             )
         return size + RECORD_OVERHEAD_BYTES
 
-    def _check_many(self, items: list[Record]) -> list[tuple[int, RecordHeaders]]:
+    def _check_many(self, items: list[Record]) -> list[tuple[int, RecordHeaders, int | None]]:
+        """Return size, headers and timestamp of each record; raises InvalidArgument naming record and field."""
         checked = []
         for position, record in enumerate(items):
             try:
                 pairs = headers_of(record.headers) if record.headers else None
-                timestamp_us_of(record.timestamp_us)
-                checked.append((self._check(record.value, record.key, pairs), pairs))
+                timestamp_us = timestamp_us_of(record.timestamp_us)
+                checked.append((self._check(record.value, record.key, pairs), pairs, timestamp_us))
             except InvalidArgument as error:
                 raise type(error)(
                     f"records[{position}].{error.field}", error.message.partition(": ")[2], advice=error.advice
                 ) from None
         return checked
+
+    def _are_plain(self, items: Sequence[bytes | Record]) -> bool:
+        """Say whether all are values without a key, and none is wrong."""
+        return (
+            set(map(type, items)) == {bytes}
+            and not self.group.keys_required
+            and max(map(len, items)) <= self._record_bytes_max
+            and not self._closed
+        )
+
+    def _split(self, items: list[bytes | Record]) -> dict[Lane | None, Columns]:
+        """Check records and return them by lane, None being the keyless ones."""
+        if self._are_plain(items):
+            return {None: Columns.of_values(items)}  # type: ignore[arg-type]
+        records = [item if type(item) is Record else Record(item) for item in items]  # type: ignore[arg-type]
+        checked = self._check_many(records)
+        positions: dict[Lane | None, list[int]] = {}
+        lanes, shard_of = self.lanes, self.group.shard_of
+        for position, record in enumerate(records):
+            lane = None if record.key is None else lanes[shard_of(record.key)]
+            positions.setdefault(lane, []).append(position)
+        return {
+            lane: Columns(
+                [records[at].value for at in chosen],
+                [checked[at][0] for at in chosen],
+                chosen,
+                None if lane is None else [records[at].key for at in chosen],
+                [checked[at][2] for at in chosen],
+                [checked[at][1] for at in chosen] if any(checked[at][1] for at in chosen) else None,
+            )
+            for lane, chosen in positions.items()
+        }
 
     # --- filling batches
 
@@ -328,47 +362,47 @@ class Appender:
         pending.bytes += size
         self.buffered_bytes += size
 
-    def _split(self, items: list[Record]) -> dict[Lane | None, range | list[int]]:
-        """Return the positions of records by lane, None being the keyless ones."""
-        if all(record.key is None for record in items):
-            return {None: range(len(items))}
-        split: dict[Lane | None, list[int]] = {}
-        lanes, shard_of = self.lanes, self.group.shard_of
-        for position, record in enumerate(items):
-            lane = None if record.key is None else lanes[shard_of(record.key)]
-            split.setdefault(lane, []).append(position)
-        return dict(split)
+    def _fill_many(self, pending: Pending, columns: Columns, start: int, end: int) -> None:
+        """Put the records [start, end) of a call into a batch."""
+        count, now_us = end - start, time.time_ns() // 1000
+        pending.values += columns.values[start:end]
+        if columns.keys is None:
+            pending.keys += [None] * count
+        else:
+            pending.keys += columns.keys[start:end]
+            pending.any_keys = True
+        if columns.timestamps_us is None:
+            pending.timestamps_us += [now_us] * count
+        else:
+            pending.timestamps_us += [now_us if t is None else t for t in columns.timestamps_us[start:end]]
+        if columns.headers is None:
+            pending.headers += [None] * count
+        else:
+            pending.headers += columns.headers[start:end]
+            pending.any_headers = True
+        size = columns.bytes_of(start, end)
+        pending.bytes += size
+        self.buffered_bytes += size
 
     async def _accept_run(
-        self,
-        lane: Lane | None,
-        items: list[Record],
-        checked: list[tuple[int, RecordHeaders]],
-        positions: range | list[int],
-        start: int,
-        durability: Durability,
-        answer: AppendedBatch,
+        self, lane: Lane | None, columns: Columns, start: int, durability: Durability, answer: AppendedBatch
     ) -> int:
         """Put records of one lane from `start` on into one batch, as many as fit; return where to go on."""
-        size = checked[positions[start]][0]
+        size = columns.bytes_of(start, start + 1)
         if self._room or self.buffered_bytes + size > self.max_buffered_bytes:
             await self._wait_for_room(size)
         pending = self._filling(lane, durability, size)
-        first, end, now_us = len(pending.values), start, time.time_ns() // 1000
-        while end < len(positions):
-            record, (size, pairs) = items[positions[end]], checked[positions[end]]
-            if end > start and (
-                pending.bytes + size > self._grown_bytes
-                or len(pending.values) >= self._grown_records
-                or self.buffered_bytes + size > self.max_buffered_bytes
-            ):
-                break
-            timestamp_us = now_us if record.timestamp_us is None else timestamp_us_of(record.timestamp_us)
-            self._fill(pending, record.value, record.key, pairs, timestamp_us, size)
-            end += 1
-            if pending.bytes >= self.batch_bytes or len(pending.values) >= self.batch_records:
-                break
-        pending.pieces.append((first, positions[start:end], answer))
+        first = len(pending.values)
+        end = min(
+            len(columns),
+            columns.end_reaching(start, self.batch_bytes - pending.bytes),  # the record that fills it is in it
+            start + self.batch_records - first,
+            columns.end_within(start, self._grown_bytes - pending.bytes),
+            columns.end_within(start, self.max_buffered_bytes - self.buffered_bytes),
+        )
+        end = max(end, start + 1)
+        self._fill_many(pending, columns, start, end)
+        pending.pieces.append((first, columns.positions[start:end], answer))
         self.touch(lane)
         if pending.bytes >= self.batch_bytes or len(pending.values) >= self.batch_records:
             self._pump_queue(lane)
