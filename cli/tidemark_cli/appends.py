@@ -163,6 +163,8 @@ def append(
                 except asyncio.CancelledError:
                     if not job.stopped:
                         raise
+                except (CommandFailed, tidemark.TidemarkError) as error:
+                    job.error = job.error or error  # what is under way is waited for first
                 finally:
                     loop.remove_signal_handler(signal.SIGINT)
                     await _drain(appender)

@@ -1,105 +1,23 @@
-"""`tidemark`: the command line.  Puts the commands together and turns every failure into a line and an exit code.
-
-Stays out: what the commands do; each has a room of its own.
-"""
+"""`tidemark`: the entry point.  Light, so that a Ctrl-C while the commands are still being loaded is heard too."""
 
 from __future__ import annotations
 
 import os
-
-# gRPC logs to stderr on its own account; what matters of it reaches the user as an error of ours.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-import json
 import sys
-from typing import Annotated, Any
-
-import typer
-from typer.core import TyperGroup
-
-from . import appends, changes, debug, dev, reads, views
-from .demo import command as demo
-from .failures import INTERRUPTED, OK, describe
-from .output import fail
 
 
-class Interrupted(Exception):
-    """Ctrl-C, in a form that typer leaves to us."""
-
-
-class Commands(TyperGroup):
-    """The commands, with Ctrl-C handed to `run`."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Interrupted from None
-
-
-app = typer.Typer(
-    name="tidemark", cls=Commands, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
-    help="Tidemark: a replicated, sharded log. Start with `tidemark dev up`, or see it all with `tidemark demo`.",
-)
-app.command()(demo.demo)
-app.add_typer(dev.dev_app, name="dev")
-app.command()(appends.append)
-app.command()(reads.read)
-app.command()(views.shards)
-app.command()(views.get)
-app.command()(views.apply)
-app.command()(views.delete)
-app.command()(changes.swap)
-app.command()(changes.expand)
-app.command()(changes.contract)
-app.command()(changes.transfer)
-app.add_typer(debug.debug_app, name="debug")
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"tidemark {version('tidemark')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _app(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """Tidemark: a replicated, sharded log."""
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point: run and exit with the code of `failures`."""
-    sys.exit(run(arguments))
-
-
-def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+def main() -> None:
+    """Run the command line of this process and exit with its code."""
+    # gRPC logs to stderr on its own account; what matters of it reaches the user as an error of ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        app(arguments, prog_name="tidemark")
-    except SystemExit as ended:  # help, wrong usage, or a command's own exit code
-        return ended.code if isinstance(ended.code, int) else OK
-    except Interrupted:
-        fail("interrupted")
-        return INTERRUPTED
-    except Exception as error:
-        failure = describe(error)
-        if failure is None:
-            raise  # a bug: its traceback is what we want to see
-        if _wants_json(arguments):
-            print(json.dumps({"error": failure.reason, "message": failure.message, "advice": failure.advice}))
-        fail(failure.message, failure.advice)
-        return failure.code
-    return OK
+        from .commands import run
 
-
-def _wants_json(arguments: list[str] | None) -> bool:
-    return "--json" in (sys.argv[1:] if arguments is None else arguments)
+        code = run()
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,15 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 stdout = Console(highlight=False, soft_wrap=False)
@@ -55,5 +63,5 @@ def fail(message: str, advice: str = "") -> None:
 def progress(*, data: bool = False) -> Progress:
     """Return a progress display on stderr; with `data` its numbers are bytes."""
     columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
-    columns += [DownloadColumn(binary_units=True)] if data else [TextColumn("{task.completed:g}/{task.total:g}")]
+    columns += [DownloadColumn(binary_units=True)] if data else [MofNCompleteColumn()]
     return Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True)

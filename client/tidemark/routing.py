@@ -142,7 +142,7 @@ class Routing:
         """Return a group of the map, or None."""
         return self._groups.get(name)
 
-    async def find_group(self, name: str, timeout_s: float = 2.0) -> Group:
+    async def find_group(self, name: str, timeout_s: float = 1.0) -> Group:
         """Return a group, waiting a little for one that was only just created."""
         if not isinstance(name, str) or not name:
             raise InvalidArgument("group", "must be the name of a log group")

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tidemark
+from tidemark_cli.commands import run as run_cli
+from tidemark_operator import local
+
+
+@dataclass
+class Result:
+    """What one command line did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """Stdout as the one JSON document that it must be."""
+        return json.loads(self.out)
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Run a command line in this process."""
+
+    def call(*arguments: str) -> Result:
+        capfd.readouterr()
+        code = run_cli(list(arguments))
+        captured = capfd.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """State folder of a local cluster of four nodes."""
+    directory = tmp_path_factory.mktemp("cluster")
+    try:
+        tidemark.run(local.up(directory, nodes=4, cluster="dev"))
+        yield directory
+    finally:
+        tidemark.run(local.down(directory, wipe=True))
+
+
+@pytest.fixture
+def on(state: Path, cli: Cli) -> Cli:
+    """Run a command line on the local cluster."""
+    return lambda *arguments: cli(*arguments, "--dir", str(state))
+
+
+@pytest.fixture
+def group(on: Cli, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A log group of its own for the test: two shards, three copies."""
+    name = "g" + str(abs(hash(request.node.nodeid)) % 10**10)
+    manifest = {
+        "apiVersion": "tidemark.dev/v1alpha1", "kind": "LogGroup", "metadata": {"name": name},
+        "spec": {
+            "clusterRef": {"name": "dev"}, "shards": 2,
+            "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node"},
+        },
+    }
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps(manifest))
+    result = on("apply", "-f", str(file))
+    assert result.code == 0, result.err
+    return name

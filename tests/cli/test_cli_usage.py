@@ -1,0 +1,59 @@
+"""Commands without a cluster: wrong usage, nothing there, the form of errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Cli
+
+
+def test_no_local_cluster_says_how_to_start_one(cli: Cli, tmp_path: Path):
+    for command in (("shards",), ("dev", "status"), ("read", "x"), ("append", "x", "/dev/null"), ("get", "groups")):
+        result = cli(*command, "--dir", str(tmp_path))
+        assert result.code == 1, command
+        assert "tidemark dev up" in result.err
+        assert result.out == ""
+        assert len(result.err.strip().splitlines()) == 2, "one line what, one line what next"
+
+
+def test_errors_are_one_json_document_when_json_is_asked_for(cli: Cli, tmp_path: Path):
+    result = cli("shards", "--json", "--dir", str(tmp_path))
+    assert result.document["error"] == "LOCAL_RUNTIME"
+    assert result.document["advice"]
+
+
+def test_an_unreachable_cluster_is_exit_code_3(cli: Cli):
+    result = cli("shards", "--cluster", "127.0.0.1:1")
+    assert result.code == 3
+    assert "hint:" in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (), ("nonsense",), ("read",), ("read", "g", "--from", "now"), ("read", "g", "--json", "--jsonl"),
+        ("read", "g", "--tail", "--json"), ("swap", "g", "--from", "a", "--to", "b"), ("transfer",),
+        ("contract", "g", "zero", "--from", "a"), ("shards", "--cluster", "nowhere"), ("get", "teapot"),
+        ("debug", "dump", "--shard", "1"), ("dev", "up", "--nodes", "0"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    result = cli(*arguments)
+    assert result.code == 2, result.err
+    assert "Traceback" not in result.err
+
+
+def test_missing_files_are_named(cli: Cli, tmp_path: Path):
+    for command in (("append", "g", "/no/such/file"), ("apply", "-f", "/no/such/file")):
+        result = cli(*command, "--dir", str(tmp_path))
+        assert result.code == 1
+        assert "cannot read /no/such/file" in result.err
+
+
+def test_version_and_help_succeed(cli: Cli):
+    assert cli("--version").out.startswith("tidemark ")
+    for command in ((), ("dev",), ("append",), ("read",), ("swap",), ("demo",)):
+        assert cli(*command, "--help").code == 0

@@ -1,0 +1,148 @@
+"""The demo: its verdict sees what is wrong, and the whole of it runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tidemark import QUORUM, Appended, Record
+from tidemark_cli.demo import packages
+from tidemark_cli.demo.ledger import Ledger
+from tidemark_cli.demo.packages import Change
+from tidemark_cli.demo.scenario import Failover
+from tidemark_cli.failures import CommandFailed
+
+
+def promised(count: int = 10) -> tuple[Ledger, list[Record]]:
+    """Ten appends of two keys on two shards, and the records as they should be read."""
+    ledger, records = Ledger(), []
+    for number in range(count):
+        key, value, shard, offset = b"k%d" % (number % 2), b"v%d" % number, number % 2, number // 2
+        ledger.note(number, Change(key, value), Appended(shard, offset, 1, QUORUM))
+        records.append(Record(value, key, 0, None, shard, offset, 1))
+    return ledger, records
+
+
+def test_everything_kept_is_a_good_verdict():
+    ledger, records = promised()
+    verdict = ledger.judge(records)
+    assert verdict.kept
+    assert (verdict.acked, verdict.read) == (10, 10)
+
+
+def test_a_missing_or_altered_record_is_lost():
+    ledger, records = promised()
+    records[3] = records[3]._replace(value=b"other")
+    verdict = ledger.judge(records[:-1])
+    assert (verdict.lost, verdict.duplicated, verdict.reordered) == (2, 0, 0)
+    assert not verdict.kept
+    assert len(verdict.examples) == 2
+
+
+def test_a_record_nobody_was_promised_or_delivered_twice_is_duplicated():
+    ledger, records = promised()
+    extra = records[-1]._replace(offset=99)
+    verdict = ledger.judge([*records, extra, records[0]])
+    assert (verdict.lost, verdict.duplicated) == (0, 2)
+
+
+def test_two_appends_answered_with_one_place_are_a_loss():
+    ledger, records = promised()
+    ledger.note(10, Change(b"k0", b"v0"), Appended(0, 0, 1, QUORUM))
+    assert ledger.judge(records).lost == 1
+
+
+def test_an_earlier_append_of_the_key_behind_a_later_one_is_reordered():
+    ledger = Ledger()
+    ledger.note(1, Change(b"k", b"b"), Appended(0, 0, 1, QUORUM))
+    ledger.note(0, Change(b"k", b"a"), Appended(0, 1, 1, QUORUM))
+    records = [Record(b"b", b"k", 0, None, 0, 0, 1), Record(b"a", b"k", 0, None, 0, 1, 1)]
+    assert ledger.judge(records).reordered == 1
+
+
+def test_failover_counts_from_the_kill_to_a_new_leaders_answer():
+    failover = Failover()
+    failover.begin({0: 3, 2: 5})
+    failover.on_ack(Appended(1, 10, 9, QUORUM))
+    failover.on_ack(Appended(0, 10, 3, QUORUM))
+    assert failover.milliseconds == -1, "other shards and the dead leader's own entries do not count"
+    failover.on_ack(Appended(2, 10, 6, QUORUM))
+    assert failover.milliseconds >= 0
+    assert failover.shard == 2
+    assert not failover.done.is_set()
+    failover.on_ack(Appended(0, 11, 4, QUORUM))
+    assert failover.done.is_set()
+
+
+def test_the_bundled_data_is_found_and_whole():
+    changes = packages.load(packages.find(None))
+    assert len(changes) == 11_432
+    assert all(json.loads(change.value)["key"].encode() == change.key for change in changes)
+
+
+def test_wrong_data_is_named(tmp_path: Path):
+    with pytest.raises(CommandFailed, match="there is no file"):
+        packages.find(tmp_path / "nothing")
+    file = tmp_path / "data.ndjson.gz"
+    with gzip.open(file, "wt") as out:
+        out.write('{"key":"a"}\n{"name":"b"}\n')
+    with pytest.raises(CommandFailed, match="line 2"):
+        packages.load(file)
+    file.write_bytes(b"not gzip")
+    with pytest.raises(CommandFailed, match="cannot read"):
+        packages.load(file)
+
+
+def demo_processes() -> set[int]:
+    """Process ids of everything that runs out of a demo's temporary folder."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"tidemark-demo-" in words:
+                found.add(int(entry.name))
+    return found
+
+
+def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "tidemark_cli", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert document["acked"] == document["read"] == 11_432
+    assert document["lost"] == document["duplicated"] == document["reordered"] == 0
+    assert document["elections"] > 4
+    assert document["swaps"] >= 1
+    assert 0 < document["failover_ms"] < 20_000
+    assert document["seconds"] < 120
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("after_s", [0.1, 1.5, 5.0])
+def test_an_interrupted_demo_stops_every_process(tmp_path: Path, after_s: float):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidemark_cli", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    assert "starting 5 nodes" in process.stdout.readline()
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+    mine = {pid for pid in demo_processes() if str(tmp_path).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    assert mine == set()
