@@ -38,7 +38,7 @@ from tidemark_core.replication.records import (
     StartTransfer,
 )
 
-from .etcd import EtcdStore, Saved, StoreUnavailable
+from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable
 from .metadata import Keys
 from .tasks import background, cancelled
 
@@ -48,6 +48,7 @@ METADATA_REQUESTS_MAX = 64
 """Requests to etcd in flight at once; more wait in line."""
 
 LOAD_RETRY_S = 0.2
+SAVE_RETRY_S = 0.1
 
 ProgressListener = Callable[[ChangeProgress], None]
 
@@ -237,6 +238,8 @@ class CoordinatorDriver:
             self.feed(MetadataSaved(effect.shard, effect.record.writer, outcome.revision))
         else:
             log.info("shard %x: metadata not saved: %s", effect.shard, outcome)
+            if not isinstance(outcome, Conflict):
+                await asyncio.sleep(SAVE_RETRY_S)  # an etcd that reads but cannot write must not be hammered
             self.feed(MetadataUncertain(effect.shard, effect.record.writer))
 
     async def _load(self, shard: ShardId) -> None:

@@ -37,6 +37,8 @@ ATTEMPTS_MAX = 5
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 SHOWN_MOVES_MAX = 16
 UNSAVED_PAUSE_S = 0.5
+SAVE_PACE_S = 0.2
+"""Moves that end closer together are stored together; one that is forgotten is found done by its effect."""
 
 WAITING_REASONS = frozenset({
     Reason.RECONFIGURING, Reason.NO_LEADER, Reason.NODE_UNAVAILABLE, Reason.METADATA_UNAVAILABLE,
@@ -90,6 +92,8 @@ class ReconfigurationRun:
         self._approved: tuple[bool, str] = (False, "WaitingForApproval")
         self._blocked: tuple[str, str] | None = None
         self._running: dict[ShardId, asyncio.Task[None]] = {}
+        self._unsaved = False
+        self._saved_at = 0.0
 
     @property
     def _stored(self) -> StoredObject | None:
@@ -184,6 +188,8 @@ class ReconfigurationRun:
             if stage != self._stage:
                 self._stage = stage
                 await self._save()
+            elif self._unsaved and time.monotonic() - self._saved_at > SAVE_PACE_S:
+                await self._save()
             self._blocked = self._precondition(stored, open_moves, world)
             if stage == "Moving" and self._blocked is None:
                 self._start_some(stored, open_moves)
@@ -244,7 +250,7 @@ class ReconfigurationRun:
                     state.state = "Failed"
             state.not_before = time.monotonic() + BACKOFF_S[min(state.attempts, len(BACKOFF_S) - 1)]
             log.info("reconfiguration %s: shard %x: %s", self.name, state.move.shard, state.message)
-        await self._save()
+        self._unsaved = True
 
     async def _abort(self) -> None:
         """Give up moves in PREPARE; those in COMMIT only go forward and are waited for."""
@@ -266,6 +272,7 @@ class ReconfigurationRun:
 
     async def _save(self) -> None:
         """Store the status; waits for as long as etcd is away, for nothing may go on unrecorded."""
+        self._unsaved, self._saved_at = False, time.monotonic()
         while True:
             try:
                 await self._objects.save_status(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -24,7 +25,7 @@ from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 0.5
+RETRY_FIRST_S, RETRY_MAX_S = 0.2, 5.0
 TRANSFERS_MAX = 32
 """Leaderships handed over at once: they move no data."""
 
@@ -38,6 +39,7 @@ class Tender:
         self._tasks: dict[ShardId, asyncio.Task[None]] = {}
         self._reseeding: set[ShardId] = set()
         self._transferring: set[ShardId] = set()
+        self._refusals: Counter[ShardId] = Counter()  # in a row
 
     def look(self, world: World, reseeds_max: int) -> None:
         leaders = world.leaders()
@@ -78,8 +80,9 @@ class Tender:
         )
         if isinstance(answer, Refused):
             log.info("%s: %s waits for its slot: %s %s", shard.name, node, answer.reason, answer.message)
-            await asyncio.sleep(RETRY_S)
+            await self._back_off(shard)
         else:
+            del self._refusals[shard.shard]
             log.info("%s: %s is back in its slot with a new disk", shard.name, node)
 
     async def _transfer(self, shard: Shard, to: str) -> None:
@@ -87,7 +90,13 @@ class Tender:
             shard.shard, lambda request: StartTransfer(shard.shard, request, to))
         if isinstance(answer, Refused):
             log.info("%s: leadership not handed over: %s %s", shard.name, answer.reason, answer.message)
-            await asyncio.sleep(RETRY_S)
+            await self._back_off(shard)
+        else:
+            del self._refusals[shard.shard]
+
+    async def _back_off(self, shard: Shard) -> None:
+        self._refusals[shard.shard] += 1
+        await asyncio.sleep(min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(8, self._refusals[shard.shard] - 1)))
 
 
 def _came_back_empty(shard: Shard, world: World) -> str | None:
