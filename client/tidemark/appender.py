@@ -395,11 +395,16 @@ class Appender:
         first = len(pending.values)
         end = min(
             len(columns),
-            columns.end_reaching(start, self.batch_bytes - pending.bytes),  # the record that fills it is in it
-            start + self.batch_records - first,
+            start + self._grown_records - first,
             columns.end_within(start, self._grown_bytes - pending.bytes),
             columns.end_within(start, self.max_buffered_bytes - self.buffered_bytes),
         )
+        if pending.bytes < self.batch_bytes and first < self.batch_records:  # else it waits for a slot, and grows
+            end = min(
+                end,
+                start + self.batch_records - first,
+                columns.end_reaching(start, self.batch_bytes - pending.bytes),  # the record that fills it is in it
+            )
         end = max(end, start + 1)
         self._fill_many(pending, columns, start, end)
         pending.pieces.append((first, columns.positions[start:end], answer))
