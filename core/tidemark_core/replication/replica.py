@@ -145,7 +145,11 @@ class Replica:
         if seeding and not checkpoint and stored and stored[0].base > 0:
             stored = []  # still in front of the snapshot's checkpoint: that part is pulled again
         replica.log = Log.restore(checkpoint, stored, commit)
-        replica.commit = min(commit, replica.log.head.offset) if not seeding else -1
+        if not seeding:
+            if commit > replica.log.head.offset:
+                # State is written with or behind the entries it vouches for: synced entries are gone.
+                raise RemoteViolation(f"K14: commit {commit} is stored, but the log ends at {replica.log.head}")
+            replica.commit = commit
         if replica.state.role is Role.LEADER:
             replica.state = replace(replica.state, role=Role.DEPOSED)
         return replica
