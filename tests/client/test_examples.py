@@ -1,0 +1,42 @@
+"""The example programs run as they stand, against the in-process cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from fake_cluster import FakeCluster
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+async def run(name: str, *arguments: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(EXAMPLES / name), *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def test_append_and_read(cluster: FakeCluster):
+    out = await run("append_and_read.py", cluster.addresses()[0], "orders")
+    assert "1000 records in 1 runs" in out
+    assert "{'source': b'example'}" in out
+    assert "1001 records in orders" in out
+
+
+async def test_without_asyncio(cluster: FakeCluster):
+    out = await run("without_asyncio.py", cluster.addresses()[0], "orders")
+    assert "100 more" in out
+    assert "101 records in orders" in out
+
+
+async def test_tail_and_resume(cluster: FakeCluster, tmp_path: Path):
+    address, positions = cluster.addresses()[0], str(tmp_path / "positions.json")
+    await run("without_asyncio.py", address, "orders")
+    assert "101 records" in await run("tail_and_resume.py", address, "orders", positions, "1")
+    await run("without_asyncio.py", address, "orders")
+    assert "101 records" in await run("tail_and_resume.py", address, "orders", positions, "1")
