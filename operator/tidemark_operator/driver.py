@@ -85,8 +85,10 @@ class CoordinatorDriver:
         self._slots = asyncio.Semaphore(METADATA_REQUESTS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loading: set[ShardId] = set()
+        self._waiting: set[ShardId] = set()
         self.active = False
         self.traces: Counter[str] = Counter()
+        self.on_waiting: Callable[[], None] = lambda: None
         self.on_record: Callable[[ShardId], None] = lambda shard: None
         self.feed(SetActive(False))
 
@@ -109,8 +111,8 @@ class CoordinatorDriver:
 
     @property
     def waiting_for_store(self) -> int:
-        """How many shards wait for etcd."""
-        return len(self._loading)
+        """How many shards found etcd silent and wait for it."""
+        return len(self._waiting)
 
     # --- requests of the operator -------------------------------------------------------------------------
 
@@ -250,8 +252,12 @@ class CoordinatorDriver:
                 break
             except StoreUnavailable as error:
                 log.warning("shard %x: elections and changes wait for etcd: %s", shard, error)
+                if shard not in self._waiting:
+                    self._waiting.add(shard)
+                    self.on_waiting()
                 await asyncio.sleep(LOAD_RETRY_S)
         self._loading.discard(shard)
+        self._waiting.discard(shard)
         if shard not in self._machine.shards:
             return  # stepped back, or the shard was deleted, while this read ran
         self.metadata_seen(shard, item.value if item else None, item.revision if item else 0)

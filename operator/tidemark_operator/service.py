@@ -80,6 +80,7 @@ class OperatorService:
         self._settings_seen: ClusterSettings | None = None
         self.mirror.on_change = self._on_change
         self.driver.on_record = self._on_record
+        self.driver.on_waiting = self.poke
         self.store.on_reachable = self._on_reachable
 
     # --- life -----------------------------------------------------------------------------------------------

@@ -91,13 +91,13 @@ async def test_a_save_ends_as_saved_or_uncertain(outcome, event) -> None:
 
 
 async def test_a_load_waits_for_etcd_and_then_tells(monkeypatch) -> None:
-    monkeypatch.setattr("tidemark_operator.driver.LOAD_RETRY_S", 0.01)
+    monkeypatch.setattr("tidemark_operator.driver.LOAD_RETRY_S", 0.05)
     stored = record("n1", leader="n1")
     store = Store(gets=[StoreUnavailable("away"), StoreUnavailable("away"), Item(stored.encode(), 5)])
     script = Script({NodeUp: [LoadMetadata(SHARD), LoadMetadata(SHARD)]})
     driver = make(script, store)
     driver.node_up(member("n1"), "boot")
-    assert driver.waiting_for_store == 1
+    await until(lambda: driver.waiting_for_store == 1)
     await until(lambda: MetadataLoaded(SHARD, stored, 5) in script.seen)
     assert driver.waiting_for_store == 0 and len(store.calls) == 3
     await driver.close()
