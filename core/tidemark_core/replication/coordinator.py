@@ -352,7 +352,8 @@ class Coordinator:
         if self.record is None or not self.active:
             return []
         if self._busy:
-            self._again = True
+            if self._saving is None or self._saving.status is not Status.ELECTION:   # else it is on its way
+                self._again = True
             return []
         return self._elect(now_ms)
 
@@ -996,10 +997,12 @@ class Coordinator:
         reason, theirs = m.refusal.reason, m.refusal.epoch
         if m.about == "DeleteShard" and reason is Reason.UNKNOWN_SHARD:
             return self._on_deleted(sender)   # it never had a replica, or has forgotten it
-        if reason is Reason.STALE_EPOCH and theirs > record.epoch and (
-            sender in record.ensemble or (self.election and sender in self.election.ensembles.fencing)
-        ):
-            # A node was fenced above our record (a restored backup, say): never elect below it.
+        ahead = (reason is Reason.STALE_EPOCH and theirs > record.epoch) or (
+            reason is Reason.STALE_ELECTION and theirs == record.epoch
+        )
+        if ahead and (sender in record.ensemble or (self.election and sender in self.election.ensembles.fencing)):
+            # A node was fenced above our record, or by another election of its epoch (a restored backup, say):
+            # never elect below it.
             return self._elect(now_ms, above=theirs)
         if record.status is Status.ELECTION:
             chosen = self.election.leader if self.election else None
@@ -1013,9 +1016,7 @@ class Coordinator:
             if reason is Reason.RECONFIGURING and record.change is None:
                 # The leader missed our Abort: it still holds a change that the record no longer has.
                 return [Send(self.shard, sender, Abort(record.epoch, record.election))]
-            if reason in (Reason.NOT_LEADER, Reason.UNKNOWN_SHARD) or (
-                reason is Reason.STALE_ELECTION and m.about == "Fence"
-            ):
+            if reason in (Reason.NOT_LEADER, Reason.UNKNOWN_SHARD):
                 return self._elect(now_ms)
             if reason is Reason.NOT_MEMBER and m.about == "Fence":
                 return self._elect(now_ms)

@@ -1,0 +1,1060 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+from tidemark_core.base.effects import Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
+from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.quorum import majority
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.coordinator import (
+    DEADLINE_TIMER,
+    GRACE_TIMER,
+    RETRY_TIMER,
+    TAKEOVER_TIMER,
+    Coordinator,
+    Coordinators,
+    Ensembles,
+    changed_ensemble,
+    choose_leader,
+    ensembles_of,
+)
+from tidemark_core.replication.invariants import check_coordinator
+from tidemark_core.replication.messages import (
+    Abort,
+    Aborted,
+    AddFollower,
+    BecameLeader,
+    BecomeLeader,
+    Commit,
+    CommitPending,
+    Committed,
+    DeleteShard,
+    Fence,
+    Fenced,
+    FollowerAdded,
+    InstallSnapshot,
+    Operation,
+    Prepare,
+    Prepared,
+    PrepareTransfer,
+    Rejected,
+    ShardDeleted,
+    SnapshotInstalled,
+    SnapshotProgress,
+    TransferReady,
+)
+from tidemark_core.replication.records import (
+    CancelChange,
+    Change,
+    ChangeDone,
+    ChangeProgress,
+    CoordinatorSettings,
+    LoadMetadata,
+    MetadataLoaded,
+    MetadataSaved,
+    MetadataUncertain,
+    NodeDown,
+    NodeUp,
+    Phase,
+    SaveMetadata,
+    SetActive,
+    ShardRecord,
+    StartChange,
+    StartTransfer,
+    Status,
+    first_record,
+)
+
+from tests.core.support import OPERATOR, SHARD, A, B, C, D, E
+
+HEAD = EntryId(1, 9)
+SNAPSHOT = SnapshotDescriptor(6, EntryId(6, 10), 0, 9, 1_000)
+STEADY = ShardRecord(5, 50, Status.STEADY, (A, B, C), A, writer="op/0#1")
+
+
+class Desk:
+    """One operator's coordinators, the store's revision, and the effects of the last step."""
+
+    def __init__(self, up: Sequence[Member] = (A, B, C, D, E)) -> None:
+        self.core = Coordinators(CoordinatorSettings(OPERATOR))
+        self.now_ms = 1_000
+        self.revision = 0
+        self.effects: list[Any] = []
+        for member in up:
+            self.step(NodeUp(member, "boot"))
+
+    @property
+    def shard(self) -> Coordinator:
+        return self.core.shards[SHARD]
+
+    @property
+    def record(self) -> ShardRecord:
+        assert self.shard.record is not None
+        return self.shard.record
+
+    def step(self, event: Any) -> list[Any]:
+        self.effects = list(self.core.step(self.now_ms, event))
+        for coordinator in self.core.shards.values():
+            check_coordinator(coordinator)
+        return self.effects
+
+    def load(self, record: ShardRecord, revision: int | None = None) -> list[Any]:
+        self.revision = self.revision + 10 if revision is None else revision
+        return self.step(MetadataLoaded(SHARD, record, self.revision))
+
+    def hear(self, sender: Member, message: Any) -> list[Any]:
+        return self.step(Received(SHARD, sender, None, message))
+
+    def fire(self, name: str) -> list[Any]:
+        return self.step(TimerFired(SHARD, name))
+
+    def saves(self) -> list[ShardRecord]:
+        return [effect.record for effect in self.effects if isinstance(effect, SaveMetadata)]
+
+    def stored(self) -> list[Any]:
+        """The one write among the last effects succeeds."""
+        [save] = [effect for effect in self.effects if isinstance(effect, SaveMetadata)]
+        assert self.revision == save.expected, "T2: conditioned on the revision it was decided from"
+        self.revision += 1
+        return self.step(MetadataSaved(SHARD, save.record.writer, self.revision))
+
+    def sent(self, kind: type | None = None) -> list[tuple[Member, Any]]:
+        return [
+            (effect.to, effect.message) for effect in self.effects  # type: ignore[misc]
+            if isinstance(effect, Send) and (kind is None or isinstance(effect.message, kind))
+        ]
+
+    def replies(self) -> list[Any]:
+        return [effect.value for effect in self.effects if isinstance(effect, Reply)]
+
+    def timers(self) -> dict[str, int | None]:
+        return {effect.name: effect.at_ms for effect in self.effects if isinstance(effect, SetTimer)}
+
+    # --- stages ---
+
+    def electing(self, record: ShardRecord | None = None, revision: int = 10) -> Desk:
+        """An election of epoch+1 is stored and the fences are out."""
+        self.load(record or first_record((A, B, C)), revision)
+        if self.record.status is Status.STEADY:
+            assert self.record.leader is not None
+            self.step(NodeDown(self.record.leader.node))
+        self.stored()
+        assert self.record.status is Status.ELECTION
+        return self
+
+    def fenced(self, **heads: EntryId) -> Desk:
+        for name, head in heads.items():
+            member = next(m for m in (A, B, C, D, E) if m.node == name)
+            self.hear(member, Fenced(self.record.epoch, self.record.election, head))
+        return self
+
+    def elected(self) -> Desk:
+        """The chosen leader answered and STEADY is stored."""
+        election = self.shard.election
+        assert election is not None and election.leader is not None
+        self.hear(election.leader, BecameLeader(self.record.epoch, self.record.election))
+        self.stored()
+        return self
+
+    def steady(self, record: ShardRecord = STEADY) -> Desk:
+        """A steady shard in which everybody is known to be where they should."""
+        self.load(record)
+        leader = record.leader
+        assert leader is not None
+        self.hear(leader, Rejected(record.epoch, "Fence", Refused(Reason.ALREADY_LEADER)))
+        self.hear(leader, Aborted(record.epoch))
+        for member in record.ensemble:
+            if member != leader:
+                self.hear(member, Fenced(record.epoch, record.election, HEAD))
+                self.hear(leader, FollowerAdded(record.epoch, member))
+        assert self.shard.settled
+        return self
+
+    def preparing(
+        self, operation: Operation = Operation.SWAP, old: str | None = "c", new: str | None = "d"
+    ) -> Desk:
+        """PREPARE of epoch 6 is stored and sent."""
+        self.steady()
+        self.step(StartChange(SHARD, 1, operation, old, new, force=True))
+        self.stored()
+        return self
+
+    def committing(self) -> Desk:
+        """COMMIT of a swap of c for d is stored and sent."""
+        self.preparing()
+        self.hear(A, Prepared(6, SNAPSHOT))
+        self.hear(D, SnapshotInstalled(6, SNAPSHOT.head))
+        self.stored()
+        return self
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+# --- arithmetic of ensembles ------------------------------------------------------------------------------
+
+
+def change(operation: Operation, phase: Phase, old: Member | None, new: Member | None) -> Change:
+    return Change(operation, phase, old, new)
+
+
+SWAP = change(Operation.SWAP, Phase.COMMIT, C, D)
+
+
+@pytest.mark.parametrize(
+    ("stalled", "fencing", "final"),
+    [
+        (None, (A, B, C), (A, B, C)),
+        (SWAP, (A, B, C, D), (A, B, D)),
+        (change(Operation.EXPAND, Phase.COMMIT, None, D), (A, B, C, D), (A, B, C, D)),
+        (change(Operation.CONTRACT, Phase.COMMIT, C, None), (A, B, C), (A, B, C)),
+        (change(Operation.SWAP, Phase.PREPARE, C, D), (A, B, C), (A, B, C)),
+        (change(Operation.EXPAND, Phase.PREPARE, None, D), (A, B, C), (A, B, C)),
+    ],
+    ids=["none", "swap", "expand", "contract", "swap in PREPARE", "expand in PREPARE"],
+)
+def test_o18_o19_o20_t6_whom_to_fence_and_from_whom_to_choose(
+    stalled: Change | None, fencing: tuple[Member, ...], final: tuple[Member, ...]
+) -> None:
+    record = ShardRecord(5, 50, Status.RECONFIGURATION, (A, B, C), A, stalled)
+
+    assert Ensembles(fencing, final) == ensembles_of(record)
+
+
+@pytest.mark.parametrize(
+    ("answered", "enough"),
+    [((A, B), True), ((B, D), True), ((A, C), False), ((C, D), False), ((A, C, D), True), ((C,), False)],
+)
+def test_a3_a_majority_of_the_union_or_of_the_final_ensemble_is_enough(
+    answered: tuple[Member, ...], enough: bool
+) -> None:
+    ensembles = Ensembles((A, B, C, D), (A, B, D))
+
+    assert enough == ensembles.answered(dict.fromkeys(answered, HEAD))
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("operation", [Operation.SWAP, Operation.EXPAND])
+def test_a3_whoever_is_enough_meets_every_quorum_that_may_have_committed(size: int, operation: Operation) -> None:
+    """For each size: no election under a stalled COMMIT can miss an entry that the old or the new ensemble committed.
+
+    What was committed before PREPARE is in the new member's snapshot; after PREPARE the old member is not counted.
+    """
+    old_members = tuple(Member(f"n{index}", "") for index in range(size))
+    new, leaver = Member("new", ""), old_members[-1]
+    stalled = Change(operation, Phase.COMMIT, leaver if operation is Operation.SWAP else None, new)
+    ensembles = ensembles_of(ShardRecord(5, 50, Status.RECONFIGURATION, old_members, old_members[0], stalled))
+    counted = [member for member in old_members if member != stalled.old]
+    holders = [
+        *({*group, new} for group in combinations(old_members, majority(size))),          # before PREPARE
+        *(set(group) for group in combinations(counted, majority(size))),                  # until Commit arrives
+        *(set(group) for group in combinations(ensembles.final, majority(len(ensembles.final)))),   # after it
+    ]
+    for count in range(1, len(ensembles.fencing) + 1):
+        for answered in combinations(ensembles.fencing, count):
+            if ensembles.answered(dict.fromkeys(answered, HEAD)):
+                candidates = set(answered) & set(ensembles.final)
+                assert all(held & candidates for held in holders)
+
+
+def test_t6_applying_a_stalled_contract_in_an_election_would_lose_a_write() -> None:
+    """Five members, one leaves: {leader, x, leaver} commits; a majority of the other four can miss all three."""
+    ensemble = (A, B, C, D, E)
+    committed_by = {A, B, E}
+
+    def can_miss_it(ensembles: Ensembles) -> bool:
+        return any(
+            ensembles.answered(dict.fromkeys(answered, HEAD))
+            and not committed_by & set(answered) & set(ensembles.final)
+            for answered in combinations(ensemble, 3)
+        )
+
+    stalled = change(Operation.CONTRACT, Phase.COMMIT, E, None)
+    assert can_miss_it(Ensembles(ensemble, changed_ensemble(ensemble, stalled)))
+    assert not can_miss_it(ensembles_of(ShardRecord(5, 50, Status.RECONFIGURATION, ensemble, A, stalled)))
+
+
+def test_k1_a_swap_keeps_the_slot_and_an_expand_adds_the_last() -> None:
+    assert (D, B, C) == changed_ensemble((A, B, C), change(Operation.SWAP, Phase.COMMIT, A, D))
+    assert (A, B, C, D) == changed_ensemble((A, B, C), change(Operation.EXPAND, Phase.COMMIT, None, D))
+    assert (A, C) == changed_ensemble((A, B, C), change(Operation.CONTRACT, Phase.COMMIT, B, None))
+
+
+def test_issue_579_the_highest_epoch_leads_however_long_another_log_is() -> None:
+    """Oxia #579, #598: the leader was picked by offset only, then by a wrong scan for the highest term."""
+    heads = {A: EntryId(2, 9), B: EntryId(3, 1), C: EntryId(2, 4)}
+
+    assert B == choose_leader((A, B, C), heads, None)
+
+
+def test_o11_among_equal_epochs_the_highest_offset_leads_and_preference_only_breaks_ties() -> None:
+    assert C == choose_leader((A, B, C), {A: EntryId(2, 4), B: EntryId(2, 4), C: EntryId(2, 5)}, A)
+    assert B == choose_leader((A, B, C), {A: EntryId(2, 4), B: EntryId(2, 4), C: EntryId(2, 3)}, B)
+    assert A == choose_leader((A, B, C), {A: EntryId(2, 4), B: EntryId(2, 4)}, C)
+
+
+def test_o19_only_members_of_the_final_ensemble_are_candidates() -> None:
+    assert A == choose_leader((A, B, D), {A: EntryId(2, 4), C: EntryId(9, 9)}, None)
+    assert choose_leader((A, B, D), {C: EntryId(9, 9)}, None) is None
+
+
+# --- election ---------------------------------------------------------------------------------------------
+
+
+def test_o7_the_epoch_and_the_election_are_stored_before_anybody_is_fenced(desk: Desk) -> None:
+    record = first_record((A, B, C))
+    effects = desk.load(record, revision=10)
+
+    election = replace(record, epoch=1, election=10, status=Status.ELECTION, writer="op/1#1")
+    assert [Trace(SHARD, "resumed", "ELECTION epoch 0"), SaveMetadata(SHARD, election, 10)] == effects
+    assert [
+        Trace(SHARD, "election", "epoch 1"),
+        *(Send(SHARD, member, Fence(1, 10)) for member in (A, B, C)),
+        SetTimer(SHARD, RETRY_TIMER, 1_500),
+    ] == desk.stored()
+
+
+def test_o8_t5_the_whole_fencing_ensemble_is_fenced(desk: Desk) -> None:
+    desk.step(NodeDown("a"))
+    desk.electing(replace(STEADY, status=Status.RECONFIGURATION, change=SWAP))
+
+    assert [A, B, C, D] == [to for to, _ in desk.sent(Fence)]
+
+
+def test_o10_nobody_is_chosen_before_a_majority_answered() -> None:
+    desk = Desk(up=(A,)).electing()
+    desk.fenced(a=HEAD)
+    assert [] == desk.effects
+
+    desk.fenced(b=NOTHING)
+    assert [(A, BecomeLeader(1, 10, (A, B, C), ((B, NOTHING),)))] == desk.sent()
+
+
+def test_o10_an_answer_for_another_epoch_or_election_is_not_counted() -> None:
+    desk = Desk(up=()).electing()
+    desk.fenced(a=HEAD)
+    desk.hear(B, Fenced(0, 10, HEAD))
+    desk.hear(B, Fenced(1, 9, HEAD))
+    desk.hear(D, Fenced(1, 10, HEAD))
+
+    assert [] == desk.sent()
+    assert desk.shard.election is not None and {A: HEAD} == desk.shard.election.heads
+
+
+def test_o12_nodes_believed_up_get_a_short_grace_to_take_part(desk: Desk) -> None:
+    desk.electing().fenced(a=EntryId(1, 1), b=EntryId(1, 2))
+    assert {GRACE_TIMER: 1_030} == desk.timers()
+    desk.fire(GRACE_TIMER)
+
+    assert [(B, BecomeLeader(1, 10, (A, B, C), ((A, EntryId(1, 1)),)))] == desk.sent()
+
+
+def test_o12_when_everybody_answered_there_is_nothing_to_wait_for(desk: Desk) -> None:
+    desk.electing().fenced(a=EntryId(1, 1), b=EntryId(1, 2), c=EntryId(1, 3))
+
+    followers = ((A, EntryId(1, 1)), (B, EntryId(1, 2)))
+    assert [(C, BecomeLeader(1, 10, (A, B, C), followers))] == desk.sent()
+
+
+def test_o12_answers_that_come_before_the_leader_is_confirmed_are_kept_and_added_then(desk: Desk) -> None:
+    desk.electing().fenced(a=HEAD, b=HEAD)
+    desk.fire(GRACE_TIMER)
+    desk.fenced(c=EntryId(1, 4))
+    assert [] == desk.sent()
+    desk.elected()
+
+    assert [(A, AddFollower(1, 10, C, EntryId(1, 4)))] == desk.sent()
+
+
+def test_o15_steady_is_stored_with_the_leader_once_it_answered(desk: Desk) -> None:
+    desk.electing().fenced(a=HEAD, b=HEAD, c=HEAD)
+    desk.hear(A, BecameLeader(1, 10))
+
+    [steady] = desk.saves()
+    assert ShardRecord(1, 10, Status.STEADY, (A, B, C), A, writer="op/1#2") == steady
+    assert not desk.shard.settled
+    desk.stored()
+    assert desk.shard.settled
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [(B, BecameLeader(1, 10)), (A, BecameLeader(0, 10)), (A, BecameLeader(1, 9))],
+    ids=["not chosen", "older epoch", "other election"],
+)
+def test_o15_only_the_chosen_leader_of_this_election_is_believed(desk: Desk, sender: Member, message: Any) -> None:
+    desk.electing().fenced(a=HEAD, b=HEAD, c=HEAD)
+
+    assert [] == desk.hear(sender, message)
+
+
+def test_o16_a_late_responder_is_added_with_its_head(desk: Desk) -> None:
+    desk.electing().fenced(a=HEAD, b=HEAD)
+    desk.fire(GRACE_TIMER)
+    desk.elected()
+    assert [(C, Fence(1, 10))] == desk.sent()
+    desk.fenced(c=EntryId(1, 2))
+    assert [(A, AddFollower(1, 10, C, EntryId(1, 2)))] == desk.sent()
+    assert not desk.shard.settled
+    desk.hear(A, FollowerAdded(1, C))
+
+    assert desk.shard.settled
+
+
+def test_o16_a_lost_answer_is_asked_for_again(desk: Desk) -> None:
+    desk.electing().fenced(a=HEAD)
+    desk.fire(RETRY_TIMER)
+    assert [(B, Fence(1, 10)), (C, Fence(1, 10))] == desk.sent()
+    desk.fenced(b=HEAD, c=HEAD)
+    desk.fire(RETRY_TIMER)
+    assert [BecomeLeader] == [type(message) for _, message in desk.sent()]
+
+
+def test_a_chosen_leader_that_dies_is_replaced_by_a_new_election(desk: Desk) -> None:
+    desk.electing().fenced(a=HEAD, b=HEAD, c=HEAD)
+    desk.step(NodeDown("a"))
+
+    assert [(2, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+
+
+def test_a_chosen_leader_that_cannot_lead_is_replaced_by_a_new_election(desk: Desk) -> None:
+    desk.electing().fenced(a=HEAD, b=HEAD, c=HEAD)
+    desk.hear(A, Rejected(1, "BecomeLeader", Refused(Reason.WRONG_STATE, epoch=1)))
+
+    assert [(2, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+
+
+def test_o29_the_leader_s_end_is_answered_by_an_election(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeDown("a"))
+
+    [record] = desk.saves()
+    assert (6, desk.revision, Status.ELECTION, None) == (record.epoch, record.election, record.status, record.leader)
+    assert [] == desk.sent()
+
+
+def test_a_follower_s_end_needs_no_election(desk: Desk) -> None:
+    desk.steady()
+
+    assert [] == desk.step(NodeDown("b"))
+
+
+def test_o14_a_leader_that_restarted_and_answers_a_fence_leads_no_more(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(A, "another boot"))
+    assert [(A, Fence(5, 50))] == desk.sent()
+    desk.hear(A, Fenced(5, 50, HEAD))
+
+    assert [6] == [record.epoch for record in desk.saves()]
+
+
+def test_o14_a_leader_that_only_reconnected_says_so_and_leads_on(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(A, "boot"))
+    desk.hear(A, Rejected(5, "Fence", Refused(Reason.ALREADY_LEADER, epoch=5)))
+
+    assert [] == desk.saves()
+    assert desk.shard.settled
+
+
+def test_o16_a_follower_that_restarted_is_fenced_and_added_again(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(B, "another boot"))
+    assert [(B, Fence(5, 50))] == desk.sent()
+    desk.hear(B, Fenced(5, 50, EntryId(5, 3)))
+
+    assert [(A, AddFollower(5, 50, B, EntryId(5, 3)))] == desk.sent()
+
+
+def test_k14_a_leader_that_came_back_with_another_disk_is_replaced(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(Member("a", "a-disk2"), "boot2"))
+
+    assert [(6, Status.ELECTION, (A, B, C))] == [(r.epoch, r.status, r.ensemble) for r in desk.saves()]
+
+
+def test_issue_929_an_amnesiac_member_is_no_vote(desk: Desk) -> None:
+    """Oxia #929: a follower whose disk was wiped answered fences with an empty head and counted to the majority."""
+    wiped = Member("b", "b-disk2")
+    desk.electing().fenced(a=EntryId(1, 1))
+    desk.step(NodeUp(wiped, "boot2"))
+    desk.hear(wiped, Fenced(1, 10, NOTHING))
+    desk.hear(wiped, Rejected(1, "Fence", Refused(Reason.NOT_MEMBER)))
+    desk.fire(GRACE_TIMER)
+
+    assert desk.shard.election is not None
+    assert (None, {A: EntryId(1, 1)}) == (desk.shard.election.leader, desk.shard.election.heads)
+
+
+def test_an_epoch_above_the_record_s_is_never_elected_below(desk: Desk) -> None:
+    """Metadata restored from a backup: nodes were fenced in epochs the record does not know."""
+    desk.electing()
+    desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_EPOCH, epoch=8)))
+
+    assert [9] == [record.epoch for record in desk.saves()]
+
+
+def test_an_epoch_that_another_election_took_is_passed_over(desk: Desk) -> None:
+    """Metadata restored from a backup: the nodes know this epoch from an election that the record has forgotten."""
+    desk.electing()
+    desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_ELECTION, epoch=1)))
+
+    assert [(2, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+
+
+def test_an_election_asked_for_while_one_is_being_stored_is_the_same_one(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeDown("a"))
+    assert [6] == [record.epoch for record in desk.saves()]
+    election = desk.effects
+    desk.hear(A, Fenced(5, 50, HEAD))    # a late answer from before
+    desk.effects = election
+    desk.stored()
+
+    assert [] == desk.saves()
+    assert [A, B, C] == [to for to, _ in desk.sent(Fence)]
+
+
+# --- metadata ---------------------------------------------------------------------------------------------
+
+
+def test_t2_every_write_is_conditioned_on_the_revision_it_was_decided_from(desk: Desk) -> None:
+    desk.load(STEADY, revision=77)
+    desk.step(NodeDown("a"))
+
+    assert [(77, 77)] == [(e.expected, e.record.election) for e in desk.effects if isinstance(e, SaveMetadata)]
+
+
+def test_t2_an_operator_that_lost_a_race_reads_and_starts_over(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeDown("a"))
+    writer = desk.saves()[0].writer
+    assert [LoadMetadata(SHARD)] == desk.step(MetadataUncertain(SHARD, writer))
+    rival = replace(STEADY, epoch=6, election=60, leader=B, writer="op/2#4")
+    desk.load(rival)
+
+    assert rival == desk.record
+    assert [] == desk.saves()
+    assert [(m, Fence(6, 60)) for m in (A, B, C)] == desk.sent(Fence)
+
+
+def test_a_write_of_unknown_outcome_that_succeeded_is_recognised_by_its_writer(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeDown("a"))
+    [record] = desk.saves()
+    desk.step(MetadataUncertain(SHARD, record.writer))
+    desk.load(record, revision=desk.revision + 1)
+
+    assert [A, B, C] == [to for to, _ in desk.sent(Fence)]
+    assert [] == desk.saves()
+
+
+def test_a_write_of_unknown_outcome_that_failed_is_decided_anew(desk: Desk) -> None:
+    desk.steady()
+    before, revision = desk.record, desk.revision
+    desk.step(NodeDown("a"))
+    [record] = desk.saves()
+    desk.step(MetadataUncertain(SHARD, record.writer))
+    desk.load(before, revision=revision)
+
+    assert [(6, revision)] == [(record.epoch, record.election) for record in desk.saves()]
+    assert desk.saves()[0].writer != record.writer
+
+
+def test_a_write_seen_by_the_watch_first_is_not_counted_twice(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeDown("a"))
+    [record] = desk.saves()
+    desk.load(record, revision=desk.revision + 1)
+    assert 3 == len(desk.sent(Fence))
+
+    assert [] == desk.step(MetadataSaved(SHARD, record.writer, desk.revision))
+    assert [] == desk.load(record, revision=desk.revision)
+
+
+def test_t2_the_outcome_of_a_write_that_was_given_up_is_not_taken_for_that_of_the_next(desk: Desk) -> None:
+    """A rival's write is seen by the watch before our own is refused, and we have already decided anew."""
+    desk.steady()
+    desk.step(NodeDown("a"))
+    [first] = desk.saves()
+    desk.load(replace(STEADY, epoch=6, election=60, leader=A, writer="op/2#4"))
+    [second] = desk.saves()
+
+    assert [] == desk.step(MetadataUncertain(SHARD, first.writer))
+    assert [] == desk.step(MetadataSaved(SHARD, first.writer, desk.revision + 1))
+    assert 6 == desk.record.epoch
+    desk.revision += 1
+    desk.step(MetadataSaved(SHARD, second.writer, desk.revision))
+    assert (7, Status.ELECTION) == (desk.record.epoch, desk.record.status)
+
+
+def test_an_older_version_seen_late_changes_nothing(desk: Desk) -> None:
+    desk.steady()
+
+    assert [] == desk.load(first_record((A, B, C)), revision=3)
+    assert STEADY == desk.record
+
+
+def test_a_deleted_shard_is_forgotten_and_its_waiters_told(desk: Desk) -> None:
+    desk.preparing()
+    desk.step(MetadataLoaded(SHARD, None, 99))
+
+    assert [Refused(Reason.ABORTED, "the shard was deleted")] == desk.replies()
+    assert {} == desk.core.shards
+
+
+# --- resuming ---------------------------------------------------------------------------------------------
+
+
+def test_o2_a_steady_record_is_checked_against_the_nodes_without_an_election(desk: Desk) -> None:
+    desk.load(STEADY)
+
+    assert [(m, Fence(5, 50)) for m in (A, B, C)] == desk.sent(Fence)
+    assert [(A, Abort(5, 50))] == desk.sent(Abort)
+    assert [] == desk.saves()
+
+
+@pytest.mark.parametrize("up", [(B, C), (Member("a", "a-disk2"), B, C)], ids=["down", "another disk"])
+def test_o2_a_steady_record_whose_leader_is_known_to_be_gone_is_elected(up: Sequence[Member]) -> None:
+    desk = Desk(up)
+    if len(up) == 2:
+        desk.step(NodeDown("a"))
+    desk.load(STEADY)
+
+    assert [(6, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+
+
+def test_o2_an_interrupted_election_is_begun_anew_in_a_higher_epoch(desk: Desk) -> None:
+    desk.load(replace(STEADY, status=Status.ELECTION, leader=None))
+
+    assert [(6, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_o20_a_change_stalled_in_prepare_is_dropped(desk: Desk, operation: Operation) -> None:
+    old = None if operation is Operation.EXPAND else C
+    new = None if operation is Operation.CONTRACT else D
+    stalled = Change(operation, Phase.PREPARE, old, new)
+    desk.load(replace(STEADY, status=Status.RECONFIGURATION, change=stalled))
+
+    [record] = desk.saves()
+    assert (6, Status.ELECTION, None, (A, B, C)) == (record.epoch, record.status, record.change, record.ensemble)
+    assert ((D,) if new else ()) == record.removed, "what was being seeded is deleted later"
+
+
+def test_o2_a_change_stalled_in_commit_is_committed_again(desk: Desk) -> None:
+    stalled = replace(SWAP, new_head=EntryId(5, 7))
+    desk.load(replace(STEADY, status=Status.RECONFIGURATION, change=stalled))
+
+    assert [] == desk.saves()
+    assert [(A, Commit(5, 50, Operation.SWAP, (A, B, D), C, D, EntryId(5, 7)))] == desk.sent()
+
+
+def test_o19_an_election_completes_a_change_stalled_in_commit(desk: Desk) -> None:
+    desk.step(NodeDown("a"))
+    desk.electing(replace(STEADY, status=Status.RECONFIGURATION, change=SWAP))
+    assert desk.record.change == SWAP
+    desk.fenced(b=HEAD, c=EntryId(1, 99), d=HEAD)
+    assert [(B, BecomeLeader(6, 10, (A, B, D), ((D, HEAD),)))] == desk.sent(BecomeLeader)
+    desk.elected()
+
+    assert (Status.STEADY, B, (A, B, D), None, (C,)) == (
+        desk.record.status, desk.record.leader, desk.record.ensemble, desk.record.change, desk.record.removed
+    )
+    assert [(C, DeleteShard(6, 10))] == desk.sent(DeleteShard)
+
+
+def test_t6_an_election_rolls_a_stalled_contract_back(desk: Desk) -> None:
+    desk.step(NodeDown("a"))
+    desk.load(
+        replace(STEADY, status=Status.RECONFIGURATION, change=change(Operation.CONTRACT, Phase.COMMIT, C, None))
+    )
+
+    [record] = desk.saves()
+    assert (None, (A, B, C), ()) == (record.change, record.ensemble, record.removed)
+
+
+def test_o29_a_commit_refused_by_a_leader_that_never_prepared_ends_in_an_election(desk: Desk) -> None:
+    desk.load(replace(STEADY, status=Status.RECONFIGURATION, change=SWAP))
+    desk.hear(A, Rejected(5, "Commit", Refused(Reason.WRONG_STATE, epoch=5)))
+
+    assert [(6, Status.ELECTION, SWAP)] == [(r.epoch, r.status, r.change) for r in desk.saves()]
+
+
+def test_o3_another_operator_s_election_gets_time_before_it_is_taken_over(desk: Desk) -> None:
+    desk.steady()
+    rival = replace(STEADY, epoch=6, election=60, status=Status.ELECTION, leader=None, writer="op/2#1")
+    desk.load(rival)
+    assert ([], {TAKEOVER_TIMER: 4_000}) == (desk.saves(), desk.timers())
+    desk.fire(TAKEOVER_TIMER)
+
+    assert [7] == [record.epoch for record in desk.saves()]
+
+
+def test_o3_an_inactive_operator_watches_and_does_nothing_until_it_is_active(desk: Desk) -> None:
+    desk.step(SetActive(False))
+    assert [] == desk.load(STEADY)
+    assert [] == desk.step(NodeDown("a"))
+    assert [] == desk.fire(RETRY_TIMER)
+    assert [] == desk.hear(A, BecameLeader(5, 50))
+    desk.step(SetActive(True))
+
+    assert [6] == [record.epoch for record in desk.saves()]
+
+
+# --- changes of the ensemble ------------------------------------------------------------------------------
+
+
+def test_o28_o30_prepare_is_stored_with_a_new_epoch_before_anybody_is_told(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartChange(SHARD, 1, Operation.SWAP, "c", "d"))
+
+    [record] = desk.saves()
+    assert (6, desk.revision, Status.RECONFIGURATION, Change(Operation.SWAP, Phase.PREPARE, C, D)) == (
+        record.epoch, record.election, record.status, record.change
+    )
+    assert (A, (A, B, C)) == (record.leader, record.ensemble)
+    assert [] == desk.sent()
+    desk.stored()
+    assert [(A, Prepare(6, record.election, Operation.SWAP, C, D))] == desk.sent()
+
+
+def test_o31_o32_the_new_member_is_asked_to_install_what_the_leader_described(desk: Desk) -> None:
+    desk.preparing()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+
+    assert [(D, InstallSnapshot(6, desk.record.election, A, SNAPSHOT))] == desk.sent()
+    assert [] == desk.saves()
+    assert [ChangeProgress(SHARD, 1, "SNAPSHOT")] == [e for e in desk.effects if isinstance(e, ChangeProgress)]
+
+
+def test_a3_o33_commit_is_stored_only_after_the_new_member_holds_all_of_the_snapshot(desk: Desk) -> None:
+    desk.preparing()
+    desk.hear(D, SnapshotInstalled(6, SNAPSHOT.head))
+    assert [] == desk.effects, "nobody described a snapshot yet"
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.hear(B, SnapshotInstalled(6, SNAPSHOT.head))
+    desk.hear(D, SnapshotInstalled(5, SNAPSHOT.head))
+    desk.hear(D, SnapshotInstalled(6, EntryId(6, 9)))
+    assert [] == desk.saves()
+    assert Phase.PREPARE is desk.record.change.phase  # type: ignore[union-attr]
+    desk.hear(D, SnapshotInstalled(6, SNAPSHOT.head))
+
+    [record] = desk.saves()
+    assert replace(SWAP, new_head=SNAPSHOT.head) == record.change
+    assert (6, (A, B, C)) == (record.epoch, record.ensemble)
+    assert [] == desk.sent()
+
+
+def test_o34_o35_commit_then_the_operation_is_cleared_and_the_old_replica_deleted(desk: Desk) -> None:
+    desk.committing()
+    assert [(A, Commit(6, desk.record.election, Operation.SWAP, (A, B, D), C, D, SNAPSHOT.head))] == desk.sent()
+    desk.hear(A, Committed(6))
+    [record] = desk.saves()
+    assert (Status.STEADY, (A, B, D), None, (C,)) == (record.status, record.ensemble, record.change, record.removed)
+    desk.stored()
+
+    assert [ChangeDone(6, (A, B, D), A)] == desk.replies()
+    assert [(C, DeleteShard(6, record.election))] == desk.sent()
+    desk.hear(C, ShardDeleted(6))
+    desk.stored()
+    assert () == desk.record.removed
+    assert desk.shard.settled
+
+
+def test_o37_expand_runs_like_a_swap_without_an_old_member(desk: Desk) -> None:
+    desk.preparing(Operation.EXPAND, None, "d")
+    assert [(A, Prepare(6, desk.record.election, Operation.EXPAND, None, D))] == desk.sent()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.hear(D, SnapshotInstalled(6, SNAPSHOT.head))
+    desk.stored()
+    desk.hear(A, Committed(6))
+    desk.stored()
+
+    assert [ChangeDone(6, (A, B, C, D), A)] == desk.replies()
+    assert desk.shard.settled
+
+
+def test_o38_o40_a_contract_ships_nothing_and_asks_for_commit_until_it_succeeds(desk: Desk) -> None:
+    desk.preparing(Operation.CONTRACT, "c", None)
+    desk.hear(A, Prepared(6, None))
+    assert [Change(Operation.CONTRACT, Phase.COMMIT, C, None)] == [record.change for record in desk.saves()]
+    desk.stored()
+    commit = Commit(6, desk.record.election, Operation.CONTRACT, (A, B), C, None, NOTHING)
+    assert [(A, commit)] == desk.sent()
+    assert [] == desk.hear(A, CommitPending(6))
+    desk.fire(RETRY_TIMER)
+    assert [(A, commit)] == desk.sent()
+    desk.hear(A, Committed(6))
+    desk.stored()
+
+    assert [ChangeDone(6, (A, B), A)] == desk.replies()
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (StartChange(SHARD, 1, Operation.SWAP, "a", "d"), Reason.LEADER_CANNOT_LEAVE),
+        (StartChange(SHARD, 1, Operation.CONTRACT, "a", None, force=True), Reason.LEADER_CANNOT_LEAVE),
+        (StartChange(SHARD, 1, Operation.SWAP, "d", "e"), Reason.NOT_MEMBER),
+        (StartChange(SHARD, 1, Operation.SWAP, None, "e"), Reason.NOT_MEMBER),
+        (StartChange(SHARD, 1, Operation.SWAP, "c", "b"), Reason.ALREADY_MEMBER),
+        (StartChange(SHARD, 1, Operation.SWAP, "c", "c"), Reason.ALREADY_MEMBER),
+        (StartChange(SHARD, 1, Operation.EXPAND, None, "b"), Reason.ALREADY_MEMBER),
+        (StartChange(SHARD, 1, Operation.EXPAND, None, "nobody"), Reason.NODE_UNAVAILABLE),
+        (StartChange(SHARD, 1, Operation.EXPAND, None, None), Reason.NODE_UNAVAILABLE),
+        (StartChange(SHARD, 1, Operation.CONTRACT, "c", None), Reason.BELOW_MINIMUM),
+        (StartTransfer(SHARD, 1, "d"), Reason.NOT_MEMBER),
+        (CancelChange(SHARD, 1), Reason.WRONG_STATE),
+    ],
+)
+def test_o36_bad_requests_are_refused_with_a_reason_and_change_nothing(desk: Desk, event: Any, reason: Reason) -> None:
+    desk.steady()
+    [refused] = [e.value for e in desk.step(event) if isinstance(e, Reply)]
+
+    assert isinstance(refused, Refused)
+    assert (reason, True) == (refused.reason, bool(refused.message))
+    assert 1 == len(desk.effects)
+    assert STEADY == desk.record and desk.shard.settled
+
+
+@pytest.mark.parametrize("stage", ["electing", "preparing", "committing", "saving"])
+def test_o27_a_change_is_refused_while_anything_else_is_running(desk: Desk, stage: str) -> None:
+    if stage == "saving":
+        desk.steady().step(NodeDown("a"))
+    else:
+        getattr(desk, stage)()
+    for event in (StartChange(SHARD, 7, Operation.EXPAND, None, "e"), StartTransfer(SHARD, 7, "b")):
+        [refused] = [e.value for e in desk.step(event) if isinstance(e, Reply) and e.request == 7]
+        assert isinstance(refused, Refused) and Reason.RECONFIGURING is refused.reason
+
+
+def test_o27_a_change_needs_a_live_leader(desk: Desk) -> None:
+    desk = Desk(up=(B, C, D))
+    desk.load(STEADY)
+    desk.step(StartChange(SHARD, 1, Operation.SWAP, "c", "d"))
+
+    assert [Reason.NO_LEADER] == [refused.reason for refused in desk.replies()]
+
+
+def test_a_change_of_an_unknown_shard_is_refused(desk: Desk) -> None:
+    desk.step(StartChange(SHARD, 1, Operation.SWAP, "c", "d"))
+
+    assert [Reason.UNKNOWN_SHARD] == [refused.reason for refused in desk.replies()]
+
+
+def test_k14_a_wiped_node_is_swapped_into_its_own_slot(desk: Desk) -> None:
+    wiped = Member("c", "c-disk2")
+    desk.steady()
+    desk.step(NodeUp(wiped, "boot2"))
+    desk.step(StartChange(SHARD, 1, Operation.SWAP, "c", "c"))
+
+    [record] = desk.saves()
+    assert Change(Operation.SWAP, Phase.PREPARE, C, wiped) == record.change
+    assert (A, B, wiped) == changed_ensemble(record.ensemble, record.change)  # type: ignore[arg-type]
+
+
+def test_o41_a_change_is_cancelled_in_prepare_stored_first_then_the_leader_is_told(desk: Desk) -> None:
+    desk.preparing()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.step(CancelChange(SHARD, 2))
+    [record] = desk.saves()
+    assert (6, Status.STEADY, None, (A, B, C), (D,)) == (
+        record.epoch, record.status, record.change, record.ensemble, record.removed
+    )
+    assert [] == desk.sent()
+    assert Refused(Reason.ABORTED, "cancelled") == desk.replies()[0]
+    desk.stored()
+    assert [(A, Abort(6, record.election))] == desk.sent(Abort)
+    desk.fire(RETRY_TIMER)
+    assert [(A, Abort(6, record.election))] == desk.sent(Abort), "said until it is heard"
+    desk.hear(A, Aborted(6))
+    desk.fire(RETRY_TIMER)
+
+    assert [] == desk.sent(Abort)
+
+
+def test_o41_a_change_the_leader_may_not_have_adopted_is_aborted_by_an_election(desk: Desk) -> None:
+    desk.preparing()
+    desk.step(CancelChange(SHARD, 2))
+
+    assert [(7, Status.ELECTION, None)] == [(r.epoch, r.status, r.change) for r in desk.saves()]
+
+
+def test_o41_a_change_in_commit_cannot_be_cancelled(desk: Desk) -> None:
+    desk.committing()
+    desk.step(CancelChange(SHARD, 2))
+
+    assert [Reason.WRONG_STATE] == [refused.reason for refused in desk.replies()]
+    assert [] == desk.saves()
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        NodeDown("d"), TimerFired(SHARD, DEADLINE_TIMER),
+        Received(SHARD, D, None, Rejected(6, "InstallSnapshot", Refused(Reason.WRONG_STATE, "no room"))),
+    ],
+    ids=["new member down", "no progress", "snapshot refused"],
+)
+def test_o41_a_change_that_cannot_go_on_in_prepare_is_aborted(desk: Desk, cause: Any) -> None:
+    desk.preparing()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.step(cause)
+
+    assert [(Status.STEADY, None)] == [(record.status, record.change) for record in desk.saves()]
+    assert [Reason.ABORTED] == [refused.reason for refused in desk.replies()]
+
+
+def test_snapshot_progress_is_passed_on_and_moves_the_deadline(desk: Desk) -> None:
+    desk.preparing()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.now_ms = 20_000
+    desk.hear(D, SnapshotProgress(6, 300, 1_000))
+
+    assert [ChangeProgress(SHARD, 1, "SNAPSHOT", 300, 1_000)] == [
+        e for e in desk.effects if isinstance(e, ChangeProgress)
+    ]
+    assert {DEADLINE_TIMER: 50_000} == desk.timers()
+
+
+@pytest.mark.parametrize("about", ["Prepare", "InstallSnapshot"])
+def test_a_refusal_of_a_repeated_step_does_not_undo_a_change_in_commit(desk: Desk, about: str) -> None:
+    desk.committing()
+    sender = A if about == "Prepare" else D
+    desk.hear(sender, Rejected(6, about, Refused(Reason.STALE_EPOCH, epoch=6)))
+
+    assert [] == desk.saves()
+    assert desk.record.change is not None and Phase.COMMIT is desk.record.change.phase
+
+
+@pytest.mark.parametrize("message", [Prepared(6, SNAPSHOT), Committed(6)], ids=["Prepared", "Committed"])
+def test_answers_of_a_change_count_only_from_its_leader(desk: Desk, message: Any) -> None:
+    desk = desk.preparing() if isinstance(message, Prepared) else desk.committing()
+
+    assert [] == desk.hear(B, message)
+
+
+def test_issue_880_a_removed_member_s_late_fence_answer_does_not_make_it_a_follower(desk: Desk) -> None:
+    """Oxia #880, #495: during the grace window a removed node was counted as follower and candidate."""
+    desk.committing()
+    assert [] == desk.hear(C, Fenced(6, desk.record.election, EntryId(9, 99))), "leaving"
+    desk.hear(A, Committed(6))
+    desk.stored()
+
+    assert [] == desk.hear(C, Fenced(6, desk.record.election, EntryId(9, 99)))
+    assert C not in desk.shard.unattached
+
+
+# --- handing leadership over ------------------------------------------------------------------------------
+
+
+def test_a_transfer_waits_for_the_new_leader_to_be_ready_and_prefers_it(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    assert [(A, PrepareTransfer(5, 50, C))] == desk.sent()
+    assert [] == desk.hear(A, TransferReady(5, B))
+    desk.hear(A, TransferReady(5, C))
+    assert [(6, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+    desk.stored()
+    desk.fenced(a=HEAD, b=HEAD, c=HEAD)
+    assert [C] == [to for to, _ in desk.sent(BecomeLeader)]
+    desk.elected()
+
+    assert [ChangeDone(6, (A, B, C), C)] == desk.replies()
+
+
+def test_a_transfer_to_the_leader_is_done_already(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "a"))
+
+    assert [ChangeDone(5, (A, B, C), A)] == desk.replies()
+
+
+def test_a_transfer_that_does_not_get_ready_is_given_up_without_an_election(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.fire(DEADLINE_TIMER)
+
+    assert [Reason.ABORTED] == [refused.reason for refused in desk.replies()]
+    assert [] == desk.saves()
+    assert desk.shard.settled
+
+
+def test_a_transfer_refused_by_the_leader_is_given_up(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.hear(A, Rejected(5, "PrepareTransfer", Refused(Reason.NODE_UNAVAILABLE, "c does not follow", epoch=5)))
+
+    assert [Refused(Reason.ABORTED, "c does not follow")] == desk.replies()
+
+
+def test_a_transfer_to_a_node_that_is_down_is_refused(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeDown("c"))
+    desk.step(StartTransfer(SHARD, 1, "c"))
+
+    assert [Reason.NODE_UNAVAILABLE] == [refused.reason for refused in desk.replies()]
+
+
+def test_a_longer_log_than_the_wanted_leader_s_wins_and_the_caller_is_told(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.hear(A, TransferReady(5, C))
+    desk.stored()
+    desk.fenced(a=EntryId(5, 20), b=HEAD, c=HEAD)
+    desk.elected()
+
+    [refused] = desk.replies()
+    assert isinstance(refused, Refused) and Reason.ABORTED is refused.reason
+
+
+# --- cleaning up ------------------------------------------------------------------------------------------
+
+
+def test_a_removed_replica_is_deleted_when_its_node_is_up_and_forgotten_when_it_says_so(desk: Desk) -> None:
+    desk.step(NodeDown("d"))
+    desk.steady(replace(STEADY, removed=(D,)))
+    assert [] == desk.sent(DeleteShard)
+    desk.step(NodeUp(D, "boot2"))
+    assert [(D, DeleteShard(5, 50))] == desk.sent(DeleteShard)
+    desk.hear(D, ShardDeleted(5))
+
+    assert [()] == [record.removed for record in desk.saves()]
+
+
+def test_k14_a_removed_disk_that_is_gone_needs_no_deleting(desk: Desk) -> None:
+    """Otherwise the record would grow by one member with every disk that is lost."""
+    desk.steady(replace(STEADY, removed=(Member("d", "d-disk0"),)))
+    desk.step(NodeDown("a"))
+
+    assert [()] == [record.removed for record in desk.saves()]
+
+
+def test_a_member_taken_back_is_no_longer_to_be_deleted(desk: Desk) -> None:
+    desk.step(NodeDown("d"))
+    desk.steady(replace(STEADY, removed=(D,)))
+    desk.step(NodeUp(D, "boot2"))
+    desk.step(StartChange(SHARD, 1, Operation.EXPAND, None, "d"))
+
+    [record] = desk.saves()
+    assert () == record.removed
+
+
+def test_a_settled_shard_has_no_timer(desk: Desk) -> None:
+    desk.steady()
+
+    assert [] == desk.fire(RETRY_TIMER)
+
+
+def test_news_of_a_node_go_only_to_the_shards_it_concerns(desk: Desk) -> None:
+    desk.steady()
+
+    assert [] == desk.step(NodeUp(E, "boot2"))
+    assert [] == desk.step(NodeDown("e"))
