@@ -45,6 +45,7 @@ from tidemark_core.base.effects import (
 from tidemark_core.base.entry import Batch, Durability, Entry, Kind, control, decode, decode_header, seal
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, shard_id
+from tidemark_core.base.refusals import Refused
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication import invariants
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
@@ -905,12 +906,16 @@ class Cluster:
         return [self.append(batch(sequence, producer=producer)) for sequence in sequences]
 
     def appended(self, what: Batch) -> Appended:
-        """Append and run until it is answered with a place."""
-        request = self.append(what)
-        assert self.run_until(lambda: request in self.answers), self.describe()
-        answer = self.answer(request)
-        assert isinstance(answer, Appended), f"refused: {answer}"
-        return answer
+        """Append and run until it is answered with a place, trying again when the refusal says that it may pass."""
+        for _ in range(100):
+            request = self.append(what)
+            assert self.run_until(lambda request=request: request in self.answers), self.describe()
+            answer = self.answer(request)
+            if isinstance(answer, Appended):
+                return answer
+            assert isinstance(answer, Refused) and answer.retry_after_ms > 0, f"refused: {answer}"
+            self.run_for(answer.retry_after_ms)
+        raise AssertionError(f"refused for too long: {answer}")
 
     def read_grant(self, name: str) -> ReadGrant | Any:
         request = self.request()
