@@ -48,6 +48,7 @@ RETRIED = frozenset(
         Reason.SHUTTING_DOWN, Reason.NODE_UNAVAILABLE, Reason.BEHIND,
     }
 )
+HERE_TO_STAY = frozenset({Reason.OVERLOADED, Reason.DISK_FULL})  # whoever says so leads all the same
 
 
 class Flight:
@@ -163,7 +164,8 @@ class Lane:
         routing = self.appender.routing
         self.last_refusal, self.trouble = value, f"{value.reason}: {value.message}"
         routing.hint(self.group_name, self.index, answer.leader_node, answer.leader_address, value.epoch)
-        if answer.map_version > routing.map.version:
+        # A node that is cut off from the operators knows no newer leader either: ask the others too.
+        if answer.map_version > routing.map.version or value.reason in RETRIED - HERE_TO_STAY:
             routing.refresh_soon()
         if value.reason is Reason.SEQUENCE_GAP and value.epoch >= routing.epoch(self.group_name, self.index):
             self._on_gap(value)

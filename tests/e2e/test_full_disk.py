@@ -1,0 +1,100 @@
+"""A full disk: writes are refused by name, reads go on, and everything resumes when space returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tidemark import Client
+from tidemark_core.base.refusals import Reason, Refused
+
+from .cluster import Cluster, until
+from .disk import SmallDisk, small_disk
+from .wire import append_stream, batch
+from .workload import Workload, check_every_copy, read_all
+
+SIZE_BYTES, RESERVE_BYTES = 128 << 20, 32 << 20
+CAREFUL, CARELESS = "e2e-1", "e2e-2"
+"""The first keeps a reserve; the second has none, so its disk fails a write before anybody looked."""
+
+
+@pytest.fixture(scope="module")
+def disks() -> dict[str, SmallDisk]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster: Callable[..., Cluster], disks: dict[str, SmallDisk]) -> Cluster:
+    cluster = start_cluster(3)
+
+    async def shrink() -> None:
+        disks[CAREFUL] = await small_disk(
+            cluster, CAREFUL, SIZE_BYTES, "--disk-reserve-bytes", str(RESERVE_BYTES))
+        disks[CARELESS] = await small_disk(cluster, CARELESS, SIZE_BYTES, "--disk-reserve-bytes", "1")
+
+    asyncio.run(shrink())
+    return cluster
+
+
+async def test_leader_with_a_full_disk_refuses_writes_and_serves_reads(
+    cluster: Cluster, client: Client, disks: dict[str, SmallDisk]
+):
+    group = await cluster.create_group()
+    await cluster.transfer(group, 0, CAREFUL)
+    async with Workload(client, group) as load:
+        await load.more()
+        epoch = (await cluster.shard(group))["epoch"]
+        disks[CAREFUL].fill(RESERVE_BYTES // 2)
+        await until(lambda: said_full(cluster, CAREFUL), f"{CAREFUL} says that its disk is full")
+        async with append_stream(cluster.address(CAREFUL), group) as stream:
+            refused = await stream.append(batch(0))
+        assert isinstance(refused, Refused) and refused.reason == Reason.DISK_FULL, refused
+        assert refused.retry_after_ms > 0
+        acked = len(load.acked)
+        assert len(await read_all(client, group)) >= acked, "reads go on"
+        await asyncio.sleep(0.3)
+        assert len(load.acked) == acked, "nothing is acknowledged on a full disk"
+        shard = await cluster.shard(group)
+        assert (shard["leader"], shard["epoch"]) == (CAREFUL, epoch)
+        disks[CAREFUL].free()
+        await load.more()
+    await check_every_copy(cluster, client, load)
+
+
+async def test_follower_with_a_full_disk_is_not_missed_and_catches_up(
+    cluster: Cluster, client: Client, disks: dict[str, SmallDisk]
+):
+    group = await cluster.create_group()
+    await cluster.transfer(group, 0, "e2e-3")
+    async with Workload(client, group) as load:
+        await load.more()
+        disks[CAREFUL].fill(RESERVE_BYTES // 2)
+        await until(lambda: said_full(cluster, CAREFUL), f"{CAREFUL} says that its disk is full")
+        await load.more(100)
+        behind = (await cluster.replica(CAREFUL, group))["head"]
+        assert behind != (await cluster.replica("e2e-3", group))["head"], "its disk took no more entries"
+        disks[CAREFUL].free()
+    await check_every_copy(cluster, client, load)
+
+
+async def test_leader_whose_disk_fails_a_write_hands_over_and_returns(
+    cluster: Cluster, client: Client, disks: dict[str, SmallDisk]
+):
+    group = await cluster.create_group()
+    await cluster.transfer(group, 0, CARELESS)
+    async with Workload(client, group) as load:
+        await load.more()
+        boot = (await cluster.dump(CARELESS))["boot"]
+        disks[CARELESS].fill(0)
+        await load.more_on_every_shard()
+        assert await cluster.leader(group) != CARELESS
+        disks[CARELESS].free()
+        await load.more()
+        await cluster.ready()
+        assert (await cluster.dump(CARELESS))["boot"] != boot, "it loaded its shards again, as after a crash"
+    await check_every_copy(cluster, client, load)
+
+
+async def said_full(cluster: Cluster, node: str) -> bool:
+    return bool((await cluster.dump(node))["disk_full"])
