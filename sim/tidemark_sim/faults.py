@@ -33,6 +33,7 @@ class FaultOptions:
     cut_pair: float = 0.0
     isolate: float = 0.0
     cut_peers: float = 0.0
+    lag: float = 0.0
     slow_link: float = 0.0
     slow_disk: float = 0.0
     sync_error: float = 0.0
@@ -45,13 +46,13 @@ class FaultOptions:
     store_down: float = 0.0
     lease: float = 0.0
     power_cut: float = 0.0
-    ambush: float = 0.0             # chance per stored record
+    ambush: float = 0.0             # chance per stored record of a change, a fifth of it for other records
     suspicion: float = 0.0
 
 
 KINDS = (
-    "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "slow_link", "slow_disk", "sync_error",
-    "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease", "power_cut",
+    "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
+    "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease", "power_cut",
 )
 
 
@@ -115,7 +116,7 @@ class Faults:
         self.world.after(self._down_ms(), node.start)
 
     def revive_operator_later(self, operator: Operator) -> None:
-        self.world.after(self._down_ms(), operator.start)
+        self.world.after(self._down_ms() // 2, operator.start)
 
     # --- processes ----------------------------------------------------------------------------------------
 
@@ -149,13 +150,13 @@ class Faults:
 
     # --- network ------------------------------------------------------------------------------------------
 
-    def _cut(self, pairs: list[tuple[str, str]]) -> None:
+    def _cut(self, pairs: list[tuple[str, str]], times: int = 1) -> None:
         world = self.world
         for source, target in pairs:
             world.network.cut_link(source, target)
         world.trace.note("net", "cut", " ".join(f"{source}>{target}" for source, target in pairs))
         world.pairs_changed(pairs)
-        world.after(self._down_ms(), self._mend, pairs)
+        world.after(times * self._down_ms(), self._mend, pairs)
 
     def _mend(self, pairs: list[tuple[str, str]]) -> None:
         world = self.world
@@ -194,6 +195,16 @@ class Faults:
         nodes = list(self.world.nodes)
         deaf = nodes if self.world.dice.chance(0.5) else self.world.dice.shuffled(nodes)[: len(nodes) // 2 + 1]
         self._cut([(source, target) for source in nodes for target in deaf if source != target])
+
+    def lag(self) -> None:
+        """Keep a minority from hearing the leader, for long: then what commits is on a bare majority."""
+        world = self.world
+        record = world.metadata.record(world.dice.pick(world.shards))
+        if record.leader is None:
+            return
+        others = world.dice.shuffled([member.node for member in record.ensemble if member != record.leader])
+        deaf = others[: world.dice.between(1, max(1, len(record.ensemble) // 2))]
+        self._cut([(record.leader.node, name) for name in deaf], times=3)
 
     def slow_link(self) -> None:
         world = self.world
@@ -319,10 +330,10 @@ class Faults:
     def saw_record(self, shard: ShardId, before: ShardRecord, after: ShardRecord) -> None:
         """A record was stored: somebody who matters now may fail."""
         world = self.world
-        if self.over or not world.dice.chance(self.options.ambush):
+        changing = after.change is not None
+        if self.over or not world.dice.chance(self.options.ambush * (1.0 if changing else 0.2)):
             return
         dice = world.dice
-        changing = after.change is not None
         victims: list[Node] = []
         if after.leader is not None:
             victims.append(world.nodes[after.leader.node])

@@ -89,6 +89,7 @@ BASE: dict[str, dict[str, Range]] = {
     "faults": {
         "every_ms": (1, 50, 250), "down_ms": (1, 60, 400), "crash": (0.7, 0.3, 2), "crash_leader": (0.5, 0.3, 2),
         "cut_one_way": (0.5, 0.3, 2), "cut_pair": (0.5, 0.3, 1), "isolate": (0.5, 0.3, 1.5), "cut_peers": (0.2, 0.2, 1),
+        "lag": (0.4, 0.3, 1.5),
         "slow_link": (0.4, 0.2, 1), "slow_disk": (0.4, 0.2, 1), "sync_error": (0.3, 0.1, 0.5),
         "wipe": (0.35, 0.1, 0.6), "disk_full": (0.3, 0.1, 0.5), "corrupt": (0.3, 0.3, 1.5),
         "clock_jump": (0.3, 0.2, 1), "operator_crash": (0.5, 0.3, 1.5), "operator_cut": (0.4, 0.2, 1),
@@ -113,14 +114,16 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         },
     },
     "reconfiguration": {
-        "cluster": {"nodes": (1, 4, 7), "operators": (0.7, 2, 2), "operator_crash_in_step": (0.6, 0.01, 0.08)},
+        "cluster": {"nodes": (1, 4, 7), "operators": (0.4, 2, 2), "operator_crash_in_step": (0.4, 0.005, 0.03)},
+        "clients": {"think_ms": (1, 10, 80), "producers": (1, 1, 3)},
         "admin": {
-            "every_ms": (1, 60, 300), "swap": (0.8, 0.5, 1), "expand": (0.7, 0.3, 1), "contract": (0.7, 0.3, 1),
+            "every_ms": (1, 30, 120), "swap": (0.8, 0.5, 1), "expand": (0.7, 0.3, 1), "contract": (0.7, 0.3, 1),
             "transfer": (0.4, 0.1, 0.5), "cancel": (0.3, 0.1, 0.4), "trim": (0.3, 0.2, 1),
         },
         "faults": {
-            "every_ms": (1, 100, 400), "crash_leader": (0.8, 0.5, 2), "isolate": (0.7, 0.5, 2),
-            "operator_crash": (0.7, 0.3, 1.5), "ambush": (0.9, 0.3, 0.9), "wipe": (0.3, 0.1, 0.5),
+            "every_ms": (1, 200, 800), "crash_leader": (0.8, 0.5, 2), "isolate": (0.7, 0.5, 2),
+            "cut_peers": (0.4, 0.3, 1), "lag": (0.8, 1, 4), "operator_crash": (0.9, 0.3, 1.5),
+            "ambush": (0.9, 0.2, 0.8), "wipe": (0.3, 0.1, 0.5),
         },
     },
     "disks": {
@@ -164,17 +167,18 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
     },
     "wide": {
         "cluster": {
-            "nodes": (1, 5, 7), "wide": (1, 1, 1), "operators": (0.5, 2, 2),
-            "operator_crash_in_step": (0.6, 0.01, 0.08),
+            "nodes": (1, 5, 7), "wide": (1, 1, 1), "operators": (0.3, 2, 2),
+            "operator_crash_in_step": (0.4, 0.005, 0.03),
         },
         "clients": {"think_ms": (1, 15, 300), "producers": (1, 1, 3)},
         "admin": {
-            "every_ms": (1, 50, 200), "swap": (0.4, 0.2, 1), "expand": (0.7, 0.5, 1), "contract": (1, 1, 2),
+            "every_ms": (1, 30, 120), "swap": (0.4, 0.2, 1), "expand": (0.7, 0.5, 1), "contract": (1, 1, 2),
             "transfer": (0.3, 0.1, 0.4), "cancel": (0.2, 0.1, 0.3), "trim": (0.2, 0.2, 1),
         },
         "faults": {
-            "every_ms": (1, 60, 250), "crash_leader": (0.8, 0.5, 2), "isolate": (0.7, 0.5, 2),
-            "cut_peers": (0.6, 0.5, 2), "operator_crash": (0.7, 0.3, 1.5), "ambush": (0.9, 0.3, 0.9),
+            "every_ms": (1, 150, 600), "crash_leader": (0.8, 0.5, 2), "isolate": (0.7, 0.5, 2),
+            "cut_peers": (0.6, 0.5, 2), "lag": (0.8, 1, 4), "operator_crash": (0.9, 0.3, 1.5),
+            "ambush": (0.9, 0.2, 0.8),
             "wipe": (0.2, 0.1, 0.4), "corrupt": (0.1, 0.1, 0.3),
         },
     },
