@@ -30,7 +30,13 @@ COMPRESSIONS = (None, "lz4", "zstd")
 _KEY, _VALUE, _TIMESTAMP, _HEADERS = (field.type for field in SCHEMA)
 _UTC = datetime.UTC
 
+RECORD_OVERHEAD_BYTES = 32  # offsets, timestamp and validity of one record in the payload, rounded up
+HEADER_OVERHEAD_BYTES = 16
+BATCH_OVERHEAD_BYTES = 2048
+TIMESTAMP_US_MIN, TIMESTAMP_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
+
 Headers = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
+RecordHeaders = tuple[tuple[str, bytes], ...] | None
 
 
 class Record(NamedTuple):
@@ -65,7 +71,7 @@ class Appended(NamedTuple):
     durability: Durability
 
 
-def headers_of(headers: Headers | None) -> tuple[tuple[str, bytes], ...] | None:
+def headers_of(headers: Headers | None) -> RecordHeaders:
     """Return headers in their canonical form; raises InvalidArgument naming the header that is wrong."""
     if not headers:
         return None
@@ -80,13 +86,21 @@ def headers_of(headers: Headers | None) -> tuple[tuple[str, bytes], ...] | None:
             raise InvalidArgument("headers", f"name {name!r} must be str, not {type(name).__name__}")
         if not isinstance(value, bytes | bytearray | memoryview):
             raise InvalidArgument("headers", f"value of {name!r} must be bytes, not {type(value).__name__}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument("headers", f"name {name!r} cannot be written as UTF-8") from None
         checked.append((name, bytes(value)))
     return tuple(checked)
 
 
 def timestamp_us_of(timestamp: datetime.datetime | int | None) -> int | None:
     """Return microseconds since 1970; an int is taken as such, a datetime must know its time zone."""
-    if timestamp is None or type(timestamp) is int:
+    if timestamp is None:
+        return None
+    if type(timestamp) is int:
+        if not TIMESTAMP_US_MIN <= timestamp <= TIMESTAMP_US_MAX:
+            raise InvalidArgument("timestamp", f"{timestamp} microseconds lie outside the years 1 to 9999")
         return timestamp
     if not isinstance(timestamp, datetime.datetime):
         raise InvalidArgument("timestamp", f"must be a datetime or microseconds, not {type(timestamp).__name__}")

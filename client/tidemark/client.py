@@ -17,6 +17,7 @@ from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .links import Links
 from .reader import EARLIEST, LATEST, End, Reader, Start
 from .routing import Channels, Group, Routing, check_addresses
+from .settings import AppendSettings
 
 
 class Client:
@@ -59,11 +60,11 @@ class Client:
         is retried.  `on_loss` hears of acknowledged LOCAL appends that a failover lost.
         """
         self._check_open()
-        appender = Appender(
-            self, group, durability=durability, batch_records=batch_records, batch_bytes=batch_bytes,
-            linger_ms=linger_ms, timeout_s=timeout_s, max_buffered_bytes=max_buffered_bytes,
-            compression=compression, on_loss=on_loss,
+        settings = AppendSettings.checked(
+            durability=durability, batch_records=batch_records, batch_bytes=batch_bytes, linger_ms=linger_ms,
+            timeout_s=timeout_s, max_buffered_bytes=max_buffered_bytes, compression=compression,
         )
+        appender = Appender(self, group, settings, on_loss)
         self._open.add(appender)
         return appender
 

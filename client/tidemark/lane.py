@@ -18,18 +18,19 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from google_crc32c import value as crc32c
+from pyarrow import ArrowException
 from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Appended as AppendedMessage
 from tidemark_wire.frames import AppendAnswer
 
 from .batch import encode
-from .errors import AcknowledgedDataLost, LocalAppendsLost, OutcomeUnknown, error_of
+from .errors import AcknowledgedDataLost, InvalidArgument, LocalAppendsLost, OutcomeUnknown, error_of
 from .links import AppendLink
 from .pending import Pending
 
 if TYPE_CHECKING:
-    from .appender import Appender
+    from .dispatch import Dispatcher
 
 log = logging.getLogger("tidemark.appender")
 
@@ -69,9 +70,9 @@ class Flight:
 class Lane:
     """Sends the batches of one shard."""
 
-    def __init__(self, appender: Appender, index: int) -> None:
-        self.appender = appender
-        self.group_name = appender.group_name
+    def __init__(self, dispatcher: Dispatcher, index: int) -> None:
+        self._dispatcher = dispatcher
+        self.group_name = dispatcher.group_name
         self.index = index
         self.queue: deque[Pending] = deque()  # keyed records; the last one may still be filling
         self.flights: deque[Flight] = deque()
@@ -99,13 +100,19 @@ class Lane:
 
     def submit(self, pending: Pending) -> None:
         """Give a batch the next sequence and send it; needs `has_slot`."""
-        payload = encode(
-            pending.values,
-            pending.keys if pending.any_keys else None,
-            pending.timestamps_us,
-            pending.headers if pending.any_headers else None,
-            self.appender.compression,
-        )
+        try:
+            payload = encode(
+                pending.values,
+                pending.keys if pending.any_keys else None,
+                pending.timestamps_us,
+                pending.headers if pending.any_headers else None,
+                self._dispatcher.settings.compression,
+            )
+        except (ArrowException, ValueError, TypeError, OverflowError) as error:
+            # The checks should not have let it through; one bad batch must not stop the lane.
+            pending.fail(InvalidArgument("records", f"cannot be encoded: {error}"))
+            self._dispatcher.release(pending.bytes)
+            return
         times = pending.timestamps_us
         batch = Batch(
             self._producer, self._sequence, len(times), min(times), max(times), crc32c(payload), payload,
@@ -124,15 +131,15 @@ class Lane:
 
     def _send(self, flight: Flight, link: AppendLink) -> None:
         flight.link = link
-        flight.sent_at = self.appender.loop.time()
+        flight.sent_at = self._dispatcher.loop.time()
         link.send(self, flight)
 
     def _link_to_leader(self) -> AppendLink | None:
-        leader = self.appender.routing.leader(self.group_name, self.index)
+        leader = self._dispatcher.routing.leader(self.group_name, self.index)
         if leader is None:
             return None
         self._leader_epoch = leader.epoch
-        return self.appender.links.to(leader.address)
+        return self._dispatcher.links.to(leader.address)
 
     # --- answers
 
@@ -141,7 +148,7 @@ class Lane:
             return  # settled before, by another leader or under another producer id
         if flight.link is link:
             flight.link = None
-        self._last_answer_at = self.appender.loop.time()
+        self._last_answer_at = self._dispatcher.loop.time()
         value = answer.value
         if isinstance(value, AppendedMessage):
             self._on_appended(flight, value)
@@ -149,7 +156,7 @@ class Lane:
             self._on_refused(flight, value, answer)
         if self.recovering and self._timer is None:
             self.recover(0.0)
-        self.appender.touch(self)
+        self._dispatcher.touch(self)
 
     def _on_appended(self, flight: Flight, value: AppendedMessage) -> None:
         self._backoff_s, self.trouble, self.last_refusal = 0.0, "", None
@@ -161,7 +168,7 @@ class Lane:
         flight.pending.settle(self.index, value.base, value.epoch, Durability(value.durability))
 
     def _on_refused(self, flight: Flight, value: Refused, answer: AppendAnswer) -> None:
-        routing = self.appender.routing
+        routing = self._dispatcher.routing
         self.last_refusal, self.trouble = value, f"{value.reason}: {value.message}"
         routing.hint(self.group_name, self.index, answer.leader_node, answer.leader_address, value.epoch)
         # A node that is cut off from the operators knows no newer leader either: ask the others too.
@@ -185,10 +192,10 @@ class Lane:
         if value.expected >= oldest:
             self.recover(None)
             return
-        forgotten = value.expected == 0 and self.appender.loop.time() - self._last_answer_at > FORGOTTEN_AFTER_S
+        forgotten = value.expected == 0 and self._dispatcher.loop.time() - self._last_answer_at > FORGOTTEN_AFTER_S
         if value.expected > self._quorum_acknowledged:
             lost = sum(count for sequence, count in self._local_acknowledged if sequence >= value.expected)
-            self.appender.on_loss(
+            self._dispatcher.on_loss(
                 LocalAppendsLost(
                     f"a failover of shard {self.index} lost {lost} records acknowledged as LOCAL",
                     shard=self.index, records=lost,
@@ -211,12 +218,12 @@ class Lane:
             if flight.link is link:
                 flight.link = None
         if self.flights:
-            self.appender.routing.refresh_soon()
+            self._dispatcher.routing.refresh_soon()
             self.recover(None)
 
     def _remove(self, flight: Flight) -> None:
         self.flights.remove(flight)
-        self.appender.release(flight.bytes)
+        self._dispatcher.release(flight.bytes)
 
     # --- recovery
 
@@ -227,15 +234,15 @@ class Lane:
             delay_s = self._backoff_s
             self._backoff_s = min(BACKOFF_MAX_S, max(BACKOFF_FIRST_S, self._backoff_s * 2))
             delay_s *= random.uniform(0.5, 1.0)  # noqa: S311
-        when = self.appender.loop.time() + delay_s
+        when = self._dispatcher.loop.time() + delay_s
         if self._timer is not None:
             if self._timer.when() >= when:
                 return  # whoever asked for the longest pause gets it
             self._timer.cancel()
-        self._timer = self.appender.loop.call_at(when, self._resend)
+        self._timer = self._dispatcher.loop.call_at(when, self._resend)
 
     def _recover_now(self) -> None:
-        self.close()
+        self._cancel_timer()
         self.recover(0.0)
 
     def _resend(self) -> None:
@@ -246,11 +253,11 @@ class Lane:
             self._renew()  # a refused sequence was never used, so neither was any behind it
         if not self.flights:
             self.recovering = False
-            self.appender.pump(self)
+            self._dispatcher.pump(self)
             return
         link = self._link_to_leader()
         if link is None:
-            self.appender.routing.refresh_soon()
+            self._dispatcher.routing.refresh_soon()
             self.recover(None)
             return
         self._link = link
@@ -259,11 +266,12 @@ class Lane:
         self.recovering = len(sendable) < len(self.flights)
         for flight in sendable:
             self._send(flight, link)
-        self.appender.pump(self)
+        self._dispatcher.pump(self)
 
     def _renew(self) -> None:
         """Go on under a new producer id: nothing unanswered here is or will be in the log under the old one."""
         for flight in [flight for flight in self.flights if flight.error is not None or flight.expired]:
+            self._forget(flight)
             self._remove(flight)
         self._producer = os.urandom(16)
         self._sequence, self._quorum_acknowledged = 0, -1
@@ -277,7 +285,7 @@ class Lane:
         """A newer leader is resent to at once: the old one's answers, if any, change nothing."""
         if not self.flights:
             return
-        leader = self.appender.routing.leader(self.group_name, self.index)
+        leader = self._dispatcher.routing.leader(self.group_name, self.index)
         if leader is None or leader.epoch <= self._leader_epoch:
             return
         if self._link is not None and self._link.address == leader.address and not self.recovering:
@@ -298,7 +306,8 @@ class Lane:
                 flight.pending.fail(
                     OutcomeUnknown(
                         f"no answer for a batch of {flight.batch.count} records to shard {self.index} of "
-                        f"{self.group_name!r} within {self.appender.timeout_s:g} s ({self.trouble or 'silence'})"
+                        f"{self.group_name!r} within {self._dispatcher.settings.timeout_s:g} s "
+                        f"({self.trouble or 'silence'})"
                     )
                 )
         if self.flights and all(flight.expired or flight.error is not None for flight in self.flights):
@@ -306,15 +315,35 @@ class Lane:
             self.recover(0.0)
         for pending in [pending for pending in self.queue if now >= pending.deadline]:
             self.queue.remove(pending)
-            self.appender.expire(pending, self.trouble)
+            self._dispatcher.expire(pending, self.trouble)
         sent = [flight.sent_at for flight in self.flights if flight.link is not None]
         if sent and now - min(sent) > ATTEMPT_STALLED_S:
-            self.appender.routing.refresh_soon()
+            self._dispatcher.routing.refresh_soon()
             link = self._link  # other shards may be answered while this one lacks a quorum: that is no dead stream
             if link is not None and now - max(min(sent), link.answered_at) > ATTEMPT_ABANDONED_S:
                 link.abort("no answer; a fresh stream is opened")
 
-    def close(self) -> None:
+    def unanswered(self) -> list[Pending]:
+        """Return what callers still wait for among the batches under way."""
+        return [flight.pending for flight in self.flights if not flight.expired and flight.error is None]
+
+    def stop(self, error: Exception) -> None:
+        """Give up at once; callers get `error`."""
+        self._cancel_timer()
+        for flight in self.flights:
+            self._forget(flight)
+            flight.pending.fail(error)
+        for pending in self.queue:
+            pending.fail(error)
+        self.flights.clear()
+        self.queue.clear()
+
+    def _forget(self, flight: Flight) -> None:
+        if flight.link is not None:
+            flight.link.forget(flight)
+            flight.link = None
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -67,6 +67,11 @@ class AppendLink:
         self._outbox.append(AppendCall(request, lane.group_name, lane.index, flight.batch))
         self._wake.set()
 
+    def forget(self, flight: Flight) -> None:
+        """Nobody waits for this batch's answer any more."""
+        for request in [request for request, asked in self._waiting.items() if asked[1] is flight]:
+            del self._waiting[request]
+
     def abort(self, error: str) -> None:
         """Give the stream up; lanes are told as if it had broken."""
         self.error = self.error or error
@@ -87,8 +92,10 @@ class AppendLink:
             self.error = f"the node sent a malformed answer: {error}"
             log.warning("%s: %s", self.address, self.error)
         except asyncio.CancelledError:
-            if not self._call.cancelled() or not self.error:  # our own end, not the stream's
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # our own end, not the stream's
                 raise
+            self.error = self.error or "the stream was cancelled"
         finally:
             self.broken = True
             writer.cancel()

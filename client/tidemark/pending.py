@@ -10,13 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tidemark_core.base.entry import Durability
 
-from .batch import Appended
-
-RECORD_OVERHEAD_BYTES = 32  # offsets, timestamp and validity of one record in the payload, rounded up
-HEADER_OVERHEAD_BYTES = 16
-BATCH_OVERHEAD_BYTES = 2048
-
-RecordHeaders = tuple[tuple[str, bytes], ...] | None
+from .batch import Appended, RecordHeaders
+from .columns import Columns
 
 
 class AppendedBatch(Sequence[Appended]):
@@ -95,6 +90,38 @@ class Pending:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def add(self, value: bytes, key: bytes | None, timestamp_us: int, headers: RecordHeaders, size: int) -> None:
+        """Put one record behind the others."""
+        self.values.append(value)
+        self.keys.append(key)
+        self.timestamps_us.append(timestamp_us)
+        self.headers.append(headers)
+        if key is not None:
+            self.any_keys = True
+        if headers is not None:
+            self.any_headers = True
+        self.bytes += size
+
+    def add_columns(self, columns: Columns, start: int, end: int, now_us: int) -> None:
+        """Put the records [start, end) of a call behind the others."""
+        count = end - start
+        self.values += columns.values[start:end]
+        if columns.keys is None:
+            self.keys += [None] * count
+        else:
+            self.keys += columns.keys[start:end]
+            self.any_keys = True
+        if columns.timestamps_us is None:
+            self.timestamps_us += [now_us] * count
+        else:
+            self.timestamps_us += [now_us if t is None else t for t in columns.timestamps_us[start:end]]
+        if columns.headers is None:
+            self.headers += [None] * count
+        else:
+            self.headers += columns.headers[start:end]
+            self.any_headers = True
+        self.bytes += columns.bytes_of(start, end)
 
     def settle(self, shard: int, base: int, epoch: int, durability: Durability) -> None:
         """Answer every caller."""

@@ -111,8 +111,10 @@ class ShardCursor:
         except grpc.aio.AioRpcError as error:
             return self._on_error(error)
         except asyncio.CancelledError:
-            if not self._moved:  # our own end; otherwise the stream was given up for a newer leader
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # our own end, not the stream's
                 raise
+            self._trouble = "the stream was cancelled"
         except RemoteViolation as error:
             self._trouble = f"{leader.address} sent a malformed frame: {error}"
             log.warning("shard %d: %s", self.shard, self._trouble)

@@ -54,7 +54,7 @@ class Group(NamedTuple):
 
     def shard_of(self, key: bytes) -> int:
         """Return the index of the shard whose hash range holds `key`."""
-        return self.shards[bisect_left(self.hash_max, xxhash.xxh3_64_intdigest(key) >> 32, 0, len(self.shards) - 1)]
+        return self.shards[bisect_left(self.hash_max, xxhash.xxh3_64_intdigest(key) >> 32)]
 
 
 class Channels:
@@ -258,7 +258,7 @@ class Routing:
             return
         self.map, self._loaded = new, True
         self._addresses = {node.node: node.address for node in new.nodes}
-        self._groups = {group.name: _group(group) for group in new.groups if group.shards}
+        self._groups = {group.name: _group(group) for group in new.groups if _is_whole(group)}
         self._leaders, self._epochs = {}, {}
         for group in new.groups:
             for shard in group.shards:
@@ -273,6 +273,16 @@ class Routing:
     def _tell(self) -> None:
         for listener in list(self._listeners):
             listener()
+
+
+def _is_whole(info: common_pb2.GroupInfo) -> bool:
+    """Say whether the shards cover every hash: a group that is still being made must not route a key astray."""
+    expected = 0
+    for shard in sorted(info.shards, key=lambda shard: shard.hash_min):
+        if shard.hash_min != expected:
+            return False
+        expected = shard.hash_max + 1
+    return expected == 1 << 32
 
 
 def _group(info: common_pb2.GroupInfo) -> Group:

@@ -61,6 +61,8 @@ def test_timestamps_are_utc_microseconds():
     assert Record(b"").timestamp is None
     with pytest.raises(errors.InvalidArgument, match="time zone"):
         timestamp_us_of(datetime.datetime(2024, 1, 1))
+    with pytest.raises(errors.InvalidArgument, match="years 1 to 9999"):
+        timestamp_us_of(1 << 63)
     with pytest.raises(errors.InvalidArgument, match="timestamp"):
         timestamp_us_of("now")  # type: ignore[arg-type]
 
@@ -68,6 +70,6 @@ def test_timestamps_are_utc_microseconds():
 def test_headers_are_a_mapping_or_pairs():
     assert headers_of({"a": b"1"}) == headers_of([("a", b"1")]) == (("a", b"1"),)
     assert headers_of({}) is None
-    for wrong in ({"a": 1}, [("a",)], [(1, b"")], ["ab" * 3]):
+    for wrong in ({"a": 1}, [("a",)], [(1, b"")], ["ab" * 3], {"\ud800": b""}):
         with pytest.raises(errors.InvalidArgument, match="headers"):
             headers_of(wrong)  # type: ignore[arg-type]

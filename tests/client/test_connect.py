@@ -69,6 +69,18 @@ async def test_a_group_made_a_moment_ago_is_waited_for(cluster, client):
         await client.group("never")
 
 
+async def test_a_group_whose_shards_do_not_cover_every_key_yet_is_not_used(cluster, client):
+    half = cluster.shard_map()
+    half.version += 1
+    half.groups.add(name="half", group_id=9).shards.add(index=0, hash_min=0, hash_max=(1 << 31) - 1)
+    for node in cluster.nodes.values():
+        node.known = half
+    await client.routing.refresh()
+    assert client.shard_map.version == half.version
+    with pytest.raises(errors.UnknownGroup):
+        client.appender("half")
+
+
 def test_every_key_has_one_shard():
     async def main() -> None:
         cluster = await FakeCluster().start(nodes=1, shards=7)

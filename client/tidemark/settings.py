@@ -1,0 +1,69 @@
+"""How an appender behaves: its options, checked once, each refusal naming the option.
+
+Stays out: limits that the log group sets (checks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark_core.base.entry import Durability
+
+from .batch import COMPRESSIONS
+from .errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class AppendSettings:
+    """Options of `Client.appender`.  `durability` None takes the group's default."""
+
+    durability: Durability | None
+    batch_records: int
+    batch_bytes: int
+    linger_s: float
+    timeout_s: float
+    max_buffered_bytes: int
+    compression: str | None
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        durability: Durability | str | None,
+        batch_records: int,
+        batch_bytes: int,
+        linger_ms: float,
+        timeout_s: float,
+        max_buffered_bytes: int,
+        compression: str | None,
+    ) -> AppendSettings:
+        """Return settings; raises InvalidArgument."""
+        if compression not in COMPRESSIONS:
+            raise InvalidArgument("compression", f"{compression!r} is not one of None, 'lz4', 'zstd'")
+        return cls(
+            None if durability is None else durability_of(durability),
+            at_least("batch_records", batch_records, 1),
+            at_least("batch_bytes", batch_bytes, 1),
+            at_least("linger_ms", linger_ms, 0) / 1000,
+            at_least("timeout_s", timeout_s, 0.001),
+            at_least("max_buffered_bytes", max_buffered_bytes, 1),
+            compression,
+        )
+
+
+def durability_of(durability: Durability | str) -> Durability:
+    """Return a durability given as itself or by name."""
+    if type(durability) is Durability:
+        return durability
+    try:
+        return Durability[durability.upper()]  # type: ignore[union-attr]
+    except (KeyError, AttributeError):
+        raise InvalidArgument("durability", f"{durability!r} is neither QUORUM nor LOCAL") from None
+
+
+def at_least(field: str, value: Any, minimum: float) -> Any:
+    """Return a number that is not below `minimum`; raises InvalidArgument naming the field."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= minimum:
+        raise InvalidArgument(field, f"is {value!r}, must be a number of at least {minimum}")
+    return value
