@@ -643,7 +643,7 @@ class Cluster:
             return False
         head = leader.replica.log.head
         return all(
-            self.nodes[m.node].alive and self.nodes[m.node].replica.log.head == head
+            self.nodes[m.node].alive and not self.nodes[m.node].queue and self.nodes[m.node].replica.log.head == head
             and self.nodes[m.node].replica.commit == head.offset
             for m in record.ensemble
         ) and not record.removed
