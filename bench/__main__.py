@@ -61,7 +61,7 @@ def main() -> int:
     context = Context(arguments.dir.resolve(), quick=arguments.quick)
     described = machine.describe(context.directory)
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
-    screen, told = Console(), []
+    screen, told = Console(width=None if sys.stdout.isatty() else 160), []
     outcomes = []
     for name in arguments.names or MODULES:
         module = importlib.import_module(f"bench.{MODULES[name]}")
