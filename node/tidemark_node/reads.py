@@ -86,7 +86,10 @@ class _Reader:
         self._granted_at = 0.0
 
     async def run(self, until: int, tail: bool) -> None:
-        await self._ask()
+        latest = await self._ask()
+        if not tail and until < 0:
+            while self._released < latest:  # what "latest" means is told with the first frame: not before it is known
+                await self._wait()
         last = None if tail else (until if until >= 0 else self._released)
         sent = False
         while last is None or self._position <= last:
@@ -103,8 +106,8 @@ class _Reader:
         if not sent:
             await self._send(())
 
-    async def _ask(self) -> None:
-        """Ask the core whether this node may serve, how far, and from where on."""
+    async def _ask(self) -> int:
+        """Ask the core whether this node may serve, how far, and from where on; return where "latest" is."""
         shard = self._shard
         answer: ReadGrant | Refused = await self._driver.ask_and_wait(lambda number: ReadRequest(shard, number))
         if isinstance(answer, Refused):
@@ -117,6 +120,7 @@ class _Reader:
             await self._reads._refuse(self._context, trimmed, self._target)
         self._granted_at = time.monotonic()
         self._released = max(self._released, answer.released)
+        return answer.latest
 
     async def _wait(self) -> None:
         """Wait for the released offset to move; woken without news means that leadership may be gone."""

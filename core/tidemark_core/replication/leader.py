@@ -86,7 +86,7 @@ class Leader:
     """One leadership: from BecomeLeader until fenced, refused by a newer epoch, or restarted."""
 
     __slots__ = (
-        "_dirty", "_fresh", "_notice_armed", "_resend_armed", "active", "change", "cursors", "durable",
+        "_dirty", "_fresh", "_notice_armed", "_resend_armed", "active", "change", "contracted", "cursors", "durable",
         "epoch_first", "pending", "replica", "transfer",
     )
 
@@ -98,6 +98,7 @@ class Leader:
         self.cursors: dict[Member, Cursor] = {}
         self.pending: deque[Pending] = deque()    # appended and not yet answered, in log order
         self.change: Prepare | None = None        # prepared, neither committed nor aborted
+        self.contracted = False                   # a contract is in force here, and maybe not stored as done yet
         self.transfer: Transfer | None = None
         self._fresh: list[Entry] = []             # appended in this turn, not yet handed to the store
         self._dirty = False                       # something to push at the end of the turn
@@ -582,6 +583,7 @@ class Leader:
         if m.old is not None:
             self.cursors.pop(m.old, None)
         self.change = None
+        self.contracted = m.operation is Operation.CONTRACT
         replica.update(ensemble=m.ensemble)
         effects: list[Effect] = []
         if m.new is not None:
@@ -593,14 +595,17 @@ class Leader:
         return effects + self.advance(now_ms)
 
     def on_abort(self, now_ms: int, sender: Peer, m: Abort) -> list[Effect]:
-        """Only from PREPARE: the old member is pushed to again; the epoch stays."""
+        """The stored record is steady: a change still in PREPARE here is off, a contract is final; the epoch stays."""
         replica = self.replica
         if m.epoch != self.epoch:
             return replica.reject(sender, m, Reason.STALE_EPOCH)
+        dropped = [replica.trace("change_aborted", f"epoch {m.epoch}")] if self.change is not None else []
         self._drop_change()
-        return [replica.trace("change_aborted"), replica.send(sender, Aborted(m.epoch))]
+        return [*dropped, replica.send(sender, Aborted(m.epoch))]
 
     def _drop_change(self) -> None:
+        """Nothing is changing any more; an old member that was silenced is pushed to again."""
+        self.contracted = False
         if self.change is None:
             return
         if self.change.old is not None and (cursor := self.cursors.get(self.change.old)) is not None:
@@ -638,13 +643,18 @@ class Leader:
 
     def on_read_request(self, m: ReadRequest) -> list[Effect]:
         """L12: a new leader serves up to the commit it already knew until its EPOCH_START commits."""
-        return [Reply(m.request, ReadGrant(self.replica.log.first, self.replica.released, self.epoch))]
+        released = self.replica.released
+        latest = max(released, self.epoch_first)
+        return [Reply(m.request, ReadGrant(self.replica.log.first, released, self.epoch, latest))]
 
     def on_trim_request(self, m: TrimRequest) -> list[Effect]:
-        """#281: bounded by commit and by every member's match; one that never answered blocks it."""
+        """#281: bounded by commit and by every member's match; one that never answered blocks it.
+
+        While an election may still roll a contract back (T6), the member that left may need the log again.
+        """
         replica = self.replica
-        if self.change is not None:
-            return [Reply(m.request, Refused(Reason.RECONFIGURING, "a change is copying the log", self.epoch))]
+        if self.change is not None or self.contracted:
+            return [Reply(m.request, Refused(Reason.RECONFIGURING, "the ensemble is changing", self.epoch))]
         matches = self.matches()
         everybody = min(matches.get(member, -1) for member in self.ensemble)
         first = replica.log.trim_point(min(m.before, replica.commit + 1, everybody + 1))

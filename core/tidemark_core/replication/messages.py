@@ -144,7 +144,7 @@ class CommitPending:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Give up the change prepared in `epoch`; only ever sent while it is in PREPARE."""
+    """The stored record of `epoch` is steady: a change prepared in it was given up, a contract in force is final."""
 
     epoch: int
     election: int
@@ -280,8 +280,13 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class ReadGrant:
-    """This node leads the shard; read [first, released], and wait for `Released` beyond."""
+    """This node leads the shard; read [first, released], and wait for `Released` beyond.
+
+    `latest` is where a read of everything acknowledged so far ends.  It lies above `released` while a new leader
+    does not know yet how much of what it inherited was acknowledged (L12).
+    """
 
     first: int
     released: int
     epoch: int
+    latest: int
