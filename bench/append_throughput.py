@@ -38,7 +38,7 @@ class Configuration:
         return f"{self.shards} shard{'s' if self.shards > 1 else ''}, batches of {self.batch_records}"
 
 
-CONFIGURATIONS = (Configuration(4, 1000, 24), Configuration(1, 1000, 12), Configuration(4, 100, 96))
+CONFIGURATIONS = (Configuration(1, 256, 40), Configuration(4, 256, 40), Configuration(1, 100, 64))
 
 
 def append(cluster: Cluster, how: Configuration, seconds: int) -> dict[str, Any]:
