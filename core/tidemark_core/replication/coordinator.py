@@ -168,7 +168,7 @@ class Coordinator:
         self._attempts = 0
         self._leader_confirmed = False         # the leader of the record said that it leads
         self._leader_restarted = False         # the chosen leader came back while its STEADY was being written
-        self._abort_owed = False               # the leader has not said yet that it holds no change
+        self._abort_owed = False               # the leader is to be told that nothing is changing, and has not said so
 
     # --- what others may ask --------------------------------------------------------------------------------
 
@@ -488,7 +488,7 @@ class Coordinator:
                         self.unattached.setdefault(member, None)
             name = "change_committed" if done else "change_aborted"
             effects.append(Trace(self.shard, name, f"{before.change.operation}"))
-            if not done:
+            if not done or before.change.operation is Operation.CONTRACT:
                 self._abort_owed = True
                 effects += self._send_abort()
         if before is not None and before.change is not None:
