@@ -15,10 +15,11 @@ from . import errors
 from .appender import Appender
 from .batch import SCHEMA, Appended, ReadBatch, Record
 from .client import Client, connect
+from .cursor import EARLIEST, LATEST
 from .errors import TidemarkError
 from .loop import run
 from .pending import AppendedBatch
-from .reader import EARLIEST, LATEST, Reader
+from .reader import Reader
 
 QUORUM = Durability.QUORUM
 LOCAL = Durability.LOCAL

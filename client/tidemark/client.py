@@ -13,9 +13,10 @@ from tidemark_core.base.entry import Durability
 from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
+from .cursor import EARLIEST, LATEST, End, Start
 from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .links import Links
-from .reader import EARLIEST, LATEST, End, Reader, Start
+from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
 from .settings import AppendSettings
 

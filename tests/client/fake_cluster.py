@@ -101,6 +101,7 @@ class FakeNode:
         self.calls = 0
         self.streams = 0
         self.delay_s = 0.0
+        self.read_delay_s = 0.0  # between two frames of a read
         self.known = common_pb2.ShardMap()  # what it would say of the map; set by FakeCluster.push
         self.paused = asyncio.Event()
         self.paused.set()
@@ -207,6 +208,7 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
                 some = entries[start : start + 3]
                 yield frames.encode_read(frames.ReadFrame(position, some[-1].last, shard.head, some))
                 position = some[-1].last + 1
+                await asyncio.sleep(self.node.read_delay_s)
                 await self.node.paused.wait()
             if not request.tail and position > until:
                 if not entries:

@@ -87,6 +87,7 @@ async def test_after_a_failover_the_read_goes_on_behind_the_last_record(connect_
     cluster, client = await connect_to(nodes=3, shards=1)
     await fill(client, 200)
     shard = cluster.groups["orders"][0]
+    cluster.nodes["n0"].read_delay_s = 0.05
     values: list[int] = []
     async for record in client.read("orders", buffer_bytes=1):
         values.append(int(record.value))
@@ -101,6 +102,7 @@ async def test_after_a_failover_the_read_goes_on_behind_the_last_record(connect_
 async def test_a_paused_leader_is_left_when_another_is_elected(connect_to):
     cluster, client = await connect_to(nodes=3, shards=1)
     await fill(client, 200)
+    cluster.nodes["n0"].read_delay_s = 0.05
     values: list[int] = []
     async with asyncio.timeout(10):
         async for record in client.read("orders", buffer_bytes=1):
