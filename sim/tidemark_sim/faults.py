@@ -199,13 +199,15 @@ class Faults:
 
     def lag(self) -> None:
         """Keep a minority from hearing the leader, for long: then what commits is on a bare majority."""
-        world = self.world
-        record = world.metadata.record(world.dice.pick(world.shards))
-        if record.leader is None:
-            return
-        others = world.dice.shuffled([member.node for member in record.ensemble if member != record.leader])
-        deaf = others[: world.dice.between(1, max(1, len(record.ensemble) // 2))]
-        self._cut([(record.leader.node, name) for name in deaf], times=3)
+        self._lag(self.world.metadata.record(self.world.dice.pick(self.world.shards)))
+
+    def _lag(self, record: ShardRecord) -> None:
+        dice = self.world.dice
+        leaver = record.change.old if record.change else None
+        others = [member.node for member in record.ensemble if member not in (record.leader, leaver)]
+        if record.leader is not None and others:
+            deaf = dice.shuffled(others)[: dice.between(1, max(1, len(record.ensemble) // 2))]
+            self._cut([(record.leader.node, name) for name in deaf], times=3)
 
     def slow_link(self) -> None:
         world = self.world
@@ -350,6 +352,7 @@ class Faults:
                 ("one", killing and 2.0),
                 ("several", min(killing, 1.0) * min(dying, 1.0) * (3.0 if changing else 0.5)),
                 ("isolate", options.isolate),
+                ("lag", options.lag if changing else 0.0),
                 ("wipe", options.wipe),
             )
         )
@@ -365,6 +368,8 @@ class Faults:
                 world.after(delay + dice.between(0, 10), self._strike, node)
         elif kind == "isolate":
             world.after(delay, self._strike_isolate, dice.pick(victims or list(world.nodes.values())).name)
+        elif kind == "lag":
+            self._lag(after)
         elif kind == "wipe" and victims:
             world.after(delay, self._strike_wipe, dice.pick(victims))
 

@@ -354,17 +354,6 @@ def _old_leader_demotes(stack: ExitStack) -> None:
     _replace(stack, Shard, "_on_received", on_received)
 
 
-def _late_truncate(stack: ExitStack) -> None:
-    def on_truncate(self: Follower, sender: Member, m: Any) -> list[Any]:
-        state = self.replica.state
-        if m.epoch == state.epoch and state.role is Role.FOLLOWER:
-            self.replica.update(role=Role.FENCED)
-        return original(self, sender, m)
-
-    original = Follower.on_truncate
-    _replace(stack, Follower, "on_truncate", on_truncate)
-
-
 def _reply_before_commit(stack: ExitStack) -> None:
     def answer(self: Leader) -> list[Any]:
         effects: list[Any] = []
@@ -400,6 +389,5 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "divergence"),
     Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),
     Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "divergence"),
-    Mutant("O9 late", "only a fenced replica truncates", _late_truncate, "divergence"),
     Mutant("O24", "answer waits for commit", _reply_before_commit, "replication"),
 )

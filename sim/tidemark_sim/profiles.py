@@ -114,7 +114,10 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         },
     },
     "reconfiguration": {
-        "cluster": {"nodes": (1, 4, 7), "operators": (0.4, 2, 2), "operator_crash_in_step": (0.4, 0.005, 0.03)},
+        "cluster": {
+            "nodes": (1, 4, 7), "operators": (0.4, 2, 2), "operator_crash_in_step": (0.4, 0.005, 0.03),
+            "chunk_bytes_max": (1, 150, 1200),
+        },
         "clients": {"think_ms": (1, 10, 80), "producers": (1, 1, 3)},
         "admin": {
             "every_ms": (1, 30, 120), "swap": (0.8, 0.5, 1), "expand": (0.7, 0.3, 1), "contract": (0.7, 0.3, 1),

@@ -123,8 +123,8 @@ class History:
             history.last = entry.last
             self.checkers.committed(shard, node, entry)
         if end != commit and node.core is not None and node.core.shards[shard].replica.state.role is not Role.SEEDING:
-            first = image.bases[0] if image.bases else None
-            if first is None or commit >= first:
+            # Everything up to commit may have been trimmed away.
+            if commit >= (image.bases[0] if image.bases else node.core.shards[shard].replica.log.first):
                 raise Violation(
                     "NoLogDivergence", f"{node.name} commits up to {commit}, which ends none of its entries"
                 )
