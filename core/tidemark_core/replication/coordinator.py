@@ -425,6 +425,12 @@ class Coordinator:
             return [SetTimer(self.shard, GRACE_TIMER, now_ms + self.settings.grace_ms)]
         preferred = self.transfer.to if self.transfer else None
         leader = choose_leader(election.ensembles.final, election.heads, preferred)
+        if leader is not None and preferred is None and self._lost(leader):
+            # Given up by the detector, yet it answered: one believed up is better if its log is as long.
+            believed = (m for m in election.ensembles.final if m in election.heads and not self._lost(m))
+            leader = choose_leader(election.ensembles.final, election.heads, next(
+                (member for member in believed if election.heads[member] == election.heads[leader]), leader
+            ))
         if leader is None:
             return []
         assert self.record is not None
@@ -643,6 +649,7 @@ class Coordinator:
             or self.transfer is not None
             or self._leader_in_doubt(record)
             or self._abort_due(record)
+            or (record.leader is not None and self._lost(record.leader))
             or any(self.nodes.get(member.node) == member for member in self.unattached)
             or bool(self._deletable(record))
         )
@@ -707,6 +714,9 @@ class Coordinator:
         if record.leader is not None and self._leader_in_doubt(record):
             effects.append(self._fence(record.leader))
         if record.status is Status.STEADY:
+            if record.leader is None or self._lost(record.leader):
+                # It answered while it was believed down, and no NodeUp came since: no NodeDown will come either.
+                return self.elect(now_ms)
             effects += [self._delete(member) for member in self._deletable(record)]
             if self._abort_due(record):
                 effects += self._send_abort()
