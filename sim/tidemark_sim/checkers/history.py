@@ -122,9 +122,9 @@ class History:
             history.at_base[entry.base] = entry
             history.last = entry.last
             self.checkers.committed(shard, node, entry)
-        if end != commit and node.core is not None and node.core.shards[shard].replica.state.role is not Role.SEEDING:
-            # Everything up to commit may have been trimmed away.
-            if commit >= (image.bases[0] if image.bases else node.core.shards[shard].replica.log.first):
-                raise Violation(
-                    "NoLogDivergence", f"{node.name} commits up to {commit}, which ends none of its entries"
-                )
+        assert node.core is not None
+        replica = node.core.shards[shard].replica
+        # Everything up to commit may have been trimmed away.
+        first = image.bases[0] if image.bases else replica.log.first
+        if end != commit >= first and replica.state.role is not Role.SEEDING:
+            raise Violation("NoLogDivergence", f"{node.name} commits up to {commit}, which ends none of its entries")
