@@ -57,7 +57,9 @@ def identify(pid: int) -> Seen | None:
     except ProcessLookupError:
         return None
     fields = stat[stat.rindex(")") + 2 :].split()
-    return Seen(started=fields[19], paused=fields[0] in "Tt", ended=fields[0] in "ZX")
+    # A killed process is a zombie while its other threads still end, and until then it keeps its files locked.
+    ended = fields[0] in "ZX" and int(fields[17]) <= 1
+    return Seen(started=fields[19], paused=fields[0] in "Tt", ended=ended)
 
 
 def _identify_by_ps(pid: int) -> Seen | None:

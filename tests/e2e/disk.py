@@ -120,7 +120,7 @@ def stored_payloads(cluster: Cluster, node: str, shard: ShardId) -> dict[int, by
 
 
 def flip_payloads(cluster: Cluster, node: str, shard: ShardId, every: int, first: int = 0) -> list[int]:
-    """Flip a bit in each `every`th batch on the disk of a stopped node; return the offsets."""
+    """Flip a bit in each `every`th batch on the disk of a stopped node; return their last offsets."""
     store = _store(cluster, node)
     try:
         entries = [entry for entry in store.read(shard, 0, EVERYTHING, EVERYTHING).entries if entry.kind is Kind.DATA]
@@ -131,7 +131,7 @@ def flip_payloads(cluster: Cluster, node: str, shard: ShardId, every: int, first
             payload[len(payload) // 2] ^= 0x10
             store.apply([Persist(shard, (PutEntry(entry._replace(payload=bytes(payload))),))])
         store.sync()
-        return [entry.base for entry in damaged]
+        return [entry.last for entry in damaged]
     finally:
         store.close()
 
