@@ -14,7 +14,6 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from types import ModuleType
 
 from rich.console import Console
 
@@ -44,13 +43,15 @@ def _parse() -> argparse.Namespace:
     return arguments
 
 
-def _run(module: ModuleType, name: str, context: Context) -> Outcome:
+def _run(name: str, context: Context) -> Outcome:
     began = time.monotonic()
     try:
+        module = importlib.import_module(f"bench.{MODULES[name]}")
+        context.say(f"{name}: {module.SUMMARY}")
         outcome: Outcome = module.run(context)
     except Exception as error:
         traceback.print_exc()
-        outcome = Outcome(name, module.SUMMARY, failure=f"{type(error).__name__}: {error}")
+        outcome = Outcome(name, name, failure=f"{type(error).__name__}: {error}")
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -64,9 +65,7 @@ def main() -> int:
     screen, told = Console(width=None if sys.stdout.isatty() else 160), []
     outcomes = []
     for name in arguments.names or MODULES:
-        module = importlib.import_module(f"bench.{MODULES[name]}")
-        context.say(f"{name}: {module.SUMMARY}")
-        outcomes.append(_run(module, name, context))
+        outcomes.append(_run(name, context))
         told.append(outcomes[-1].as_json())
         if not arguments.json:
             report.show(outcomes[-1], screen)

@@ -63,6 +63,9 @@ class Cluster:
 @contextmanager
 def running(context: Context, nodes: int = 3, detector: dict[str, int] | None = None) -> Iterator[Cluster]:
     """Run a cluster of `nodes` for as long as the block lasts; its data goes away with it."""
+    with asyncio.Runner() as runner:
+        if (context.directory / "cluster" / "state.json").exists():   # a run before this one was killed
+            runner.run(local.down(context.directory / "cluster"))
     with context.scratch("cluster") as directory, asyncio.Runner() as runner:
         manifest = json.dumps(_cluster(nodes, detector or {}))
         try:
