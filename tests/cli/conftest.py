@@ -1,32 +1,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tidemark
+from cli_harness import Cli, Result
 from tidemark_cli.commands import run as run_cli
 from tidemark_operator import local
-
-
-@dataclass
-class Result:
-    """What one command line did."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        """Stdout as the one JSON document that it must be."""
-        return json.loads(self.out)
-
-
-Cli = Callable[..., Result]
 
 
 @pytest.fixture

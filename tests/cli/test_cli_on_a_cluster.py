@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from cli_harness import Cli
 from tidemark_cli.reads import record_document
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from cli_harness import Cli
 
 
 def test_no_local_cluster_says_how_to_start_one(cli: Cli, tmp_path: Path):
