@@ -642,11 +642,12 @@ class Cluster:
         if not leader.leads or not leader.leader.active or leader.replica.state.epoch != record.epoch:
             return False
         head = leader.replica.log.head
-        return all(
+        to_delete = [m for m in record.removed if self.nodes[m.node].me == m]
+        return not to_delete and all(
             self.nodes[m.node].alive and not self.nodes[m.node].queue and self.nodes[m.node].replica.log.head == head
             and self.nodes[m.node].replica.commit == head.offset
             for m in record.ensemble
-        ) and not record.removed
+        )
 
     def describe(self) -> str:
         lines = [f"at {self.now_ms} ms, {self.record}"]

@@ -505,6 +505,8 @@ class Coordinator:
                 else Refused(Reason.ABORTED, "the change was given up; nothing changed")
             )
             effects += self._end_change(outcome)
+        # Nobody owes anything to a member that has left, least of all to a disk that is gone.
+        self.unattached = {member: head for member, head in self.unattached.items() if member in record.ensemble}
         effects += self._finish_transfer(record)
         effects += [self._delete(member) for member in self._deletable(record)]
         for member, head in self.unattached.items():

@@ -239,6 +239,8 @@ class Follower:
         """Take the next entry of a snapshot; in front of its checkpoint only the bytes are kept, the fold has them."""
         replica = self.replica
         below = self._below
+        if entry.kind is not Kind.DATA:
+            replica.update(ensemble=ensemble_of(entry))
         if below is not None and replica.log.head == NOTHING:
             in_front = entry.base <= below.at.offset
             if entry.last == below.at.offset and entry.chain != below.chain:

@@ -787,3 +787,10 @@ def test_o4_a_node_is_fenced_by_operators_and_never_by_a_peer(follower: Node) ->
 
     assert [Trace(SHARD, "violation", "Fence from b/b-disk1 is not for a node")] == effects
     assert 1 == follower.replica.state.epoch
+
+
+def test_a_seeded_node_knows_from_its_snapshot_whom_to_ask_for_a_repair(node: Node, author: Author) -> None:
+    node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, descriptor(author, 2)))
+    node.step(SnapshotChunk(SHARD, 2, tuple(author.entries)))
+
+    assert (A, B, C) == node.replica.state.ensemble
