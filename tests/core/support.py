@@ -45,7 +45,7 @@ from tidemark_core.base.effects import (
 from tidemark_core.base.entry import Batch, Durability, Entry, Kind, control, decode, decode_header, seal
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, shard_id
-from tidemark_core.base.refusals import Refused
+from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication import invariants
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
@@ -620,13 +620,17 @@ class Cluster:
         end_ms = self.now_ms + limit_ms
         while not reached():
             if not self._events or self._events[0][0] > end_ms:
-                self.now_ms = end_ms
+                self._advance(end_ms)
                 return reached()
-            self.now_ms, _, action, args = heapq.heappop(self._events)
-            for node in self.nodes.values():
-                node.now_ms = self.now_ms
+            at_ms, _, action, args = heapq.heappop(self._events)
+            self._advance(at_ms)
             action(*args)
         return True
+
+    def _advance(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        for node in self.nodes.values():
+            node.now_ms = now_ms
 
     def settle(self, limit_ms: int = 20_000) -> None:
         """Run until an operator calls the shard settled and everybody has everything."""
@@ -909,13 +913,15 @@ class Cluster:
     def appended(self, what: Batch) -> Appended:
         """Append and run until it is answered with a place, trying again when the refusal says that it may pass."""
         for _ in range(100):
+            assert self.run_until(lambda: self.record.leader is not None), self.describe()
             request = self.append(what)
             assert self.run_until(lambda request=request: request in self.answers), self.describe()
             answer = self.answer(request)
             if isinstance(answer, Appended):
                 return answer
-            assert isinstance(answer, Refused) and answer.retry_after_ms > 0, f"refused: {answer}"
-            self.run_for(answer.retry_after_ms)
+            assert isinstance(answer, Refused), answer
+            assert answer.retry_after_ms > 0 or answer.reason is Reason.NOT_LEADER, f"refused: {answer}"
+            self.run_for(50)
         raise AssertionError(f"refused for too long: {answer}")
 
     def read_grant(self, name: str) -> ReadGrant | Any:
