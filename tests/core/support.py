@@ -78,7 +78,7 @@ from tidemark_core.replication.records import (
     StartTransfer,
     first_record,
 )
-from tidemark_core.replication.replica import Limits, Replica, opening_payload
+from tidemark_core.replication.replica import Limits, Replica, opening_payload, with_commit
 from tidemark_core.shard import Shard
 
 SHARD = shard_id(1, 0)
@@ -314,7 +314,7 @@ class Node:
 
     def state_write(self) -> PutState:
         """Return the write of the state now in force."""
-        return PutState(self.replica.state.encode())
+        return PutState(with_commit(self.replica.commit, self.replica.state.encode_rest()))
 
     def take_sent(self, kind: type | None = None) -> list[Any]:
         """Return and forget the messages sent, all or those of one kind."""

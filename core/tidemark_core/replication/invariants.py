@@ -40,7 +40,6 @@ def check_replica(replica: Replica) -> None:
     assert replica.log.head.offset >= replica.commit >= replica.released >= replica.log.first - 1, (
         f"A2: head {replica.log.head}, commit {replica.commit}, released {replica.released}, trim {replica.log.first}"
     )
-    assert replica.state.commit <= replica.commit, "T3: the stored commit is ahead of the one in force"
 
 
 def check_leader(leader: Leader) -> None:

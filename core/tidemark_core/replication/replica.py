@@ -53,7 +53,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """The durable record.  `ensemble` is the newest one this node was told; for repair and for recovery of metadata."""
+    """The durable record.  `commit` is as it was read; in force is `Replica.commit`, which is written with the rest.
+
+    `ensemble` is the newest one this node was told; for repair and for recovery of metadata.
+    """
 
     epoch: int = 0
     election: int = 0                  # 0: epoch adopted from the leader, id unknown
@@ -64,10 +67,14 @@ class ReplicaState:
     snapshot_commit: int = -1
 
     def encode(self) -> bytes:
+        return with_commit(self.commit, self.encode_rest())
+
+    def encode_rest(self) -> bytes:
+        """Return everything but `commit`, which changes with every append; `with_commit` makes it whole."""
         return json.dumps(
             [
-                STATE_FORMAT, self.epoch, self.election, self.role, self.commit,
-                [list(member) for member in self.ensemble], list(self.snapshot_head), self.snapshot_commit,
+                self.epoch, self.election, self.role, [list(member) for member in self.ensemble],
+                list(self.snapshot_head), self.snapshot_commit,
             ],
             separators=(",", ":"),
         ).encode()
@@ -76,15 +83,21 @@ class ReplicaState:
     def decode(cls, data: bytes) -> ReplicaState:
         """Read `encode`'s bytes; raises RemoteViolation when damaged or of an unknown format."""
         try:
-            version, epoch, election, role, commit, ensemble, snapshot_head, snapshot_commit = json.loads(data)
+            version, *fields = json.loads(data)
             if version != STATE_FORMAT:
                 raise RemoteViolation(f"replica state has format {version}, this build reads {STATE_FORMAT}")
+            commit, (epoch, election, role, ensemble, snapshot_head, snapshot_commit) = fields
             return cls(
                 epoch, election, Role(role), commit, tuple(Member(*pair) for pair in ensemble),
                 EntryId(*snapshot_head), snapshot_commit,
             )
         except (ValueError, TypeError) as error:
             raise RemoteViolation(f"replica state cannot be read: {error!r}") from error
+
+
+def with_commit(commit: int, rest: bytes) -> bytes:
+    """Return an encoded state: format, commit, and `ReplicaState.encode_rest`."""
+    return b"[%d,%d,%b]" % (STATE_FORMAT, commit, rest)
 
 
 def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId) -> bytes:
@@ -113,8 +126,8 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_state_written", "commit", "disk_full", "limits", "log", "me", "peers_down", "raw_end",
-        "shard", "state",
+        "_checkpoint_at", "_commit_written", "_rest", "commit", "disk_full", "limits", "log", "me", "peers_down",
+        "raw_end", "shard", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits) -> None:
@@ -122,7 +135,8 @@ class Replica:
         self.me = me
         self.limits = limits
         self.state = ReplicaState()
-        self._state_written: ReplicaState | None = None
+        self._rest: bytes | None = None   # encoded state but for commit; None when it changed since it was written
+        self._commit_written = -1
         self.log = Log()
         self.commit = -1
         self.disk_full = False
@@ -138,7 +152,8 @@ class Replica:
         """Rebuild after a restart.  A leader comes back DEPOSED: its unsynced pushes may live on elsewhere."""
         replica = cls(shard, me, limits)
         replica.state = ReplicaState.decode(state)
-        replica._state_written = replica.state
+        replica._rest = replica.state.encode_rest()
+        replica._commit_written = replica.state.commit
         seeding = replica.state.role is Role.SEEDING
         commit = replica.state.snapshot_commit if seeding else replica.state.commit
         stored = list(headers)
@@ -151,7 +166,7 @@ class Replica:
                 raise RemoteViolation(f"K14: commit {commit} is stored, but the log ends at {replica.log.head}")
             replica.commit = commit
         if replica.state.role is Role.LEADER:
-            replica.state = replace(replica.state, role=Role.DEPOSED)
+            replica.update(role=Role.DEPOSED)
         return replica
 
     @property
@@ -160,16 +175,19 @@ class Replica:
 
     def update(self, **changes: Any) -> None:
         """Change the durable state in memory; the next `persist` writes it."""
-        self.state = replace(self.state, **changes)
+        changed = replace(self.state, **changes)
+        if changed != self.state:
+            self.state = changed
+            self._rest = None
 
     def persist(self, writes: Iterable[Write], then: Iterable[Effect] = ()) -> Persist:
-        """Return a Persist of `writes` plus the state when it changed; commit rides along."""
+        """Return a Persist of `writes` plus the state when it changed; commit rides along with any write."""
         together = list(writes)
-        if self.state.commit != self.commit and (together or self.state != self._state_written):
-            self.state = replace(self.state, commit=self.commit)
-        if self.state != self._state_written:
-            together.append(PutState(self.state.encode()))
-            self._state_written = self.state
+        if self._rest is None or (together and self.commit != self._commit_written):
+            if self._rest is None:
+                self._rest = self.state.encode_rest()
+            self._commit_written = self.commit
+            together.append(PutState(with_commit(self.commit, self._rest)))
         return Persist(self.shard, tuple(together), tuple(then))
 
     def advance_commit(self, commit: int) -> list[Effect]:
