@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tidemark_core.base.effects import PeerUp
 from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Append, Appended, Operation
@@ -253,8 +254,9 @@ def test_l19_l21_no_story_appends_a_batch_twice_or_loses_an_acknowledged_one(
 
 
 def heal(cluster: Cluster) -> None:
-    """Every link works again, and the failure detector sees who is there."""
+    """Every link is made anew, and the failure detector sees who is there."""
     cluster.rules.clear()
     for node in cluster.nodes.values():
         if node.alive:
+            cluster._tell_peers(node, PeerUp(node.me))
             cluster._tell_operators(NodeUp(node.me, f"{node.me.node}-boot{node.life}"))
