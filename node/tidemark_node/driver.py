@@ -11,6 +11,7 @@ Stays out: any judgement about epochs, offsets or quorums.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -54,6 +55,7 @@ READ_THREADS = 2
 RELOADED = Refused(
     Reason.NOT_LEADER, "the disk failed a write and this node loaded its shards again; retry the same sequence"
 )
+STOPPING = Refused(Reason.SHUTTING_DOWN, "the node stops", retry_after_ms=100)
 
 _log = logging.getLogger(__name__)
 
@@ -107,8 +109,10 @@ class Driver:
         self._disk_handle: asyncio.TimerHandle | None = None
         self._generation = 0                # counts reloads; what began before one is ignored after it
         self._waiting: list[tuple[Effect, ...]] = []
+        self._riding: list[tuple[Effect, ...]] = []     # on the sync that runs
         self._unsynced = False
         self._syncing = False
+        self._tasks: set[asyncio.Task[None]] = set()
         self._reads = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -139,7 +143,7 @@ class Driver:
     def ask(self, event: Callable[[int], Any], answer: Callable[[Any], None], size: int = 0) -> None:
         """Post the request event made by `event(number)`; `answer` runs once with its reply."""
         if self.reloading or self._stopped:
-            answer(RELOADED)
+            answer(STOPPING if self._stopped else RELOADED)
             return
         self._request_count += 1
         self._requests[self._request_count] = answer
@@ -152,9 +156,9 @@ class Driver:
         return await done
 
     async def durable(self) -> None:
-        """Wait until everything posted so far has been stepped and synced.  Raises StoreFailed on a reload."""
+        """Wait until everything posted so far has been stepped and synced.  Raises StoreFailed when it will not be."""
         if self.reloading or self._stopped:
-            raise StoreFailed("the store is being reopened", no_space=False)
+            raise StoreFailed("the store is closed", no_space=False)
         done: asyncio.Future[None] = self._loop.create_future()
         self.post(Barrier(done))
         await done
@@ -162,7 +166,7 @@ class Driver:
     async def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> Slice:
         """Read whole entries in a thread.  Raises StoreFailed while the store is closed."""
         if self.reloading or self._stopped:
-            raise StoreFailed("the store is being reopened", no_space=False)
+            raise StoreFailed("the store is closed", no_space=False)
         self._reads += 1
         self._quiet.clear()
         try:
@@ -199,9 +203,9 @@ class Driver:
             self.metrics.turns.inc()
             self.metrics.inbox_events.set(len(self._inbox))
             self.metrics.events.inc(len(events))
-            self._run(self.core.step(self.now_ms(), events))
             if barrier is not None:
-                self._waiting.append((Feed(barrier),))
+                self._waiting.append((Feed(barrier),))  # nothing of it runs before `_finish`
+            self._run(self.core.step(self.now_ms(), events))
             self._finish()
         except Exception as error:
             self._broken(error)
@@ -287,15 +291,13 @@ class Driver:
     # --- group commit ---------------------------------------------------------------------------------------
 
     def _start_sync(self) -> None:
-        group, self._waiting = self._waiting, []
+        self._riding, self._waiting = self._waiting, []
         self._syncing, self._unsynced = True, False
         generation, began = self._generation, time.perf_counter()
         done = self._loop.run_in_executor(self._sync_thread, self.store.sync)
-        done.add_done_callback(lambda sync: self._synced(sync, generation, group, began))
+        done.add_done_callback(lambda sync: self._synced(sync, generation, began))
 
-    def _synced(
-        self, sync: asyncio.Future[None], generation: int, group: list[tuple[Effect, ...]], began: float
-    ) -> None:
+    def _synced(self, sync: asyncio.Future[None], generation: int, began: float) -> None:
         error = sync.exception()
         if generation != self._generation or self._stopped:
             return
@@ -306,6 +308,7 @@ class Driver:
         try:
             if error is not None:
                 raise error
+            group, self._riding = self._riding, []
             for then in group:
                 self._run(then)
             self._finish()
@@ -336,9 +339,13 @@ class Driver:
     def _guarded(self, work: Any) -> None:
         """Run a coroutine in the background; an error in it is a bug and stops the node."""
         task = self._loop.create_task(work)
-        task.add_done_callback(
-            lambda done: None if done.cancelled() or done.exception() is None else self._broken(done.exception())
-        )
+        self._tasks.add(task)
+        task.add_done_callback(self._guarded_ended)
+
+    def _guarded_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._broken(task.exception())
 
     def _arm_timer(self) -> None:
         next_ms = self._timers.next_ms()
@@ -383,8 +390,24 @@ class Driver:
         else:
             _log.critical("bug: the node stops", exc_info=error, extra={"story": list(self.story)[-50:]})
         self._stopped = True
+        self._give_up(STOPPING, StoreFailed(f"the node stops: {error}", no_space=False))
         if not self.failure.done() and error is not None:
             self.failure.set_exception(error)
+
+    def _give_up(self, refused: Refused, error: StoreFailed) -> None:
+        """Nothing in flight will end well: answer every request, fail every barrier, wake every reader."""
+        requests, self._requests = self._requests, {}
+        for answer in requests.values():
+            answer(refused)
+        groups = self._riding + self._waiting
+        self._riding, self._waiting = [], []
+        barriers = self._inbox.clear()
+        barriers += [e.event for then in groups for e in then if isinstance(e, Feed) and type(e.event) is Barrier]
+        for barrier in barriers:
+            barrier.fail(error)
+        self._timers.clear()
+        self._arm_timer()
+        self.board.wake_all()
 
     def _begin_reload(self, error: StoreFailed) -> None:
         _log.error("the disk failed a write; all shards are loaded again", extra={"reason": str(error)})
@@ -392,19 +415,9 @@ class Driver:
         self.reloading = True
         self._generation += 1
         self.on_health(False)
-        requests, self._requests = self._requests, {}
-        for answer in requests.values():
-            answer(RELOADED)
-        groups, self._waiting = self._waiting, []
-        barriers = self._inbox.clear()
-        barriers += [e.event for then in groups for e in then if isinstance(e, Feed) and type(e.event) is Barrier]
-        for barrier in barriers:
-            barrier.fail(error)
-        self._timers.clear()
-        self._arm_timer()
+        self._give_up(RELOADED, error)
         self.snapshots.reset()
         self.links.reset()
-        self.board.wake_all()
         self._guarded(self._reload())
 
     async def _reload(self) -> None:
@@ -434,18 +447,14 @@ class Driver:
 
     async def stop(self) -> None:
         """Make what was applied durable, run nothing more, close the store."""
-        if not self.failure.done() and not self.reloading and not self._stopped:
+        with contextlib.suppress(StoreFailed):  # a failed disk or a bug: what was not durable is lost, as in a crash
             await self.durable()
-        reloading, self._stopped = self.reloading, True
+        self._stopped = True
         if self._disk_handle is not None:
             self._disk_handle.cancel()
-        self._timers.clear()
-        self._arm_timer()
-        for answer in self._requests.values():
-            answer(Refused(Reason.SHUTTING_DOWN, "the node stops", retry_after_ms=100))
-        self._requests.clear()
-        self.board.wake_all()
-        if not reloading:
+        self._give_up(STOPPING, StoreFailed("the node stops", no_space=False))
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # a reload under way closes the store itself
+        if not self.reloading:
             await self._close_store()
         self._sync_thread.shutdown(wait=False)
         self._read_threads.shutdown(wait=False)

@@ -168,8 +168,7 @@ class Node:
         stopping = asyncio.ensure_future(self.server.stop(SERVER_GRACE_SECONDS))
         await self.links.close()
         self.snapshots.reset()
-        with contextlib.suppress(StoreFailed):
-            await self.driver.stop()
+        await self.driver.stop()
         await stopping
         await self.endpoint.stop()
 

@@ -258,6 +258,35 @@ async def test_a_bug_stops_the_node_and_says_so(tmp_path: Path, caplog: pytest.L
     await rig.driver.stop()
 
 
+async def test_whoever_waits_is_told_when_a_bug_stops_the_node(tmp_path: Path):
+    rig, answers = Rig(tmp_path), []
+    GatedStore.gate = threading.Event()
+    rig.driver.ask(lambda number: Do([persist(0)]), answers.append)
+    riding = asyncio.ensure_future(rig.driver.durable())
+    await rig.until(lambda: rig.store.syncs == 1)
+    waiting = asyncio.ensure_future(rig.driver.durable())
+    rig.driver.post(Do(["not an effect"]))
+    async with asyncio.timeout(5):
+        for done in (riding, waiting):
+            with pytest.raises(StoreFailed, match="the node stops"):
+                await done
+    GatedStore.gate.set()
+    GatedStore.gate = None
+    assert [Reason.SHUTTING_DOWN] == [refused.reason for refused in answers]
+    rig.driver.ask(lambda number: Do([]), answers.append)
+    assert Reason.SHUTTING_DOWN is answers[1].reason
+    await rig.driver.stop()
+
+
+async def test_a_disk_that_fails_the_last_sync_does_not_hold_the_stop_up(tmp_path: Path):
+    rig = Rig(tmp_path)
+    rig.driver.post(Do([persist(0)]))
+    rig.faults.sync = OSError(errno.EIO, "Input/output error")
+    async with asyncio.timeout(5):
+        await rig.driver.stop()
+    Store(tmp_path / "store", "a").close()  # its lock is free
+
+
 # --- a whole node in this process, so that its disk can be broken -------------------------------------------------
 
 
