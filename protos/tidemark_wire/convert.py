@@ -56,7 +56,6 @@ def member_from_proto(proto: common_pb2.Member) -> Member:
     return Member(proto.node, proto.incarnation)
 
 
-
 def id_to_proto(position: EntryId) -> common_pb2.EntryId:
     return common_pb2.EntryId(epoch=position.epoch, offset=position.offset)
 

@@ -7,7 +7,7 @@ understand.  Stays out: deciding to refuse.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import grpc
@@ -18,6 +18,9 @@ from .convert import parse, refusal_from_proto, refusal_to_proto
 from .v1 import common_pb2
 
 REFUSAL_KEY = "tidemark-refusal-bin"
+
+TEXT_BYTES_MAX = 1_500
+"""gRPC drops a status whose metadata has more than 8 KiB, and a text travels in it twice, encoded."""
 
 
 class Meaning(NamedTuple):
@@ -132,7 +135,11 @@ def advice(reason: Reason) -> str:
 def to_rpc_error(
     refused: Refused, leader_node: str = "", leader_address: str = "", map_version: int = 0
 ) -> RpcError:
-    """Return the status, the text and the metadata that say `refused` on gRPC."""
+    """Return the status, the text and the metadata that say `refused` on gRPC; a long text is cut."""
+    text = refused.message.encode(errors="backslashreplace")  # a manifest may hold half of a surrogate pair
+    if len(text) > TEXT_BYTES_MAX:
+        text = text[: TEXT_BYTES_MAX - 3] + b"..."
+    refused = replace(refused, message=text.decode(errors="ignore"))
     proto = refusal_to_proto(refused, leader_node, leader_address, map_version)
     details = f"{refused.reason}: {refused.message}" if refused.message else str(refused.reason)
     return RpcError(MEANINGS[refused.reason].code, details, ((REFUSAL_KEY, proto.SerializeToString()),))

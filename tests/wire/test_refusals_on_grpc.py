@@ -18,9 +18,25 @@ def test_every_reason_has_a_code_and_advice(reason: Reason):
 
 async def test_refusal_crosses_grpc_with_its_hints():
     refused = Refused(Reason.NOT_LEADER, "node b leads", 7, -1, 50)
+    error = await refused_call(refused, "b", "127.0.0.1:7", 12)
+    assert status.HintedRefusal(refused, "b", "127.0.0.1:7", 12) == status.refusal_from_rpc_error(error)
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize("letter", ["x", "\u20ac", "\ud800"])
+async def test_long_text_is_cut_and_the_refusal_still_arrives(letter: str):
+    error = await refused_call(Refused(Reason.INVALID_SPEC, "spec." + letter * 200_000))
+    hinted = status.refusal_from_rpc_error(error)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert hinted is not None
+    assert hinted.refused.message.startswith("spec.") and hinted.refused.message.endswith("...")
+
+
+async def refused_call(refused: Refused, *hints: object) -> grpc.aio.AioRpcError:
+    """Refuse a call on a real server and return what the caller gets."""
 
     async def refuse(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        await context.abort(*status.to_rpc_error(refused, "b", "127.0.0.1:7", 12))
+        await context.abort(*status.to_rpc_error(refused, *hints))
 
     server = grpc.aio.server(options=channel.server_options())
     handler = grpc.method_handlers_generic_handler("t.S", {"M": grpc.unary_unary_rpc_method_handler(refuse)})
@@ -31,9 +47,7 @@ async def test_refusal_crosses_grpc_with_its_hints():
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await opened.unary_unary("/t.S/M")(b"")
     await server.stop(None)
-    hinted = status.refusal_from_rpc_error(caught.value)
-    assert status.HintedRefusal(refused, "b", "127.0.0.1:7", 12) == hinted
-    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    return caught.value
 
 
 async def test_failure_of_grpc_itself_is_not_a_refusal():
