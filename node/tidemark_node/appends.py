@@ -7,6 +7,7 @@ already wait in this process.  Stays out: leadership, sequences, order; the core
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import Any
 
@@ -24,11 +25,12 @@ from .metrics import Metrics
 from .routing import Hint, Routing, Target
 
 CALL_OVERHEAD_BYTES = 512
+CALLS_PER_FRAME_MAX = 16_384
 ANSWERS_UNSENT_MAX = 16_384
 RETRY_AFTER_MS = 50
 NO_HINT = Hint()
 
-ROUTING_REASONS = frozenset({Reason.NOT_LEADER, Reason.UNKNOWN_SHARD, Reason.NOT_MEMBER})
+_log = logging.getLogger(__name__)
 
 
 def as_routed(refused: Refused) -> Refused:
@@ -101,7 +103,9 @@ class Appends:
                 await self._driver.room()
                 await stream.room.wait()
                 try:
-                    for call in decode_appends(frame):
+                    for number, call in enumerate(decode_appends(frame)):
+                        if number == CALLS_PER_FRAME_MAX:
+                            raise RemoteViolation(f"a frame has at most {CALLS_PER_FRAME_MAX} appends")
                         self._take(stream, call)
                 except RemoteViolation as violation:
                     await context.abort(*to_rpc_error(Refused(Reason.INVALID_BATCH, str(violation))))
@@ -112,7 +116,9 @@ class Appends:
         finally:
             stream.closed = True
             sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)  # a client that went away is not an error
+            (ended,) = await asyncio.gather(sender, return_exceptions=True)
+            if isinstance(ended, Exception) and not context.cancelled():  # a client that went away is no error
+                _log.warning("answers of an append stream cannot be sent", extra={"reason": repr(ended)})
 
     async def _send(self, stream: _Stream, context: Any) -> None:
         while not stream.drained:

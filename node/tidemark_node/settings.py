@@ -64,6 +64,16 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds between 0 and 3600")
+    return seconds
+
+
 def split_address(text: str) -> tuple[str, int]:
     """Return host and port of a checked address."""
     host, _, port = text.rpartition(":")
@@ -88,7 +98,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("metrics-listen", "host:port of the Prometheus endpoint, or 'off'", type=_metrics_address)
     option("ready-file", "file to write, as JSON, once this node serves", type=Path)
     option("log-level", "debug, info, warning or error", choices=["debug", "info", "warning", "error"])
-    option("drain-seconds", "how long a graceful stop waits for leaderships to move", type=float)
+    option("drain-seconds", "how long a graceful stop waits for leaderships to move", type=_seconds)
     option("disk-reserve-bytes", "free bytes below which appends are refused", type=_positive)
     option("append-bytes-max", "bytes of unanswered batches this node holds for clients", type=_positive)
     option("snapshot-bytes-per-second", "rate at which this node serves snapshots", type=_positive)

@@ -42,6 +42,7 @@ from tidemark_core.replication.messages import (
     SnapshotInstalled,
     SnapshotProgress,
 )
+from tidemark_node.appends import CALLS_PER_FRAME_MAX
 from tidemark_node.store import open_store
 from tidemark_wire import channel, frames, status
 from tidemark_wire.convert import Draining
@@ -199,13 +200,16 @@ async def test_bad_input_is_refused_by_name_and_changes_nothing(start_node: Call
 
 async def test_malformed_frame_ends_the_stream_with_a_reason(start_node: Callable):
     node = start_node("a")
-    async with channel.open_channel(node.address) as opened:
-        call = opened.stream_stream(channel.APPEND)()
-        await call.write(b"\x00" * 30)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call.read()
-    assert grpc.StatusCode.INVALID_ARGUMENT == caught.value.code()
-    assert "too early" in caught.value.details()
+    one_call = frames.encode_appends([frames.AppendCall(1, "", 0, batch(0, b""))])
+    for frame, fact in ((b"\x00" * 30, "too early"), (one_call * (CALLS_PER_FRAME_MAX + 1), "at most 16384 appends")):
+        async with channel.open_channel(node.address) as opened:
+            call = opened.stream_stream(channel.APPEND)()
+            await call.write(frame)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                while True:
+                    await call.read()
+        assert grpc.StatusCode.INVALID_ARGUMENT == caught.value.code()
+        assert fact in caught.value.details()
 
 
 async def test_other_wire_version_is_refused(start_node: Callable):

@@ -97,7 +97,11 @@ async def test_routing_finds_names_what_is_missing_and_hints():
 def test_settings_have_sane_defaults_and_checks(capsys: pytest.CaptureFixture[str]):
     settings = parse(["--node", "a", "--data", "/d"])
     assert ("127.0.0.1:0", 10.0) == (settings.listen, settings.drain_seconds)
-    for wrong in (["--node", "a b"], ["--listen", "x"], ["--disk-reserve-bytes", "-1"], ["--metrics-listen", "y"]):
+    wrong_ones = (
+        ["--node", "a b"], ["--listen", "x"], ["--disk-reserve-bytes", "-1"], ["--metrics-listen", "y"],
+        ["--drain-seconds", "nan"], ["--drain-seconds", "soon"],
+    )
+    for wrong in wrong_ones:
         with pytest.raises(SystemExit):
             parse(["--node", "a", "--data", "/d", *wrong])
         assert wrong[0] in capsys.readouterr().err
