@@ -1,0 +1,180 @@
+"""The alarms ring: each check passes on what is right and fails on one planted fault, naming its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.replication.invariants import (
+    check_contiguous,
+    check_leader,
+    check_log,
+    check_members,
+    check_record,
+    check_replica,
+    check_same_log,
+)
+from tidemark_core.replication.leader import Leader, Pending
+from tidemark_core.replication.log import Log, Run
+from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
+from tidemark_core.replication.replica import Role
+
+from tests.core.support import A, Author, B, C, D, E, Node, batch, lead
+
+STEADY = ShardRecord(5, 50, Status.STEADY, (A, B, C), A)
+SWAPPING = replace(STEADY, status=Status.RECONFIGURATION, change=Change(Operation.SWAP, Phase.PREPARE, C, D))
+
+
+def sound_log() -> Log:
+    author = Author(epoch=1)
+    author.opening()
+    author.data(3)
+    author.opening(epoch=2)
+    author.log.settle(3)
+    return author.log
+
+
+def fault(name: str, value: Any) -> Callable[[Any], None]:
+    return lambda thing: setattr(thing, name, value)
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"),
+    [
+        (fault("runs", [Run(1, 0, 2), Run(2, 4, 4)]), "L2"),
+        (fault("runs", [Run(1, 0, 3), Run(2, 4, 3)]), "A4"),
+        (fault("runs", [Run(2, 0, 3), Run(1, 4, 4)]), "O5"),
+        (fault("runs", [Run(1, 0, 3)]), "A4"),
+        (fault("runs", [Run(1, 0, 3), Run(3, 4, 4)]), "T1"),
+        (fault("first", 5), "#281"),
+    ],
+)
+def test_o5_a4_a_broken_log_is_noticed(plant: Callable[[Log], None], rule: str) -> None:
+    log = sound_log()
+    check_log(log)
+    plant(log)
+
+    with pytest.raises(AssertionError, match=rule):
+        check_log(log)
+
+
+def test_o26_a_commit_past_the_head_is_noticed(node: Node) -> None:
+    lead(node)
+    replica = node.replica
+    check_replica(replica)
+    replica.commit = 9
+
+    with pytest.raises(AssertionError, match="A2"):
+        check_replica(replica)
+    replica.commit = 0
+
+
+def plant_role(leader: Leader) -> None:
+    leader.replica.update(role=Role.FOLLOWER)
+
+
+def plant_stranger(leader: Leader) -> None:
+    leader.replica.update(ensemble=(B, C))
+
+
+def plant_cursor_to_oneself(leader: Leader) -> None:
+    leader.cursors[A] = leader.cursors[B]
+
+
+def plant_match(leader: Leader) -> None:
+    leader.cursors[B].match = 9
+    leader.cursors[B].next = 10
+
+
+def plant_next(leader: Leader) -> None:
+    leader.cursors[B].next = -1
+
+
+def plant_order(leader: Leader) -> None:
+    first, second = leader.pending
+    leader.pending.clear()
+    leader.pending.extend([second, first])
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"),
+    [
+        (plant_role, "O14"), (plant_stranger, "LegalLeaderAndEnsemble"), (plant_cursor_to_oneself, "ValidMessages"),
+        (plant_match, "K4"), (plant_next, "O6"), (plant_order, "L17"),
+    ],
+)
+def test_o6_k4_a_leader_in_an_impossible_state_is_noticed(plant: Callable[[Leader], None], rule: str) -> None:
+    node = Node(A)
+    leader = lead(node)
+    node.append(1, batch(0))
+    node.append(2, batch(1))
+    assert [Pending] * 2 == [type(pending) for pending in leader.pending]
+    check_leader(leader)
+    plant(leader)
+
+    with pytest.raises(AssertionError, match=rule):
+        check_leader(leader)
+
+
+@pytest.mark.parametrize("record", [STEADY, SWAPPING, replace(STEADY, status=Status.ELECTION, leader=None)])
+def test_a_sound_record_passes(record: ShardRecord) -> None:
+    check_record(record)
+
+
+@pytest.mark.parametrize(
+    ("record", "rule"),
+    [
+        (replace(STEADY, ensemble=()), "K1"),
+        (replace(STEADY, ensemble=(A, B, B)), "K1"),
+        (replace(STEADY, ensemble=(A, B, Member("b", "b-disk2"))), "K14"),
+        (replace(STEADY, leader=D), "LegalLeaderAndEnsemble"),
+        (replace(STEADY, status=Status.ELECTION), "O7"),
+        (replace(SWAPPING, change=Change(Operation.SWAP, Phase.PREPARE, A, D)), "O36"),
+        (replace(SWAPPING, change=Change(Operation.SWAP, Phase.PREPARE, C, B)), "O31"),
+        (replace(SWAPPING, status=Status.STEADY), "O27"),
+        (replace(SWAPPING, status=Status.ELECTION, leader=None), "O20"),
+        (replace(STEADY, removed=(B,)), "#880"),
+    ],
+)
+def test_o27_o36_an_illegal_record_is_noticed(record: ShardRecord, rule: str) -> None:
+    with pytest.raises(AssertionError, match=rule):
+        check_record(record)
+
+
+def test_logs_that_differ_below_commit_are_noticed_and_above_it_are_not() -> None:
+    one = Author(epoch=1)
+    one.opening()
+    one.data(payload=b"same")
+    other = one.fork(EntryId(1, 1), 1)
+    one.data(payload=b"x")
+    other.data(payload=b"y")
+    check_same_log(one.entries, other.entries, upto=1)
+
+    with pytest.raises(AssertionError, match="NoLogDivergence"):
+        check_same_log(one.entries, other.entries, upto=2)
+
+
+def test_l2_stored_entries_that_do_not_continue_each_other_are_noticed() -> None:
+    author = Author()
+    for _ in range(3):
+        author.data()
+    other = Author()
+    other.data(payload=b"x")
+    assert EntryId(1, 2) == check_contiguous(author.entries)
+    assert check_contiguous([]) is None
+
+    with pytest.raises(AssertionError, match="L2"):
+        check_contiguous([author.entries[0], author.entries[2]])
+    with pytest.raises(AssertionError, match="chained checksum"):
+        check_contiguous([other.entries[0], author.entries[1]])
+
+
+def test_k14_a_stranger_that_acts_for_a_shard_is_noticed() -> None:
+    check_members(replace(SWAPPING, removed=(E,)), [A, B, C, D, E])
+
+    with pytest.raises(AssertionError, match="K14"):
+        check_members(STEADY, [A, Member("b", "b-disk2")])
