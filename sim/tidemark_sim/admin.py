@@ -44,6 +44,14 @@ class Admin:
         if self.stopped:
             world.idle()
             return
+        if self.act():
+            world.after(world.dice.around(world.options.admin.every_ms), self.tick)
+
+    def act(self) -> bool:
+        """Ask for one thing; False when this run's people never ask for anything."""
+        world = self.world
+        if self.stopped:
+            return False
         options = world.options.admin
         wish = world.dice.weighted(
             (
@@ -57,7 +65,7 @@ class Admin:
         )
         if wish is not None:
             wish(world.dice.pick(world.shards))
-            world.after(world.dice.around(options.every_ms), self.tick)
+        return wish is not None
 
     # --- wishes -------------------------------------------------------------------------------------------
 

@@ -199,7 +199,11 @@ class Faults:
 
     def lag(self) -> None:
         """Keep a minority from hearing the leader, for long: then what commits is on a bare majority."""
-        self._lag(self.world.metadata.record(self.world.dice.pick(self.world.shards)))
+        world = self.world
+        self._lag(world.metadata.record(world.dice.pick(world.shards)))
+        if world.dice.chance(0.5):
+            # Slow copies are when people begin to move them.
+            world.after(5 + world.dice.around(30), world.admin.act)
 
     def _lag(self, record: ShardRecord) -> None:
         dice = self.world.dice

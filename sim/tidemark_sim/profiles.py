@@ -168,6 +168,38 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "wipe": (0.1, 0.1, 0.3), "disk_full": (0, 0, 0), "corrupt": (0.1, 0.1, 0.3),
         },
     },
+    "swaps": {
+        "cluster": {
+            "nodes": (1, 4, 5), "wide": (1, 0, 0), "shards": (0, 0, 0), "operators": (0.3, 2, 2),
+            "operator_crash_in_step": (0.3, 0.005, 0.02), "chunk_bytes_max": (1, 150, 800),
+        },
+        "clients": {"think_ms": (1, 4, 25), "producers": (1, 1, 3), "local": (0.3, 0.1, 0.5)},
+        "admin": {
+            "every_ms": (1, 10, 50), "swap": (1, 1, 1), "expand": (0, 0, 0), "contract": (0, 0, 0),
+            "transfer": (0.3, 0.05, 0.2), "cancel": (0.2, 0.02, 0.1), "trim": (0.2, 0.1, 0.3),
+        },
+        "faults": {
+            "every_ms": (1, 100, 500), "crash": (0.5, 0.3, 1), "crash_leader": (0.8, 0.5, 2),
+            "isolate": (0.5, 0.5, 2), "lag": (1, 2, 6), "operator_crash": (0.8, 0.3, 1.5), "ambush": (1, 0.3, 0.9),
+            "wipe": (0.3, 0.1, 0.4), "corrupt": (0.1, 0.1, 0.3), "disk_full": (0.1, 0.1, 0.3),
+        },
+    },
+    "contracts": {
+        "cluster": {
+            "nodes": (1, 5, 6), "wide": (1, 1, 1), "shards": (0, 0, 0), "operators": (0.3, 2, 2),
+            "operator_crash_in_step": (0.3, 0.005, 0.02), "chunk_bytes_max": (1, 1000, 8000),
+        },
+        "clients": {"think_ms": (1, 10, 60), "producers": (1, 1, 2), "local": (0.3, 0.1, 0.5)},
+        "admin": {
+            "every_ms": (1, 10, 40), "swap": (0.2, 0.1, 0.2), "expand": (1, 1, 1), "contract": (1, 1, 2),
+            "transfer": (0.2, 0.05, 0.2), "cancel": (0.2, 0.02, 0.1), "trim": (0.2, 0.1, 0.3),
+        },
+        "faults": {
+            "every_ms": (1, 60, 300), "crash": (0.5, 0.3, 1), "crash_leader": (0.5, 0.3, 1),
+            "isolate": (0.4, 0.3, 1), "lag": (1, 3, 8), "operator_crash": (1, 0.5, 2), "ambush": (1, 0.4, 0.9),
+            "wipe": (0.1, 0.1, 0.3), "corrupt": (0.1, 0.1, 0.3), "disk_full": (0.1, 0.1, 0.3),
+        },
+    },
     "wide": {
         "cluster": {
             "nodes": (1, 5, 7), "wide": (1, 1, 1), "operators": (0.3, 2, 2),
