@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import signal
 import sys
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ import tidemark
 import typer
 
 from . import target
-from .failures import INTERRUPTED, CommandFailed
+from .failures import INTERRUPTED
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption
 from .output import note
 
@@ -160,7 +161,9 @@ def read(
         tidemark.run(main())
         writer.end()
     except BrokenPipeError:
-        raise CommandFailed("standard output was closed", "", code=1, reason="BROKEN_PIPE") from None
+        # Whoever reads us has enough, as `head` does; Python would complain once more on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
     if interrupted:
         note(f"interrupted after {writer.count} records")
         raise typer.Exit(INTERRUPTED)

@@ -84,7 +84,8 @@ class Lane:
         self._link: AppendLink | None = None
         self._leader_epoch = -1
         self._backoff_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # uvloop's handles do not know their time
         self._last_answer_at = 0.0
         self._quorum_acknowledged = -1  # newest sequence answered with QUORUM
         self._local_acknowledged: deque[tuple[int, int]] = deque(maxlen=4096)  # sequence, records
@@ -236,10 +237,10 @@ class Lane:
             delay_s *= random.uniform(0.5, 1.0)  # noqa: S311
         when = self._dispatcher.loop.time() + delay_s
         if self._timer is not None:
-            if self._timer.when() >= when:
+            if self._timer_at >= when:
                 return  # whoever asked for the longest pause gets it
             self._timer.cancel()
-        self._timer = self._dispatcher.loop.call_at(when, self._resend)
+        self._timer, self._timer_at = self._dispatcher.loop.call_at(when, self._resend), when
 
     def _recover_now(self) -> None:
         self._cancel_timer()

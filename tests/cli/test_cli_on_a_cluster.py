@@ -66,6 +66,19 @@ def test_read_writes_one_document_or_one_line_per_record(on: Cli, group: str, tm
     assert on("read", group, "--json", "--shard", "0", "--from", "100000").document == []
 
 
+def test_a_reader_of_the_output_may_stop_early(state: Path, on: Cli, group: str, tmp_path: Path):
+    file = tmp_path / "lines"
+    file.write_text("x" * 1000 + "\n" * 2 + ("y" * 1000 + "\n") * 500)
+    assert on("append", group, str(file)).code == 0
+    command = [sys.executable, "-m", "tidemark_cli", "read", group, "--dir", str(state)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(20) == 0
+
+
 def test_until_and_from_bound_each_shard(on: Cli, group: str, tmp_path: Path):
     file = tmp_path / "lines"
     file.write_text("".join(f"{number}\n" for number in range(50)))

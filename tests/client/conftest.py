@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import tidemark
+import uvloop
 from fake_cluster import FakeCluster
 
 
@@ -39,3 +41,9 @@ async def connect_to() -> AsyncIterator[Callable[..., Awaitable[tuple[FakeCluste
     for fake, opened in started:
         await opened.close()
         await fake.stop()
+
+
+@pytest.fixture(scope="session")
+def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+    """Run on uvloop, as programs do; its timers and handles differ from asyncio's."""
+    return uvloop.EventLoopPolicy()

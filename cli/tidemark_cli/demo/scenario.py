@@ -133,7 +133,7 @@ async def _under_load(
         screen.tell(f"appending {writer.total:,} changes of Debian packages, keyed by package, each to be acknowledged "
                     f"by {COPIES // 2 + 1} of {COPIES} disks")
         screen.begin("acknowledged", writer.total)
-        async with asyncio.TaskGroup() as tasks:
+        async with _together() as tasks:
             writing = tasks.create_task(writer.run())
             try:
                 writer.mark = int(SWAP_AT * writer.total)
@@ -252,6 +252,16 @@ async def _narrated(client: Client, screen: Screen) -> AsyncIterator[None]:
         yield
     finally:
         stop()
+
+
+@asynccontextmanager
+async def _together() -> AsyncIterator[asyncio.TaskGroup]:
+    """A task group whose first failure is raised as itself."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
 
 
 @asynccontextmanager
