@@ -165,6 +165,18 @@ async def test_refusals_that_pass_are_retried_in_order(connect_to, reason):
     assert [int(record.value) for record in stored(shard)] == list(range(100))
 
 
+async def test_refusals_of_batches_in_one_frame_are_retried_together(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    shard = cluster.groups["orders"][0]
+    async with client.appender("orders", batch_records=1, linger_ms=0) as appender:
+        await appender.append(b"first")
+        shard.refusals.extend([Refused(Reason.NOT_LEADER, "not now", 1)] * 5)
+        await asyncio.wait_for(asyncio.gather(*(appender.append_nowait(b"x") for _ in range(5))), 5)
+    assert len(stored(shard)) == 6
+    assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+    assert cluster.nodes["n0"].streams == 1
+
+
 async def test_overload_is_not_hammered(connect_to):
     cluster, client = await connect_to(nodes=1, shards=1)
     shard = cluster.groups["orders"][0]
