@@ -40,12 +40,12 @@ class Verdict(Enum):
 
 
 class Suspicion:
-    """What is known of one node.  A new one is made for every link."""
+    """What is known of one node.  A new one is made for every link; its settings may change while it lives."""
 
-    __slots__ = ("_settings", "silences")
+    __slots__ = ("settings", "silences")
 
     def __init__(self, settings: DetectorSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self.silences = 0
 
     def observe(self, outcome: Outcome, own_lateness_ms: float) -> Verdict:
@@ -58,9 +58,9 @@ class Suspicion:
                 return Verdict.DOWN
             case Outcome.SILENT:
                 # Half a timeout of our own lateness is enough to have missed a good answer.
-                if own_lateness_ms * 2 < self._settings.probe_timeout_ms:
+                if own_lateness_ms * 2 < self.settings.probe_timeout_ms:
                     self.silences += 1
-                return Verdict.DOWN if self.silences >= self._settings.failure_threshold else Verdict.SUSPECT
+                return Verdict.DOWN if self.silences >= self.settings.failure_threshold else Verdict.SUSPECT
 
 
 class LoopLateness:

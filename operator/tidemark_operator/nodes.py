@@ -64,10 +64,8 @@ class NodeLink:
         settings: DetectorSettings,
         lateness: LoopLateness,
         listener: LinkListener,
-        credentials: grpc.ChannelCredentials | None,
     ) -> None:
         self.record = record
-        self.settings = settings
         self.up = False
         self.told_down = False
         self.member: Member | None = None
@@ -78,7 +76,6 @@ class NodeLink:
         self._operator = operator
         self._lateness = lateness
         self._listener = listener
-        self._credentials = credentials
         self._channel: grpc.aio.Channel | None = None
         self._suspicion = Suspicion(settings)
         self._queue: deque[bytes] = deque()
@@ -89,6 +86,14 @@ class NodeLink:
     @property
     def node(self) -> str:
         return self.record.node
+
+    @property
+    def settings(self) -> DetectorSettings:
+        return self._suspicion.settings
+
+    def set_settings(self, settings: DetectorSettings) -> None:
+        """Use other settings from the next probe on."""
+        self._suspicion.settings = settings
 
     def send(self, shard: ShardId, to: Member, message: Any) -> None:
         """Queue one message; it is dropped when there is no stream or no room."""
@@ -121,7 +126,7 @@ class NodeLink:
         backoff_s = BACKOFF_FIRST_S
         while True:
             started = time.monotonic()
-            channel = self._channel = open_channel(self.record.address, self._credentials)
+            channel = self._channel = open_channel(self.record.address)
             try:
                 outcome, reason = await self._greet(channel)
                 verdict = self._judge(outcome, started)
@@ -234,12 +239,12 @@ class NodeLink:
 
     async def _keep_probing(self, channel: grpc.aio.Channel) -> str:
         """Probe until the node is to be given up; return why."""
-        interval_s = self.settings.probe_interval_ms / 1000
         while True:
             started = time.monotonic()
             outcome, reason = await self._probe(channel)
             if self._judge(outcome, started) is Verdict.DOWN:
                 return reason
+            interval_s = self.settings.probe_interval_ms / 1000
             await asyncio.sleep(max(0.0, started + interval_s - time.monotonic()))
 
     async def _read(self, call: Any, member: Member) -> None:
@@ -298,13 +303,11 @@ class NodeLinks:
         listener: LinkListener,
         lateness: LoopLateness,
         settings: DetectorSettings | None = None,
-        credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         self._operator = operator
         self._listener = listener
         self._lateness = lateness
         self._settings = settings or DetectorSettings()
-        self._credentials = credentials
         self._links: dict[str, NodeLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -318,7 +321,7 @@ class NodeLinks:
         """Use other detector settings from the next probe on."""
         self._settings = settings
         for link in self._links.values():
-            link.settings = settings
+            link.set_settings(settings)
 
     def set_node(self, record: NodeRecord) -> None:
         """Learn of a node, or that it answers elsewhere now."""
@@ -330,7 +333,7 @@ class NodeLinks:
                 return
             self._replace(known, f"it moved to {record.address}")
         self._links[record.node] = NodeLink(
-            record, self._operator, self._settings, self._lateness, self._listener, self._credentials)
+            record, self._operator, self._settings, self._lateness, self._listener)
 
     def remove_node(self, node: str) -> None:
         known = self._links.pop(node, None)

@@ -137,6 +137,19 @@ async def test_silence_is_counted(node, links, told) -> None:
     node._server = type("Stopped", (), {"stop": staticmethod(lambda _grace: asyncio.sleep(0))})()
 
 
+async def test_other_settings_count_for_links_that_stand(node, links, told) -> None:
+    links.set_settings(DetectorSettings(probe_interval_ms=20, probe_timeout_ms=30_000, failure_threshold=20))
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    links.set_settings(DetectorSettings(probe_interval_ms=20, probe_timeout_ms=50, failure_threshold=1))
+
+    async def hang(*_: Any) -> None:
+        await asyncio.sleep(60)
+
+    node._health.Check = hang
+    await until(lambda: ("down", "n1") in told.events)
+
+
 async def test_another_node_at_the_address_is_not_taken_for_it(node, links, told) -> None:
     links.set_node(record(node, "n7"))
     await until(lambda: ("down", "n7") in told.events)
