@@ -157,7 +157,7 @@ class Appends:
         wrong = check_batch(call.batch, limit)
         if wrong is not None:
             return Refused(Reason.INVALID_BATCH, wrong)
-        if self.pending_bytes + size > self._bytes_max:
+        if self.pending_bytes and self.pending_bytes + size > self._bytes_max:  # one batch always fits
             return Refused(
                 Reason.OVERLOADED, f"{self.pending_bytes} bytes of batches wait in this node",
                 retry_after_ms=RETRY_AFTER_MS,

@@ -238,17 +238,23 @@ class Cluster:
         return [name for name in self.nodes if name not in members]
 
     async def replicated(self, group: str, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until every copy of a group is on a live node and has all of its leader's log."""
+        """Wait until every copy of a group is on a live node and knows as committed all that its leader holds now."""
+        heads: dict[int, int] = {}
+
         async def whole() -> bool:
             found = [item for item in await self.objects("LogGroup") if item["metadata"]["name"] == group]
             if not found or condition(found[0], "FullyReplicated")[0] != "True" or not await self._served(group):
                 return False
-            shards = found[0]["spec"]["shards"]
-            for index in range(shards):
-                heads = {(await self.replica(name, group, index)).get("head")
-                         for name in await self.members(group, index)}
-                if len(heads) != 1 or None in heads:
-                    return False
+            for index in range(found[0]["spec"]["shards"]):
+                members = await self.members(group, index)
+                if index not in heads:
+                    leader = await self.replica(members[0], group, index)
+                    if not leader:
+                        return False
+                    heads[index] = offset_of(leader["head"])
+                for name in members:
+                    if (await self.replica(name, group, index)).get("commit", -1) < heads[index]:
+                        return False
             return True
 
         await until(whole, f"every copy of {group} is whole", timeout_s)
@@ -348,6 +354,11 @@ class Cluster:
 
     def connect(self) -> Awaitable[tidemark.Client]:
         return tidemark.connect([self.address(name) for name in self.nodes], timeout_s=PATIENCE_S)
+
+
+def offset_of(entry_id: str) -> int:
+    """Return the offset in an entry id as nodes show it, epoch:offset."""
+    return int(entry_id.rpartition(":")[2])
 
 
 def condition(item: dict[str, Any], kind: str) -> tuple[str, str, str]:
