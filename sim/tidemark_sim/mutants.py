@@ -367,14 +367,14 @@ def _reply_before_commit(stack: ExitStack) -> None:
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("T1", "truncation until the head matches, and the check of the predecessor", _t1_one_shot, "divergence"),
+    Mutant("T1", "truncation until the head matches, and the check of the predecessor", _t1_one_shot, "divergence", 60),
     Mutant("T2", "compare of the revision", _t2_no_compare, "operators"),
     Mutant("T3", "commit never falls", _t3_commit_falls, "reconfiguration"),
     Mutant("T3b", "NOOP at PREPARE", _t3b_no_noop, "wide"),
-    Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "wide"),
-    Mutant("T5", "new member is fenced too", _t5_fence_old_only, "reconfiguration"),
-    Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "wide"),
-    Mutant("A3", "majority of union or final", _union_only_old_majority, "reconfiguration"),
+    Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "contracts", 28),
+    Mutant("T5", "new member is fenced too", _t5_fence_old_only, "swaps", 50),
+    Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "contracts", 95),
+    Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 10),
     Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
     Mutant("K4", "ack rides on the write", _ack_before_sync, "replication"),
     Mutant("L1 leader", "leader counts its durable copy only", _leader_counts_unsynced, "replication"),
@@ -382,7 +382,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("#87", "epoch is durable before the fence is answered", _epoch_not_stored, "replication"),
     Mutant("restart", "whoever led an epoch never leads it again", _leads_again, "divergence"),
     Mutant("O25", "entries of older epochs commit only indirectly", _figure_8, "divergence"),
-    Mutant("K12", "leaver is silenced at PREPARE", _old_member_counts, "reconfiguration"),
+    Mutant("K12", "leaver is silenced at PREPARE", _old_member_counts, "swaps", 45),
     Mutant("#579", "highest head is by epoch first", _choice_by_offset, "divergence"),
     Mutant("K14", "wiped disk is another member", _wiped_votes, "disks"),
     Mutant("L18", "producer table is folded on followers", _table_on_leaders_only, "replication"),

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 from scenario import Scenario
-
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, Phase, Status
 from tidemark_sim.mutants import MUTANTS

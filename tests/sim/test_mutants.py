@@ -1,0 +1,24 @@
+"""Every mutant, the product minus one repair, is caught: proof that the checkers see what they are there for."""
+
+from __future__ import annotations
+
+import pytest
+from tidemark_sim.mutants import MUTANTS, RUNS_MAX, Mutant
+from tidemark_sim.runner import run_seed
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_mutant_is_caught(mutant: Mutant) -> None:
+    for seed in range(mutant.first_seed, mutant.first_seed + RUNS_MAX):
+        result = run_seed(seed, mutant.profile, mutant=mutant.active)
+        if not result.passed:
+            break
+    else:
+        pytest.fail(f"{mutant.name} without '{mutant.missing}' passes {RUNS_MAX} seeds of {mutant.profile}")
+
+    product = run_seed(seed, mutant.profile)
+    assert product.passed, f"seed {seed} fails on the product too: {product.message}"
+
+
+def test_names_are_unique() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)

@@ -1,0 +1,111 @@
+"""The simulator itself: a seed is a run, runs pass on the product, failures can be replayed, alarms ring."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from tidemark_core.base.ids import ShardId
+from tidemark_core.replication.records import ShardRecord
+from tidemark_sim.__main__ import REQUIRED, main
+from tidemark_sim.mutants import MUTANTS
+from tidemark_sim.profiles import PROFILES
+from tidemark_sim.runner import STEPS, profile_of, run_seed
+
+SEEDS_PER_PROFILE = 4
+
+
+class AlwaysWrong:
+    """The canary: a promise that nobody keeps."""
+
+    def __init__(self, world: Any, history: Any) -> None:
+        pass
+
+    def record_saved(self, shard: ShardId, before: ShardRecord, after: ShardRecord) -> None:
+        assert after.epoch == 0, "canary: an epoch was stored"
+
+
+def _digests(seeds: list[int], hash_seed: str) -> list[str]:
+    code = (
+        "from tidemark_sim.runner import run_seed\n"
+        f"for seed in {seeds}: print(run_seed(seed).digest)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True,
+        check=True, timeout=120,
+    )
+    return finished.stdout.split()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_product_keeps_every_promise(profile: str) -> None:
+    for seed in range(SEEDS_PER_PROFILE):
+        result = run_seed(seed, profile)
+        assert result.passed, f"{result.message}\nreplay: {result.replay}\n" + "\n".join(result.story)
+        assert result.events >= STEPS >= 2_000
+
+
+def test_seed_replays_exactly_in_another_process_under_another_hash_seed() -> None:
+    seeds = list(range(len(PROFILES)))
+
+    one, other = _digests(seeds, "1"), _digests(seeds, "4242")
+
+    assert one == other
+    assert len(set(one)) == len(seeds)
+    assert one[0] == run_seed(seeds[0]).digest
+
+
+def test_canary_fails() -> None:
+    result = run_seed(1, checkers=(AlwaysWrong,))
+
+    assert not result.passed
+    assert result.rule == "canary"
+
+
+def test_failure_tells_the_rule_the_story_and_the_line_to_paste() -> None:
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "K4")
+
+    result = run_seed(0, mutant.profile, mutant=mutant.active)
+
+    assert result.rule == "L1"
+    assert result.replay == f"python -m tidemark_sim --seed 0 --profile {mutant.profile}"
+    assert result.story
+    assert result.step > 0
+
+
+def test_mutant_leaves_no_trace() -> None:
+    before = run_seed(3).digest
+    for mutant in MUTANTS:
+        with mutant.active():
+            pass
+
+    assert run_seed(3).digest == before
+
+
+def test_all_profiles_take_turns() -> None:
+    assert {profile_of(seed, None) for seed in range(len(PROFILES))} == set(PROFILES)
+    assert profile_of(0, "disks") == "disks"
+
+
+def test_results_do_not_depend_on_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = []
+    for jobs in ("1", "2"):
+        assert main(["--seed", "0", "--runs", "8", "--jobs", jobs, "--json"]) == 0
+        outcome = json.loads(capsys.readouterr().out)
+        outcome.pop("seconds")
+        outcomes.append(outcome)
+
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0]["runs"] == 8
+    assert set(REQUIRED) <= set(outcomes[0]["counts"])
+
+
+def test_command_line_refuses_nonsense() -> None:
+    for arguments in (["--seed", "-1"], ["--seed", "1", "--runs", "0"], ["--seed", "1", "--profile", "no such"], []):
+        with pytest.raises(SystemExit) as refused:
+            main(arguments)
+        assert refused.value.code == 2
