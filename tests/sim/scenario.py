@@ -125,9 +125,12 @@ class Scenario:
         answer = self.producer.answered.get(sequence)
         return isinstance(answer, Appended) and answer.durability == Durability.QUORUM
 
-    def change(self, operation: Operation, old: int | None, new: int | None, operator: str = "op1") -> list[Any]:
-        """Ask for a change; the list receives the outcome."""
-        self.wait_settled(operator)
+    def change(
+        self, operation: Operation, old: int | None, new: int | None, operator: str = "op1", settled: bool = True
+    ) -> list[Any]:
+        """Ask for a change, once the operator has settled; the list receives the outcome."""
+        if settled:
+            self.wait_settled(operator)
         outcome: list[Any] = []
         event = StartChange(
             self.shard, self.world.request_number(), operation,
@@ -135,6 +138,20 @@ class Scenario:
         )
         self.world.operators[operator].request(event, outcome.append)
         return outcome
+
+    def when_operator_sends(self, kind: type, action: Callable[[], bool]) -> None:
+        """Run `action` when an operator first sends a message of this class; the message is lost if it says so."""
+        done: list[bool] = []
+        send = self.world.send_from_operator
+
+        def watch(operator: Any, effect: Any) -> None:
+            if not done and isinstance(effect.message, kind):
+                done.append(True)
+                if action():
+                    return
+            send(operator, effect)
+
+        self.world.send_from_operator = watch  # type: ignore[method-assign]
 
     def when_stored(self, condition: Callable[[ShardRecord], bool], action: Callable[[], None]) -> None:
         """Run `action` the moment a record that fits is stored, once."""
