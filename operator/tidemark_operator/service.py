@@ -12,17 +12,18 @@ import logging
 import time
 import uuid
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tidemark_core.base.ids import Member, OperatorId, ShardId
-from tidemark_core.replication.coordinator import Coordinators
+from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
 from tidemark_wire.v1 import common_pb2
 
 from .detector import LoopLateness
 from .driver import CoordinatorDriver
-from .etcd import EtcdStore, StoreUnavailable
+from .etcd import EtcdStore, StoreUnavailable, TlsFiles
 from .groups import GroupKeeper
 from .lease import ActivityLease
 from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, StoredObject, allocate
@@ -41,7 +42,7 @@ from .tending import Tender
 
 log = logging.getLogger(__name__)
 
-VERSION = "0.1.0"
+VERSION = version("tidemark")
 RETRY_S = 0.5
 
 
@@ -49,13 +50,13 @@ class OperatorService:
     """One operator process of one cluster."""
 
     def __init__(
-        self, etcd: Sequence[str], key_prefix: str, cluster: str, *, nodes_directory: Path | None = None,
-        lease_ttl_s: int = 3,
+        self, etcd: Sequence[str], key_prefix: str, cluster: str, *, etcd_tls: TlsFiles | None = None,
+        nodes_directory: Path | None = None, lease_ttl_s: int = 3,
     ) -> None:
         self.operator = OperatorId(f"{cluster}-operator-{uuid.uuid4().hex[:12]}")
         self.cluster = cluster
         self.keys = Keys(key_prefix)
-        self.store = EtcdStore(etcd)
+        self.store = EtcdStore(etcd, tls=etcd_tls)
         self.mirror = Mirror(self.keys)
         self.memory = ConditionMemory()
         self.lateness = LoopLateness()
@@ -237,6 +238,8 @@ class OperatorService:
                     self.links.set_settings(settings.detector)
             case "groups":
                 self.publisher.changed()
+            case "reconfigurations" if name not in self.mirror.reconfigurations:
+                self.memory.forget("Reconfiguration", name)
             case "operator" if not self.mirror.active_operator:
                 self.lease.look_now()
         self.poke()
@@ -284,7 +287,7 @@ class OperatorService:
             return
         self.driver.deactivate()
         self.publisher.end()
-        self._tasks.append(background(self.reconfigurer.stop(), "stepping back"))
+        self.reconfigurer.let_go()
 
     async def _begin(self) -> None:
         """Coordinate from what is stored; maps of this operator are newer than any before."""

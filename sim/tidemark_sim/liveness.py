@@ -13,7 +13,7 @@ from tidemark_core.base.effects import LogReadFailed
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.quorum import majority
-from tidemark_core.replication.coordinator import changed_ensemble
+from tidemark_core.replication.ensembles import changed_ensemble
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role

@@ -18,8 +18,9 @@ from tidemark_core.base.ids import Member
 from tidemark_core.base.quorum import has_majority, majority, quorum_offset
 from tidemark_core.replication import coordinator as core_coordinator
 from tidemark_core.replication import leader as core_leader
-from tidemark_core.replication.coordinator import Coordinator, Ensembles
+from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.cursor import CursorStatus
+from tidemark_core.replication.ensembles import Ensembles
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log

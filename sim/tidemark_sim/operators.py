@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import Effect, Received, Reply, Send, SetTimer, TimerFired, Trace
 from tidemark_core.base.ids import Member, OperatorId, ShardId
-from tidemark_core.replication.coordinator import Coordinators
+from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import (
     ChangeProgress,

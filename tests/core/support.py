@@ -49,7 +49,8 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication import invariants
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
-from tidemark_core.replication.coordinator import Coordinator, Coordinators
+from tidemark_core.replication.coordinator import Coordinator
+from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..base.effects import Effect, Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
 from ..base.ids import NOTHING, EntryId, Member, ShardId
-from ..base.quorum import has_majority
 from ..base.refusals import Reason, Refused
+from .ensembles import Ensembles, changed_ensemble, choose_leader, ensembles_of, planned_change
 from .messages import (
     Abort,
     Aborted,
@@ -53,7 +53,6 @@ from .records import (
     NodeUp,
     Phase,
     SaveMetadata,
-    SetActive,
     ShardRecord,
     StartChange,
     StartTransfer,
@@ -65,56 +64,7 @@ GRACE_TIMER = "grace"
 TAKEOVER_TIMER = "takeover"
 DEADLINE_TIMER = "deadline"
 
-MEMBERS_MIN = 3
-"""A contract below this needs force."""
-
 CoordinatorEffect = Effect | SaveMetadata | LoadMetadata | ChangeProgress
-
-
-@dataclass(frozen=True, slots=True)
-class Ensembles:
-    """Whom to fence and from whom to choose (O18-O20, A3, T6)."""
-
-    fencing: tuple[Member, ...]   # old and new members while a change is stalled in COMMIT
-    final: tuple[Member, ...]     # what the change would have made
-
-    def answered(self, heads: dict[Member, EntryId]) -> bool:
-        """A majority of the union, or of the final ensemble: either overlaps every commit quorum (A3)."""
-        return has_majority(self.fencing, heads) or has_majority(self.final, heads)
-
-
-def ensembles_of(record: ShardRecord) -> Ensembles:
-    """Return the ensembles an election of this record uses."""
-    change = record.change
-    if change is None or change.phase is Phase.PREPARE or change.operation is Operation.CONTRACT:
-        return Ensembles(record.ensemble, record.ensemble)
-    assert change.new is not None, "O33: a swap or expand has a new member"
-    return Ensembles((*record.ensemble, change.new), changed_ensemble(record.ensemble, change))
-
-
-def changed_ensemble(ensemble: tuple[Member, ...], change: Change) -> tuple[Member, ...]:
-    """Return the ensemble after `change`: a swap keeps the slot (K1), an expand adds the last one."""
-    match change.operation:
-        case Operation.SWAP:
-            assert change.new is not None
-            return tuple(change.new if member == change.old else member for member in ensemble)
-        case Operation.EXPAND:
-            assert change.new is not None
-            return (*ensemble, change.new)
-        case Operation.CONTRACT:
-            return tuple(member for member in ensemble if member != change.old)
-
-
-def choose_leader(
-    final: tuple[Member, ...], heads: dict[Member, EntryId], preferred: Member | None
-) -> Member | None:
-    """Return the candidate with the highest head, epoch first (O11, #579); `preferred` wins a tie."""
-    candidates = [member for member in final if member in heads]
-    if not candidates:
-        return None
-    highest = max(heads[member] for member in candidates)
-    best = [member for member in candidates if heads[member] == highest]
-    return preferred if preferred in best else best[0]
 
 
 @dataclass(slots=True)
@@ -748,6 +698,7 @@ class Coordinator:
         ]
 
     def _check_change(self, m: StartChange) -> Change | Refused:
+        """Rule O27: only on a led shard with nothing else running."""
         record = self.record
         if record is None:
             return Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store")
@@ -755,30 +706,7 @@ class Coordinator:
             return Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again when it is STEADY")
         if record.leader is None or self.nodes.get(record.leader.node) != record.leader:
             return Refused(Reason.NO_LEADER, "the shard has no live leader")
-        old = new = None
-        if m.operation in (Operation.SWAP, Operation.CONTRACT):
-            old = next((member for member in record.ensemble if member.node == m.old_node), None)
-            if old is None:
-                return Refused(Reason.NOT_MEMBER, f"{m.old_node} is not in the ensemble")
-            if old == record.leader:
-                return Refused(Reason.LEADER_CANNOT_LEAVE, f"{old.node} leads the shard: transfer leadership first")
-        if m.operation in (Operation.SWAP, Operation.EXPAND):
-            new = self.nodes.get(m.new_node or "")
-            if new is None:
-                return Refused(Reason.NODE_UNAVAILABLE, f"node {m.new_node} is unknown or down")
-            if new in record.ensemble or any(
-                member.node == new.node and member != old for member in record.ensemble
-            ):
-                return Refused(Reason.ALREADY_MEMBER, f"{new.node} is already in the ensemble")
-        if m.operation is Operation.CONTRACT:
-            if len(record.ensemble) <= MEMBERS_MIN and not m.force:
-                return Refused(
-                    Reason.BELOW_MINIMUM,
-                    f"the shard has {len(record.ensemble)} copies; below {MEMBERS_MIN} needs force",
-                )
-            if len(record.ensemble) == 1:
-                return Refused(Reason.BELOW_MINIMUM, "the last copy cannot be removed")
-        return Change(m.operation, Phase.PREPARE, old, new)
+        return planned_change(record, self.nodes, m)
 
     def _send_prepare(self, now_ms: int) -> list[CoordinatorEffect]:
         if self.change is None:
@@ -1045,62 +973,3 @@ class Coordinator:
         ):
             return self._abort(now_ms, f"{sender.node} refused the snapshot: {m.refusal.message or reason}")
         return []
-
-
-class Coordinators:
-    """All shards of a cluster in one operator process."""
-
-    def __init__(self, settings: CoordinatorSettings) -> None:
-        self.settings = settings
-        self.shards: dict[ShardId, Coordinator] = {}
-        self.nodes: dict[str, Member | None] = {}
-        self.active = True
-
-    def step(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
-        """Consume one event; node news goes to the shards it concerns."""
-        match event:
-            case NodeUp():
-                self.nodes[event.member.node] = event.member
-                return self._tell(now_ms, event.member.node, event)
-            case NodeDown():
-                self.nodes[event.node] = None
-                return self._tell(now_ms, event.node, event)
-            case SetActive():
-                return self._set_active(now_ms, event.active)
-        coordinator = self.shards.get(event.shard)
-        if coordinator is None:
-            if not isinstance(event, MetadataLoaded):
-                request = getattr(event, "request", None)
-                return [] if request is None else [
-                    Reply(request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))
-                ]
-            coordinator = Coordinator(event.shard, self.settings, self.nodes)
-            coordinator.active = self.active
-            self.shards[event.shard] = coordinator
-        effects = coordinator.step(now_ms, event)
-        if isinstance(event, MetadataLoaded) and event.record is None:
-            self.shards.pop(event.shard, None)
-        return effects
-
-    def _tell(self, now_ms: int, node: str, event: NodeUp | NodeDown) -> list[CoordinatorEffect]:
-        effects: list[CoordinatorEffect] = []
-        for coordinator in self.shards.values():
-            if (record := coordinator.record) is not None and _concerns(record, node):
-                effects += coordinator.step(now_ms, event)
-        return effects
-
-    def _set_active(self, now_ms: int, active: bool) -> list[CoordinatorEffect]:
-        effects: list[CoordinatorEffect] = []
-        became = active and not self.active
-        self.active = active
-        for coordinator in self.shards.values():
-            coordinator.active = active
-            if became:
-                effects += coordinator.resume(now_ms)
-        return effects
-
-
-def _concerns(record: ShardRecord, node: str) -> bool:
-    change = record.change
-    members = (*record.ensemble, *record.removed, *((change.new,) if change and change.new else ()))
-    return any(member.node == node for member in members)

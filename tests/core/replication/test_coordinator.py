@@ -10,18 +10,9 @@ from tidemark_core.base.effects import Received, Reply, Send, SetTimer, Snapshot
 from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.base.quorum import majority
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.coordinator import (
-    DEADLINE_TIMER,
-    GRACE_TIMER,
-    RETRY_TIMER,
-    TAKEOVER_TIMER,
-    Coordinator,
-    Coordinators,
-    Ensembles,
-    changed_ensemble,
-    choose_leader,
-    ensembles_of,
-)
+from tidemark_core.replication.coordinator import DEADLINE_TIMER, GRACE_TIMER, RETRY_TIMER, TAKEOVER_TIMER, Coordinator
+from tidemark_core.replication.coordinators import Coordinators
+from tidemark_core.replication.ensembles import Ensembles, changed_ensemble, choose_leader, ensembles_of
 from tidemark_core.replication.invariants import check_coordinator
 from tidemark_core.replication.messages import (
     Abort,

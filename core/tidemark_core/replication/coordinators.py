@@ -1,0 +1,73 @@
+"""All coordinators of one operator process: who hears what, which nodes are up.
+
+Stays out: what a coordinator decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base.effects import Reply
+from ..base.ids import Member, ShardId
+from ..base.refusals import Reason, Refused
+from .coordinator import Coordinator, CoordinatorEffect
+from .records import CoordinatorSettings, MetadataLoaded, NodeDown, NodeUp, SetActive, ShardRecord
+
+
+class Coordinators:
+    """All shards of a cluster in one operator process."""
+
+    def __init__(self, settings: CoordinatorSettings) -> None:
+        self.settings = settings
+        self.shards: dict[ShardId, Coordinator] = {}
+        self.nodes: dict[str, Member | None] = {}
+        self.active = True
+
+    def step(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
+        """Consume one event; node news goes to the shards it concerns."""
+        match event:
+            case NodeUp():
+                self.nodes[event.member.node] = event.member
+                return self._tell(now_ms, event.member.node, event)
+            case NodeDown():
+                self.nodes[event.node] = None
+                return self._tell(now_ms, event.node, event)
+            case SetActive():
+                return self._set_active(now_ms, event.active)
+        coordinator = self.shards.get(event.shard)
+        if coordinator is None:
+            if not isinstance(event, MetadataLoaded):
+                request = getattr(event, "request", None)
+                return [] if request is None else [
+                    Reply(request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))
+                ]
+            coordinator = Coordinator(event.shard, self.settings, self.nodes)
+            coordinator.active = self.active
+            self.shards[event.shard] = coordinator
+        effects = coordinator.step(now_ms, event)
+        if isinstance(event, MetadataLoaded) and event.record is None:
+            self.shards.pop(event.shard, None)
+        return effects
+
+    def _tell(self, now_ms: int, node: str, event: NodeUp | NodeDown) -> list[CoordinatorEffect]:
+        effects: list[CoordinatorEffect] = []
+        for coordinator in self.shards.values():
+            if (record := coordinator.record) is not None and _concerns(record, node):
+                effects += coordinator.step(now_ms, event)
+        return effects
+
+    def _set_active(self, now_ms: int, active: bool) -> list[CoordinatorEffect]:
+        effects: list[CoordinatorEffect] = []
+        became = active and not self.active
+        self.active = active
+        for coordinator in self.shards.values():
+            coordinator.active = active
+            if became:
+                effects += coordinator.resume(now_ms)
+        return effects
+
+
+def _concerns(record: ShardRecord, node: str) -> bool:
+    change = record.change
+    members = (*record.ensemble, *record.removed, *((change.new,) if change and change.new else ()))
+    return any(member.node == node for member in members)

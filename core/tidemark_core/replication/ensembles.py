@@ -1,0 +1,92 @@
+"""Ensembles: who is fenced, who may lead, who is a member after a change; arithmetic on stored records.
+
+Rules O10, O11, O18-O20, O36, A3, T4-T6.  Stays out: when any of it is asked; that is the coordinator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..base.ids import EntryId, Member
+from ..base.quorum import has_majority
+from ..base.refusals import Reason, Refused
+from .messages import Operation
+from .records import Change, Phase, ShardRecord, StartChange
+
+MEMBERS_MIN = 3
+"""A contract below this needs force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ensembles:
+    """Whom to fence and from whom to choose (O18-O20, A3, T6)."""
+
+    fencing: tuple[Member, ...]   # old and new members while a change is stalled in COMMIT
+    final: tuple[Member, ...]     # what the change would have made
+
+    def answered(self, heads: dict[Member, EntryId]) -> bool:
+        """A majority of the union, or of the final ensemble: either overlaps every commit quorum (A3)."""
+        return has_majority(self.fencing, heads) or has_majority(self.final, heads)
+
+
+def ensembles_of(record: ShardRecord) -> Ensembles:
+    """Return the ensembles an election of this record uses."""
+    change = record.change
+    if change is None or change.phase is Phase.PREPARE or change.operation is Operation.CONTRACT:
+        return Ensembles(record.ensemble, record.ensemble)
+    assert change.new is not None, "O33: a swap or expand has a new member"
+    return Ensembles((*record.ensemble, change.new), changed_ensemble(record.ensemble, change))
+
+
+def changed_ensemble(ensemble: tuple[Member, ...], change: Change) -> tuple[Member, ...]:
+    """Return the ensemble after `change`: a swap keeps the slot (K1), an expand adds the last one."""
+    match change.operation:
+        case Operation.SWAP:
+            assert change.new is not None
+            return tuple(change.new if member == change.old else member for member in ensemble)
+        case Operation.EXPAND:
+            assert change.new is not None
+            return (*ensemble, change.new)
+        case Operation.CONTRACT:
+            return tuple(member for member in ensemble if member != change.old)
+
+
+def choose_leader(
+    final: tuple[Member, ...], heads: dict[Member, EntryId], preferred: Member | None
+) -> Member | None:
+    """Return the candidate with the highest head, epoch first (O11, #579); `preferred` wins a tie."""
+    candidates = [member for member in final if member in heads]
+    if not candidates:
+        return None
+    highest = max(heads[member] for member in candidates)
+    best = [member for member in candidates if heads[member] == highest]
+    return preferred if preferred in best else best[0]
+
+
+def planned_change(
+    record: ShardRecord, nodes: Mapping[str, Member | None], m: StartChange
+) -> Change | Refused:
+    """Return the change that `m` asks for, or why not; `nodes` maps a known node to its member, None when down."""
+    old = new = None
+    if m.operation in (Operation.SWAP, Operation.CONTRACT):
+        old = next((member for member in record.ensemble if member.node == m.old_node), None)
+        if old is None:
+            return Refused(Reason.NOT_MEMBER, f"{m.old_node} is not in the ensemble")
+        if old == record.leader:
+            return Refused(Reason.LEADER_CANNOT_LEAVE, f"{old.node} leads the shard: transfer leadership first")
+    if m.operation in (Operation.SWAP, Operation.EXPAND):
+        new = nodes.get(m.new_node or "")
+        if new is None:
+            return Refused(Reason.NODE_UNAVAILABLE, f"node {m.new_node} is unknown or down")
+        if new in record.ensemble or any(member.node == new.node and member != old for member in record.ensemble):
+            return Refused(Reason.ALREADY_MEMBER, f"{new.node} is already in the ensemble")
+    if m.operation is Operation.CONTRACT:
+        copies = len(record.ensemble)
+        if copies <= MEMBERS_MIN and not m.force:
+            return Refused(
+                Reason.BELOW_MINIMUM, f"the shard has {copies} copies; below {MEMBERS_MIN} needs force"
+            )
+        if copies == 1:
+            return Refused(Reason.BELOW_MINIMUM, "the last copy cannot be removed")
+    return Change(m.operation, Phase.PREPARE, old, new)
