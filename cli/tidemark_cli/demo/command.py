@@ -52,15 +52,20 @@ def demo(
                 outcome = await run(directory, changes, screen)
                 return outcome, screen.seconds
         finally:
-            await _clean_up(directory, wipe=keep is None)
+            await _stop_all(directory)
 
+    kept = keep is not None
     try:
         outcome, seconds = tidemark.run(main())
+        kept = kept or not outcome.verdict.kept
+    except Exception:
+        kept = True  # a failure leaves its evidence; Ctrl-C does not
+        raise
     finally:
-        if keep is None:
-            shutil.rmtree(directory, ignore_errors=True)
-        else:
+        if kept:
             note(f"the cluster's state and logs are in {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
     document = summary(outcome, seconds)
     screen.summary(document, good=outcome.verdict.kept)
     sys.stdout.write(json.dumps(document) + "\n")
@@ -79,7 +84,7 @@ def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
     }
 
 
-async def _clean_up(directory: Path, *, wipe: bool) -> None:
+async def _stop_all(directory: Path) -> None:
     """Stop every process of the demo's cluster; a failed start may have left nothing to stop."""
     with suppress(local.LocalRuntimeError):
-        await local.down(directory, wipe=wipe)
+        await local.down(directory)

@@ -144,7 +144,7 @@ async def _under_load(
                 source, swaps = await _swap(service, client, killed, spare, ledger, screen)
                 await writer.reached(RESTART_AT)
                 writer.mark = writer.total
-                await _restart(runtime, killed, ledger, screen)
+                await _restart(service, runtime, killed, ledger, screen)
                 await writing
             except BaseException:
                 writing.cancel()
@@ -210,13 +210,13 @@ async def _follow(service: Admin, name: str, screen: Screen) -> dict[str, Any]:
     raise CommandFailed("the operator broke off while the swap ran", "", code=UNAVAILABLE, reason="UNAVAILABLE")
 
 
-async def _restart(runtime: local.Runtime, killed: str, ledger: Ledger, screen: Screen) -> None:
+async def _restart(service: Admin, runtime: local.Runtime, killed: str, ledger: Ledger, screen: Screen) -> None:
     screen.tell(f"{len(ledger):,} acknowledged; starting {killed} again with its old disk", "bold yellow")
     await runtime.start(killed)
-    await runtime.wait_for(
-        "LogGroup", lambda items: condition(items[0], "FullyReplicated")[0] == "True",
-        f"every copy is in sync after {killed} came back", ACT_TIMEOUT_S,
-    )
+    async with _within(f"every copy is in sync after {killed} came back"):
+        async for items in service.watch("LogGroup", GROUP):
+            if condition(items[0], "FullyReplicated")[0] == "True":
+                break
     screen.tell(f"{killed} is back, every shard has its {COPIES} copies", "bold green")
 
 
@@ -272,7 +272,7 @@ async def _within(what: str) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise CommandFailed(
-            f"{what}: not within {ACT_TIMEOUT_S:g} s", "Run it again with --keep DIR and look at the logs in DIR.",
+            f"{what}: not within {ACT_TIMEOUT_S:g} s", "Look at the logs of the processes.",
             code=UNAVAILABLE, reason="TIMEOUT",
         ) from None
 
