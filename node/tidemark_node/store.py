@@ -341,10 +341,6 @@ class Store:
         within.found.seek_for_prev(_KEY.pack(shard, offset))
         return (_KEY.unpack(within.found.key())[1], within.found.value()) if within.found.valid() else None
 
-    def property(self, name: str) -> int | None:
-        """Return one of RocksDB's own numbers, for metrics."""
-        return self._db.property_int_value(name)
-
 
 class _Range:
     """An iterator over offsets [start, end) of one shard.
@@ -370,7 +366,7 @@ class _Range:
         return None
 
 
-# --- options of RocksDB ----------- -------------------------------------------------------------------------
+# --- options of RocksDB --------------------------------------------------------------------------------------
 
 
 def _options() -> Options:

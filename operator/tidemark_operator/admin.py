@@ -26,6 +26,7 @@ from .tasks import background
 
 WATCHERS_MAX = 64
 WATCH_PACE_S = 0.05
+CHANGES_MAX = 256
 PROGRESS_LOOK_S = 0.25
 BUSY_PATIENCE_S, BUSY_PAUSE_S = 5.0, 0.05
 BUSY_REASONS = frozenset({Reason.RECONFIGURING, Reason.NO_LEADER, Reason.TRANSFERRING})
@@ -63,7 +64,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             last = None
             while True:
                 changed.clear()
+                began = time.monotonic()
                 answer = await self._get(request, context, may_be_missing=last is not None)
+                cost_s = time.monotonic() - began
                 if answer != last:
                     yield answer
                     last = answer
@@ -73,12 +76,15 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
                     await asyncio.wait_for(changed.wait(), PROGRESS_LOOK_S if moving else None)
                 except TimeoutError:
                     continue
-                await asyncio.sleep(WATCH_PACE_S)  # a burst of changes is one answer
+                # A burst of changes is one answer, and all watches together take at most a fifth of the time.
+                await asyncio.sleep(max(WATCH_PACE_S, 4 * cost_s * self._watchers))
         finally:
             self._watchers -= 1
             self._service.remove_watcher(changed)
 
     async def Delete(self, request: admin_pb2.DeleteRequest, context: Any) -> admin_pb2.DeleteResponse:
+        if not self._service.mirror.loaded:
+            await _refuse(context, _unread(self._service))
         refused = await self._service.objects.delete(request.kind, request.name)
         if refused is not None:
             await _refuse(context, refused)
@@ -91,6 +97,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         move = self._move(request)
         if isinstance(move, Refused):
             await _refuse(context, move)
+        if len(self._changes) >= CHANGES_MAX:
+            await _refuse(context, Refused(
+                Reason.OVERLOADED, f"{CHANGES_MAX} changes run already", retry_after_ms=1_000))
         news: asyncio.Queue[ChangeProgress] = asyncio.Queue(maxsize=1_024)
         work = background(self._run(move, _into(news), transfer=request.transfer), "a change of one shard")
         self._changes.add(work)
@@ -140,6 +149,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     async def _get(
         self, request: admin_pb2.GetRequest, context: Any, *, may_be_missing: bool = False
     ) -> admin_pb2.GetResponse:
+        if not self._service.mirror.loaded:
+            await _refuse(context, _unread(self._service))
         objects = self._service.show(request.kind, request.name)
         if objects is None:
             await _refuse(context, Refused(
@@ -202,6 +213,12 @@ def _into(news: asyncio.Queue[ChangeProgress]) -> Callable[[ChangeProgress], Non
             news.put_nowait(progress)
 
     return put
+
+
+def _unread(service: OperatorService) -> Refused:
+    """An operator that has read nothing yet must not say that there is nothing."""
+    return Refused(
+        Reason.METADATA_UNAVAILABLE, service.store.last_error or "the metadata is being read", retry_after_ms=500)
 
 
 async def _refuse(context: Any, refused: Refused) -> NoReturn:

@@ -351,7 +351,7 @@ def _parse_endpoint(endpoint: str, tls: TlsFiles | None) -> tuple[str, bool]:
     if not separator or scheme not in ("http", "https") or not target.strip("/"):
         raise ValueError(f"etcd endpoint {endpoint!r} must look like http://host:port or https://host:port")
     if scheme == "https" and tls is None:
-        raise ValueError(f"etcd endpoint {endpoint!r} needs TLS files")
+        raise ValueError(f"etcd endpoint {endpoint!r} needs the PEM of its CA (--etcd-ca)")
     return target.strip("/"), scheme == "https"
 
 

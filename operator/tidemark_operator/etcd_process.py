@@ -1,6 +1,6 @@
 """The embedded etcd of the local runtime: find a binary, and say which; the command line that runs it.
 
-Stays out: starting and stopping processes (`local`).
+Stays out: starting and stopping processes (`local_processes`).
 """
 
 from __future__ import annotations

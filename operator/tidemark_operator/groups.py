@@ -43,15 +43,14 @@ class GroupKeeper:
                 self.trouble[group.name] = (str(placed.reason), placed.message)
                 continue
             self.trouble.pop(group.name, None)
-            await self._create(missing, placed, world)
+            if await self._create(missing, placed, world):
+                log.info("log group %s: %d shards created", group.name, len(missing))
             load = world.replicas()
             for ensemble in placed:
                 load.update(ensemble)
-            log.info("log group %s: %d shards created", group.name, len(missing))
 
-    async def _create(
-        self, missing: list[ShardId], placed: list[tuple[str, ...]], world: World
-    ) -> None:
+    async def _create(self, missing: list[ShardId], placed: list[tuple[str, ...]], world: World) -> bool:
+        """Write first records; False when another operator creates them too: the watch will show."""
         writes = []
         for shard in missing:
             members = tuple(world.nodes[name].member for name in placed[index_of(shard)])
@@ -65,6 +64,7 @@ class GroupKeeper:
                     for write in page:
                         self._mirror.learn(write.key, write.value, revision)
                 case Conflict():
-                    return  # another operator creates them too: the watch will show
+                    return False
                 case outcome:
                     raise StoreUnavailable(outcome.message)
+        return True

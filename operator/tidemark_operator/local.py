@@ -285,7 +285,7 @@ async def attach(directory: Path | str = ".tidemark") -> Runtime:
 
 
 async def down(directory: Path | str = ".tidemark", *, wipe: bool = False) -> list[str]:
-    """Stop everything, nodes first; with `wipe` the directory's data goes too.  Return what was stopped."""
+    """Stop everything, the operator first; with `wipe` the directory's data goes too.  Return what was stopped."""
     runtime = await attach(directory)
     state, stopped = runtime.state, []
     async with locked(runtime.directory):

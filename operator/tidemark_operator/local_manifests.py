@@ -6,10 +6,12 @@ Stays out: applying them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 from .local_state import LocalRuntimeError, State
 from .resources import (
+    API_VERSION,
     InvalidManifest,
     LogGroup,
     Reconfiguration,
@@ -18,7 +20,6 @@ from .resources import (
     load_manifests,
     quantity_bytes,
 )
-from .status import API_VERSION
 
 DEV_DETECTION = {
     "probeIntervalMilliseconds": 100, "probeTimeoutMilliseconds": 200, "failureThreshold": 2,
@@ -60,7 +61,7 @@ def cluster_manifest(
         "kind": "TidemarkCluster",
         "metadata": {"name": name},
         "spec": {
-            "version": "0.1.0",
+            "version": version("tidemark"),
             "metadataStore": {"etcd": {"endpoints": ["http://127.0.0.1:2379"]}},
             "nodePools": [{
                 "name": "default", "replicas": nodes or (len(state.nodes) if state else 0) or 3,

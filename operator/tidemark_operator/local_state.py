@@ -3,8 +3,6 @@
 Stays out: processes (`process`, `local_processes`).
 """
 
-
-
 from __future__ import annotations
 
 import asyncio
@@ -68,7 +66,6 @@ class State:
     operator: ProcessState
     operator_address: str = ""
     nodes: dict[str, NodeState] = field(default_factory=dict)
-
 
 
 def keys_of(cluster: str) -> Keys:

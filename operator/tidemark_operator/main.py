@@ -20,40 +20,71 @@ import uvloop
 from tidemark_wire.channel import bind, server_options
 
 from .admin import add_admin
+from .etcd import TlsFiles
 from .service import OperatorService
 
 log = logging.getLogger("tidemark_operator")
 
-EXIT_BUG = 70
+EXIT_BAD_START, EXIT_BUG = 2, 70
+CALLS_MAX = 1_024
+"""Calls of the Admin service at once; more are refused with RESOURCE_EXHAUSTED."""
 
 
 def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tidemark_operator", description="Runs one Tidemark cluster.")
     parser.add_argument(
         "--etcd", action="append", required=True, metavar="URL", help="etcd endpoint; may be repeated")
+    parser.add_argument("--etcd-ca", type=Path, metavar="FILE", help="PEM of the CA of https endpoints")
+    parser.add_argument("--etcd-cert", type=Path, metavar="FILE", help="PEM of our certificate, for mutual TLS")
+    parser.add_argument("--etcd-key", type=Path, metavar="FILE", help="PEM of its key")
     parser.add_argument("--cluster", required=True, help="name of the TidemarkCluster this operator runs")
     parser.add_argument("--key-prefix", help="where in etcd; default /tidemark/default/<cluster>")
-    parser.add_argument("--listen", default="127.0.0.1:0", help="address of the Admin service")
+    parser.add_argument(
+        "--listen", type=_address, default="127.0.0.1:0", help="host:port of the Admin service; port 0 picks one")
     parser.add_argument("--ready-file", type=Path, help="written once the Admin service answers")
     parser.add_argument("--nodes-dir", type=Path, help="directory of the nodes' ready files")
-    parser.add_argument("--lease-ttl", type=int, default=3, metavar="SECONDS", help="of the activity lease")
+    parser.add_argument("--lease-ttl", type=_lease_ttl, default=3, metavar="SECONDS", help="of the activity lease")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     flags = parser.parse_args(arguments)
+    if bool(flags.etcd_cert) != bool(flags.etcd_key) or (flags.etcd_cert and not flags.etcd_ca):
+        parser.error("--etcd-cert and --etcd-key go together, and with --etcd-ca")
     flags.key_prefix = flags.key_prefix or f"/tidemark/default/{flags.cluster}"
     return flags
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not host:port")
+    return text
+
+
+def _lease_ttl(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 3_600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds between 1 and 3600")
+    return int(text)
+
+
+def read_tls(flags: argparse.Namespace) -> TlsFiles | None:
+    """Read the PEM files for etcd.  Raises OSError that names the file."""
+    if flags.etcd_ca is None:
+        return None
+    certificate, key = (path.read_bytes() if path else None for path in (flags.etcd_cert, flags.etcd_key))
+    return TlsFiles(flags.etcd_ca.read_bytes(), certificate, key)
 
 
 async def run(flags: argparse.Namespace) -> int:
     """Run until a signal or a bug; return the exit code."""
     service = OperatorService(
-        flags.etcd, flags.key_prefix, flags.cluster, nodes_directory=flags.nodes_dir,
+        flags.etcd, flags.key_prefix, flags.cluster, etcd_tls=read_tls(flags), nodes_directory=flags.nodes_dir,
         lease_ttl_s=flags.lease_ttl)
-    server = grpc.aio.server(options=server_options())
+    server = grpc.aio.server(options=server_options(), maximum_concurrent_rpcs=CALLS_MAX)
     add_admin(server, service)
-    port = bind(server, flags.listen)
-    if port == 0:
-        log.critical("cannot listen on %s: is the port taken?", flags.listen)
-        return 1
+    try:
+        port = bind(server, flags.listen)
+    except RuntimeError:
+        log.critical("cannot listen on %s: is it an address of this machine, and the port free?", flags.listen)
+        return EXIT_BAD_START
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     _end_on_signals_and_bugs(ended)
     await service.start()
@@ -104,8 +135,9 @@ def main() -> None:
         format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S")
     try:
         sys.exit(uvloop.run(run(flags)))
-    except ValueError as error:
-        sys.exit(f"tidemark_operator: {error}")
+    except (ValueError, OSError) as error:
+        print(f"tidemark_operator: {error}", file=sys.stderr)
+        sys.exit(EXIT_BAD_START)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ Ids are never given out twice.  Stays out: etcd itself (`etcd`), what the object
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tidemark_core.base.errors import RemoteViolation
@@ -151,9 +151,6 @@ class StoredObject:
             return cls(**raw)
         except (KeyError, TypeError) as error:
             raise RemoteViolation(f"object cannot be read: {error!r}") from error
-
-    def with_status(self, status: dict[str, Any]) -> StoredObject:
-        return replace(self, status=status)
 
 
 def _dump(raw: dict[str, Any]) -> bytes:

@@ -72,7 +72,7 @@ class Mirror:
         try:
             area, name = self._keys.parse(key)
             self._store(area, name, data, revision)
-        except RemoteViolation as error:
+        except (RemoteViolation, ValueError) as error:
             log.error("%s: %s; it is left as it is", key, error)
             return
         self.on_change(area, name)

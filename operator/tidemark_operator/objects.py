@@ -6,6 +6,7 @@ Stays out: carrying the objects out (`groups`, `reconfigure`), their status (`st
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from tidemark_core.base.refusals import Reason, Refused
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown, Write
 from .metadata import GROUP_IDS, RECONFIGURATIONS, Keys, StoredObject, allocate
 from .mirror import Mirror, Versioned
-from .resources import InvalidManifest, Resource, check_update, load_manifests, load_resource
+from .resources import API_VERSION, InvalidManifest, Resource, check_update, load_manifests, load_resource
 from .status import timestamp
 
 SOURCE = "manifest"
@@ -36,6 +37,7 @@ class Objects:
         self._keys = keys
         self._mirror = mirror
         self._cluster = cluster
+        self._parsing = asyncio.Lock()
 
     async def apply(self, text: str, *, dry_run: bool = False) -> list[str] | Refused:
         """Apply manifests; return one line per object, such as "LogGroup/orders created".
@@ -43,7 +45,8 @@ class Objects:
         All are checked before the first is written.  With `dry_run` nothing is written.
         """
         try:
-            resources = load_manifests(text, SOURCE)
+            async with self._parsing:  # a hostile text takes seconds: beside the loop, and one at a time
+                resources = await asyncio.to_thread(load_manifests, text, SOURCE)
             for resource in resources:
                 self._check(resource)
             return [await self._apply_one(resource, dry_run) for resource in resources]
@@ -78,7 +81,7 @@ class Objects:
             if await self._write(
                     self._keys.reconfiguration(name), replace(known.value, status=dict(status)), known.revision):
                 return True
-            await self._read_again(self._keys.reconfiguration(name))
+            await self._read_again(self._keys.reconfiguration(name), known)
         raise StoreUnavailable(f"the status of {name} is contended")
 
     # --- one object -----------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ class Objects:
                     also = replace(also, number=number)
                 if await self._write(self._key(resource), stored, known.revision, also):
                     return f"{title} {what}"
-            await self._read_again(self._key(resource))
+            await self._read_again(self._key(resource), known)
             self._check(resource)
         raise StoreUnavailable(f"{title} is contended: {ATTEMPTS_MAX} attempts lost their race")
 
@@ -149,7 +152,7 @@ class Objects:
         if new < old and new < 3:
             block["belowThree"] = "Allowed"  # the declared factor says so already
         made = load_resource({
-            "apiVersion": "tidemark.dev/v1alpha1",
+            "apiVersion": API_VERSION,
             "kind": "Reconfiguration",
             "metadata": {
                 "name": f"{after.name}-{field}-{after.generation}",
@@ -175,7 +178,7 @@ class Objects:
             if await self._write(
                     self._keys.group(name), replace(known.value, detached=True), known.revision):
                 return None
-            await self._read_again(self._keys.group(name))
+            await self._read_again(self._keys.group(name), known)
         raise StoreUnavailable(f"log group {name} is contended")
 
     async def _delete_reconfiguration(self, name: str) -> Refused | None:
@@ -236,12 +239,12 @@ class Objects:
                     return True
                 raise StoreUnavailable(message)
 
-    async def _read_again(self, key: str) -> None:
+    async def _read_again(self, key: str, known: Versioned[StoredObject] | None) -> None:
         item = await self._store.get(key)
         if item is not None:
             self._mirror.learn(key, item.value, item.revision)
-        else:
-            self._mirror.learn(key, None, self._mirror.revision + 1)
+        elif known is not None:
+            self._mirror.learn(key, None, known.revision + 1)  # deleted then or later, and created again later still
 
 
 def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

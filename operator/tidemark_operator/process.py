@@ -101,5 +101,3 @@ def log_tail(log: Path) -> str:
             return file.read().decode(errors="replace").strip() or "its log is empty"
     except FileNotFoundError:
         return "it wrote no log"
-
-

@@ -153,6 +153,8 @@ class ReconfigurationRun:
         warnings = plan.warnings
         if stored.spec["type"] == "NodeSwap" and stored.spec["nodeSwap"].get("removeSource") == "Delete":
             warnings = (*warnings, "the emptied node keeps running: a local cluster does not remove nodes")
+        if (stored.spec.get("throttle") or {}).get("bytesPerSecondPerNode"):
+            warnings = (*warnings, "throttle.bytesPerSecondPerNode: nodes keep the rate of the cluster's own throttle")
         self._moves = [MoveState(move) for move in plan.moves]
         self._plan = _Plan(plan.hash, self._mirror.revision, warnings)
         return True

@@ -99,8 +99,12 @@ class Reconfigurer:
             if datetime.now(UTC) - ended > ttl:
                 await self._objects.delete("Reconfiguration", stored.name)
 
+    def let_go(self) -> None:
+        """End what runs here: another operator, or this one later, goes on from what is stored."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def stop(self) -> None:
-        """Let go of what runs: another operator, or this one later, goes on from what is stored."""
         await cancelled(self._task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -1,7 +1,7 @@
 """The status of objects, computed from records, nodes and groups whenever somebody asks.
 
 Pure but for the memory of when a condition last changed (`ConditionMemory`).
-Stays out: storing anything; the status of a Reconfiguration's moves (`reconfigure` keeps it).
+Stays out: storing anything; the status of a Reconfiguration (`reconfiguration_run`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tidemark_core.replication.records import Phase, ShardRecord, Status
 from .metadata import StoredObject
 from .model import Group, Node, Shard, out_of_sync
 from .plan import distinct_domains
+from .resources import API_VERSION
 from .shardmap import hash_range
 
-API_VERSION = "tidemark.dev/v1alpha1"
 NAMES_SHOWN_MAX = 3
 
 Condition = tuple[str, bool | None, str, str]
@@ -278,6 +278,10 @@ def cluster_status(
         ("Reconciling", missing, ready[2] if missing else "Reconciled", ""),
         ("Stalled", False, "Progressing" if missing else "Reconciled", ""),
     ]
+    unmet = _security_not_in_force(stored.spec)
+    conditions.append((
+        "CertificatesValid", not unmet, "IssuerNotReady" if unmet else "Disabled",
+        f"Not in force in a local cluster, which is insecure: {', '.join(unmet)}." if unmet else ""))
     zones = sorted({node.zone for node in nodes.values() if node.zone})
     return {
         "observedGeneration": stored.generation,
@@ -315,6 +319,14 @@ def cluster_status(
         "operatorVersion": version,
         "conditions": memory.write("TidemarkCluster", stored.name, stored.generation, conditions),
     }
+
+
+def _security_not_in_force(spec: Mapping[str, Any]) -> list[str]:
+    """Return what a manifest asks for that needs Kubernetes: certificates to issue, secrets to read."""
+    mode = (spec.get("security") or {}).get("tls", {}).get("mode", "Disabled")
+    asked = [f"security.tls.mode {mode}"] if mode != "Disabled" else []
+    secrets = ("tlsSecretRef", "credentialsSecretRef")
+    return asked + [f"metadataStore.etcd.{field}" for field in secrets if field in spec["metadataStore"]["etcd"]]
 
 
 def node_state(node: Node, reseeding: Iterable[str]) -> str:

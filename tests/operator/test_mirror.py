@@ -41,6 +41,8 @@ def test_what_cannot_be_read_is_left_out_and_the_rest_is_kept() -> None:
         KEYS.group("other"): Item(b'{"format": 99}', 2),
         KEYS.shard(shard_id(1, 1)): Item(b"not json", 2),
         "/t/of/another/build": Item(b"", 3),
+        KEYS.counter("next-group-id"): Item(b"many", 3),
+        KEYS.operator: Item(b"\xff", 3),
     }, 3))
     assert mirror.groups["orders"].value == good
     assert set(mirror.groups) == {"orders"} and not mirror.shards

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from grpc_health.v1 import health
 from fake_node import FakeNode, until
 from tidemark_core.base.ids import Member, OperatorId, ShardId
 from tidemark_core.replication.messages import BecameLeader, Fence
@@ -137,17 +139,26 @@ async def test_silence_is_counted(node, links, told) -> None:
     node._server = type("Stopped", (), {"stop": staticmethod(lambda _grace: asyncio.sleep(0))})()
 
 
-async def test_other_settings_count_for_links_that_stand(node, links, told) -> None:
-    links.set_settings(DetectorSettings(probe_interval_ms=20, probe_timeout_ms=30_000, failure_threshold=20))
+async def test_other_settings_count_for_links_that_stand(links, told) -> None:
+    class Hushed(health.aio.HealthServicer):
+        hung = False
+
+        async def Check(self, request: Any, context: Any) -> Any:
+            if self.hung:
+                await asyncio.sleep(60)
+            return await super().Check(request, context)
+
+    patient = DetectorSettings(probe_interval_ms=50, probe_timeout_ms=1_000, failure_threshold=20)
+    links.set_settings(patient)
+    node = FakeNode()
+    node._health = hushed = Hushed()
+    await node.start()
     links.set_node(record(node))
     await until(lambda: len(told.events) == 1)
-    links.set_settings(DetectorSettings(probe_interval_ms=20, probe_timeout_ms=50, failure_threshold=1))
-
-    async def hang(*_: Any) -> None:
-        await asyncio.sleep(60)
-
-    node._health.Check = hang
+    hushed.hung = True
+    links.set_settings(replace(patient, failure_threshold=2))
     await until(lambda: ("down", "n1") in told.events)
+    await node.stop()
 
 
 async def test_another_node_at_the_address_is_not_taken_for_it(node, links, told) -> None:

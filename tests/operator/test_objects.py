@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_operator.etcd import EtcdStore
+from tidemark_operator.detector import LoopLateness
+from tidemark_operator.etcd import EtcdStore, Saved
 from tidemark_operator.metadata import Keys
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.objects import Objects
@@ -99,6 +101,26 @@ async def test_a_stale_mirror_is_refreshed_by_the_lost_race(objects: Objects, st
     assert await late.apply(group()) == ["LogGroup/orders unchanged"]
     assert await late.apply(group(more=", maxRecordBytes: 4096")) == ["LogGroup/orders configured"]
     assert await objects.apply(group(more=", maxRecordBytes: 8192")) == ["LogGroup/orders configured"]
+
+
+async def test_a_deleted_object_may_come_back_at_the_next_revision(objects: Objects, store: EtcdStore) -> None:
+    await objects.apply(group())
+    known = mirror(objects).groups["orders"]
+    deleted = await store.delete(KEYS.group("orders"), expected=known.revision)
+    assert isinstance(deleted, Saved)
+    assert await objects.apply(group(more=", maxRecordBytes: 2048")) == ["LogGroup/orders created"]
+    assert mirror(objects).groups["orders"].revision > deleted.revision
+
+
+async def test_a_text_that_takes_long_to_read_does_not_hold_the_loop(objects: Objects) -> None:
+    lateness = LoopLateness()
+    lateness.start()
+    started = time.monotonic()
+    refused = await objects.apply("a: [" + "1, " * 80_000)
+    took_ms, late_ms = (time.monotonic() - started) * 1000, lateness.worst_ms_since(started)
+    await lateness.stop()
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
+    assert late_ms < took_ms / 4, f"the loop stood still for {late_ms:.0f} of {took_ms:.0f} ms"
 
 
 async def test_without_etcd_it_is_metadata_unavailable(objects: Objects, etcd) -> None:

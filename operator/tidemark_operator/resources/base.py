@@ -208,11 +208,17 @@ class Names:
     """How a kind is called and shown by the API server."""
 
     kind: str
-    plural: str
-    singular: str
     short: str
     columns: tuple[Column, ...]
     selectable_fields: tuple[str, ...] = ()
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def plural(self) -> str:
+        return f"{self.singular}s"
 
 
 def condition_column(name: str, condition: str, field: str = "status", *, wide: bool = False) -> Column:

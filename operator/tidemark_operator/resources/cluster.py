@@ -530,8 +530,6 @@ class TidemarkCluster(Resource):
 
     NAMES: ClassVar[Names] = Names(
         kind="TidemarkCluster",
-        plural="tidemarkclusters",
-        singular="tidemarkcluster",
         short="tmc",
         columns=(
             condition_column("Ready", "Ready"),

@@ -377,8 +377,6 @@ class LogGroup(Resource):
 
     NAMES: ClassVar[Names] = Names(
         kind="LogGroup",
-        plural="loggroups",
-        singular="loggroup",
         short="tlg",
         columns=(
             condition_column("Ready", "Ready"),

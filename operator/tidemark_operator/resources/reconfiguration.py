@@ -383,8 +383,6 @@ class Reconfiguration(Resource):
 
     NAMES: ClassVar[Names] = Names(
         kind="Reconfiguration",
-        plural="reconfigurations",
-        singular="reconfiguration",
         short="trc",
         columns=(
             Column("Cluster", ".spec.clusterRef.name"),
