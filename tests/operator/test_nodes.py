@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from grpc_health.v1 import health
 from fake_node import FakeNode, until
+from grpc_health.v1 import health
 from tidemark_core.base.ids import Member, OperatorId, ShardId
 from tidemark_core.replication.messages import BecameLeader, Fence
 from tidemark_operator.detector import DetectorSettings, LoopLateness
