@@ -19,7 +19,7 @@ from tidemark_core.base.quorum import has_majority, majority, quorum_offset
 from tidemark_core.replication import coordinator as core_coordinator
 from tidemark_core.replication import leader as core_leader
 from tidemark_core.replication.coordinator import Coordinator
-from tidemark_core.replication.cursor import CursorStatus
+from tidemark_core.replication.cursor import Cursor, CursorStatus
 from tidemark_core.replication.ensembles import Ensembles
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
@@ -328,6 +328,40 @@ def _table_not_undone(stack: ExitStack) -> None:
     _replace(stack, ProducerTable, "restore", lambda table, producer, before: None)
 
 
+def _table_not_in_checkpoint(stack: ExitStack) -> None:
+    def checkpoint(self: Log) -> Any:
+        return original(self)._replace(producers=ProducerTable())
+
+    original = Log.checkpoint
+    _replace(stack, Log, "checkpoint", checkpoint)
+
+
+def _trim_past_followers(stack: ExitStack) -> None:
+    def matches(self: Leader) -> dict[Member, int]:
+        return dict.fromkeys(self.ensemble, self.head)
+
+    def on_trim_request(self: Leader, m: Any) -> list[Any]:
+        with ExitStack() as inner:
+            _replace(inner, Leader, "matches", matches)
+            return original(self, m)
+
+    original = Leader.on_trim_request
+    _replace(stack, Leader, "on_trim_request", on_trim_request)
+
+
+def _new_member_counts(stack: ExitStack) -> None:
+    def on_prepare(self: Leader, now_ms: int, sender: Any, m: Any) -> list[Any]:
+        before = self.change
+        effects = original(self, now_ms, sender, m)
+        if self.change is m and before is not m and m.operation is Operation.SWAP:
+            self.replica.update(ensemble=tuple(m.new if member == m.old else member for member in self.ensemble))
+            self.cursors[m.new] = Cursor(m.new)
+        return effects
+
+    original = Leader.on_prepare
+    _replace(stack, Leader, "on_prepare", on_prepare)
+
+
 def _ack_over_gap(stack: ExitStack) -> None:
     def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
         replica = self.replica
@@ -388,6 +422,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("K14", "wiped disk is another member", _wiped_votes, "disks"),
     Mutant("L18", "producer table is folded on followers", _table_on_leaders_only, "replication"),
     Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "divergence"),
+    Mutant("L18 checkpoint", "producer table is part of checkpoints", _table_not_in_checkpoint, "disks"),
+    Mutant("#281", "trimming stops at the slowest member", _trim_past_followers, "wide"),
+    Mutant("O33", "new member counts only after COMMIT", _new_member_counts, "swaps"),
     Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),
     Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "divergence"),
     Mutant("O24", "answer waits for commit", _reply_before_commit, "replication"),
