@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scenario import Scenario
+from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.messages import Abort, BecomeLeader, Operation
 from tidemark_core.replication.records import CancelChange, NodeDown, Phase, Status
 
@@ -125,3 +126,22 @@ def test_takeover_waits_for_the_store() -> None:
     story.wait(lambda: story.record.status is Status.STEADY, "the other takes over")
     story.start(1)
     story.finish()
+
+
+def test_contract_that_the_rest_cannot_carry_is_rolled_back() -> None:
+    story = Scenario(nodes=5, replicas=5)
+    story.wait_led(1)
+    sequence = story.append(1)
+    story.wait(lambda: story.acknowledged(sequence), "the append commits")
+    story.wait_settled()
+    for number in (2, 3):   # five members bear the loss of two disks
+        story.crash(number)
+        story.world.nodes[f"n{number}"].wipe()
+    outcome = story.change(Operation.CONTRACT, 4, None, settled=False)
+    story.wait(lambda: story.record.change is not None and story.record.change.phase is Phase.COMMIT, "COMMIT")
+    story.start(2, 3)
+
+    story.wait(lambda: outcome, "the contract is given up")
+    assert isinstance(outcome[0], Refused), outcome
+    story.finish()
+    assert len(story.record.ensemble) == 5

@@ -639,6 +639,10 @@ class Coordinator:
                 return self._give_up_transfer("the new leader did not catch up in time")
             if self.change is not None and record.change is not None and record.change.phase is Phase.PREPARE:
                 return self._abort(now_ms, "no progress in PREPARE before the deadline")
+            if self.change is not None and record.change is not None and (
+                record.change.operation is Operation.CONTRACT
+            ):
+                return self._elect(now_ms)
             return []
         return self._resend(now_ms)
 
@@ -777,7 +781,14 @@ class Coordinator:
         return [SetTimer(self.shard, DEADLINE_TIMER, None), *self._save(replace(record, change=change))]
 
     def _send_commit(self, now_ms: int) -> list[CoordinatorEffect]:
-        return [*self._progress("COMMIT"), *self._resend_change(), self._retry(now_ms)]
+        effects = [*self._progress("COMMIT"), *self._resend_change(), self._retry(now_ms)]
+        if self.record is not None and self.record.change is not None and (
+            self.record.change.operation is Operation.CONTRACT
+        ):
+            # A contract waits for a majority of those who stay (O40).  If too many of them have lost their disks
+            # they return only by swaps, which wait for the contract: then an election rolls it back (T6).
+            effects.append(SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms))
+        return effects
 
     def _on_committed(self, now_ms: int, sender: Member, m: Committed) -> list[CoordinatorEffect]:
         """Rule O35: the ensemble is in force; clear the operation."""
