@@ -142,6 +142,10 @@ class Cluster:
     def pid(self, name: str) -> int:
         return int(self._process(name).process.pid)
 
+    def pids(self) -> dict[str, int]:
+        """Return the processes that run or ran last."""
+        return {name: self.pid(name) for name in ("operator", *self.nodes) if self._process(name).process is not None}
+
     def kill(self, *names: str) -> None:
         """SIGKILL to all of them, at the same moment as far as one processor can."""
         for name in names:
@@ -161,13 +165,27 @@ class Cluster:
 
     async def restart_with(self, *flags: str, nodes: Sequence[str] | None = None, prefix: Sequence[str] = ()) -> None:
         """Run nodes with more flags from now on; `prefix` goes in front of their command line."""
-        names = self.nodes if nodes is None else list(nodes)
-        self.kill(*(name for name in names if self.node(name).running))
-        for name in names:
-            node = self.node(name)
-            node.command = [*prefix, *node.command, *flags]
-        await asyncio.gather(*(start_node(self.node(name)) for name in names))
-        save_state(self.directory, self.runtime.state)
+        await self._restart_changed(
+            self.nodes if nodes is None else nodes,
+            lambda node: [*prefix, *node.command, *flags])
+
+    async def put_behind(self, front: Callable[[str, str], str]) -> None:
+        """Let every node advertise the address that `front(name, its own address)` returns."""
+        def behind(node: NodeState) -> list[str]:
+            command = [*node.command, "--advertise", front(node.node, node.address)]
+            command[command.index("--listen") + 1] = node.address
+            return command
+
+        await self._restart_changed(self.nodes, behind)
+
+    async def _restart_changed(self, names: Sequence[str], change: Callable[[NodeState], list[str]]) -> None:
+        state = self.runtime.state
+        nodes = [state.nodes[name] for name in names]
+        self.kill(*(node.node for node in nodes if node.running))
+        for node in nodes:
+            node.command = change(node)
+        await asyncio.gather(*(start_node(node) for node in nodes))
+        save_state(self.directory, state)
         await self.ready()
 
     async def ready(self) -> None:
@@ -294,11 +312,9 @@ class Cluster:
 
     async def change(self, operation: str, group: str, index: int = 0, **nodes: Any) -> Any:
         """Run a change of one shard through the operator; return its last word, raise its refusal."""
-        last = None
         async with Admin(self.runtime.admin_address) as admin:
-            async for last in admin.change(operation, group, index, **nodes):
-                pass
-        return last
+            said = [progress async for progress in admin.change(operation, group, index, **nodes)]
+        return said[-1]
 
     async def transfer(self, group: str, index: int, to: str) -> None:
         """Make `to` lead, again and again where an election is in the way."""

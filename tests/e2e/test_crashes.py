@@ -1,4 +1,4 @@
-"""kill -9 of everything there is, one by one and all at once, while records are appended: nothing is lost or doubled."""
+"""kill -9 of everything there is, one by one and all at once, under load: nothing is lost, nothing is doubled."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
 from collections.abc import Callable
 
 import grpc
@@ -21,6 +22,7 @@ from .workload import Workload, check_read_back, read_all
 
 APPEND_BYTES_MAX = 400_000
 GROWTH_BYTES_MAX = 160 << 20
+RECORDS = 640
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +60,16 @@ async def test_clients_wait_and_finish_and_no_process_grows(cluster: Cluster, cl
     value = bytes(50_000)
     keys = [f"k{number}".encode() for number in range(8)]
     async with client.appender(group, timeout_s=90, batch_bytes=100_000) as appender:
-        answers = [appender.append(b"%d:" % number + value, key=keys[number % 8]) for number in range(1_200)]
+        answers = [appender.append(b"%d:" % number + value, key=keys[number % len(keys)]) for number in range(RECORDS)]
         places = await asyncio.gather(*answers)
-    assert len(set((place.shard, place.offset) for place in places)) == 1_200
+    assert len(set((place.shard, place.offset) for place in places)) == RECORDS
     after = resident_bytes(cluster)
     grown = {name: (after[name] - before[name]) >> 20 for name in after}
     assert all(after[name] - before[name] < GROWTH_BYTES_MAX for name in after), f"nodes grew by MiB: {grown}"
     records = await read_all(client, group)
     for key in keys:
         numbers = [int(record.value.split(b":")[0]) for record in records if record.key == key]
-        assert numbers == sorted(numbers) and len(numbers) == 150
+        assert numbers == sorted(numbers) and len(numbers) == RECORDS // len(keys)
     leader = await cluster.leader(group)
     refused = await overloaded(cluster, leader)
     assert refused > 0, "the bound was never reached: the test shows nothing"
@@ -75,8 +77,6 @@ async def test_clients_wait_and_finish_and_no_process_grows(cluster: Cluster, cl
 
 async def overloaded(cluster: Cluster, node: str) -> float:
     """Return how many batches a node has refused for want of room."""
-    import urllib.request
-
     address = cluster.node(node).metrics_address
     text = await asyncio.to_thread(
         lambda: urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read().decode())

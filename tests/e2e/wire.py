@@ -28,14 +28,23 @@ def batch(sequence: int, payload: bytes = b"", producer: bytes = b"p" * 16) -> B
 
 
 class AppendStream:
-    """One append stream to one node; answers are matched by request number."""
+    """One append stream to one node; answers in the order they come."""
 
     def __init__(self, address: str, group: str, shard: int = 0) -> None:
         self._channel = channel.open_channel(address)
         self._call = self._channel.stream_stream(channel.APPEND)()
         self._group = group
         self._shard = shard
-        self._answers: list[frames.AppendAnswer] = []
+        self._answers: asyncio.Queue[frames.AppendAnswer | grpc.aio.AioRpcError] = asyncio.Queue()
+        self._reading = asyncio.create_task(self._read())  # giving up a read would end the call
+
+    async def _read(self) -> None:
+        try:
+            while (frame := await self._call.read()) is not grpc.aio.EOF:
+                for answer in frames.decode_answers(frame):
+                    self._answers.put_nowait(answer)
+        except grpc.aio.AioRpcError as error:
+            self._answers.put_nowait(error)
 
     async def send(self, *batches: Batch) -> None:
         calls = [frames.AppendCall(one.sequence, self._group, self._shard, one) for one in batches]
@@ -44,17 +53,22 @@ class AppendStream:
     async def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> frames.AppendAnswer:
         """Return the next answer; raises TimeoutError, and AioRpcError when the stream broke."""
         async with asyncio.timeout(timeout_s):
-            while not self._answers:
-                frame = await self._call.read()
-                assert frame is not grpc.aio.EOF, "the node ended the stream"
-                self._answers += frames.decode_answers(frame)
-        return self._answers.pop(0)
+            answer = await self._answers.get()
+        if isinstance(answer, grpc.aio.AioRpcError):
+            raise answer
+        return answer
 
     async def append(self, one: Batch) -> Appended | Refused:
         await self.send(one)
         answer = await self.answer()
         assert answer.request == one.sequence
         return answer.value
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        self._call.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self._channel.close()
 
 
 @asynccontextmanager
@@ -63,8 +77,7 @@ async def append_stream(address: str, group: str, shard: int = 0) -> AsyncIterat
     try:
         yield stream
     finally:
-        stream._call.cancel()
-        await stream._channel.close()
+        await stream.close()
 
 
 async def say(target: str, shard: ShardId, to: Member, message: Any, answer: type, **hello: str) -> Any:

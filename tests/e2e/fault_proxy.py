@@ -1,0 +1,173 @@
+"""A small TCP fault proxy between processes: cut, one-way, delay, by who talks to whom.
+
+Each node gets a port in front of its own and advertises that one.  Who opened a connection is found by its local
+port among the sockets of the known processes; whoever is not known is called "client".  What is held back is not
+lost: it flows once the fault is lifted, as retransmitted packets would.
+Stays out: starting processes; everything above TCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import psutil
+
+PIECE_BYTES = 64 << 10
+PIECES_MAX = 64
+CLIENT = "client"
+
+
+class Network:
+    """All proxies of a cluster.  Runs on a thread and a loop of its own, so that it outlives the loops of tests."""
+
+    def __init__(self, processes: Callable[[], Mapping[str, int]]) -> None:
+        self._processes = processes     # name -> process id, as they are now
+        self._held: set[tuple[str, str]] = set()
+        self._delays: dict[tuple[str, str], float] = {}
+        self._lifted = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._pipes: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
+        self._thread.start()
+
+    # --- what tests call ------------------------------------------------------------------------------------
+
+    def front(self, name: str, address: str) -> str:
+        """Open a port in front of a node and return its address."""
+        return self._call(self._listen(name, address))
+
+    def cut(self, one: str, *others: str) -> None:
+        """Let nothing through between `one` and the others, in either direction."""
+        for other in others:
+            self._call(self._hold((one, other), (other, one)))
+
+    def cut_one_way(self, source: str, *targets: str) -> None:
+        """Let nothing through from `source` to the targets; what they say still arrives."""
+        for target in targets:
+            self._call(self._hold((source, target)))
+
+    def delay(self, one: str, other: str, seconds: float) -> None:
+        """Let everything between two take `seconds` longer, in each direction."""
+        self._call(self._slow(one, other, seconds))
+
+    def heal(self) -> None:
+        """Lift every fault."""
+        self._call(self._lift())
+
+    def close(self) -> None:
+        self._call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    # --- rules ----------------------------------------------------------------------------------------------
+
+    async def _hold(self, *directions: tuple[str, str]) -> None:
+        self._held.update(directions)
+
+    async def _slow(self, one: str, other: str, seconds: float) -> None:
+        self._delays[one, other] = self._delays[other, one] = seconds
+
+    async def _lift(self) -> None:
+        self._held.clear()
+        self._delays.clear()
+        lifted, self._lifted = self._lifted, asyncio.Event()
+        lifted.set()
+
+    async def _gate(self, direction: tuple[str, str]) -> None:
+        while direction in self._held:
+            await self._lifted.wait()
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    async def _listen(self, name: str, address: str) -> str:
+        host, _, port = address.rpartition(":")
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(name, host, int(port), reader, writer)
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        self._servers.append(server)
+        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _serve(
+        self, name: str, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        source = self._who(writer.get_extra_info("peername")[1])
+        try:
+            there, back = await asyncio.open_connection(host, port)
+        except OSError:
+            writer.transport.abort()  # nobody listens behind us: to the caller that is a refused connection
+            return
+        pipes = [
+            asyncio.create_task(self._pipe((source, name), reader, back)),
+            asyncio.create_task(self._pipe((name, source), there, writer)),
+        ]
+        self._pipes.update(pipes)
+        try:
+            await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pipe in pipes:
+                pipe.cancel()
+            await asyncio.gather(*pipes, return_exceptions=True)
+            self._pipes.difference_update(pipes)
+            for side in (writer, back):
+                side.transport.abort()
+
+    def _who(self, port: int) -> str:
+        """Return the process whose socket has this local port."""
+        for name, pid in self._processes().items():
+            try:
+                sockets = psutil.Process(pid).net_connections(kind="tcp")
+            except psutil.Error:
+                continue
+            if any(socket.laddr and socket.laddr.port == port for socket in sockets):
+                return name
+        return CLIENT
+
+    async def _pipe(
+        self, direction: tuple[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Carry bytes one way; late where a delay is set, not at all while they are held."""
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(PIECES_MAX)
+
+        async def deliver() -> None:
+            while True:
+                due, piece = await under_way.get()
+                await asyncio.sleep(max(0.0, due - self._loop.time()))
+                await self._gate(direction)
+                if not piece:
+                    return
+                writer.write(piece)
+                await writer.drain()
+
+        delivering = asyncio.create_task(deliver())
+        try:
+            while True:
+                try:
+                    piece = await reader.read(PIECE_BYTES)
+                except OSError:
+                    piece = b""
+                await under_way.put((self._loop.time() + self._delays.get(direction, 0.0), piece))
+                if not piece:
+                    break
+            await delivering
+        except OSError:
+            return  # the other side is gone, so is this connection
+        finally:
+            delivering.cancel()
+
+    async def _close(self) -> None:
+        await self._lift()
+        for server in self._servers:
+            server.close()
+        for pipe in list(self._pipes):
+            pipe.cancel()
+        await asyncio.gather(*self._pipes, return_exceptions=True)

@@ -1,0 +1,162 @@
+"""Cut, one-way and slow networks between real processes, through a TCP fault proxy in front of every node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from tidemark import Client
+from tidemark_core.base.refusals import Refused
+
+from .cluster import Cluster, offset_of, until
+from .fault_proxy import CLIENT, Network
+from .test_crashes import other_leader
+from .wire import append_stream, batch
+from .workload import Workload, check_every_copy, read_all
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
+    return start_cluster(4)
+
+
+@pytest.fixture(scope="module")
+def network(cluster: Cluster) -> Iterator[Network]:
+    network = Network(cluster.pids)
+    asyncio.run(cluster.put_behind(network.front))
+    yield network
+    network.close()
+
+
+@pytest.fixture(autouse=True)
+async def faultless(network: Network, healed: None) -> AsyncIterator[None]:
+    yield
+    network.heal()
+
+
+def others(cluster: Cluster, name: str) -> list[str]:
+    return [node for node in cluster.nodes if node != name]
+
+
+async def test_follower_that_was_cut_off_catches_up(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group()
+    async with Workload(client, group) as load:
+        await load.more()
+        leader, follower, _ = await cluster.members(group)
+        network.cut(follower, *others(cluster, follower), "operator")
+        await load.more(200)
+        assert await cluster.leader(group) == leader
+        network.heal()
+        await load.more()
+    await check_every_copy(cluster, client, load)
+
+
+async def test_leader_without_a_majority_commits_nothing(cluster: Cluster, client: Client, network: Network):
+    """The operator still sees it, so it stays leader; its appends wait, and are not lost."""
+    group = await cluster.create_group()
+    async with Workload(client, group) as load:
+        await load.more()
+        leader = await cluster.leader(group)
+        epoch = (await cluster.shard(group))["epoch"]
+        network.cut(leader, *others(cluster, leader))
+        await until(lambda: stands_still(load), "appends stand still")
+        acked = len(load.acked)
+        head = offset_of((await cluster.replica(leader, group))["head"])
+        await asyncio.sleep(1.0)
+        assert len(load.acked) == acked, "nothing is acknowledged without a majority"
+        seen = max(record.offset for record in await read_all(client, group))
+        assert seen < head, "nobody reads what is not committed"
+        assert (await cluster.shard(group))["leader"] == leader
+        network.heal()
+        await load.more_on_every_shard()
+        assert (await cluster.shard(group))["epoch"] == epoch
+    await check_every_copy(cluster, client, load)
+
+
+async def stands_still(load: Workload) -> bool:
+    before = len(load.acked)
+    await asyncio.sleep(0.3)
+    return len(load.acked) == before
+
+
+async def test_leader_cut_off_from_everybody_but_clients_is_replaced(
+    cluster: Cluster, client: Client, network: Network
+):
+    group = await cluster.create_group()
+    leader = await cluster.leader(group)
+    async with append_stream(cluster.address(leader), group) as stream:
+        await stream.append(batch(0))
+        network.cut(leader, *others(cluster, leader), "operator")
+        heir = await until(lambda: other_leader(cluster, group, leader), "another member leads")
+        await stream.send(batch(1, b"written by a deposed leader"))
+        with pytest.raises(TimeoutError):
+            await stream.answer(timeout_s=1.0)  # it takes the batch, and can promise nothing
+        async with Workload(client, group) as load:
+            await load.more()
+            network.heal()
+            answer = await stream.answer()
+            assert isinstance(answer.value, Refused), answer
+            await load.more()
+    await cluster.replicated(group)
+    for name in (leader, heir):
+        await cluster.transfer(group, 0, name)
+        payloads = [entry.entry.payload async for entry in client.read(group).batches()]
+        assert b"written by a deposed leader" not in payloads
+        assert payloads.count(batch(0).payload) == 1
+
+
+async def test_acknowledgements_that_do_not_arrive_do_not_count(cluster: Cluster, client: Client, network: Network):
+    """One way only: entries reach the followers, what they answer does not reach the leader."""
+    group = await cluster.create_group()
+    async with Workload(client, group) as load:
+        await load.more()
+        leader = await cluster.leader(group)
+        for name in others(cluster, leader):
+            network.cut_one_way(name, leader)
+        await until(lambda: stands_still(load), "appends stand still")
+        acked = len(load.acked)
+        await asyncio.sleep(0.5)
+        assert len(load.acked) == acked
+        network.heal()
+        await load.more_on_every_shard()
+    await check_every_copy(cluster, client, load)
+
+
+async def test_slow_follower_slows_nobody(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group()
+    async with Workload(client, group) as load:
+        await load.more()
+        leader, slow, _ = await cluster.members(group)
+        network.delay(leader, slow, 0.4)
+        load.longest_gap_ms = 0.0
+        await load.more(300)
+        assert load.longest_gap_ms < 5_000, f"appends stood still for {load.longest_gap_ms:.0f} ms"
+        network.heal()
+    await check_every_copy(cluster, client, load)
+
+
+async def test_operator_cut_off_from_a_node_elects_around_it(cluster: Cluster, client: Client, network: Network):
+    """The node is alive, its followers hear it, only the operator does not: it is fenced, and no record is lost."""
+    group = await cluster.create_group()
+    async with Workload(client, group) as load:
+        await load.more()
+        leader = await cluster.leader(group)
+        network.cut(leader, "operator")
+        await until(lambda: other_leader(cluster, group, leader), "another member leads")
+        await load.more_on_every_shard()
+        network.heal()
+        await load.more()
+    await check_every_copy(cluster, client, load)
+
+
+async def test_client_cut_off_from_the_leader_waits_and_goes_on(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group()
+    async with Workload(client, group) as load:
+        await load.more()
+        leader = await cluster.leader(group)
+        network.cut(CLIENT, leader)
+        await until(lambda: stands_still(load), "appends stand still")
+        network.heal()
+        await load.more_on_every_shard()
+    await check_every_copy(cluster, client, load)
