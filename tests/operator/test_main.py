@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tidemark_operator.etcd import EtcdStore, Saved, StoreUnavailable
+from tidemark_operator.etcd import EtcdStore, StoreUnavailable
 from tidemark_operator.etcd_process import etcd_command, find_etcd
 from tidemark_operator.local_state import free_ports
 from tidemark_operator.main import parse_flags, read_tls
 
-TLS = Path(__file__).parent / "tls"
-CERTIFICATE, KEY = str(TLS / "tls.crt"), str(TLS / "tls.key")  # its own CA, for 127.0.0.1, made for this test alone
 FLAGS = ["--cluster", "dev", "--etcd", "https://127.0.0.1:1"]
 
 
@@ -38,34 +37,25 @@ def test_a_missing_file_is_named() -> None:
 
 
 @pytest.fixture
-async def secure_etcd(tmp_path: Path) -> AsyncIterator[str]:
-    """An etcd that takes TLS with a client certificate only."""
-    port, peer_port = free_ports(2)
-    binary = find_etcd()
+async def secure_etcd(tmp_path: Path) -> AsyncIterator[tuple[str, Path]]:
+    """An etcd that takes TLS only, with a certificate of its own making: its URL and that certificate."""
+    binary, (port, peer_port) = find_etcd(), free_ports(2)
     assert binary is not None
     url = f"https://127.0.0.1:{port}"
-    command = [
-        part.replace(f"http://127.0.0.1:{port}", url)
-        for part in etcd_command(binary, tmp_path / "etcd", port, peer_port)
-    ]
-    command += [
-        "--cert-file", CERTIFICATE, "--key-file", KEY,
-        "--trusted-ca-file", CERTIFICATE, "--client-cert-auth",
-    ]
+    command = etcd_command(binary, tmp_path / "etcd", port, peer_port)
+    command = [part.replace(f"http://127.0.0.1:{port}", url) for part in command] + ["--auto-tls"]
     with (tmp_path / "etcd.log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as child:
-        yield url
+        yield url, tmp_path / "etcd" / "fixtures" / "client" / "cert.pem"
         child.kill()
 
 
-async def test_etcd_is_reached_over_mutual_tls(secure_etcd: str) -> None:
-    flags = ["--cluster", "dev", "--etcd", secure_etcd, "--etcd-ca", CERTIFICATE]
-    mutual = [*flags, "--etcd-cert", CERTIFICATE, "--etcd-key", KEY]
-    known = EtcdStore([secure_etcd], tls=read_tls(parse_flags(mutual)))
+async def test_etcd_is_reached_over_tls(secure_etcd: tuple[str, Path]) -> None:
+    url, certificate = secure_etcd
     async with asyncio.timeout(20):
-        while not isinstance(await known.put("/a", b"1", expected=0), Saved):
-            pass
-    stranger = EtcdStore([secure_etcd], tls=read_tls(parse_flags(flags)), timeout_ms=500)
-    with pytest.raises(StoreUnavailable):
-        await stranger.get("/a")
-    await known.close()
-    await stranger.close()
+        while not (certificate.exists() and b"END CERTIFICATE" in certificate.read_bytes()):
+            await asyncio.sleep(0.01)
+        store = EtcdStore([url], tls=read_tls(parse_flags([*FLAGS, "--etcd-ca", str(certificate)])))
+        while not store.reachable:
+            with suppress(StoreUnavailable):
+                await store.get("/a")
+    await store.close()
