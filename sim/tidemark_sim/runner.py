@@ -6,10 +6,12 @@ Stays out: printing, processes; see `__main__`.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from tidemark_core.replication import log as core_log
 
 from . import liveness
 from .dice import Dice
@@ -53,6 +55,16 @@ def profile_of(seed: int, profile: str | None) -> str:
     return profile or names[seed % len(names)]
 
 
+@contextmanager
+def _marks_every(entries: int) -> Iterator[None]:
+    """Let logs be trimmed in steps of a few entries: runs are short."""
+    before, core_log.MARK_ENTRIES = core_log.MARK_ENTRIES, entries
+    try:
+        yield
+    finally:
+        core_log.MARK_ENTRIES = before
+
+
 def run_seed(
     seed: int,
     profile: str | None = None,
@@ -75,7 +87,7 @@ def run_seed(
         adjust(options)
     trace = Trace(live)
     world: World | None = None
-    with mutant():
+    with mutant(), _marks_every(options.cluster.mark_entries):
         try:
             world = World(options, dice, trace, checkers)
             world.begin()

@@ -12,7 +12,6 @@ from typing import Any
 
 from tidemark_core.base.effects import PeerDown, PeerUp, Send
 from tidemark_core.base.ids import Member, ShardId, shard_id
-from tidemark_core.replication import log as core_log
 from tidemark_core.replication.records import first_record
 
 from .admin import Admin
@@ -41,7 +40,6 @@ class World:
         self._born = 0
         self._requests = 0
         self._told_down: dict[tuple[str, str], bool] = {}
-        core_log.MARK_ENTRIES = options.cluster.mark_entries
         cluster = options.cluster
         self.shards = [shard_id(1, index) for index in range(cluster.shards)]
         self.nodes = {f"n{number}": Node(self, f"n{number}") for number in range(1, cluster.nodes + 1)}
