@@ -27,7 +27,7 @@ from tidemark_core.replication.messages import (
     ShardDeleted,
     SnapshotInstalled,
 )
-from tidemark_core.replication.records import ChangeDone, NodeDown, Phase, Status
+from tidemark_core.replication.records import ChangeDone, NodeDown, NodeUp, Phase, Status
 from tidemark_core.replication.replica import Limits, Role
 
 from .support import OTHER_PRODUCER, SHARD, A, B, C, Cluster, D, batch
@@ -555,3 +555,30 @@ def test_k14_a_disk_wiped_after_it_was_seeded_and_before_commit_does_not_count(s
     spare.change(Operation.SWAP, "d", "d")
     spare.settle()
     assert Member("d", "d-disk2") in spare.record.ensemble
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_o31_a_node_that_reconnects_before_the_leader_adopted_the_epoch_of_prepare_ends_no_leadership(
+    spare: Cluster, name: str
+) -> None:
+    """Fenced with the new epoch, the leader would resign, and a follower would refuse the leader it has."""
+    lost = spare.rule("drop", Prepare, left=1)
+    request = spare.change(Operation.SWAP, "c", "d")
+    assert spare.run_until(lambda: bool(lost.caught))
+    spare.operator.step(NodeUp(spare.nodes[name].me, "reconnected"))
+    spare.append_all(range(6, 9))
+    spare.settle()
+
+    assert ChangeDone(2, (A, B, D), A) == spare.answer(request)
+
+
+def test_k14_a_new_member_that_comes_back_with_another_disk_in_prepare_ends_the_change_at_once(spare: Cluster) -> None:
+    stalled = spare.rule("drop", SnapshotInstalled)
+    change = spare.change(Operation.SWAP, "c", "d")
+    assert spare.run_until(lambda: bool(stalled.caught))
+    spare.wipe("d")
+    spare.run_for(20)
+
+    refused = spare.answer(change)
+    assert isinstance(refused, Refused) and Reason.ABORTED is refused.reason
+    spare.settle()

@@ -552,9 +552,11 @@ class Coordinator:
                 self._leader_confirmed = False
             elif record.change is None or record.change.old != m.member:
                 self.unattached.setdefault(m.member, None)
-            effects.append(self._fence(m.member))
+            effects += self._fence_again(m.member)
         elif record.leader is not None and record.leader.node == m.member.node:
             effects += self.elect(now_ms)   # the leader's disk was wiped: that member is gone for good
+        elif (seed := self._seed(record)) is not None and seed.node == m.member.node and seed != m.member:
+            effects += self._abort(now_ms, f"{seed.node} came back with another disk while it was being seeded")
         if m.member in record.removed:
             effects.append(self._delete(m.member))
         return [*effects, *self._retry_if_needed(now_ms)]
@@ -578,13 +580,26 @@ class Coordinator:
             if self.election.leader is None:
                 self._forget_heads(node)
             return self._maybe_choose(now_ms)
-        change = record.change
-        if (
-            change is not None and change.phase is Phase.PREPARE and change.new is not None
-            and change.new.node == node
-        ):
+        if (seed := self._seed(record)) is not None and seed.node == node:
             return self._abort(now_ms, f"{node} went down while it was being seeded")
         return []
+
+    @staticmethod
+    def _seed(record: ShardRecord) -> Member | None:
+        """Return the member that a change in PREPARE is about to seed."""
+        return record.change.new if record.change is not None and record.change.phase is Phase.PREPARE else None
+
+    def _fence_again(self, member: Member) -> list[CoordinatorEffect]:
+        """Ask a member of a led shard where it stands.
+
+        Not before the leader is known to have adopted the record's epoch: it would resign, and a follower would
+        refuse the leader that it has.  The repeat of Prepare finds out whether the leader still leads.
+        """
+        record = self.record
+        assert record is not None
+        if record.status is Status.RECONFIGURATION and (self.change is None or not self.change.prepared):
+            return []
+        return [self._fence(member)]
 
     # --- timers -----------------------------------------------------------------------------------------------
 
@@ -666,9 +681,9 @@ class Coordinator:
             effects += self._resend_change()
         for member, head in self.unattached.items():
             if self.nodes.get(member.node) == member and record.leader is not None:
-                effects.append(self._fence(member) if head is None else self._add_follower(member, head))
+                effects += self._fence_again(member) if head is None else [self._add_follower(member, head)]
         if record.leader is not None and self._leader_in_doubt(record):
-            effects.append(self._fence(record.leader))
+            effects += self._fence_again(record.leader)
         if record.status is Status.STEADY:
             if record.leader is None or self._lost(record.leader):
                 # It answered while it was believed down, and no NodeUp came since: no NodeDown will come either.

@@ -60,6 +60,9 @@ NOTICE_TIMER = "notice"
 TRANSFER_TIMER = "transfer"
 LEADING = "leading"
 
+WAITERS_MAX = 64
+"""How many may wait for the fate of one batch; more are told to ask again."""
+
 
 @dataclass(slots=True)
 class Pending:
@@ -257,6 +260,13 @@ class Leader:
             return [Reply(request, Appended(epoch, base, count, Durability.QUORUM))]
         for pending in self.pending:
             if pending.last == last:
+                if len(pending.waiters) >= WAITERS_MAX:
+                    return [
+                        Reply(request, Refused(
+                            Reason.OVERLOADED,
+                            f"{WAITERS_MAX} callers wait for sequence {batch.sequence} already", self.epoch, -1, 50,
+                        ))
+                    ]
                 pending.waiters.append(request)
                 return []
         # Inherited, or answered LOCAL already: wait for the commit, in log order.

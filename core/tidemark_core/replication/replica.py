@@ -200,8 +200,13 @@ class Replica:
         return [Released(self.shard, commit)]
 
     def checkpoint_if_due(self) -> list[Write]:
-        """Return a checkpoint write when enough was committed since the last one, to keep restarts short."""
-        if self.log.settled_entries - self._checkpoint_at < self.limits.checkpoint_entries:
+        """Return a checkpoint write when enough was committed since the last one, to keep restarts short.
+
+        A checkpoint costs as much as it holds, so one that holds much is written less often.
+        """
+        log = self.log
+        entries_min = max(self.limits.checkpoint_entries, len(log.producers) + len(log.marks))
+        if log.settled_entries - self._checkpoint_at < entries_min:
             return []
         return [self._checkpoint()]
 

@@ -396,6 +396,14 @@ def test_k5_what_was_verified_in_an_older_epoch_is_not_acknowledged_in_a_newer_o
     assert AppendAck(2, 2, -1) == follower.take_sent()[-1]
 
 
+def test_k5_an_epoch_taken_from_the_leader_starts_with_nothing_verified(follower: Node, author: Author) -> None:
+    fed(follower, author)
+    follower.receive(LEADER, append_of([], 2, prev=EntryId(1, 2)))
+    follower.complete()
+
+    assert [AppendAck(2, 2, -1)] == follower.take_sent()
+
+
 def test_the_ensemble_of_a_control_entry_is_remembered(follower: Node, author: Author) -> None:
     fed(follower, author)
 

@@ -27,7 +27,7 @@ from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.cursor import CursorStatus
-from tidemark_core.replication.leader import LEADING, NOTICE_TIMER, RESEND_TIMER, TRANSFER_TIMER
+from tidemark_core.replication.leader import LEADING, NOTICE_TIMER, RESEND_TIMER, TRANSFER_TIMER, WAITERS_MAX
 from tidemark_core.replication.messages import (
     Abort,
     Aborted,
@@ -1292,3 +1292,17 @@ def test_requests_of_clients_are_refused_by_who_does_not_lead(node: Node, reques
     }[request_of]()
 
     assert Refused(Reason.NOT_LEADER, "", 1) == answer
+
+
+def test_those_who_wait_for_one_batch_are_bounded(led: Node) -> None:
+    """While there is no quorum, a client that repeats for hours must not make the leader grow."""
+    led.append(0, batch(0))
+    answers = [led.append(request, batch(0)) for request in range(1, 200)]
+    refused = [answer for answer in answers if answer is not None]
+
+    assert WAITERS_MAX == len(led.leader.pending[0].waiters)
+    assert 200 - WAITERS_MAX == len(refused)
+    assert Refused(Reason.OVERLOADED, "64 callers wait for sequence 0 already", 1, -1, 50) == refused[0]
+    led.complete()
+    ack(led, B)
+    assert Appended(1, 1, 1, QUORUM) == led.answer(0) == led.answer(WAITERS_MAX - 1)
