@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,7 @@ class Cluster:
         self.directory = directory
         self.runtime: local.Runtime
         self._groups = 0
+        self._group_ids: dict[str, int] = {}
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -278,8 +280,10 @@ class Cluster:
         await until(whole, f"every copy of {group} is whole", timeout_s)
 
     async def shard_number(self, group: str, index: int = 0) -> ShardId:
-        (found,) = [item for item in await self.objects("LogGroup") if item["metadata"]["name"] == group]
-        return shard_id(found["status"]["groupID"], index)
+        if group not in self._group_ids:
+            (found,) = [item for item in await self.objects("LogGroup") if item["metadata"]["name"] == group]
+            self._group_ids[group] = found["status"]["groupID"]
+        return shard_id(self._group_ids[group], index)
 
     async def member(self, name: str) -> Member:
         """Return the node with the life its disk has now."""
@@ -303,6 +307,12 @@ class Cluster:
         except grpc.aio.AioRpcError:
             return {}
         return next((shard for shard in shards if str(shard["shard"]) in (label, str(number))), {})
+
+    async def metric(self, name: str, series: str) -> float:
+        """Return the sum of a node's series whose lines begin with `series`."""
+        url = f"http://{self.node(name).metrics_address}/metrics"
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read().decode())
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(series))
 
     async def told(self, name: str, what: str) -> list[str]:
         """Return the details of a kind of trace in a node's story."""
