@@ -12,6 +12,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from google_crc32c import value as crc32c
@@ -60,6 +61,7 @@ from tidemark_core.replication.messages import (
     Appended,
     BecomeLeader,
     Fence,
+    Operation,
     ReadGrant,
 )
 from tidemark_core.replication.records import (
@@ -72,7 +74,6 @@ from tidemark_core.replication.records import (
     MetadataUncertain,
     NodeDown,
     NodeUp,
-    Operation,
     SaveMetadata,
     ShardRecord,
     StartChange,
@@ -587,7 +588,7 @@ class Cluster:
         settings: dict[str, int] | None = None,
     ) -> None:
         self.now_ms = 0
-        self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._events: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._count = 0
         self.limits = limits
         self.nodes = {name: Node(member(name), limits, self) for name in names}
@@ -609,7 +610,7 @@ class Cluster:
 
     # --- time ---
 
-    def after(self, delay_ms: int, action: Callable[..., None], *args: Any) -> None:
+    def after(self, delay_ms: int, action: Callable[..., Any], *args: Any) -> None:
         self._count += 1
         heapq.heappush(self._events, (self.now_ms + max(0, delay_ms), self._count, action, args))
 
@@ -793,7 +794,7 @@ class Cluster:
 
     def _tell_operators(self, event: NodeUp | NodeDown) -> None:
         for operator in self.operators.values():
-            self.after(1, lambda operator=operator: operator.step(event) and None)
+            self.after(1, operator.step, event)
 
     def note_leader(self, node: Node) -> None:
         """One leader per epoch, for ever."""
@@ -849,7 +850,7 @@ class Cluster:
         operator.step(MetadataLoaded(shard, record, revision))
 
     def load(self, operator: Operator, shard: ShardId) -> None:
-        self.after(1, lambda: operator.step(MetadataLoaded(shard, *self.records[shard])) and None)
+        self.after(1, lambda: operator.step(MetadataLoaded(shard, *self.records[shard])))
 
     # --- operators ---
 
@@ -916,7 +917,7 @@ class Cluster:
         for _ in range(100):
             assert self.run_until(lambda: self.record.leader is not None), self.describe()
             request = self.append(what)
-            assert self.run_until(lambda request=request: request in self.answers), self.describe()
+            assert self.run_until(partial(self.answers.__contains__, request)), self.describe()
             answer = self.answer(request)
             if isinstance(answer, Appended):
                 return answer

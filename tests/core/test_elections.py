@@ -48,9 +48,9 @@ class Story:
             if isinstance(message, Fenced) and message.epoch == epoch
         }
         assert set(voters) == set(heads)
-        leader = max(voters, key=lambda voter: (heads[voter], voter == voters[0]))  # type: ignore[index]
+        leader = max(voters, key=lambda voter: (heads[voter], voter == voters[0]))
         followers = tuple((voter, heads[voter]) for voter in voters if voter != leader)
-        message = BecomeLeader(epoch, epoch * 10, tuple(ensemble), followers)  # type: ignore[arg-type]
+        message = BecomeLeader(epoch, epoch * 10, tuple(ensemble), followers)
         cluster.post(OPERATOR, SHARD, leader, message)
         cluster.run_for(5)
         return leader

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import pytest
 from tidemark_core.base.ids import Member
 from tidemark_core.replication.messages import Operation
-from tidemark_core.replication.records import Phase, Status
+from tidemark_core.replication.records import Phase, SaveMetadata, Status
 
-from .support import OTHER_PRODUCER, Cluster, batch
+from .support import OTHER_PRODUCER, Cluster, Operator, batch
 
 SETTINGS = {"takeover_ms": 300, "retry_ms": 50, "change_timeout_ms": 2_000}
 
@@ -153,13 +153,13 @@ def test_t2_a_write_of_unknown_outcome_is_read_back_and_the_operation_goes_on(
     seen = 0
     save = cluster.save
 
-    def disturbed(by: object, effect: object) -> None:
+    def disturbed(operator: Operator, effect: SaveMetadata) -> None:
         nonlocal seen
         if seen == saves_before:
             cluster.saves_lost = int(fate == "lost")
             cluster.saves_unanswered = int(fate == "unanswered")
         seen += 1
-        save(by, effect)  # type: ignore[arg-type]
+        save(operator, effect)
 
     cluster.save = disturbed  # type: ignore[method-assign]
     OPERATIONS[operation](cluster)

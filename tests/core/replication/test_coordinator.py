@@ -547,8 +547,8 @@ def test_o19_an_election_completes_a_change_stalled_in_commit(desk: Desk) -> Non
     assert [(B, BecomeLeader(6, 10, (A, B, D), ((D, HEAD),)))] == desk.sent(BecomeLeader)
     desk.elected()
 
-    assert (Status.STEADY, B, (A, B, D), None, (C,)) == (
-        desk.record.status, desk.record.leader, desk.record.ensemble, desk.record.change, desk.record.removed
+    assert replace(STEADY, epoch=6, election=10, leader=B, ensemble=(A, B, D), removed=(C,)) == replace(
+        desk.record, writer=STEADY.writer
     )
     assert [(C, DeleteShard(6, 10))] == desk.sent(DeleteShard)
 
@@ -740,7 +740,7 @@ def test_k14_a_wiped_node_is_swapped_into_its_own_slot(desk: Desk) -> None:
 
     [record] = desk.saves()
     assert Change(Operation.SWAP, Phase.PREPARE, C, wiped) == record.change
-    assert (A, B, wiped) == changed_ensemble(record.ensemble, record.change)  # type: ignore[arg-type]
+    assert (A, B, wiped) == changed_ensemble(record.ensemble, record.change)
 
 
 def test_o41_a_change_is_cancelled_in_prepare_stored_first_then_the_leader_is_told(desk: Desk) -> None:

@@ -1075,7 +1075,8 @@ def test_o38_o39_a_contract_commits_once_commit_does_not_depend_on_the_leaver(le
     led.complete()
 
     assert [Committed(2)] == led.take_sent(Committed)
-    assert ((A, B), 2) == (led.leader.ensemble, led.replica.commit)
+    assert 2 == led.replica.commit
+    assert {A, B} == set(led.leader.ensemble)
 
 
 def test_t3b_an_idle_shard_can_contract(led: Node) -> None:
