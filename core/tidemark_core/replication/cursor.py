@@ -31,6 +31,7 @@ class Cursor:
     up: bool = True
     reading: bool = False                # a ReadLog for this cursor is under way
     full: bool = False                   # the follower's disk is full; only the resend timer tries again
+    absent: bool = False                 # no replica of this shard there; only a heartbeat now and then asks again
     inflight: deque[tuple[int, int]] = field(default_factory=deque)  # (last offset, bytes)
     inflight_bytes: int = 0
     rewound_for: EntryId | None = None   # the refused head we last rewound to
@@ -40,6 +41,7 @@ class Cursor:
         """The follower's log ends at `head`, an entry of ours."""
         self.status = CursorStatus.ATTACHED
         self.truncate_to = None
+        self.absent = False
         self.floor = head.offset + 1
         self.rewind()
 
@@ -64,7 +66,7 @@ class Cursor:
         self.commit = max(self.commit, commit)
         # A follower that holds more than we think (a rewind raced with its ack) needs no second copy.
         self.next = max(self.next, self.match + 1)
-        self.full = False
+        self.full = self.absent = False
         while self.inflight and self.inflight[0][0] <= self.match:
             self.inflight_bytes -= self.inflight.popleft()[1]
 

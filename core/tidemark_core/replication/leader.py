@@ -337,7 +337,10 @@ class Leader:
 
     def _push(self, cursor: Cursor) -> list[Effect]:
         """Push what the follower lacks, within its window; from memory, else by way of a read."""
-        if cursor.status is not CursorStatus.ATTACHED or not cursor.up or cursor.reading or cursor.full:
+        if (
+            cursor.status is not CursorStatus.ATTACHED or not cursor.up or cursor.reading or cursor.full
+            or cursor.absent
+        ):
             return []
         replica, limits = self.replica, self.replica.limits
         log = replica.log
@@ -466,7 +469,8 @@ class Leader:
                 return [*self._attach(cursor, m.head), *self._arm_resend(now_ms)]
             case Reason.DISK_FULL:
                 cursor.full = True
-                return self._arm_resend(now_ms)
+            case Reason.NOT_MEMBER | Reason.UNKNOWN_SHARD:
+                cursor.absent = True
         return self._arm_resend(now_ms)
 
     def on_truncated(self, now_ms: int, sender: Member, m: Truncated) -> list[Effect]:

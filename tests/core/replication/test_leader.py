@@ -813,6 +813,23 @@ def test_a_follower_with_a_full_disk_is_tried_again_by_the_timer_only(led: Node)
     assert [EntryId(1, 0)] == [push.prev for push in pushes(led, C)]
 
 
+@pytest.mark.parametrize("reason", [Reason.NOT_MEMBER, Reason.UNKNOWN_SHARD])
+def test_k14_a_follower_whose_replica_is_gone_costs_a_heartbeat_and_no_window_of_entries(
+    led: Node, reason: Reason
+) -> None:
+    led.append(1, batch(0))
+    led.complete()
+    led.receive(C, AppendRefused(1, -1, EntryId(1, 0), reason))
+    led.take_sent()
+    led.append(2, batch(1))
+    led.fire(RESEND_TIMER)
+    led.fire(RESEND_TIMER)
+    assert [()] == [push.entries for push in pushes(led, C)]
+    led.receive(C, AppendAck(1, 0, 0))    # it is back: a repair of its shell, say
+
+    assert [2] == [len(push.entries) for push in pushes(led, C)]
+
+
 def test_issue_1158_a_stalled_follower_does_not_delay_the_others(led: Node) -> None:
     """Oxia #1158, #1159: one slow stream held the tracker's lock and the whole shard stalled."""
     for sequence in range(20):
