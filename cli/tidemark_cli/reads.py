@@ -54,8 +54,6 @@ class _Writer:
         self._keys = keys
         self._out = sys.stdout.buffer
         self.count = 0
-        if form == "json":
-            self._out.write(b"[")
 
     def write(self, record: tidemark.Record) -> None:
         out = self._out
@@ -66,7 +64,7 @@ class _Writer:
         else:
             line = json.dumps(record_document(record), ensure_ascii=False).encode()
             if self._form == "json":
-                out.write(b",\n" if self.count else b"\n")
+                out.write(b",\n" if self.count else b"[\n")  # an error before the first record stands alone
                 out.write(line)
             else:
                 out.write(line + b"\n")
@@ -77,7 +75,7 @@ class _Writer:
 
     def end(self) -> None:
         if self._form == "json":
-            self._out.write(b"\n]\n" if self.count else b"]\n")
+            self._out.write(b"\n]\n" if self.count else b"[]\n")
         self._out.flush()
 
 

@@ -91,7 +91,7 @@ async def test_stalled_reader_holds_up_nobody(cluster: Cluster, client: Client):
 
         following = asyncio.create_task(follow())
         async with Workload(client, group, value_bytes=20_000, per_second=1_000) as load:
-            await load.more(1_000)
+            await load.more(500)
             acked = len(load.acked)
             async with asyncio.timeout(20):
                 while len(tail) < acked:
