@@ -15,6 +15,7 @@ from typing import Any
 from tidemark_core.base.refusals import Reason, Refused
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown, Write
+from .in_force import asked_in_vain, refuse_unsafe
 from .metadata import GROUP_IDS, RECONFIGURATIONS, Keys, StoredObject, allocate
 from .mirror import Mirror, Versioned
 from .resources import API_VERSION, InvalidManifest, Resource, check_update, load_manifests, load_resource
@@ -27,6 +28,11 @@ ATTEMPTS_MAX = 5
 @dataclass(frozen=True, slots=True)
 class _Refusal(Exception):
     refused: Refused
+
+
+def _in_vain(resource: Resource) -> str:
+    found = asked_in_vain(resource)
+    return f"; not in force in this release: {'; '.join(found)}" if found else ""
 
 
 class Objects:
@@ -49,7 +55,7 @@ class Objects:
                 resources = await asyncio.to_thread(load_manifests, text, SOURCE)
             for resource in resources:
                 self._check(resource)
-            return [await self._apply_one(resource, dry_run) for resource in resources]
+            return [await self._apply_one(resource, dry_run) + _in_vain(resource) for resource in resources]
         except InvalidManifest as error:
             return Refused(Reason.INVALID_SPEC, str(error))
         except _Refusal as refusal:
@@ -96,6 +102,8 @@ class Objects:
             raise _Refusal(Refused(
                 Reason.INVALID_SPEC,
                 f"{resource.kind}/{resource.name}: {field} is {cluster!r}, this operator runs {self._cluster!r}"))
+        if (unsafe := refuse_unsafe(resource)) is not None:
+            raise _Refusal(unsafe)
         known = self._known(resource)
         if known is None:
             return

@@ -127,3 +127,21 @@ async def test_without_etcd_it_is_metadata_unavailable(objects: Objects, etcd) -
     etcd.kill()
     refused = await objects.apply(group())
     assert isinstance(refused, Refused) and refused.reason is Reason.METADATA_UNAVAILABLE
+
+
+async def test_a_quorum_above_the_majority_is_refused_and_nothing_is_written(
+    objects: Objects, store: EtcdStore
+) -> None:
+    text = group().replace("{factor: 3}", '{factor: 3, synchroQuorum: "N"}')
+    refused = await objects.apply(text)
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
+    assert "spec.replication.synchroQuorum asks for 3 of 3" in refused.message
+    assert not (await store.load("/t/")).items
+
+
+async def test_what_is_not_in_force_is_named_in_the_answer(objects: Objects) -> None:
+    text = group(more=", retention: {seconds: 60}").replace("{factor: 3}", "{factor: 3, payloadCopies: 2}")
+    assert await objects.apply(text) == [
+        "LogGroup/orders created; not in force in this release: spec.replication.payloadCopies: every member keeps "
+        "every payload; spec.retention: nothing is removed"
+    ]
