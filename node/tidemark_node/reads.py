@@ -108,16 +108,12 @@ class _Reader:
 
     async def _ask(self) -> int:
         """Ask the core whether this node may serve, how far, and from where on; return where "latest" is."""
-        shard = self._shard
-        answer: ReadGrant | Refused = await self._driver.ask_and_wait(lambda number: ReadRequest(shard, number))
+        shard, position = self._shard, self._position
+        answer: ReadGrant | Refused = await self._driver.ask_and_wait(
+            lambda number: ReadRequest(shard, number, position)
+        )
         if isinstance(answer, Refused):
             await self._reads._refuse(self._context, as_routed(answer), self._target)
-        if self._position < answer.first:
-            trimmed = Refused(
-                Reason.TRIMMED, f"offset {self._position} was removed, the first one kept is {answer.first}",
-                answer.epoch, answer.first,
-            )
-            await self._reads._refuse(self._context, trimmed, self._target)
         self._granted_at = time.monotonic()
         self._released = max(self._released, answer.released)
         return answer.latest

@@ -348,8 +348,8 @@ class Node:
         self.step(AppendRequest(SHARD, request, what))
         return self.answer(request)
 
-    def read_grant(self, request: int) -> Any:
-        self.step(ReadRequest(SHARD, request))
+    def read_grant(self, request: int, position: int = -1) -> Any:
+        self.step(ReadRequest(SHARD, request, position))
         return self.answer(request)
 
     def trim(self, request: int, before: int) -> Any:

@@ -19,10 +19,11 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Ask whether this node may serve reads; answered `ReadGrant` or `Refused`."""
+    """Ask to be served from offset `position` on (-1: from anywhere); answered `ReadGrant` or `Refused`."""
 
     shard: ShardId
     request: int
+    position: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -657,9 +657,12 @@ class Leader:
 
     def on_read_request(self, m: ReadRequest) -> list[Effect]:
         """L12: a new leader serves up to the commit it already knew until its EPOCH_START commits."""
-        released = self.replica.released
+        first, released = self.replica.log.first, self.replica.released
+        if 0 <= m.position < first:
+            trimmed = f"offset {m.position} was removed, the first one kept is {first}"
+            return [Reply(m.request, Refused(Reason.TRIMMED, trimmed, self.epoch, first))]
         latest = max(released, self.epoch_first)
-        return [Reply(m.request, ReadGrant(self.replica.log.first, released, self.epoch, latest))]
+        return [Reply(m.request, ReadGrant(first, released, self.epoch, latest))]
 
     def on_trim_request(self, m: TrimRequest) -> list[Effect]:
         """#281: bounded by commit and by every member's match; one that never answered blocks it.

@@ -1248,6 +1248,17 @@ def test_issue_281_a_follower_that_never_answered_blocks_the_trim(make_node: Cal
     assert 8 == node.trim(3, 4), "the trim point never goes back"
 
 
+def test_a_read_below_the_trim_point_is_refused_with_the_first_offset_kept(make_node: Callable[..., Node]) -> None:
+    node = trimmable(make_node)
+    ack(node, C, 7)
+    assert 8 == node.trim(1, 99)
+
+    refused = node.read_grant(2, position=7)
+    assert (Reason.TRIMMED, 8) == (refused.reason, refused.expected)
+    assert 8 == node.read_grant(3, position=8).first
+    assert 8 == node.read_grant(4).first
+
+
 def test_issue_281_commit_bounds_the_trim(make_node: Callable[..., Node]) -> None:
     """Oxia #281."""
     node = trimmable(make_node)
