@@ -6,6 +6,7 @@ Stays out: what is appended and what readers must see (workload), faults of the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import tidemark
 import yaml
 from tidemark_cli.admin import Admin
@@ -26,7 +28,7 @@ from tidemark_cli.changes import reconfiguration
 from tidemark_core.base.ids import Member, ShardId, shard_id
 from tidemark_operator import local
 from tidemark_operator.local_processes import start_node
-from tidemark_operator.local_state import NodeState, load_state, save_state
+from tidemark_operator.local_state import NodeState, save_state
 from tidemark_wire.channel import open_channel
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
@@ -102,19 +104,24 @@ class Cluster:
         self.runtime = await local.up(self.directory)
 
     def destroy(self) -> None:
-        """End every process at once, whatever state it is in."""
-        if not hasattr(self, "runtime"):  # it never came up; what was started is in its state file
-            state = load_state(self.directory)
-            if state is None:
-                return
-            self.runtime = local.Runtime(self.directory, state)
-        state = self.runtime.state
-        for process in (state.operator, *state.nodes.values(), state.etcd):
-            if process.process is not None and process.running:
-                os.kill(process.process.pid, signal.SIGKILL)
-        for name in ("operator", *state.nodes, "etcd"):
-            target = self._process(name)
-            assert not target.running or _gone(target), f"{name} outlives SIGKILL"
+        """End every process at once, whatever state it is in and whoever lost sight of it."""
+        left = self._processes()
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        _, outliving = psutil.wait_procs(left, timeout=10)
+        assert not outliving, f"{outliving} outlive SIGKILL"
+        assert not self._processes()
+
+    def _processes(self) -> list[psutil.Process]:
+        """Return every living process that works in this cluster's directory."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                works_here = any(str(self.directory) in argument for argument in process.cmdline())
+                if works_here and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
     def log_tails(self) -> str:
         """Return the end of every log, for a failed test."""

@@ -1,4 +1,4 @@
-"""A small TCP fault proxy between processes: cut, one-way, delay, by who talks to whom.
+"""A small TCP fault proxy between processes: cut, one-way, delay, break off, by who talks to whom.
 
 Each node gets a port in front of its own and advertises that one.  Who opened a connection is found by its local
 port among the sockets of the known processes; whoever is not known is called "client".  What is held back is not
@@ -29,7 +29,7 @@ class Network:
         self._delays: dict[tuple[str, str], float] = {}
         self._lifted = asyncio.Event()
         self._loop = asyncio.new_event_loop()
-        self._pipes: set[asyncio.Task[None]] = set()
+        self._pipes: dict[asyncio.Task[None], tuple[str, str]] = {}
         self._servers: list[asyncio.Server] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._thread.start()
@@ -54,6 +54,10 @@ class Network:
         """Let everything between two take `seconds` longer, in each direction."""
         self._call(self._slow(one, other, seconds))
 
+    def break_off(self, one: str, other: str) -> None:
+        """End the connections there are between two; new ones may be made."""
+        self._call(self._break(one, other))
+
     def heal(self) -> None:
         """Lift every fault."""
         self._call(self._lift())
@@ -74,6 +78,10 @@ class Network:
 
     async def _slow(self, one: str, other: str, seconds: float) -> None:
         self._delays[one, other] = self._delays[other, one] = seconds
+
+    async def _break(self, one: str, other: str) -> None:
+        for pipe in [pipe for pipe, direction in self._pipes.items() if direction in ((one, other), (other, one))]:
+            pipe.cancel()
 
     async def _lift(self) -> None:
         self._held.clear()
@@ -106,10 +114,10 @@ class Network:
         except OSError:
             writer.transport.abort()  # nobody listens behind us: to the caller that is a refused connection
             return
-        pipes = [
-            asyncio.create_task(self._pipe((source, name), reader, back)),
-            asyncio.create_task(self._pipe((name, source), there, writer)),
-        ]
+        pipes = {
+            asyncio.create_task(self._pipe((source, name), reader, back)): (source, name),
+            asyncio.create_task(self._pipe((name, source), there, writer)): (name, source),
+        }
         self._pipes.update(pipes)
         try:
             await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +125,8 @@ class Network:
             for pipe in pipes:
                 pipe.cancel()
             await asyncio.gather(*pipes, return_exceptions=True)
-            self._pipes.difference_update(pipes)
+            for pipe in pipes:
+                del self._pipes[pipe]
             for side in (writer, back):
                 side.transport.abort()
 

@@ -13,11 +13,12 @@ from .test_crashes import other_leader
 from .workload import Workload, check_every_copy
 
 GAP_MS_MAX = 5_000
+DRAIN_S = 3
 
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
-    return start_cluster(4)
+    return start_cluster(4, "--drain-seconds", str(DRAIN_S))
 
 
 async def test_stopped_leader_hands_over_first(cluster: Cluster, client: Client):

@@ -9,16 +9,18 @@ import pytest
 from tidemark import Client
 from tidemark_core.base.refusals import Refused
 
-from .cluster import Cluster, offset_of, until
+from .cluster import Cluster, condition, offset_of, until
 from .fault_proxy import CLIENT, Network
 from .test_crashes import other_leader
 from .wire import append_stream, batch
 from .workload import Workload, check_every_copy, read_all
 
+SNAPSHOT_BYTES_PER_SECOND = 4 << 20
+
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
-    return start_cluster(4)
+    return start_cluster(4, "--snapshot-bytes-per-second", str(SNAPSHOT_BYTES_PER_SECOND))
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +162,31 @@ async def test_client_cut_off_from_the_leader_waits_and_goes_on(cluster: Cluster
         network.heal()
         await load.more_on_every_shard()
     await check_every_copy(cluster, client, load)
+
+
+async def test_snapshot_goes_on_where_the_network_broke_it(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group()
+    async with Workload(client, group, value_bytes=40_000, per_second=600) as load:
+        await load.more(250)
+    await cluster.replicated(group)
+    leader, leaver, _ = await cluster.members(group)
+    (spare,) = await cluster.spares(group)
+    whole = 250 * 40_000
+    before = await cluster.metric(spare, PULLED)
+    swap = await cluster.reconfigure(
+        "NodeSwap", "nodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"})
+    await until(lambda: pulled(cluster, spare, before + whole / 3), "a third of the snapshot is pulled")
+    network.break_off(spare, leader)
+    item = await cluster.finished(swap)
+    assert condition(item, "Succeeded")[0] == "True", item["status"]
+    assert (await cluster.metric(spare, 'tidemark_traces_total{what="snapshot_pull_failed"}')) > 0
+    received = await cluster.metric(spare, PULLED) - before
+    assert received < whole * 1.4, f"{received:.0f} bytes were pulled for a snapshot of {whole}"
+    await check_every_copy(cluster, client, load)
+
+
+PULLED = "tidemark_snapshot_received_bytes_total"
+
+
+async def pulled(cluster: Cluster, node: str, least: float) -> bool:
+    return await cluster.metric(node, PULLED) >= least
