@@ -183,7 +183,7 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
             leader = cluster.nodes.get(shard.leader)
             return frames.AppendAnswer(
                 call.request, Refused(Reason.NOT_LEADER, "not the leader", shard.epoch),
-                shard.leader, leader.address if leader and cluster.hints else "", cluster.version,
+                shard.leader, leader.address if leader and cluster.hints else "", self.node.known.version,
             )
         value = shard.append(call.batch)
         return None if value is None else frames.AppendAnswer(call.request, value)

@@ -212,6 +212,18 @@ async def test_without_hints_the_pushed_map_is_followed(connect_to):
         assert (await asyncio.wait_for(waiting, 2)).epoch == 2
 
 
+async def test_a_deposed_leader_that_hears_of_no_newer_one_does_not_keep_the_client(connect_to, monkeypatch):
+    """It is cut off from the operators: its refusals carry no hint, and its map is as old as the client's."""
+    monkeypatch.setattr("tidemark.routing.random.choice", lambda nodes: nodes[0])  # the client watches n0
+    cluster, client = await connect_to(nodes=3, shards=1, hints=False)
+    shard = cluster.groups["orders"][0]
+    async with client.appender("orders") as appender:
+        await appender.append(b"before")
+        cluster.elect(shard, "n1", push=False)
+        cluster.push(to=["n1", "n2"])
+        assert (await asyncio.wait_for(appender.append(b"after"), 2)).epoch == 2
+
+
 async def test_after_a_failover_everything_unanswered_is_resent_in_order(connect_to):
     cluster, client = await connect_to(nodes=3, shards=1)
     shard = cluster.groups["orders"][0]
