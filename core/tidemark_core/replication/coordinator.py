@@ -669,6 +669,9 @@ class Coordinator:
         if record.status is Status.ELECTION:
             if self.election is None:
                 return []
+            if self.election.leader is not None and self._lost(self.election.leader):
+                # It was fenced while it was believed down, and has not confirmed since: no NodeDown will come.
+                return self.elect(now_ms)
             effects += [
                 self._fence(member)
                 for member in self.election.ensembles.fencing

@@ -31,9 +31,14 @@ class NoLossOfConfirmedWrite:
         self.history = history
 
     def led(self, shard: ShardId, node: Node, epoch: int) -> None:
-        """A new leader's log must hold the newest entry committed in an older epoch, and with it all others."""
-        for entry in reversed(self.history.of(shard).entries):
-            if entry.epoch < epoch:
+        """A new leader's log must hold the newest entry committed in an older epoch, and with it all others.
+
+        A BecomeLeader that comes late may begin a leadership that the record has passed already: it cannot commit
+        anything, and what was committed after its election is not asked of it.
+        """
+        history = self.history.of(shard)
+        for entry, committed_in in zip(reversed(history.entries), reversed(history.committed_in), strict=True):
+            if committed_in < epoch:
                 if not _holds(node.disk.written.get(shard), entry):
                     raise Violation(RULE, f"{node.name} leads epoch {epoch} without the committed entry {entry.id}")
                 return

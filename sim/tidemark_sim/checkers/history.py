@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 class ShardHistory:
     """Facts of one shard."""
 
-    __slots__ = ("at_base", "chains", "entries", "last", "leader", "leader_epoch", "leaders")
+    __slots__ = ("at_base", "chains", "committed_in", "entries", "last", "leader", "leader_epoch", "leaders")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []              # committed, in order
+        self.committed_in: list[int] = []           # the epoch of whoever was first seen to have each committed
         self.at_base: dict[int, Entry] = {}
         self.last = -1
         self.chains: dict[tuple[int, int], int] = {}  # (epoch, base) -> chain, for every entry ever written
@@ -118,7 +119,9 @@ class History:
                 raise Violation(
                     "NoLogDivergence", f"{node.name} commits {entry.id} behind another log than was committed"
                 )
+            assert node.core is not None
             history.entries.append(entry)
+            history.committed_in.append(node.core.shards[shard].replica.state.epoch)
             history.at_base[entry.base] = entry
             history.last = entry.last
             self.checkers.committed(shard, node, entry)

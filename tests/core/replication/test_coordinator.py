@@ -299,6 +299,18 @@ def test_o16_a_lost_answer_is_asked_for_again(desk: Desk) -> None:
     assert [BecomeLeader] == [type(message) for _, message in desk.sent()]
 
 
+def test_o11_a_chosen_leader_believed_down_is_asked_once_and_then_given_up(desk: Desk) -> None:
+    """It was fenced while the detector had it down, so no NodeDown tells of its death."""
+    desk.electing()
+    desk.step(NodeDown("b"))
+    desk.fenced(a=HEAD, b=EntryId(1, 10), c=HEAD)
+    assert [B] == [to for to, _ in desk.sent(BecomeLeader)]
+
+    desk.fire(RETRY_TIMER)
+    assert [] == desk.sent()
+    assert [(Status.ELECTION, 2)] == [(record.status, record.epoch) for record in desk.saves()]
+
+
 def test_a_chosen_leader_that_dies_is_replaced_by_a_new_election(desk: Desk) -> None:
     desk.electing().fenced(a=HEAD, b=HEAD, c=HEAD)
     desk.step(NodeDown("a"))
