@@ -580,6 +580,8 @@ class Coordinator:
             if self.election.leader is None:
                 self._forget_heads(node)
             return self._maybe_choose(now_ms)
+        if self.transfer is not None and self.transfer.to.node == node:
+            return self._give_up_transfer(f"{node} went down")
         if (seed := self._seed(record)) is not None and seed.node == node:
             return self._abort(now_ms, f"{node} went down while it was being seeded")
         return []
@@ -644,7 +646,8 @@ class Coordinator:
                 return [SetTimer(self.shard, TAKEOVER_TIMER, now_ms + self.settings.takeover_ms)]
             return self.resume(now_ms)
         if self._busy:
-            return [self._retry(now_ms)] if name == RETRY_TIMER else []
+            # A grace that ends meanwhile means nothing; the others are still wanted once the outcome is known.
+            return [] if name == GRACE_TIMER else [SetTimer(self.shard, name, now_ms + self.settings.retry_ms)]
         if name == GRACE_TIMER:
             if self.election is not None:
                 self.election.grace_over = True

@@ -49,6 +49,7 @@ from .messages import (
     Prepared,
     PrepareTransfer,
     ReadGrant,
+    Rejected,
     TransferReady,
     Truncate,
     Truncated,
@@ -418,8 +419,8 @@ class Leader:
                     and cursor.next > self.head
                 ]
             case "transfer":
-                to, self.transfer = self.transfer, None
-                return [self.replica.trace("transfer_expired", f"to {to.to.node}")] if to else []
+                expired, self.transfer = self.transfer, None
+                return self._transfer_expired(expired) if expired else []
         return []
 
     def _resend(self, cursor: Cursor) -> list[Effect]:
@@ -639,9 +640,20 @@ class Leader:
         cursor = self.cursors.get(m.to)
         if cursor is None or cursor.status is not CursorStatus.ATTACHED:
             return replica.reject(sender, m, Reason.NODE_UNAVAILABLE, f"{m.to} does not follow")
+        if self.transfer is not None and self.transfer.to == m.to:
+            self.transfer = Transfer(m.to, sender)   # asked again: answered again, but writers wait no longer for it
+            return self._transfer_ready()
         self.transfer = Transfer(m.to, sender)
         timer = SetTimer(replica.shard, TRANSFER_TIMER, now_ms + replica.limits.transfer_ms)
         return [timer, *self._transfer_ready()]
+
+    def _transfer_expired(self, transfer: Transfer) -> list[Effect]:
+        """Writers have waited long enough: appends are accepted again, and whoever asked is told."""
+        late = Refused(Reason.ABORTED, f"{transfer.to.node} did not catch up in time", self.epoch)
+        return [
+            self.replica.trace("transfer_expired", f"to {transfer.to.node}"),
+            self.replica.send(transfer.asker, Rejected(self.epoch, PrepareTransfer.__name__, late)),
+        ]
 
     def _transfer_ready(self) -> list[Effect]:
         transfer = self.transfer

@@ -882,6 +882,25 @@ def test_a_transfer_that_does_not_get_ready_is_given_up_without_an_election(desk
     assert desk.shard.settled
 
 
+def test_a_transfer_to_a_node_that_goes_down_is_given_up(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.step(NodeDown("c"))
+
+    assert [Reason.ABORTED] == [refused.reason for refused in desk.replies()]
+    assert [] == desk.saves()
+
+
+def test_a_deadline_that_passes_while_a_write_is_under_way_is_not_forgotten(desk: Desk) -> None:
+    desk.preparing()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.step(MetadataUncertain(SHARD, "somebody"))
+    desk.hear(D, SnapshotInstalled(6, SNAPSHOT.head))
+    desk.fire(DEADLINE_TIMER)
+
+    assert {DEADLINE_TIMER: 1_500} == desk.timers()
+
+
 def test_a_transfer_refused_by_the_leader_is_given_up(desk: Desk) -> None:
     desk.steady()
     desk.step(StartTransfer(SHARD, 1, "c"))

@@ -1194,9 +1194,13 @@ def test_during_a_transfer_appends_are_refused_with_a_hint_and_repeats_are_answe
     assert Appended(1, 1, 1, QUORUM) == led.append(3, batch(0))
 
 
-def test_a_transfer_that_takes_too_long_is_given_up(led: Node) -> None:
+def test_a_transfer_that_takes_too_long_is_given_up_and_whoever_asked_is_told(led: Node) -> None:
     led.receive(OPERATOR, PrepareTransfer(1, 10, B))
-    assert [Trace(SHARD, "transfer_expired", "to b")] == led.fire(TRANSFER_TIMER)
+    assert [reply(TransferReady(1, B))] == led.receive(OPERATOR, PrepareTransfer(1, 10, B)), "and no new timer"
+    assert [
+        Trace(SHARD, "transfer_expired", "to b"),
+        rejected(1, "PrepareTransfer", Reason.ABORTED, "b did not catch up in time"),
+    ] == led.fire(TRANSFER_TIMER)
 
     assert led.append(1, batch(0)) is None
 
