@@ -97,7 +97,8 @@ class MapPublisher:
             try:
                 held = await link.push_map(pushed)
             except (grpc.aio.AioRpcError, ConnectionError) as error:
-                log.info("shard map not delivered to %s: %s", link.node, error)
+                reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
+                log.info("shard map not delivered to %s: %s", link.node, reason)
                 await asyncio.sleep(RETRY_S)
                 continue
             if held > pushed.version:

@@ -37,6 +37,7 @@ API_VERSION = "tidemark.dev/v1alpha1"
 LOOK_S = 0.03
 PATIENCE_S = 40.0
 LOG_TAIL_BYTES = 3_000
+BUG_SIGNS = ("bug: the node stops", "unforeseen way", "tidemark_operator: Task", "AssertionError", "CRITICAL tidemark")
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,15 @@ class Cluster:
                 if works_here and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
+
+    def bugs(self) -> list[str]:
+        """Return what the processes' logs say of broken invariants and of unforeseen errors."""
+        return [
+            f"{path.name}: {line[:2_000]}"
+            for path in sorted((self.directory / "logs").glob("*.log"))
+            for line in path.read_text(errors="replace").splitlines()
+            if any(sign in line for sign in BUG_SIGNS)
+        ]
 
     def log_tails(self) -> str:
         """Return the end of every log, for a failed test."""

@@ -67,3 +67,4 @@ async def healed(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     await cluster.start("etcd", "operator")
     await cluster.remove_groups()
     await cluster.heal()
+    assert not cluster.bugs(), "\n".join(cluster.bugs())

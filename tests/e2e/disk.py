@@ -92,8 +92,16 @@ class InjectedDisk(SmallDisk):
 
 async def small_disk(cluster: Cluster, node: str, size_bytes: int, *flags: str) -> SmallDisk:
     """Give a node a small disk; what it held is gone."""
-    disk: TmpfsDisk | InjectedDisk
-    disk = TmpfsDisk(cluster, node, size_bytes) if namespaces_permitted() else InjectedDisk(cluster, node)
+    if not namespaces_permitted():
+        return await failing_disk(cluster, node, *flags)
+    disk = TmpfsDisk(cluster, node, size_bytes)
+    await cluster.restart_with(*flags, nodes=[node], prefix=disk.prefix)
+    return disk
+
+
+async def failing_disk(cluster: Cluster, node: str, *flags: str) -> SmallDisk:
+    """Give a node a store whose writes fail when it is filled to the last byte."""
+    disk = InjectedDisk(cluster, node)
     await cluster.restart_with(*flags, nodes=[node], prefix=disk.prefix)
     return disk
 

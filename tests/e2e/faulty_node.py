@@ -1,7 +1,7 @@
 """A node whose disk is as full as a file says: `faulty_node.py SPACE_FILE PYTHON -m tidemark_node ...`.
 
-While the file exists it holds the bytes that are left; none left means that writes fail as on a full disk.
-Used where a small file system cannot be mounted.  Stays out: everything a node does.
+While the file exists it holds the bytes that are left; none left means that writes fail as on a full disk, before
+the node had looked how much there is.  Stays out: everything a node does.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ class FullDisk(Faults):
 
 class FaultyGuard(DiskGuard):
     def free_bytes(self) -> int:
-        left = left_bytes()
-        return super().free_bytes() if left is None else left
+        return left_bytes() or super().free_bytes()
 
 
 class FaultyNode(tidemark_node.main.Node):

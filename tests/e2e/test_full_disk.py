@@ -10,13 +10,13 @@ from tidemark import Client
 from tidemark_core.base.refusals import Reason, Refused
 
 from .cluster import Cluster, until
-from .disk import SmallDisk, small_disk
+from .disk import SmallDisk, failing_disk, small_disk
 from .wire import append_stream, batch
 from .workload import Workload, check_every_copy, read_all
 
 SIZE_BYTES, RESERVE_BYTES = 128 << 20, 32 << 20
 CAREFUL, CARELESS = "e2e-1", "e2e-2"
-"""The first keeps a reserve; the second has none, so its disk fails a write before anybody looked."""
+"""The first keeps a reserve on a small disk; the second's fails a write before the node had looked at it."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def cluster(start_cluster: Callable[..., Cluster], disks: dict[str, SmallDisk]) 
     async def shrink() -> None:
         disks[CAREFUL] = await small_disk(
             cluster, CAREFUL, SIZE_BYTES, "--disk-reserve-bytes", str(RESERVE_BYTES))
-        disks[CARELESS] = await small_disk(cluster, CARELESS, SIZE_BYTES, "--disk-reserve-bytes", "1")
+        disks[CARELESS] = await failing_disk(cluster, CARELESS)
 
     asyncio.run(shrink())
     return cluster
@@ -94,6 +94,26 @@ async def test_leader_whose_disk_fails_a_write_hands_over_and_returns(
         await cluster.ready()
         assert (await cluster.dump(CARELESS))["boot"] != boot, "it loaded its shards again, as after a crash"
     await check_every_copy(cluster, client, load)
+
+
+async def test_disk_full_to_the_last_byte_at_once(cluster: Cluster, client: Client, disks: dict[str, SmallDisk]):
+    """Whether the node sees it coming or a write fails first: nothing is lost, and it takes part again afterwards."""
+    group = await cluster.create_group()
+    await cluster.transfer(group, 0, CAREFUL)
+    async with Workload(client, group) as load:
+        await load.more()
+        boot = (await cluster.dump(CAREFUL))["boot"]
+        disks[CAREFUL].fill(0)
+        await until(lambda: noticed(cluster, CAREFUL, boot), f"{CAREFUL} notices its full disk")
+        disks[CAREFUL].free()
+        await load.more_on_every_shard()
+        await cluster.ready()
+    await check_every_copy(cluster, client, load)
+
+
+async def noticed(cluster: Cluster, node: str, boot: str) -> bool:
+    dump = await cluster.dump(node)
+    return bool(dump["disk_full"] or dump["reloading"] or dump["boot"] != boot)
 
 
 async def said_full(cluster: Cluster, node: str) -> bool:
