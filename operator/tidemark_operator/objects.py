@@ -23,6 +23,7 @@ from .status import timestamp
 
 SOURCE = "manifest"
 ATTEMPTS_MAX = 5
+UNCHANGED = "unchanged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,10 @@ class _Refusal(Exception):
     refused: Refused
 
 
-def _in_vain(resource: Resource) -> str:
-    found = asked_in_vain(resource)
-    return f"; not in force in this release: {'; '.join(found)}" if found else ""
+def _with_note(done: str, resource: Resource) -> str:
+    """Name what a new or changed manifest asks for in vain; what is unchanged was told before."""
+    found = [] if done.endswith(UNCHANGED) else asked_in_vain(resource)
+    return f"{done}; not in force in this release: {'; '.join(found)}" if found else done
 
 
 class Objects:
@@ -55,7 +57,7 @@ class Objects:
                 resources = await asyncio.to_thread(load_manifests, text, SOURCE)
             for resource in resources:
                 self._check(resource)
-            return [await self._apply_one(resource, dry_run) + _in_vain(resource) for resource in resources]
+            return [_with_note(await self._apply_one(resource, dry_run), resource) for resource in resources]
         except InvalidManifest as error:
             return Refused(Reason.INVALID_SPEC, str(error))
         except _Refusal as refusal:
@@ -121,7 +123,7 @@ class Objects:
             known = self._known(resource)
             manifest = resource.manifest()
             if known is not None and not known.value.detached and _same(known.value.manifest, manifest):
-                return f"{title} unchanged"
+                return f"{title} {UNCHANGED}"
             adopts = known is not None and known.value.detached
             what = "created" if known is None else "adopted" if adopts else "configured"
             if dry_run:
