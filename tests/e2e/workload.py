@@ -44,7 +44,6 @@ class Workload:
 
     async def __aenter__(self) -> Workload:
         await self.client.group(self.group)
-        await self.client.group(self.group)  # the map may be a moment behind
         self._appender = self.client.appender(self.group, timeout_s=self._timeout_s)
         self._task = asyncio.create_task(self._run())
         return self
