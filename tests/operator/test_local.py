@@ -225,6 +225,10 @@ async def test_a_wiped_node_is_swapped_back_into_its_slots(healthy: Runtime) -> 
     healthy.kill(victim)
     healthy.wipe(victim)
     await healthy.start(victim)
+    await healthy.wait_for(
+        "TidemarkCluster",
+        lambda clusters: {node["name"]: node["incarnation"] for node in clusters[0]["status"]["nodes"]}[victim] != old,
+        "the operator has seen the new disk")
     await whole(healthy)
     assert members(await shard(healthy)) == members(before)
     await healthy.wait_for(
