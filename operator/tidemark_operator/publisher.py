@@ -87,9 +87,15 @@ class MapPublisher:
         if self._map is not None and self._term and link.up and link.node not in self._pushes:
             task = background(self._keep_pushing(link), f"pushing maps to {link.node}")
             self._pushes[link.node] = task
-            task.add_done_callback(lambda _task: self._pushes.pop(link.node, None))
 
     async def _keep_pushing(self, link: NodeLink) -> None:
+        try:
+            await self._push_newest(link)
+        finally:
+            # In this very step: a change that comes between "nothing is newer" and the end would be nobody's.
+            del self._pushes[link.node]
+
+    async def _push_newest(self, link: NodeLink) -> None:
         while self._term and link.up and self._map is not None:
             pushed, boot = self._map, link.description.boot if link.description else ""
             if self._held.get(link.node) == (boot, pushed.version):
