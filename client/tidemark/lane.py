@@ -258,6 +258,7 @@ class Lane:
             return
         link = self._link_to_leader()
         if link is None:
+            self.trouble = "no leader is known"
             self._dispatcher.routing.refresh_soon()
             self.recover(None)
             return

@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import urllib.request
@@ -145,6 +146,14 @@ class Cluster:
     def _process(self, name: str) -> Any:
         state = self.runtime.state
         return {"etcd": state.etcd, "operator": state.operator, **state.nodes}[name]
+
+    def dumps(self) -> str:
+        """Return what the nodes say of themselves, for a failed test."""
+        command = [sys.executable, "-m", "tidemark_cli", "debug", "dump", "--json", "--dir", str(self.directory)]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=15).stdout
+        except subprocess.TimeoutExpired:
+            return "no answer"
 
     # --- processes ----------------------------------------------------------------------------------------
 

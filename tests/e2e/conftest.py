@@ -16,11 +16,12 @@ _running: list[Cluster] = []
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
-    """Show the ends of the processes' logs beside a failure."""
+    """Show the ends of the processes' logs, and what the nodes say of themselves, beside a failure."""
     report = yield
     if report.failed:
         for cluster in _running:
             report.sections.append((f"logs of {cluster.directory}", cluster.log_tails()))
+            report.sections.append((f"nodes of {cluster.directory}", cluster.dumps()))
     return report
 
 

@@ -59,7 +59,7 @@ async def test_clients_wait_and_finish_and_no_process_grows(cluster: Cluster, cl
     value = bytes(50_000)
     keys = [f"k{number}".encode() for number in range(8)]
     await client.group(group)  # the map may be a moment behind
-    async with client.appender(group, timeout_s=90, batch_bytes=100_000) as appender:
+    async with client.appender(group, timeout_s=60, batch_bytes=100_000) as appender:
         answers = [appender.append(b"%d:" % number + value, key=keys[number % len(keys)]) for number in range(RECORDS)]
         places = await asyncio.gather(*answers)
     assert len(set((place.shard, place.offset) for place in places)) == RECORDS
