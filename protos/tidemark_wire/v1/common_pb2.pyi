@@ -75,7 +75,7 @@ class ShardInfo(_message.Message):
     def __init__(self, index: _Optional[int] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., ensemble: _Optional[_Iterable[str]] = ..., hash_min: _Optional[int] = ..., hash_max: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("name", "group_id", "kind", "max_batch_bytes", "max_record_bytes", "keys_required", "default_ack", "shards")
+    __slots__ = ("name", "group_id", "kind", "max_batch_bytes", "max_record_bytes", "keys_required", "default_ack", "shards", "synchro_quorum", "quorum_timeout_ms", "rollback", "synchro_zones")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,10 @@ class GroupInfo(_message.Message):
     KEYS_REQUIRED_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_ACK_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    SYNCHRO_QUORUM_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    SYNCHRO_ZONES_FIELD_NUMBER: _ClassVar[int]
     name: str
     group_id: int
     kind: str
@@ -92,7 +96,11 @@ class GroupInfo(_message.Message):
     keys_required: bool
     default_ack: str
     shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
-    def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ...) -> None: ...
+    synchro_quorum: str
+    quorum_timeout_ms: int
+    rollback: str
+    synchro_zones: int
+    def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., synchro_quorum: _Optional[str] = ..., quorum_timeout_ms: _Optional[int] = ..., rollback: _Optional[str] = ..., synchro_zones: _Optional[int] = ...) -> None: ...
 
 class ShardMap(_message.Message):
     __slots__ = ("version", "cluster", "nodes", "groups")

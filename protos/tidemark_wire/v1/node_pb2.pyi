@@ -2,8 +2,8 @@ from tidemark_wire.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -101,3 +101,101 @@ class ReadRequest(_message.Message):
     tail: bool
     bytes_max: int
     def __init__(self, group: _Optional[str] = ..., shard: _Optional[int] = ..., until: _Optional[int] = ..., tail: _Optional[bool] = ..., bytes_max: _Optional[int] = ..., **kwargs) -> None: ...
+
+class OutcomeRequest(_message.Message):
+    __slots__ = ("group", "shard", "producer", "sequence", "wait")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    shard: int
+    producer: bytes
+    sequence: int
+    wait: bool
+    def __init__(self, group: _Optional[str] = ..., shard: _Optional[int] = ..., producer: _Optional[bytes] = ..., sequence: _Optional[int] = ..., wait: _Optional[bool] = ...) -> None: ...
+
+class OutcomeResponse(_message.Message):
+    __slots__ = ("fate", "epoch", "base", "count", "rolled_back_at")
+    FATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_AT_FIELD_NUMBER: _ClassVar[int]
+    fate: str
+    epoch: int
+    base: int
+    count: int
+    rolled_back_at: int
+    def __init__(self, fate: _Optional[str] = ..., epoch: _Optional[int] = ..., base: _Optional[int] = ..., count: _Optional[int] = ..., rolled_back_at: _Optional[int] = ...) -> None: ...
+
+class LimboRequest(_message.Message):
+    __slots__ = ("group", "shard", "entries_max")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    shard: int
+    entries_max: int
+    def __init__(self, group: _Optional[str] = ..., shard: _Optional[int] = ..., entries_max: _Optional[int] = ...) -> None: ...
+
+class LimboResponse(_message.Message):
+    __slots__ = ("epoch", "head", "commit", "confirmed", "members", "quorum", "zones", "length", "bytes", "oldest_age_ms", "rollbacks_total", "timeouts_total", "rollback_pending_from", "timeout_ms", "entries")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
+    ZONES_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACKS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUTS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_PENDING_FROM_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    head: int
+    commit: int
+    confirmed: int
+    members: _containers.RepeatedScalarFieldContainer[str]
+    quorum: int
+    zones: int
+    length: int
+    bytes: int
+    oldest_age_ms: int
+    rollbacks_total: int
+    timeouts_total: int
+    rollback_pending_from: int
+    timeout_ms: int
+    entries: _containers.RepeatedCompositeFieldContainer[LimboEntry]
+    def __init__(self, epoch: _Optional[int] = ..., head: _Optional[int] = ..., commit: _Optional[int] = ..., confirmed: _Optional[int] = ..., members: _Optional[_Iterable[str]] = ..., quorum: _Optional[int] = ..., zones: _Optional[int] = ..., length: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., rollbacks_total: _Optional[int] = ..., timeouts_total: _Optional[int] = ..., rollback_pending_from: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[LimboEntry, _Mapping]]] = ...) -> None: ...
+
+class LimboEntry(_message.Message):
+    __slots__ = ("base", "count", "bytes", "durability", "age_ms", "state", "waiters", "acked", "missing", "producer", "sequence")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WAITERS_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    base: int
+    count: int
+    bytes: int
+    durability: str
+    age_ms: int
+    state: str
+    waiters: int
+    acked: _containers.RepeatedScalarFieldContainer[str]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    producer: bytes
+    sequence: int
+    def __init__(self, base: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., durability: _Optional[str] = ..., age_ms: _Optional[int] = ..., state: _Optional[str] = ..., waiters: _Optional[int] = ..., acked: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., producer: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...

@@ -287,6 +287,16 @@ class TidemarkStub:
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.GetShardMapRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_common__pb2.ShardMap.FromString,
                 _registered_method=True)
+        self.Outcome = channel.unary_unary(
+                '/tidemark.v1.Tidemark/Outcome',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.OutcomeRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.OutcomeResponse.FromString,
+                _registered_method=True)
+        self.Limbo = channel.unary_unary(
+                '/tidemark.v1.Tidemark/Limbo',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.FromString,
+                _registered_method=True)
 
 
 class TidemarkServicer:
@@ -307,6 +317,20 @@ class TidemarkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Outcome(self, request, context):
+        """what became of an append; answered by the leader
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Limbo(self, request, context):
+        """what is appended and not yet confirmed; leader too
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TidemarkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -319,6 +343,16 @@ def add_TidemarkServicer_to_server(servicer, server):
                     servicer.WatchShardMap,
                     request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.GetShardMapRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_common__pb2.ShardMap.SerializeToString,
+            ),
+            'Outcome': grpc.unary_unary_rpc_method_handler(
+                    servicer.Outcome,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.OutcomeRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.OutcomeResponse.SerializeToString,
+            ),
+            'Limbo': grpc.unary_unary_rpc_method_handler(
+                    servicer.Limbo,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -378,6 +412,60 @@ class Tidemark:
             '/tidemark.v1.Tidemark/WatchShardMap',
             tidemark__wire_dot_v1_dot_node__pb2.GetShardMapRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_common__pb2.ShardMap.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Outcome(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/Outcome',
+            tidemark__wire_dot_v1_dot_node__pb2.OutcomeRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.OutcomeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Limbo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/Limbo',
+            tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,20 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SnapshotDescriptor(_message.Message):
-    __slots__ = ("epoch", "head", "first", "commit", "payload_bytes", "checkpoint")
+    __slots__ = ("epoch", "head", "first", "commit", "payload_bytes", "checkpoint", "confirmed")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     head: _common_pb2.EntryId
     first: int
     commit: int
     payload_bytes: int
     checkpoint: bytes
-    def __init__(self, epoch: _Optional[int] = ..., head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ..., first: _Optional[int] = ..., commit: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., checkpoint: _Optional[bytes] = ...) -> None: ...
+    confirmed: int
+    def __init__(self, epoch: _Optional[int] = ..., head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ..., first: _Optional[int] = ..., commit: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., checkpoint: _Optional[bytes] = ..., confirmed: _Optional[int] = ...) -> None: ...
 
 class FollowerHead(_message.Message):
     __slots__ = ("member", "head")
