@@ -82,6 +82,20 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.SEQUENCE_TOO_OLD: Meaning(
         _Code.FAILED_PRECONDITION, "The outcome is no longer remembered; read the shard to find the record."
     ),
+    Reason.QUORUM_TIMEOUT: Meaning(
+        _Code.DEADLINE_EXCEEDED,
+        "The outcome is not known yet: ask for it, or send the same producer and sequence again, never a new one.",
+    ),
+    Reason.ROLLED_BACK: Meaning(
+        _Code.ABORTED, "Nobody will ever read this batch; to try again, send it under a new sequence."
+    ),
+    Reason.PRODUCER_ROLLED_BACK: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "An earlier batch of this producer was rolled back: send that one anew first, with `resume_after` as expected.",
+    ),
+    Reason.ROLLING_BACK: Meaning(
+        _Code.UNAVAILABLE, "A rollback is being written; nothing was appended, retry after the hinted time."
+    ),
     Reason.BEHIND: Meaning(_Code.UNAVAILABLE, "The node has not confirmed that far yet; retry."),
     Reason.TRIMMED: Meaning(
         _Code.OUT_OF_RANGE, "Retention removed these records; read from the first one kept."

@@ -158,7 +158,7 @@ Effect = Persist | Send | Reply | ReadLog | SetTimer | Released | Feed | PullSna
 class SnapshotDescriptor:
     """What a snapshot holds: every entry of the leader's log from `first` to `head` at PREPARE (A3).
 
-    `checkpoint` is the fold of the log in front of `first` (empty when `first` is 0).
+    `checkpoint` is the fold of the log in front of `first` (empty when `first` is 0); `confirmed` is the leader's.
     """
 
     epoch: int
@@ -167,6 +167,7 @@ class SnapshotDescriptor:
     commit: int
     payload_bytes: int
     checkpoint: bytes = b""
+    confirmed: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,16 @@ class Kind(IntEnum):
     DATA = 1
     EPOCH_START = 2  # first entry of an elected epoch (L4)
     NOOP = 3         # first entry of an epoch that a reconfiguration began (L4, T3b)
+    CONFIRM = 4      # everything up to the offset in `sequence` is confirmed (L11)
+    ROLLBACK = 5     # undecided entries from the offset in `sequence` on are rolled back (L7)
 
 
 class Durability(IntEnum):
     """What an append waits for; kept in the two lowest bits of the header's flags."""
 
-    QUORUM = 0  # a majority of the ensemble has it on disk
+    QUORUM = 0  # the synchro quorum has it on disk: confirmed
     LOCAL = 1   # the leader has it on disk; a failover may lose it (L15)
+    COMMIT = 2  # a majority of the ensemble has it on disk; the synchro quorum is waived for it alone (L16)
 
 
 class Batch(NamedTuple):
@@ -110,10 +113,14 @@ def seal(
 
 
 def control(
-    kind: Kind, payload: bytes, *, epoch: int, prev: EntryId, prev_chain: int, logged_ms: int
+    kind: Kind, payload: bytes, *, epoch: int, prev: EntryId, prev_chain: int, logged_ms: int, argument: int = -1
 ) -> Entry:
-    """Seal a control entry: one offset, no producer."""
-    batch = Batch(NO_PRODUCER, -1, 1, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
+    """Seal a control entry: one offset, no producer.
+
+    `argument` is the offset that a CONFIRM or ROLLBACK names; it takes the place of the sequence, for a log is
+    recovered from its headers alone.
+    """
+    batch = Batch(NO_PRODUCER, argument, 1, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
     return seal(batch, kind=kind, epoch=epoch, prev=prev, prev_chain=prev_chain, logged_ms=logged_ms)
 
 

@@ -31,6 +31,10 @@ class Reason(StrEnum):
     INVALID_BATCH = "INVALID_BATCH"              # empty, bad checksum, bad counts, no key where keys are required
     SEQUENCE_GAP = "SEQUENCE_GAP"                # resend from `expected`
     SEQUENCE_TOO_OLD = "SEQUENCE_TOO_OLD"        # the outcome is no longer remembered
+    QUORUM_TIMEOUT = "QUORUM_TIMEOUT"            # outcome unknown: ask again with the same (producer, sequence)
+    ROLLED_BACK = "ROLLED_BACK"                  # final: in nobody's log; `expected` is the rollback record's offset
+    PRODUCER_ROLLED_BACK = "PRODUCER_ROLLED_BACK"  # an earlier batch was, at `expected`: send `resume_after` (L22)
+    ROLLING_BACK = "ROLLING_BACK"                # a rollback is being written; retry
     BEHIND = "BEHIND"                            # this node has not confirmed that far yet; retry
     TRIMMED = "TRIMMED"                          # retention has removed it
     LEADER_CANNOT_LEAVE = "LEADER_CANNOT_LEAVE"  # transfer leadership first (O36)

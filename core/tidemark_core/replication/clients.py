@@ -10,11 +10,29 @@ from ..base.ids import ShardId
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Append one batch; answered `Appended` or `Refused`."""
+    """Append one batch; answered `Appended` or `Refused`.
+
+    `resume_after` is the offset of the rollback record that this producer knows of, -1 when there was none (L22).
+    """
 
     shard: ShardId
     request: int
     batch: Batch
+    resume_after: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRequest:
+    """Ask what became of a batch (L19, L20); answered `Outcome` or `Refused`.
+
+    With `wait` the answer comes once it is decided, or is UNKNOWN after the group's quorum timeout.
+    """
+
+    shard: ShardId
+    request: int
+    producer: bytes
+    sequence: int
+    wait: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,6 +278,26 @@ class Appended:
     durability: int  # base.entry.Durability
 
 
+class Fate(StrEnum):
+    """What became of a batch (L5, L19)."""
+
+    CONFIRMED = "CONFIRMED"
+    ROLLED_BACK = "ROLLED_BACK"  # in nobody's log, for ever
+    UNKNOWN = "UNKNOWN"          # in the log, not decided yet
+    NOT_FOUND = "NOT_FOUND"      # advice to send the same sequence again, never a verdict (L20)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Answer to an outcome request; the place is -1 and the count 0 for NOT_FOUND."""
+
+    fate: Fate
+    epoch: int
+    base: int
+    count: int
+    rolled_back_at: int = -1  # offset of the rollback record
+
+
 @dataclass(frozen=True, slots=True)
 class ReadGrant:
     """This node leads the shard; read [first, released], and wait for `Released` beyond.
