@@ -116,8 +116,7 @@ class Coordinator:
         self._loading = False
         self._again = False                    # something asked for an election while a write was under way
         self._attempts = 0
-        self._leader_confirmed = False         # the leader of the record said that it leads
-        self._leader_restarted = False         # the chosen leader came back while its STEADY was being written
+        self._leader_doubted = False           # its node came up since it was chosen or last said that it leads
         self._abort_owed = False               # the leader is to be told that nothing is changing, and has not said so
 
     # --- what others may ask --------------------------------------------------------------------------------
@@ -339,7 +338,7 @@ class Coordinator:
         """Rules O8, T5: the whole fencing ensemble."""
         assert self.record is not None
         self.unattached = {}
-        self._leader_restarted = self._abort_owed = False
+        self._abort_owed = False
         self.election = Election(ensembles_of(self.record))
         return [
             Trace(self.shard, "election", f"epoch {self.record.epoch}"),
@@ -385,6 +384,7 @@ class Coordinator:
             return []
         assert self.record is not None
         election.leader = leader
+        self._leader_doubted = False
         election.told = tuple(
             (member, election.heads[member])
             for member in election.ensembles.final
@@ -422,8 +422,6 @@ class Coordinator:
     def _steady(self, now_ms: int, before: ShardRecord | None, record: ShardRecord) -> list[CoordinatorEffect]:
         effects: list[CoordinatorEffect] = []
         election, self.election = self.election, None
-        # It led when it answered; a restart since then would have ended that.
-        self._leader_confirmed = not self._leader_restarted
         if election is not None:
             told = dict(election.told)
             self.unattached = {
@@ -472,7 +470,7 @@ class Coordinator:
         assert record is not None
         if record.leader is None or self._lost(record.leader):
             return self._elect(now_ms)
-        self._leader_confirmed = False
+        self._leader_doubted = True
         self.unattached = {member: None for member in record.ensemble if member != record.leader}
         # Whoever aborted a change may have died before the leader heard of it.
         self._abort_owed = True
@@ -541,7 +539,7 @@ class Coordinator:
             elif election.leader.node == m.member.node:
                 if election.leader != m.member:
                     return self.elect(now_ms)   # the chosen one lost its disk (K14)
-                self._leader_restarted = self._busy
+                self._leader_doubted = True
                 return [self._become_leader()]
             if m.member in election.ensembles.fencing and m.member not in election.heads:
                 return [self._fence(m.member)]
@@ -549,7 +547,7 @@ class Coordinator:
         effects: list[CoordinatorEffect] = []
         if m.member in record.ensemble:
             if m.member == record.leader:
-                self._leader_confirmed = False
+                self._leader_doubted = True
             elif record.change is None or record.change.old != m.member:
                 self.unattached.setdefault(m.member, None)
             effects += self._fence_again(m.member)
@@ -625,8 +623,9 @@ class Coordinator:
         return [self._retry(now_ms)] if owed else []
 
     def _leader_in_doubt(self, record: ShardRecord) -> bool:
+        """A restart ends a leadership: only the answer to a fence tells, not a record that is stored meanwhile."""
         leader = record.leader
-        return leader is not None and not self._leader_confirmed and self.nodes.get(leader.node) == leader
+        return leader is not None and self._leader_doubted and self.nodes.get(leader.node) == leader
 
     def _abort_due(self, record: ShardRecord) -> bool:
         leader = record.leader
@@ -936,7 +935,6 @@ class Coordinator:
                 return self._on_became_leader(now_ms, sender, message)
             case FollowerAdded():
                 if self.record is not None and message.epoch == self.record.epoch:
-                    self._leader_confirmed = True
                     self.unattached.pop(message.follower, None)
                 return []
             case Prepared():
@@ -983,7 +981,7 @@ class Coordinator:
             return []
         if sender == record.leader:
             if reason is Reason.ALREADY_LEADER:
-                self._leader_confirmed = True
+                self._leader_doubted = False
                 return []
             if reason is Reason.RECONFIGURING and record.change is None:
                 # The leader missed our Abort: it still holds a change that the record no longer has.

@@ -358,6 +358,66 @@ def test_o14_a_leader_that_only_reconnected_says_so_and_leads_on(desk: Desk) -> 
     assert desk.shard.settled
 
 
+def _asks_the_leader_until_it_answers(desk: Desk) -> None:
+    """The leader may have restarted, and the fence that was to find out is lost: it goes out again."""
+    epoch, election = desk.record.epoch, desk.record.election
+    assert RETRY_TIMER in desk.timers()
+    desk.fire(RETRY_TIMER)
+    assert [(A, Fence(epoch, election))] == desk.sent(Fence)
+    desk.hear(A, Fenced(epoch, election, HEAD))
+    assert [epoch + 1] == [record.epoch for record in desk.saves()]
+
+
+def test_o14_a_leader_in_doubt_is_asked_again_after_a_removed_replica_is_forgotten(desk: Desk) -> None:
+    desk.steady(replace(STEADY, removed=(D,)))
+    desk.step(NodeUp(A, "another boot"))
+    desk.hear(D, ShardDeleted(5))
+    desk.stored()
+
+    _asks_the_leader_until_it_answers(desk)
+
+
+def test_o14_a_leader_that_restarts_while_its_change_is_stored_as_done_is_asked_again(desk: Desk) -> None:
+    desk.step(NodeDown("c"))   # its replica is not deleted before it is back: nothing else asks for the timer
+    desk.committing()
+    desk.hear(A, Committed(6))
+    save = desk.saves()[0]
+    desk.step(NodeUp(A, "another boot"))
+    assert [(A, Fence(6, save.election))] == desk.sent(Fence)
+    desk.revision += 1
+    desk.step(MetadataSaved(SHARD, save.writer, desk.revision))
+
+    _asks_the_leader_until_it_answers(desk)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["while steady is stored", "before its answer arrives"])
+def test_o14_a_chosen_leader_that_restarts_is_asked_again_once_steady(desk: Desk, late: bool) -> None:
+    desk.electing().fenced(a=HEAD, b=HEAD, c=HEAD)
+    if late:
+        desk.step(NodeUp(A, "another boot"))
+    desk.hear(A, BecameLeader(1, 10))
+    save = desk.saves()[0]
+    if not late:
+        desk.step(NodeUp(A, "another boot"))
+    desk.revision += 1
+    desk.step(MetadataSaved(SHARD, save.writer, desk.revision))
+
+    _asks_the_leader_until_it_answers(desk)
+
+
+def test_o14_only_an_answer_to_the_fence_settles_whether_a_leader_that_came_back_leads(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(A, "another boot"))
+    desk.hear(A, FollowerAdded(5, B))   # sent by the process that is gone
+    desk.step(NodeUp(B, "boot"))
+
+    desk.fire(RETRY_TIMER)
+    assert (A, Fence(5, 50)) in desk.sent(Fence)
+    desk.hear(A, Rejected(5, "Fence", Refused(Reason.ALREADY_LEADER, epoch=5)))
+    desk.fire(RETRY_TIMER)
+    assert (A, Fence(5, 50)) not in desk.sent(Fence)
+
+
 def test_o16_a_follower_that_restarted_is_fenced_and_added_again(desk: Desk) -> None:
     desk.steady()
     desk.step(NodeUp(B, "another boot"))
