@@ -15,7 +15,7 @@ import grpc.aio
 
 from .frames import FRAME_BYTES_MAX
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 REPLICATION_LINK = "/tidemark.v1.Replication/Link"
 CONTROL_LINK = "/tidemark.v1.Control/Link"
@@ -111,6 +111,13 @@ def read_hello(metadata: Iterable[Any] | None) -> Hello:
         said.get(NODE_KEY, ""), said.get(INCARNATION_KEY, ""), said.get(ADDRESS_KEY, ""),
         said.get(OPERATOR_KEY, ""),
     )
+
+
+def check_caller(metadata: Iterable[Any] | None) -> None:
+    """Raise WireVersionMismatch when a client names another wire version; one that names none is judged by its frames."""
+    said = dict(metadata or ()).get(WIRE_VERSION_KEY)
+    if said is not None:
+        check_wire_version(str(said))
 
 
 async def answered_hello(call: Any) -> Hello:

@@ -107,13 +107,14 @@ def _descriptor_to_proto(descriptor: SnapshotDescriptor) -> replication_pb2.Snap
         commit=descriptor.commit,
         payload_bytes=descriptor.payload_bytes,
         checkpoint=descriptor.checkpoint,
+        confirmed=descriptor.confirmed,
     )
 
 
 def _descriptor_from_proto(proto: replication_pb2.SnapshotDescriptor) -> SnapshotDescriptor:
     return SnapshotDescriptor(
         proto.epoch, id_from_proto(proto.head), proto.first, proto.commit, proto.payload_bytes,
-        proto.checkpoint,
+        proto.checkpoint, proto.confirmed,
     )
 
 

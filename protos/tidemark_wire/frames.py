@@ -9,11 +9,12 @@ Stays out: gRPC itself, and any judgement about epochs or offsets.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, decode, decode_header
+from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, decode, decode_header
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
 from tidemark_core.base.ids import EntryId, Member, ShardId
 from tidemark_core.base.refusals import Refused
@@ -24,25 +25,31 @@ from .convert import APPEND, APPEND_ACK, BY_KIND, BY_MESSAGE, reason_from_text
 FRAME_BYTES_MAX = 64 << 20
 TEXT_BYTES_MAX = 255
 REFUSAL_TEXT_BYTES_MAX = 2000
+HOLES_MAX = 65_536
 
 _LINK = struct.Struct(">BQBBI")           # kind, shard, bytes of node, bytes of incarnation, bytes of body
 _APPEND = struct.Struct(">QQqqqqqI")      # epoch, prev (two), through, commit, confirmed, trim, entries
 _ACK = struct.Struct(">Qqq")              # epoch, upto, commit
-_CALL = struct.Struct(">QIB16sqIqqIBI")   # request, shard, bytes of group, batch, bytes of payload
+_CALL = struct.Struct(">QIBq16sqIqqIBI")  # request, shard, bytes of group, resume after, batch, bytes of payload
 _ANSWER = struct.Struct(">QB")            # request, 1 appended or 0 refused
 _APPENDED = struct.Struct(">QqIB")        # epoch, base, count, durability
 _REFUSED = struct.Struct(">qqqQBHBB")     # epoch, expected, retry, map version, bytes of the four texts
-_READ = struct.Struct(">qqqI")            # first, through, released, entries
+_READ = struct.Struct(">qqqII")           # first, through, released, holes, entries
+_HOLE = struct.Struct(">qq")              # first, last
 
 
 @dataclass(frozen=True, slots=True)
 class AppendCall:
-    """One batch a client wants appended.  `request` is the client's own number, echoed in the answer."""
+    """One batch a client wants appended.  `request` is the client's own number, echoed in the answer.
+
+    `resume_after` is the offset of the rollback record that the producer has heard of, -1 when there was none (L22).
+    """
 
     request: int
     group: str
     shard: int
     batch: Batch
+    resume_after: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,10 @@ class AppendAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ReadFrame:
-    """Coverage [first, through]: every record in it is among `entries`, control entries included.
+    """Coverage [first, through]: every record in it is among `entries`, control entries included, or in a hole.
 
+    `holes` are the inclusive ranges in the coverage that were rolled back for good, in order; no data entry lies in
+    one, and the record that made it lies right behind it.
     Entries are whole, so the first and last may reach beyond what was asked.  `through` below `first` means
     that nothing new is covered (a frame that only carries `released`).
     """
@@ -68,6 +77,7 @@ class ReadFrame:
     through: int
     released: int
     entries: tuple[Entry, ...]
+    holes: tuple[tuple[int, int], ...] = ()
 
 
 # --- reading bytes with bounds ----------------------------------------------------------------------------
@@ -203,7 +213,7 @@ def append_parts(call: AppendCall) -> list[bytes]:
     """Return one call as parts; the concatenation of the parts of several calls is a frame."""
     batch, group = call.batch, _short_text(call.group, "group")
     head = _CALL.pack(
-        call.request, call.shard, len(group), batch.producer, batch.sequence, batch.count,
+        call.request, call.shard, len(group), call.resume_after, batch.producer, batch.sequence, batch.count,
         batch.first_timestamp_us, batch.last_timestamp_us, batch.payload_crc, batch.durability,
         len(batch.payload),
     )
@@ -222,12 +232,12 @@ def decode_appends(frame: bytes) -> Iterator[AppendCall]:
     cursor = _Cursor(frame)
     while cursor.at < cursor.end:
         (
-            request, shard, group_bytes, producer, sequence, count, first_us, last_us, crc, durability,
-            payload_bytes,
+            request, shard, group_bytes, resume_after, producer, sequence, count, first_us, last_us, crc,
+            durability, payload_bytes,
         ) = cursor.unpack(_CALL)
         group, payload = cursor.text(group_bytes), cursor.take(payload_bytes)
         batch = Batch(producer, sequence, count, first_us, last_us, crc, payload, _durability(durability))
-        yield AppendCall(request, group, shard, batch)
+        yield AppendCall(request, group, shard, batch, resume_after)
 
 
 def encode_answers(answers: Iterable[AppendAnswer]) -> bytes:
@@ -283,7 +293,10 @@ def _durability(number: int) -> Durability:
 
 
 def encode_read(frame: ReadFrame) -> bytes:
-    parts = [_READ.pack(frame.first, frame.through, frame.released, len(frame.entries))]
+    if len(frame.holes) > HOLES_MAX:
+        raise ValueError(f"a read frame has {len(frame.holes)} holes, the limit is {HOLES_MAX}")
+    parts = [_READ.pack(frame.first, frame.through, frame.released, len(frame.holes), len(frame.entries))]
+    parts += [_HOLE.pack(*hole) for hole in frame.holes]
     for entry in frame.entries:
         parts.append(entry.header)
         parts.append(entry.payload)
@@ -293,8 +306,30 @@ def encode_read(frame: ReadFrame) -> bytes:
 def decode_read(frame: bytes) -> ReadFrame:
     """Return what a node sent to a reader, every entry verified."""
     cursor = _Cursor(frame)
-    first, through, released, count = cursor.unpack(_READ)
+    first, through, released, hole_count, count = cursor.unpack(_READ)
+    if hole_count > HOLES_MAX:
+        raise RemoteViolation(f"read frame announces {hole_count} holes, the limit is {HOLES_MAX}")
+    holes = tuple(cursor.unpack(_HOLE) for _ in range(hole_count))
     entries = cursor.entries(count)
     if cursor.at != cursor.end:
         raise RemoteViolation(f"read frame has {cursor.end - cursor.at} bytes too many")
-    return ReadFrame(first, through, released, entries)
+    _check_holes(first, through, holes, entries)
+    return ReadFrame(first, through, released, entries, holes)
+
+
+def _check_holes(
+    first: int, through: int, holes: tuple[tuple[Any, ...], ...], entries: tuple[Entry, ...]
+) -> None:
+    lowest = first
+    for hole_first, hole_last in holes:
+        if not lowest <= hole_first <= hole_last <= through:
+            raise RemoteViolation(
+                f"hole {hole_first}..{hole_last} is not in order, or not inside the frame's {first}..{through}"
+            )
+        lowest = hole_last + 1
+    if not holes:
+        return
+    for entry in entries:
+        at = bisect_left(holes, entry.base, key=lambda hole: hole[1])  # the first hole that ends at or behind it
+        if entry.kind is Kind.DATA and at < len(holes) and holes[at][0] <= entry.last:
+            raise RemoteViolation(f"entry at {entry.base} lies in the hole {holes[at][0]}..{holes[at][1]}")

@@ -49,7 +49,9 @@ def chains(draw: st.DrawFn) -> tuple[Entry, ...]:
 
 
 entry_or_none = st.one_of(st.none(), chains().filter(len).map(lambda chain: chain[0]))
-descriptors = st.builds(SnapshotDescriptor, unsigned, ids, signed, signed, unsigned, st.binary(max_size=50))
+descriptors = st.builds(
+    SnapshotDescriptor, unsigned, ids, signed, signed, unsigned, st.binary(max_size=50), signed
+)
 refusals = st.builds(Refused, st.sampled_from(Reason), st.text(max_size=50), signed, signed, signed)
 
 
@@ -83,7 +85,7 @@ def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrat
 
 
 OFFSETS = {"upto", "through", "commit", "confirmed", "trim", "base", "first"}
-CLIENT_WORDS = {messages.Appended, messages.ReadGrant}
+CLIENT_WORDS = {messages.Appended, messages.Outcome, messages.ReadGrant}
 LINK_MESSAGES = [
     value for value in vars(messages).values()
     if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__ and value not in CLIENT_WORDS
@@ -120,7 +122,10 @@ def test_messages_of_a_turn_share_a_frame(sent: list):
     assert sent == list(frames.decode_messages(b"".join(parts)))
 
 
-@given(st.lists(st.builds(AppendCall, unsigned, words, st.integers(0, (1 << 32) - 1), batches()), max_size=5))
+calls = st.builds(AppendCall, unsigned, words, st.integers(0, (1 << 32) - 1), batches(), signed)
+
+
+@given(st.lists(calls, max_size=5))
 @settings(max_examples=50, deadline=None)
 def test_appends_round_trip(calls: list[AppendCall]):
     assert calls == list(frames.decode_appends(frames.encode_appends(calls)))
@@ -145,6 +150,70 @@ def test_read_round_trip(frame: ReadFrame):
     assert frame == frames.decode_read(frames.encode_read(frame))
 
 
+def log_of(*kinds: Kind) -> list[Entry]:
+    """One entry of one record per kind, at offsets 0, 1, 2 and so on."""
+    prev, chain, entries = NOTHING, 0, []
+    for kind in kinds:
+        batch = Batch(b"p" * 16, 0, 1, 0, 0, crc32c(b"x"), b"x")
+        entry = seal(batch, kind=kind, epoch=1, prev=prev, prev_chain=chain, logged_ms=1)
+        prev, chain = entry.id, entry.chain
+        entries.append(entry)
+    return entries
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(0, 3))
+@settings(max_examples=100, deadline=None)
+def test_read_with_holes_round_trip(kept: list[bool], control_every: int):
+    """Every way to cut holes into a log comes back, with the records that made them."""
+    kinds = [Kind.ROLLBACK if control_every and at % (control_every + 1) == 0 else Kind.DATA for at in range(len(kept))]
+    log = log_of(*kinds)
+    holes, at = [], 0
+    while at < len(kept):
+        end = at
+        while end < len(kept) and not kept[end]:
+            end += 1
+        if end > at:
+            holes.append((at, end - 1))
+        at = end + 1
+    entries = tuple(entry for entry in log if kept[entry.base] or entry.kind is not Kind.DATA)
+    frame = ReadFrame(0, len(kept) - 1, len(kept) - 1, entries, tuple(holes))
+    assert frame == frames.decode_read(frames.encode_read(frame))
+
+
+@pytest.mark.parametrize(
+    "holes",
+    [
+        ((4, 6),), ((11, 12),), ((9, 11),),     # in front of the coverage, behind it, across its end
+        ((7, 6),), ((7, 8), (8, 9)), ((8, 9), (6, 6)), ((6, 7), (6, 7)),
+    ],
+)
+def test_hole_out_of_order_or_outside_is_a_violation(holes: tuple):
+    frame = frames.encode_read(ReadFrame(5, 10, 10, (), holes))
+    with pytest.raises(RemoteViolation, match=r"hole \d+\.\.\d+ is not in order, or not inside"):
+        frames.decode_read(frame)
+
+
+@pytest.mark.parametrize(("base", "count"), [(2, 1), (3, 2), (1, 2), (1, 9)])
+def test_rolled_back_entry_in_a_read_is_a_violation(base: int, count: int):
+    """Whether it lies in the hole or only reaches into it: nobody acts upon it."""
+    batch = Batch(b"p" * 16, 0, count, 0, 0, crc32c(b"x"), b"x")
+    entry = seal(batch, kind=Kind.DATA, epoch=1, prev=EntryId(1, base - 1), prev_chain=0, logged_ms=1)
+    with pytest.raises(RemoteViolation, match=f"entry at {base} lies in the hole 2..4"):
+        frames.decode_read(frames.encode_read(ReadFrame(0, 20, 20, (entry,), ((2, 4),))))
+
+
+def test_holes_are_bounded():
+    many = tuple((at * 2, at * 2) for at in range(frames.HOLES_MAX + 1))
+    frame = ReadFrame(0, 1 << 20, 1 << 20, (), many[:-1])
+    assert frame == frames.decode_read(frames.encode_read(frame))
+    with pytest.raises(ValueError, match="65537 holes"):
+        frames.encode_read(ReadFrame(0, 1 << 20, 1 << 20, (), many))
+    announced = bytearray(frames.encode_read(ReadFrame(0, -1, 0, ())))
+    announced[24:28] = (frames.HOLES_MAX + 1).to_bytes(4)
+    with pytest.raises(RemoteViolation, match="announces 65537 holes"):
+        frames.decode_read(bytes(announced))
+
+
 def test_long_refusal_text_is_cut_not_refused():
     answer = AppendAnswer(1, Refused(Reason.INVALID_BATCH, "é" * 5000))
     (back,) = frames.decode_answers(frames.encode_answers([answer]))
@@ -163,11 +232,12 @@ SAMPLES = [
     (frames.decode_messages, frames.encode_message(ShardId(1), None, messages.AppendAck(2, 3, 1))),
     (
         frames.decode_appends,
-        frames.encode_appends([AppendCall(1, "orders", 0, Batch(b"p" * 16, 0, 1, 0, 0, 1, b"payload"))]),
+        frames.encode_appends([AppendCall(1, "orders", 0, Batch(b"p" * 16, 0, 1, 0, 0, 1, b"payload"), 12)]),
     ),
     (frames.decode_answers, frames.encode_answers([AppendAnswer(1, messages.Appended(1, 0, 1, 0))])),
     (frames.decode_answers, frames.encode_answers([AppendAnswer(1, Refused(Reason.GAP, "gap"), "n", "a")])),
     (frames.decode_read, frames.encode_read(ReadFrame(0, 0, 0, (SAMPLE_ENTRY,)))),
+    (frames.decode_read, frames.encode_read(ReadFrame(0, 9, 9, (SAMPLE_ENTRY,), ((3, 5), (7, 8))))),
 ]
 
 
