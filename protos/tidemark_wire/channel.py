@@ -114,7 +114,7 @@ def read_hello(metadata: Iterable[Any] | None) -> Hello:
 
 
 def check_caller(metadata: Iterable[Any] | None) -> None:
-    """Raise WireVersionMismatch when a client names another wire version; one that names none is judged by its frames."""
+    """Raise WireVersionMismatch when a client names another wire version; one that names none is taken at its word."""
     said = dict(metadata or ()).get(WIRE_VERSION_KEY)
     if said is not None:
         check_wire_version(str(said))
