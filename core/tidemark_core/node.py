@@ -13,7 +13,9 @@ from .base.effects import DiskSpace, Effect, PeerDown, PeerUp, Received, Reply, 
 from .base.entry import Entry
 from .base.ids import Member, ShardId
 from .base.refusals import Reason, Refused
-from .replication.clients import AppendRequest, ReadRequest, TrimRequest
+from .limbo.view import LimboView
+from .replication.clients import AppendRequest, OutcomeRequest, ReadRequest, TrimRequest
+from .replication.inspection import limbo_view
 from .replication.log import recovery_start
 from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Rejected
 from .replication.replica import Limits, Role
@@ -74,7 +76,7 @@ class NodeCore:
                 if shard is None:
                     return self._unknown(event)
         elif shard is None:
-            if isinstance(event, AppendRequest | ReadRequest | TrimRequest):
+            if isinstance(event, AppendRequest | OutcomeRequest | ReadRequest | TrimRequest):
                 return [Reply(event.request, Refused(Reason.UNKNOWN_SHARD, "this node holds no such shard"))]
             return []
         self._touched[event.shard] = shard
@@ -121,6 +123,16 @@ class NodeCore:
             shard.replica.disk_full = event.full
         return [Trace(ShardId(0), "disk_full" if event.full else "disk_has_space")]
 
+    def holes(self, shard_id: ShardId, first: int, last: int) -> list[tuple[int, int]]:
+        """Return what is rolled back of offsets [first, last], inclusive ranges in order: no reader is given them."""
+        replica = self.shards[shard_id].replica
+        return replica.log.decisions.holes(first, last, replica.confirmed)
+
+    def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
+        """Return who waits for whom on a shard led here, None when it is not."""
+        shard = self.shards.get(shard_id)
+        return limbo_view(shard.leader, now_ms, entries_max) if shard is not None and shard.leader else None
+
     def status(self, shard_id: ShardId) -> dict[str, Any]:
         """Return what a person wants to know of one shard, ready for JSON."""
         shard = self.shards[shard_id]
@@ -133,6 +145,8 @@ class NodeCore:
             "ensemble": [str(member) for member in replica.state.ensemble],
             "head": str(replica.log.head),
             "commit": replica.commit,
+            "confirmed": replica.confirmed,
+            "rolled_back": [list(found) for found in replica.log.decisions.ranges[-16:]],
             "released": replica.released,
             "first": replica.log.first,
             "bytes": replica.log.bytes_held,
@@ -144,7 +158,8 @@ class NodeCore:
             view["leader"] = {
                 "active": leader.active,
                 "durable": leader.durable,
-                "pending": len(leader.pending),
+                "limbo": len(leader.outcomes.limbo),
+                "limbo_bytes": leader.outcomes.limbo.bytes,
                 "change": leader.change.operation if leader.change else None,
                 "transfer_to": leader.transfer.to.node if leader.transfer else None,
                 "cursors": {

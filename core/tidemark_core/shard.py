@@ -27,7 +27,8 @@ from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.ids import Member, Peer, ShardId
 from .base.refusals import Reason, Refused
-from .replication.clients import AppendRequest, ReadRequest, TrimRequest
+from .limbo.settings import Configure
+from .replication.clients import AppendRequest, OutcomeRequest, ReadRequest, TrimRequest
 from .replication.follower import PULL_TIMER, Follower
 from .replication.leader import Leader
 from .replication.messages import (
@@ -50,7 +51,7 @@ from .replication.messages import (
 )
 from .replication.replica import Limits, Replica, Role
 
-ClientEvent = AppendRequest | ReadRequest | TrimRequest
+ClientEvent = AppendRequest | OutcomeRequest | ReadRequest | TrimRequest
 
 
 class Shard:
@@ -78,14 +79,15 @@ class Shard:
         """Consume one event; return effects in the order the shell must run them."""
         replica = self.replica
         epoch_before, commit_before, seeded = replica.state.epoch, replica.commit, replica.state.role
+        confirmed_before = replica.confirmed
         try:
             effects = self._route(now_ms, event)
         except RemoteViolation as violation:
             return [replica.trace("violation", str(violation))]
         assert replica.state.epoch >= epoch_before, "O7: epoch went backwards"
-        assert replica.commit >= commit_before or replica.state.role in (Role.SEEDING, Role.DELETED) or (
-            seeded is Role.SEEDING
-        ), "T3: commit went backwards"
+        if seeded is not Role.SEEDING and replica.state.role not in (Role.SEEDING, Role.DELETED):
+            assert replica.commit >= commit_before, "T3: commit went backwards"
+            assert replica.confirmed >= confirmed_before, "L13: confirmed went backwards"
         return effects
 
     def finish_turn(self, now_ms: int) -> list[Effect]:
@@ -99,12 +101,15 @@ class Shard:
                 return self._on_received(now_ms, event.sender, event.message)
             case LocalDurable():
                 return self.leader.on_local_durable(now_ms, event) if self.leader else []
-            case AppendRequest() | ReadRequest() | TrimRequest():
+            case AppendRequest() | OutcomeRequest() | ReadRequest() | TrimRequest():
                 return self._on_client(now_ms, event)
             case TimerFired():
                 if event.name == PULL_TIMER:
                     return self.follower.pull()
                 return self.leader.on_timer(now_ms, event.name) if self.leader else []
+            case Configure():
+                self.replica.settings = event.settings
+                return self.leader.outcomes.on_settings(now_ms) if self.leader else []
             case LocalStep():
                 return self.leader.on_step(now_ms, event) if self.leader else []
             case LogRead():
@@ -123,6 +128,8 @@ class Shard:
         match event:
             case AppendRequest():
                 return self.leader.on_append_request(now_ms, event)
+            case OutcomeRequest():
+                return self.leader.outcomes.on_request(now_ms, event)
             case ReadRequest():
                 return self.leader.on_read_request(event)
             case TrimRequest():

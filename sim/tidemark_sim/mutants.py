@@ -16,6 +16,7 @@ import tidemark_core.shard as core_shard
 from tidemark_core.base.effects import Persist, PutEntry, Send
 from tidemark_core.base.ids import Member
 from tidemark_core.base.quorum import has_majority, majority, quorum_offset
+from tidemark_core.limbo.waiting import Limbo, Verdict
 from tidemark_core.replication import coordinator as core_coordinator
 from tidemark_core.replication import leader as core_leader
 from tidemark_core.replication.coordinator import Coordinator
@@ -129,12 +130,12 @@ def _t3_commit_falls(stack: ExitStack) -> None:
 
 
 def _t3b_no_noop(stack: ExitStack) -> None:
-    def append_control(self: Leader, now_ms: int, kind: Any) -> None:
+    def open_epoch(self: Leader, now_ms: int, kind: Any) -> None:
         if kind is not core_leader.Kind.NOOP:
             original(self, now_ms, kind)
 
-    original = Leader._append_control
-    _replace(stack, Leader, "_append_control", append_control)
+    original = Leader._open_epoch
+    _replace(stack, Leader, "_open_epoch", open_epoch)
 
 
 def _t4_stale_factor(stack: ExitStack) -> None:
@@ -390,15 +391,11 @@ def _old_leader_demotes(stack: ExitStack) -> None:
 
 
 def _reply_before_commit(stack: ExitStack) -> None:
-    def answer(self: Leader) -> list[Any]:
-        effects: list[Any] = []
-        while self.pending and self.pending[0].last <= self.durable:
-            oldest = self.pending.popleft()
-            value = core_leader.Appended(oldest.epoch, oldest.base, oldest.count, core_leader.Durability.QUORUM)
-            effects.extend(core_leader.Reply(waiter, value) for waiter in oldest.waiters)
-        return effects
+    def answer(self: Limbo, answers: list[Any], confirmed: int, durable: int) -> None:
+        while self._unanswered and self._unanswered[0].last <= max(confirmed, durable):
+            answers.append(self._settle(self._unanswered.popleft(), Verdict.CONFIRMED))
 
-    _replace(stack, Leader, "_answer", answer)
+    _replace(stack, Limbo, "_answer", answer)
 
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -47,6 +47,7 @@ from tidemark_core.base.entry import Batch, Durability, Entry, Kind, control, de
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.limbo.settings import Configure, SynchroSettings
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication import invariants
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
@@ -80,7 +81,7 @@ from tidemark_core.replication.records import (
     StartTransfer,
     first_record,
 )
-from tidemark_core.replication.replica import Limits, Replica, opening_payload, with_commit
+from tidemark_core.replication.replica import Limits, Replica, opening_payload, with_watermarks
 from tidemark_core.shard import Shard
 
 SHARD = shard_id(1, 0)
@@ -245,6 +246,7 @@ class Node:
         self.pulls: list[PullSnapshot] = []
         self.reads: list[ReadLog] = []
         self.traces: Counter[str] = Counter()
+        self.settings: SynchroSettings | None = SynchroSettings()   # told to every shard that was not told before
         self.start()
 
     # --- lives ---
@@ -260,6 +262,7 @@ class Node:
         for shard, image in self.durable.items():
             if image.state is not None:
                 self.core.load(shard, image.state, image.checkpoint, image.headers(recovery_start(image.checkpoint)))
+        self._configure()
         self.check()
 
     def power_cut(self) -> None:
@@ -316,7 +319,7 @@ class Node:
 
     def state_write(self) -> PutState:
         """Return the write of the state now in force."""
-        return PutState(with_commit(self.replica.commit, self.replica.state.encode_rest()))
+        return PutState(with_watermarks(self.replica.commit, self.replica.confirmed, self.replica.state.encode_rest()))
 
     def take_sent(self, kind: type | None = None) -> list[Any]:
         """Return and forget the messages sent, all or those of one kind."""
@@ -337,8 +340,16 @@ class Node:
         assert self.core is not None
         effects = self.core.step(self.now_ms, events)
         self.run(effects)
+        self._configure()
         self.check()
         return effects
+
+    def _configure(self) -> None:
+        """A shell tells every new shard its settings."""
+        assert self.core is not None
+        for shard, held in self.core.shards.items():
+            if held.replica.settings is None and self.settings is not None:
+                self.run(self.core.step(self.now_ms, [Configure(shard, self.settings)]))
 
     def receive(self, sender: Peer, message: Any) -> list[Effect]:
         return self.step(Received(SHARD, sender, self.me, message))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..base.entry import Durability
 
+ProducerId = bytes
 WAITING = "WAITING"
 LOCAL = "LOCAL"                # acknowledged at level LOCAL, not confirmed
 ROLLING_BACK = "ROLLING_BACK"  # under a rollback that is not committed yet
@@ -27,7 +28,7 @@ class LimboEntry:
     waiters: int              # requests that wait for it
     acked: tuple[str, ...]    # names of nodes that hold it on disk
     missing: tuple[str, ...]  # names of members that do not
-    producer: bytes
+    producer: ProducerId
     sequence: int
 
 

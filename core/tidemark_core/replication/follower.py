@@ -17,7 +17,7 @@ from ..base.effects import (
     Wipe,
     Write,
 )
-from ..base.entry import Entry, Kind
+from ..base.entry import Entry
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, Member, Peer
 from ..base.refusals import Reason
@@ -36,7 +36,7 @@ from .messages import (
     Truncate,
     Truncated,
 )
-from .replica import Replica, Role, ensemble_of
+from .replica import OPENINGS, Replica, Role, ensemble_of
 
 PULL_TIMER = "pull"
 
@@ -116,8 +116,10 @@ class Follower:
         if m.entries and replica.disk_full and m.entries[-1].last > log.head.offset:
             return self._refuse(sender, m.epoch, Reason.DISK_FULL)
         through = m.entries[-1].last if m.entries else m.prev.offset
-        if m.through != through:
-            raise RemoteViolation(f"L9: append vouches through {m.through}, but its entries end at {through}")
+        if m.through != through or m.confirmed > min(m.commit, through):
+            raise RemoteViolation(
+                f"L9: append vouches through {m.through} and confirms {m.confirmed}, its entries end at {through}"
+            )
         head = log.head
         try:
             fresh, whole = self._extend(m)
@@ -132,7 +134,8 @@ class Follower:
         if state.role is not Role.FOLLOWER:
             replica.update(role=Role.FOLLOWER)
         self.verified = max(self.verified, through)
-        effects = replica.advance_commit(min(m.commit, through))
+        replica.advance_commit(min(m.commit, through))
+        effects = replica.advance_confirmed(m.confirmed)   # lowered by the leader, never by us (L9)
         writes = [*fresh, *replica.trim_to(m.trim), *replica.checkpoint_if_due()]
         ack = AppendAck(m.epoch, self.verified, replica.commit)
         return [*effects, replica.persist(writes, [replica.send(sender, ack)])]
@@ -150,7 +153,7 @@ class Follower:
             else:
                 log.append(entry)
                 fresh.append(PutEntry(entry))
-                if entry.kind is not Kind.DATA:
+                if entry.kind in OPENINGS:
                     replica.update(ensemble=ensemble_of(entry))
         return fresh, True
 
@@ -193,7 +196,7 @@ class Follower:
             self.verified = -1
             replica.update(
                 epoch=m.epoch, election=m.election, role=Role.SEEDING, commit=-1,
-                snapshot_head=wanted.head, snapshot_commit=wanted.commit,
+                snapshot_head=wanted.head, snapshot_commit=wanted.commit, snapshot_confirmed=wanted.confirmed,
             )
             effects.append(replica.persist([Wipe()]))
         already_pulling = self._pull is not None
@@ -239,7 +242,7 @@ class Follower:
         """Take the next entry of a snapshot; in front of its checkpoint only the bytes are kept, the fold has them."""
         replica = self.replica
         below = self._below
-        if entry.kind is not Kind.DATA:
+        if entry.kind in OPENINGS:
             replica.update(ensemble=ensemble_of(entry))
         if below is not None and replica.log.head == NOTHING:
             in_front = entry.base <= below.at.offset
@@ -275,7 +278,8 @@ class Follower:
             raise RemoteViolation(f"snapshot ends at {replica.log.head}, its descriptor says {wanted.head}")
         self._pull = None
         replica.update(role=Role.FENCED)
-        effects = replica.advance_commit(wanted.commit)
+        replica.advance_commit(wanted.commit)
+        effects = replica.advance_confirmed(wanted.confirmed)
         installed = SnapshotInstalled(replica.state.epoch, wanted.head)
         return [
             *effects,
@@ -297,7 +301,7 @@ class Follower:
         replica.forget_log()
         replica.update(
             epoch=m.epoch, election=m.election, role=Role.DELETED, commit=-1, ensemble=(),
-            snapshot_head=NOTHING, snapshot_commit=-1,
+            snapshot_head=NOTHING, snapshot_commit=-1, snapshot_confirmed=-1,
         )
         deleted = replica.send(sender, ShardDeleted(m.epoch))
         return [*stop, replica.persist([Wipe()], [deleted]), replica.trace("deleted")]

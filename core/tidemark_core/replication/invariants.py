@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from ..base.entry import Entry
 from ..base.ids import EntryId, Member
+from ..limbo.decisions import Decisions
 from .coordinator import Coordinator
 from .leader import Leader
 from .log import Log
@@ -33,13 +34,25 @@ def check_log(log: Log) -> None:
 
 
 def check_replica(replica: Replica) -> None:
-    """Watermarks are in order: head >= commit >= released >= trim - 1 (A2)."""
+    """Watermarks are in order: head >= commit >= confirmed >= released >= trim - 1 (A2)."""
     if replica.state.role in (Role.SEEDING, Role.DELETED):
         return
     check_log(replica.log)
-    assert replica.log.head.offset >= replica.commit >= replica.released >= replica.log.first - 1, (
-        f"A2: head {replica.log.head}, commit {replica.commit}, released {replica.released}, trim {replica.log.first}"
+    head, commit, confirmed = replica.log.head.offset, replica.commit, replica.confirmed
+    assert head >= commit >= confirmed >= replica.released >= replica.log.first - 1, (
+        f"A2: head {head}, commit {commit}, confirmed {confirmed}, released {replica.released}, "
+        f"trim {replica.log.first}"
     )
+    check_decisions(replica.log.decisions, confirmed)
+
+
+def check_decisions(decisions: Decisions, confirmed: int) -> None:
+    """Ranges are disjoint and in order, and `confirmed` is never inside one (L3, L7)."""
+    end = -1
+    for found in decisions.ranges:
+        assert end < found.first < found.at, f"L7: {found} reaches back to {end}"
+        assert not found.first <= confirmed < found.at, f"L3: confirmed {confirmed} lies inside {found}"
+        end = found.at
 
 
 def check_leader(leader: Leader) -> None:
@@ -51,8 +64,16 @@ def check_leader(leader: Leader) -> None:
     for member, cursor in leader.cursors.items():
         assert cursor.match <= leader.head, f"K4: {member} matched {cursor.match}, head is {leader.head}"
         assert cursor.match < cursor.next, f"O6: {member} matched {cursor.match}, next is {cursor.next}"
-    ordered = [pending.last for pending in leader.pending]
+    limbo = leader.outcomes.limbo
+    ordered = [item.last for item in limbo]
     assert ordered == sorted(ordered), "L17: waiting appends are out of log order"
+    assert all(item.last > replica.confirmed for item in limbo), "L3: a confirmed entry is in limbo"
+    assert limbo.bytes == sum(item.bytes for item in limbo), "limbo: bytes do not add up"
+    for item in limbo:
+        assert (item.covered is not None) == (replica.log.decisions.covering(item.base) is not None), (
+            f"L8: queue and log disagree on the rollback of {item.base}"
+        )
+        assert item.covered is None or not item.told, f"L15: acknowledged LOCAL entry {item.base} is rolled back"
 
 
 def check_record(record: ShardRecord) -> None:

@@ -1,14 +1,13 @@
 """Leader role: give batches their place, push them to followers, learn what is safe, change the ensemble.
 
-A leader acts only once its leadership is durable (`active`).  Stays out: who should lead; that is the
-coordinator's.
+A leader acts only once its leadership is durable (`active`).  Stays out: who should lead, that is the
+coordinator's; who is told what and when, that is `outcomes`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..base.effects import (
     Effect,
@@ -24,7 +23,7 @@ from ..base.effects import (
     SnapshotDescriptor,
     Write,
 )
-from ..base.entry import Batch, Durability, Entry, Kind, control, seal
+from ..base.entry import Batch, Entry, Kind, control, seal
 from ..base.ids import EntryId, Member, Peer
 from ..base.refusals import Reason, Refused
 from .acks import committable
@@ -36,7 +35,6 @@ from .messages import (
     AddFollower,
     Append,
     AppendAck,
-    Appended,
     AppendRefused,
     BecameLeader,
     BecomeLeader,
@@ -54,28 +52,13 @@ from .messages import (
     Truncate,
     Truncated,
 )
+from .outcomes import QUORUM_TIMER, Outcomes
 from .replica import Replica, Role, opening_payload
 
 RESEND_TIMER = "resend"
 NOTICE_TIMER = "notice"
 TRANSFER_TIMER = "transfer"
 LEADING = "leading"
-
-WAITERS_MAX = 64
-"""How many may wait for the fate of one batch; more are told to ask again."""
-
-
-@dataclass(slots=True)
-class Pending:
-    """An appended batch and who waits for it."""
-
-    base: int
-    last: int
-    count: int
-    epoch: int
-    durability: Durability
-    waiters: list[int] = field(default_factory=list)
-
 
 @dataclass(slots=True)
 class Transfer:
@@ -91,7 +74,7 @@ class Leader:
 
     __slots__ = (
         "_dirty", "_fresh", "_notice_armed", "_resend_armed", "active", "change", "contracted", "cursors", "durable",
-        "epoch_first", "pending", "replica", "transfer",
+        "epoch_first", "outcomes", "replica", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -100,7 +83,7 @@ class Leader:
         self.durable = -1                         # our own log is durable up to here
         self.epoch_first = 0                      # offset of the control entry that opened the elected epoch
         self.cursors: dict[Member, Cursor] = {}
-        self.pending: deque[Pending] = deque()    # appended and not yet answered, in log order
+        self.outcomes = Outcomes(self)            # who waits for what
         self.change: Prepare | None = None        # prepared, neither committed nor aborted
         self.contracted = False                   # a contract is in force here, and maybe not stored as done yet
         self.transfer: Transfer | None = None
@@ -128,8 +111,9 @@ class Leader:
         replica = self.replica
         replica.log.tail_bytes_max = replica.limits.tail_bytes_max
         replica.update(role=Role.LEADER, ensemble=m.ensemble)
-        self._append_control(now_ms, Kind.EPOCH_START)
+        self._open_epoch(now_ms, Kind.EPOCH_START)
         self.epoch_first = self.head
+        self.outcomes.open(self.head)
         heads = dict(m.followers)
         for member in m.ensemble:
             if member in heads and member != replica.me:
@@ -177,13 +161,10 @@ class Leader:
         """Stop leading: every waiting caller learns that the outcome is not known here."""
         replica = self.replica
         refusal = Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known; retry the same sequence")
-        effects: list[Effect] = [
-            Reply(waiter, refusal) for pending in self.pending for waiter in pending.waiters
-        ]
-        self.pending.clear()
+        effects: list[Effect] = [Reply(waiter, refusal) for waiter in self.outcomes.limbo.everybody()]
         if self._fresh:
             effects.append(self._persist_fresh())
-        for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER):
+        for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER):
             effects.append(SetTimer(replica.shard, timer, None))
         replica.log.tail_bytes_max = 0
         replica.log.forget_tail()
@@ -199,7 +180,7 @@ class Leader:
             return [Reply(m.request, Refused(Reason.NOT_LEADER, "leadership is being established", self.epoch))]
         verdict = log.producers.judge(batch.producer, batch.sequence, log.logged_ms)
         if verdict.place is not None:
-            return self._answer_known(m.request, batch, verdict.place.epoch, verdict.place.base, verdict.place.count)
+            return self.outcomes.of_known(now_ms, m, verdict.place)
         if verdict.too_old:
             return [
                 Reply(m.request, Refused(
@@ -215,7 +196,8 @@ class Leader:
                     self.epoch, verdict.expected,
                 ))
             ]
-        if (refused := self._refuse_append(batch)) is not None:
+        refused = self.outcomes.refuse_producer(m) or self._refuse_append(batch)
+        if refused is not None:
             return [Reply(m.request, refused)]
         entry = seal(
             batch, kind=Kind.DATA, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
@@ -223,11 +205,8 @@ class Leader:
         )
         log.append(entry)
         self._fresh.append(entry)
-        self.pending.append(
-            Pending(entry.base, entry.last, entry.count, entry.epoch, batch.durability, [m.request])
-        )
         self._dirty = True
-        return []
+        return self.outcomes.enter(now_ms, entry, m.request)
 
     def _refuse_append(self, batch: Batch) -> Refused | None:
         replica, limits = self.replica, self.replica.limits
@@ -239,42 +218,12 @@ class Leader:
             return Refused(
                 Reason.BATCH_TOO_LARGE, f"payload has {len(batch.payload)} bytes, the limit is {limits.batch_bytes_max}"
             )
-        if (
-            replica.log.unsettled_entries >= limits.pending_entries_max
-            or replica.log.unsettled_bytes + len(batch.payload) > limits.pending_bytes_max
-        ):
-            return Refused(
-                Reason.OVERLOADED, f"{replica.log.unsettled_entries} batches wait for their quorum", self.epoch, -1, 50
-            )
+        limbo = self.outcomes.limbo
+        entries = max(len(limbo), replica.log.unsettled_entries)
+        bytes_held = max(limbo.bytes, replica.log.unsettled_bytes)
+        if entries >= limits.pending_entries_max or bytes_held + len(batch.payload) > limits.pending_bytes_max:
+            return Refused(Reason.OVERLOADED, f"{entries} batches wait for their quorum", self.epoch, -1, 50)
         return None
-
-    def _answer_known(self, request: int, batch: Batch, epoch: int, base: int, count: int) -> list[Effect]:
-        last = base + count - 1
-        if count != batch.count:
-            return [
-                Reply(request, Refused(
-                    Reason.INVALID_BATCH,
-                    f"sequence {batch.sequence} holds {count} records, this retry has {batch.count}", self.epoch,
-                ))
-            ]
-        if last <= self.replica.commit:
-            return [Reply(request, Appended(epoch, base, count, Durability.QUORUM))]
-        for pending in self.pending:
-            if pending.last == last:
-                if len(pending.waiters) >= WAITERS_MAX:
-                    return [
-                        Reply(request, Refused(
-                            Reason.OVERLOADED,
-                            f"{WAITERS_MAX} callers wait for sequence {batch.sequence} already", self.epoch, -1, 50,
-                        ))
-                    ]
-                pending.waiters.append(request)
-                return []
-        # Inherited, or answered LOCAL already: wait for the commit, in log order.
-        waiting = Pending(base, last, count, epoch, batch.durability, [request])
-        at = next((index for index, pending in enumerate(self.pending) if pending.last > last), len(self.pending))
-        self.pending.insert(at, waiting)
-        return self._answer()
 
     def _order(self) -> int:
         """Reading order of slots (K1): rotated so that first places are spread evenly over blocks of the log."""
@@ -285,17 +234,21 @@ class Leader:
             order |= ((start + place) % size) << (4 * place)
         return order
 
-    def _append_control(self, now_ms: int, kind: Kind) -> None:
-        """Open an epoch (L4)."""
+    def _open_epoch(self, now_ms: int, kind: Kind) -> None:
+        """Append the entry that opens an epoch (L4)."""
         replica = self.replica
-        log = replica.log
-        payload = opening_payload(replica.state, replica.me, log.head)
+        self.append_control(now_ms, kind, opening_payload(replica.state, replica.me, replica.log.head))
+
+    def append_control(self, now_ms: int, kind: Kind, payload: bytes = b"", argument: int = -1) -> None:
+        """Append a control entry; it leaves at the end of the turn."""
+        log = self.replica.log
         entry = control(
             kind, payload, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
-            logged_ms=max(now_ms, log.logged_ms),
+            logged_ms=max(now_ms, log.logged_ms), argument=argument,
         )
         log.append(entry)
         self._fresh.append(entry)
+        self._dirty = True
 
     def _persist_fresh(self, then: Iterable[Effect] = (), writes: Iterable[Write] = ()) -> Persist:
         entries, self._fresh = self._fresh, []
@@ -365,8 +318,8 @@ class Leader:
         """Watermarks are lowered to what the message vouches for (L9)."""
         replica = self.replica
         through = entries[-1].last if entries else prev.offset
-        watermark = min(replica.commit, through)
-        return Append(self.epoch, prev, entries, through, watermark, watermark, replica.log.first)
+        confirmed = replica.log.decisions.safe_cut(min(replica.confirmed, through), replica.confirmed)
+        return Append(self.epoch, prev, entries, through, min(replica.commit, through), confirmed, replica.log.first)
 
     def _heartbeat(self, cursor: Cursor) -> Effect:
         """Say the watermarks behind what was pushed."""
@@ -412,12 +365,15 @@ class Leader:
                 return effects + self._arm_resend(now_ms)
             case "notice":
                 self._notice_armed = False
+                self.outcomes.note_confirmed(now_ms)
                 return [
                     self._heartbeat(cursor)
                     for cursor in self.cursors.values()
                     if cursor.status is CursorStatus.ATTACHED and cursor.up and cursor.commit < self.replica.commit
                     and cursor.next > self.head
                 ]
+            case "quorum":
+                return self.outcomes.on_timer(now_ms)
             case "transfer":
                 expired, self.transfer = self.transfer, None
                 return self._transfer_expired(expired) if expired else []
@@ -489,7 +445,7 @@ class Leader:
         self.durable = max(self.durable, m.upto)
         if not self.cursors:
             self._shrink_tail()
-        return self.advance(now_ms) + self._transfer_ready()
+        return self.outcomes.on_durable(self.durable) + self.advance(now_ms) + self._transfer_ready()
 
     # --- what is safe -------------------------------------------------------------------------------------
 
@@ -504,12 +460,13 @@ class Leader:
         return matches
 
     def advance(self, now_ms: int) -> list[Effect]:
-        """Recompute commit (O24) and answer whoever waited for it."""
+        """Recompute commit (O24), walk confirmed behind it (L3), answer whoever waited."""
         replica = self.replica
-        effects = replica.advance_commit(committable(replica.log, self.epoch, self.ensemble, self.matches()))
-        committed = bool(effects)
-        effects += self._answer()
-        if committed:
+        matches = self.matches()
+        committed = replica.advance_commit(committable(replica.log, self.epoch, self.ensemble, matches))
+        confirmed = replica.confirmed
+        effects = self.outcomes.decide(matches)
+        if committed or replica.confirmed > confirmed:
             if not self._notice_armed and self.cursors:
                 self._notice_armed = True
                 effects.append(SetTimer(replica.shard, NOTICE_TIMER, now_ms + replica.limits.commit_notice_ms))
@@ -520,24 +477,6 @@ class Leader:
         """Keep in memory only what a reachable follower still lacks."""
         everybody = min((cursor.match for cursor in self.cursors.values() if cursor.up), default=self.head)
         self.replica.log.shrink_tail(min(everybody, self.durable) + 1)
-
-    def _answer(self) -> list[Effect]:
-        """Answer in log order: QUORUM at commit; LOCAL when durable here and nothing older waits (L14)."""
-        effects: list[Effect] = []
-        commit = self.replica.commit
-        opened = commit >= self.epoch_first
-        while self.pending:
-            oldest = self.pending[0]
-            if oldest.last <= commit:
-                durability = Durability.QUORUM
-            elif oldest.durability is Durability.LOCAL and opened and oldest.last <= self.durable:
-                durability = Durability.LOCAL
-            else:
-                break
-            self.pending.popleft()
-            answer = Appended(oldest.epoch, oldest.base, oldest.count, durability)
-            effects.extend(Reply(waiter, answer) for waiter in oldest.waiters)
-        return effects
 
     # --- changes of the ensemble --------------------------------------------------------------------------
 
@@ -566,8 +505,7 @@ class Leader:
             cursor.new_epoch()
         if m.old is not None and (leaver := self.cursors.get(m.old)) is not None:
             leaver.status = CursorStatus.SILENCED
-        self._append_control(now_ms, Kind.NOOP)
-        self._dirty = True
+        self._open_epoch(now_ms, Kind.NOOP)
         return [
             *flush,
             replica.trace("prepared", f"{m.operation} epoch {m.epoch}"),
@@ -580,7 +518,10 @@ class Leader:
         if m.new is None:
             return None
         checkpoint = log.checkpoint().encode() if log.first > 0 else b""
-        return SnapshotDescriptor(self.epoch, log.head, log.first, self.replica.commit, log.bytes_held, checkpoint)
+        replica = self.replica
+        return SnapshotDescriptor(
+            self.epoch, log.head, log.first, replica.commit, log.bytes_held, checkpoint, confirmed=replica.confirmed
+        )
 
     def on_commit(self, now_ms: int, sender: Peer, m: Commit) -> list[Effect]:
         """Rules O34, O39, T3, T4: the ensemble of the message is in force; commit never falls."""
@@ -686,7 +627,7 @@ class Leader:
             return [Reply(m.request, Refused(Reason.RECONFIGURING, "the ensemble is changing", self.epoch))]
         matches = self.matches()
         everybody = min(matches.get(member, -1) for member in self.ensemble)
-        first = replica.log.trim_point(min(m.before, replica.commit + 1, everybody + 1))
+        first = replica.log.trim_point(min(m.before, replica.confirmed + 1, everybody + 1))
         writes = replica.trim_to(first)
         effects: list[Effect] = [replica.persist(writes)] if writes else []
         self._dirty = self._dirty or bool(writes)

@@ -1,8 +1,8 @@
 """The fold of a replica's log: where it ends, which epochs it holds, who produced what; never the bytes on disk.
 
 Kept for the whole log: one run per epoch (which offsets an epoch wrote), a mark about every MiB, the producer
-table.  Kept for entries above the floor (the commit offset): enough to undo each one exactly.  A leader also
-keeps the newest entries themselves, to push them without a read.
+table, what is confirmed and rolled back.  Kept for entries above the floor (the commit offset): enough to undo
+each one exactly.  A leader also keeps the newest entries themselves, to push them without a read.
 Stays out: roles, messages, durability.
 """
 
@@ -17,11 +17,12 @@ from typing import NamedTuple
 from ..base.entry import EMPTY_CHAIN, Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, EntryId
+from ..limbo.decisions import Decisions
 from .producers import Known, ProducerTable
 
 MARK_BYTES = 1 << 20
 MARK_ENTRIES = 1024
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 
 _HEAD = struct.Struct(">BQqIqQqII")
 _RUN = struct.Struct(">Qqq")
@@ -66,6 +67,7 @@ class Checkpoint(NamedTuple):
     first: int
     runs: tuple[Run, ...]
     marks: tuple[Mark, ...]
+    decisions: Decisions
     producers: ProducerTable
 
     def encode(self) -> bytes:
@@ -77,6 +79,7 @@ class Checkpoint(NamedTuple):
                 ),
                 *(_RUN.pack(*run) for run in self.runs),
                 *(_MARK.pack(*mark) for mark in self.marks),
+                self.decisions.encode(),
                 self.producers.encode(),
             )
         )
@@ -90,11 +93,13 @@ class Checkpoint(NamedTuple):
                 raise RemoteViolation(f"checkpoint has format {version}, this build reads {CHECKPOINT_FORMAT}")
             at = _HEAD.size
             marks_at = at + runs * _RUN.size
-            rest = marks_at + marks * _MARK.size
+            decisions_at = marks_at + marks * _MARK.size
+            decisions, rest = Decisions.decode(data, decisions_at)
             return cls(
                 EntryId(epoch, offset), chain, logged_ms, bytes_total, first,
                 tuple(Run(*run) for run in _RUN.iter_unpack(data[at:marks_at])),
-                tuple(Mark(*mark) for mark in _MARK.iter_unpack(data[marks_at:rest])),
+                tuple(Mark(*mark) for mark in _MARK.iter_unpack(data[marks_at:decisions_at])),
+                decisions,
                 ProducerTable.decode(data[rest:]),
             )
         except struct.error as error:
@@ -105,14 +110,15 @@ class Log:
     """Fold of one log.  `floor` never passes what is committed: nothing at or below it can be undone."""
 
     __slots__ = (
-        "_steps", "_tail", "_tail_bytes", "first", "floor", "marks", "producers", "runs", "settled_entries",
-        "tail_bytes_max",
+        "_steps", "_tail", "_tail_bytes", "decisions", "first", "floor", "marks", "producers", "runs",
+        "settled_entries", "tail_bytes_max",
     )
 
     def __init__(self, tail_bytes_max: int = 0) -> None:
         self.first = 0                  # offsets below were trimmed
         self.runs: list[Run] = []
         self.marks: list[Mark] = []
+        self.decisions = Decisions()
         self.producers = ProducerTable()
         self.floor = _Step(NOTHING, -1, EMPTY_CHAIN, 0, 0, None, None)
         self._steps: deque[_Step] = deque()
@@ -138,6 +144,7 @@ class Log:
         self.first = checkpoint.first
         self.runs = list(checkpoint.runs)
         self.marks = list(checkpoint.marks)
+        self.decisions = checkpoint.decisions.upto(checkpoint.at.offset)
         self.producers = checkpoint.producers.copy()
         self.floor = _Step(
             checkpoint.at, -1, checkpoint.chain, checkpoint.logged_ms, checkpoint.bytes_total, None, None
@@ -205,6 +212,8 @@ class Log:
         if entry.prev_chain != top.chain:
             raise RemoteViolation(f"entry {entry.id} continues another log: its chained checksum differs")
         base, last = entry.base, entry.last
+        if entry.kind is not Kind.DATA:
+            self.decisions.note(entry)
         if self.runs and self.runs[-1].epoch == entry.epoch:
             self.runs[-1] = Run(entry.epoch, self.runs[-1].first, last)
         else:
@@ -253,6 +262,7 @@ class Log:
             self.runs[-1] = self.runs[-1]._replace(last=head)
         while self.marks and self.marks[-1].base > head:
             self.marks.pop()
+        self.decisions.truncate(head)
         self.forget_tail()
         return True
 
@@ -267,6 +277,8 @@ class Log:
         self.first = max(self.first, first)
         at = bisect_right(self.marks, self.first, key=lambda mark: mark.base) - 1
         self.marks = self.marks[max(at, 0):]
+        # A remembered batch is answered with its fate though its bytes are gone (L19).
+        self.decisions.forget(min(self.first, self.producers.oldest_base))
 
     def checkpoint(self) -> Checkpoint:
         """Return the fold up to the floor."""
@@ -280,6 +292,7 @@ class Log:
             self.floor.id, self.floor.chain, self.floor.logged_ms, self.floor.bytes_total, self.first,
             tuple(run._replace(last=min(run.last, floor)) for run in self.runs if run.first <= floor),
             tuple(mark for mark in self.marks if mark.base <= floor),
+            self.decisions.upto(floor),
             producers,
         )
 

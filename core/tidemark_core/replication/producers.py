@@ -61,6 +61,16 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._known)
 
+    @property
+    def oldest_base(self) -> int:
+        """Return the lowest offset remembered, a very high one when there is none."""
+        return min((known.places[0].base for known in self._known.values()), default=1 << 62)
+
+    def newest(self, producer: bytes) -> Place | None:
+        """Return where the newest batch of a producer lies, None when nothing of it is remembered."""
+        known = self._known.get(producer)
+        return known.places[-1] if known else None
+
     def note(self, entry: Entry) -> Known | None:
         """Fold one data entry in; return what to hand to `restore` when it is truncated."""
         before = self._known.get(entry.producer)

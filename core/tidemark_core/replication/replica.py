@@ -13,14 +13,17 @@ from enum import StrEnum
 from typing import Any
 
 from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState, Released, Send, Trace, Write
-from ..base.entry import Entry
+from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId
 from ..base.refusals import Reason, Refused
+from ..limbo.settings import SynchroSettings
 from .log import Checkpoint, Log
-from .messages import Rejected
+from .messages import Fate, Rejected
+from .producers import Place
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
+OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ensemble
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """The durable record.  `commit` is as it was read; in force is `Replica.commit`, which is written with the rest.
+    """The durable record.  `commit` and `confirmed` are as they were read; in force are those of `Replica`.
 
     `ensemble` is the newest one this node was told; for repair and for recovery of metadata.
     """
@@ -62,19 +65,21 @@ class ReplicaState:
     election: int = 0                  # 0: epoch adopted from the leader, id unknown
     role: Role = Role.FENCED
     commit: int = -1
+    confirmed: int = -1
     ensemble: tuple[Member, ...] = ()
     snapshot_head: EntryId = NOTHING   # SEEDING: where the snapshot ends
     snapshot_commit: int = -1
+    snapshot_confirmed: int = -1
 
     def encode(self) -> bytes:
-        return with_commit(self.commit, self.encode_rest())
+        return with_watermarks(self.commit, self.confirmed, self.encode_rest())
 
     def encode_rest(self) -> bytes:
-        """Return everything but `commit`, which changes with every append; `with_commit` makes it whole."""
+        """Return everything but what changes with every append; `with_watermarks` makes it whole."""
         return json.dumps(
             [
                 self.epoch, self.election, self.role, [list(member) for member in self.ensemble],
-                list(self.snapshot_head), self.snapshot_commit,
+                list(self.snapshot_head), self.snapshot_commit, self.snapshot_confirmed,
             ],
             separators=(",", ":"),
         ).encode()
@@ -86,18 +91,19 @@ class ReplicaState:
             version, *fields = json.loads(data)
             if version != STATE_FORMAT:
                 raise RemoteViolation(f"replica state has format {version}, this build reads {STATE_FORMAT}")
-            commit, (epoch, election, role, ensemble, snapshot_head, snapshot_commit) = fields
+            commit, confirmed, (epoch, election, role, ensemble, snapshot_head, *snapshot) = fields
+            snapshot_commit, snapshot_confirmed = snapshot
             return cls(
-                epoch, election, Role(role), commit, tuple(Member(*pair) for pair in ensemble),
-                EntryId(*snapshot_head), snapshot_commit,
+                epoch, election, Role(role), commit, confirmed, tuple(Member(*pair) for pair in ensemble),
+                EntryId(*snapshot_head), snapshot_commit, snapshot_confirmed,
             )
         except (ValueError, TypeError) as error:
             raise RemoteViolation(f"replica state cannot be read: {error!r}") from error
 
 
-def with_commit(commit: int, rest: bytes) -> bytes:
-    """Return an encoded state: format, commit, and `ReplicaState.encode_rest`."""
-    return b"[%d,%d,%b]" % (STATE_FORMAT, commit, rest)
+def with_watermarks(commit: int, confirmed: int, rest: bytes) -> bytes:
+    """Return an encoded state: format, commit, confirmed, and `ReplicaState.encode_rest`."""
+    return b"[%d,%d,%d,%b]" % (STATE_FORMAT, commit, confirmed, rest)
 
 
 def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId) -> bytes:
@@ -122,12 +128,12 @@ def ensemble_of(entry: Entry) -> tuple[Member, ...]:
 class Replica:
     """Durable state, fold and watermarks of one shard on one node.
 
-    `commit` never falls while the process lives (T3); `released` is what readers may have (A2).
+    `commit` and `confirmed` never fall while the process lives (T3, L13); `released` is what readers may have (A2).
     """
 
     __slots__ = (
-        "_checkpoint_at", "_commit_written", "_rest", "commit", "disk_full", "limits", "log", "me", "peers_down",
-        "raw_end", "shard", "state",
+        "_checkpoint_at", "_rest", "_written", "commit", "confirmed", "disk_full", "limits", "log", "me", "peers_down",
+        "raw_end", "settings", "shard", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits) -> None:
@@ -135,10 +141,12 @@ class Replica:
         self.me = me
         self.limits = limits
         self.state = ReplicaState()
-        self._rest: bytes | None = None   # encoded state but for commit; None when it changed since it was written
-        self._commit_written = -1
+        self._rest: bytes | None = None   # encoded state but for watermarks; None when it changed since it was written
+        self._written = (-1, -1)          # commit and confirmed as they were written last
         self.log = Log()
         self.commit = -1
+        self.confirmed = -1
+        self.settings: SynchroSettings | None = None   # what the operator asks of the shard; None: not told yet
         self.disk_full = False
         self.peers_down: Collection[Member] = ()  # shared with the node: members without a link
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
@@ -153,7 +161,7 @@ class Replica:
         replica = cls(shard, me, limits)
         replica.state = ReplicaState.decode(state)
         replica._rest = replica.state.encode_rest()
-        replica._commit_written = replica.state.commit
+        replica._written = (replica.state.commit, replica.state.confirmed)
         seeding = replica.state.role is Role.SEEDING
         commit = replica.state.snapshot_commit if seeding else replica.state.commit
         stored = list(headers)
@@ -164,14 +172,17 @@ class Replica:
             if commit > replica.log.head.offset:
                 # State is written with or behind the entries it vouches for: synced entries are gone.
                 raise RemoteViolation(f"K14: commit {commit} is stored, but the log ends at {replica.log.head}")
-            replica.commit = commit
+            # A CONFIRM in the durable log vouches for as much as the watermark does; EPOCH_START does not (L13).
+            replica.confirmed = max(replica.state.confirmed, replica.log.decisions.confirmed)
+            replica.commit = max(commit, replica.confirmed)
+            replica.log.settle(replica.commit)
         if replica.state.role is Role.LEADER:
             replica.update(role=Role.DEPOSED)
         return replica
 
     @property
     def released(self) -> int:
-        return self.commit
+        return self.confirmed
 
     def update(self, **changes: Any) -> None:
         """Change the durable state in memory; the next `persist` writes it."""
@@ -181,23 +192,39 @@ class Replica:
             self._rest = None
 
     def persist(self, writes: Iterable[Write], then: Iterable[Effect] = ()) -> Persist:
-        """Return a Persist of `writes` plus the state when it changed; commit rides along with any write."""
+        """Return a Persist of `writes` plus the state when it changed; watermarks ride along with any write."""
         together = list(writes)
-        if self._rest is None or (together and self.commit != self._commit_written):
+        if self._rest is None or (together and self._written != (self.commit, self.confirmed)):
             if self._rest is None:
                 self._rest = self.state.encode_rest()
-            self._commit_written = self.commit
-            together.append(PutState(with_commit(self.commit, self._rest)))
+            self._written = (self.commit, self.confirmed)
+            together.append(PutState(with_watermarks(self.commit, self.confirmed, self._rest)))
         return Persist(self.shard, tuple(together), tuple(then))
 
-    def advance_commit(self, commit: int) -> list[Effect]:
-        """Raise commit (never lower it, T3) and tell readers."""
+    def advance_commit(self, commit: int) -> bool:
+        """Raise commit, never lower it (T3); say whether it moved."""
         if commit <= self.commit:
-            return []
+            return False
         assert commit <= self.log.head.offset, "L9: committed past our own head"
         self.commit = commit
         self.log.settle(commit)
-        return [Released(self.shard, commit)]
+        return True
+
+    def advance_confirmed(self, confirmed: int) -> list[Effect]:
+        """Raise confirmed, never lower it (L13), and tell readers."""
+        if confirmed <= self.confirmed:
+            return []
+        assert confirmed <= self.commit, "A2: confirmed past commit"
+        found = self.log.decisions.covering(confirmed)
+        assert found is None, f"L3: confirmed {confirmed} lies inside {found}"
+        self.confirmed = confirmed
+        return [Released(self.shard, confirmed)]
+
+    def fate(self, place: Place) -> Fate:
+        """Return what is known of an entry in the log, at our own `confirmed` (L10, L19)."""
+        if (found := self.log.decisions.covering(place.base)) is not None:
+            return Fate.ROLLED_BACK if found.at <= self.confirmed else Fate.UNKNOWN
+        return Fate.CONFIRMED if place.last <= self.confirmed else Fate.UNKNOWN
 
     def checkpoint_if_due(self) -> list[Write]:
         """Return a checkpoint write when enough was committed since the last one, to keep restarts short.
@@ -212,7 +239,7 @@ class Replica:
 
     def trim_to(self, first: int) -> list[Write]:
         """Return the writes that trim to `first`, an entry boundary; the fold below survives in the checkpoint."""
-        first = min(first, self.commit + 1)
+        first = min(first, self.confirmed + 1)
         if first <= self.log.first:
             return []
         self.log.trim(first)
@@ -227,7 +254,7 @@ class Replica:
     def forget_log(self) -> None:
         """Start over with an empty log; the caller writes a Wipe."""
         self.log = Log()
-        self.commit = -1
+        self.commit = self.confirmed = -1
         self.raw_end = -1
         self._checkpoint_at = 0
 

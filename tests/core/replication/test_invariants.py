@@ -17,7 +17,7 @@ from tidemark_core.replication.invariants import (
     check_replica,
     check_same_log,
 )
-from tidemark_core.replication.leader import Leader, Pending
+from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log, Run
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
@@ -95,9 +95,7 @@ def plant_next(leader: Leader) -> None:
 
 
 def plant_order(leader: Leader) -> None:
-    first, second = leader.pending
-    leader.pending.clear()
-    leader.pending.extend([second, first])
+    leader.outcomes.limbo._queue.reverse()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +110,7 @@ def test_o6_k4_a_leader_in_an_impossible_state_is_noticed(plant: Callable[[Leade
     leader = lead(node)
     node.append(1, batch(0))
     node.append(2, batch(1))
-    assert [Pending] * 2 == [type(pending) for pending in leader.pending]
+    assert 2 == len(leader.outcomes.limbo)
     check_leader(leader)
     plant(leader)
 

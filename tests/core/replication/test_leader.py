@@ -27,7 +27,7 @@ from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.cursor import CursorStatus
-from tidemark_core.replication.leader import LEADING, NOTICE_TIMER, RESEND_TIMER, TRANSFER_TIMER, WAITERS_MAX
+from tidemark_core.replication.leader import LEADING, NOTICE_TIMER, RESEND_TIMER, TRANSFER_TIMER
 from tidemark_core.replication.messages import (
     Abort,
     Aborted,
@@ -53,6 +53,7 @@ from tidemark_core.replication.messages import (
     Truncate,
     Truncated,
 )
+from tidemark_core.replication.outcomes import WAITERS_MAX
 from tidemark_core.replication.replica import Limits, Role
 
 from tests.core.support import (
@@ -681,7 +682,7 @@ def test_batches_that_wait_for_their_quorum_are_bounded_in_number(make_node: Cal
 
     refusal = Refused(Reason.OVERLOADED, "3 batches wait for their quorum", 1, -1, 50)
     assert refusal == node.append(5, batch(2))
-    assert 2 == len(node.leader.pending)
+    assert 2 == len(node.leader.outcomes.limbo)
     node.complete()
     ack(node, B)
     assert node.append(6, batch(2)) is None
@@ -1333,7 +1334,7 @@ def test_those_who_wait_for_one_batch_are_bounded(led: Node) -> None:
     answers = [led.append(request, batch(0)) for request in range(1, 200)]
     refused = [answer for answer in answers if answer is not None]
 
-    assert WAITERS_MAX == len(led.leader.pending[0].waiters)
+    assert WAITERS_MAX == len(next(iter(led.leader.outcomes.limbo)).waiters)
     assert 200 - WAITERS_MAX == len(refused)
     assert Refused(Reason.OVERLOADED, "64 callers wait for sequence 0 already", 1, -1, 50) == refused[0]
     led.complete()
