@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemark_core.base.formula import quorum_in_force
 from tidemark_core.base.ids import Member, ShardId, group_of, index_of, shard_id
 from tidemark_core.replication.records import ShardRecord
 
@@ -22,7 +23,7 @@ BATCH_BYTES_MAX = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A LogGroup as the planner and the shard map see it."""
+    """A LogGroup as the planner and the shard map see it; `synchro_zones` 0 is not asked."""
 
     name: str
     group_id: int
@@ -32,6 +33,10 @@ class Group:
     factor: int
     default_ack: str
     max_record_bytes: int
+    synchro_quorum: int | str | None
+    synchro_zones: int
+    quorum_timeout_ms: int
+    rollback: str
     spread_zones: bool
     pools: tuple[str, ...]
     cluster: str
@@ -44,6 +49,10 @@ class Group:
     @property
     def max_batch_bytes(self) -> int:
         return min(BATCH_BYTES_MAX, max(1 << 20, 2 * self.max_record_bytes))
+
+    def quorum(self, members: int) -> int:
+        """Return how many members of an ensemble of `members` must hold an entry before it is confirmed."""
+        return quorum_in_force(self.synchro_quorum, members)
 
     def shard_ids(self) -> list[ShardId]:
         return [shard_id(self.group_id, index) for index in range(self.shards)]
@@ -118,6 +127,10 @@ def group_view(stored: StoredObject) -> Group:
         factor=replication.get("factor", 3),
         default_ack=replication.get("defaultAck", "Quorum"),
         max_record_bytes=spec.get("maxRecordBytes", 1 << 20),
+        synchro_quorum=replication.get("synchroQuorum"),
+        synchro_zones=replication.get("synchroZones", 0),
+        quorum_timeout_ms=1_000 * replication.get("quorumTimeoutSeconds", 5),
+        rollback=replication.get("rollback", "Definite"),
         spread_zones=replication.get("spread", "Zone") == "Zone",
         pools=tuple(placement.get("nodePools") or ()),
         cluster=spec["clusterRef"]["name"],
@@ -157,6 +170,11 @@ def shard_views(groups: Iterable[Group], records: Mapping[ShardId, ShardRecord])
         for shard, record in sorted(records.items())
         if group_of(shard) in names
     }
+
+
+def zones_of(nodes: Iterable[Node]) -> set[str]:
+    """Return the zones that nodes stand in; a node that names none stands in none."""
+    return {node.zone for node in nodes if node.zone}
 
 
 def out_of_sync(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:

@@ -1,30 +1,21 @@
-"""What a LogGroup may ask for and this release does not do yet: refused where a user would be less safe than asked,
-named in the answer where nothing is lost by it.
+"""What the answer to an apply says besides what was done: wishes that change nothing yet, and what to beware of.
 
-Stays out: everything that is in force.
+Stays out: refusals, which the models and `objects` make, and what a condition shows from then on (`status`).
 """
 
 from __future__ import annotations
 
-from tidemark_core.base.quorum import majority
-from tidemark_core.base.refusals import Reason, Refused
+from collections.abc import Collection
 
-from .resources import Resource, quorum_in_force
+from .resources import Resource
+from .resources.loggroup import Rollback
 
 
-def refuse_unsafe(resource: Resource) -> Refused | None:
-    """Refuse a quorum above the majority: appends would be confirmed with fewer copies than asked for."""
-    if resource.kind != "LogGroup":
-        return None
-    replication = resource.spec.replication
-    asked, given = quorum_in_force(replication.synchro_quorum, replication.factor), majority(replication.factor)
-    if asked <= given:
-        return None
-    return Refused(
-        Reason.INVALID_SPEC,
-        f"LogGroup/{resource.name}: spec.replication.synchroQuorum asks for {asked} of {replication.factor} copies, "
-        f"this release confirms at a majority ({given}): leave it unset",
-    )
+def notes(resource: Resource, zones: Collection[str]) -> list[str]:
+    """Return what to tell whoever applied `resource`; `zones` are those of the nodes that are up."""
+    asked = asked_in_vain(resource)
+    found = [f"not in force in this release: {'; '.join(asked)}"] if asked else []
+    return found + [f"warning: {warning}" for warning in warnings(resource, zones)]
 
 
 def asked_in_vain(resource: Resource) -> list[str]:
@@ -39,4 +30,21 @@ def asked_in_vain(resource: Resource) -> list[str]:
         found.append("spec.retention: nothing is removed")
     if "delivery" in spec.model_fields_set:
         found.append("spec.delivery: readers are served by the leader")
+    return found
+
+
+def warnings(resource: Resource, zones: Collection[str]) -> list[str]:
+    """Return the fields that are in force and dangerous, or that the nodes there are now cannot satisfy."""
+    if resource.kind != "LogGroup":
+        return []
+    replication = resource.spec.replication
+    found = []
+    if replication.rollback is Rollback.IMMEDIATE:
+        found.append(
+            "spec.replication.rollback: Immediate is unsafe under failover: a record told rolled back may be read "
+            "later after all")
+    if (replication.synchro_zones or 0) > max(1, len(zones)):  # one member is one zone, named or not
+        found.append(
+            f"spec.replication.synchroZones: asks for {replication.synchro_zones} zones, the nodes that are up stand "
+            f"in {len(zones)}: quorum appends are not confirmed until there are more")
     return found

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemark_core.base.refusals import Reason, Refused
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown, Write
-from .in_force import asked_in_vain, refuse_unsafe
 from .metadata import GROUP_IDS, RECONFIGURATIONS, Keys, StoredObject, allocate
 from .mirror import Mirror, Versioned
+from .notes import notes
 from .resources import API_VERSION, InvalidManifest, Resource, check_update, load_manifests, load_resource
 from .status import timestamp
 
@@ -31,20 +31,17 @@ class _Refusal(Exception):
     refused: Refused
 
 
-def _with_note(done: str, resource: Resource) -> str:
-    """Name what a new or changed manifest asks for in vain; what is unchanged was told before."""
-    found = [] if done.endswith(UNCHANGED) else asked_in_vain(resource)
-    return f"{done}; not in force in this release: {'; '.join(found)}" if found else done
-
-
 class Objects:
-    """Apply, delete and amend the stored objects of one cluster."""
+    """Apply, delete and amend the stored objects of one cluster; `zones` tells those of the nodes that are up."""
 
-    def __init__(self, store: EtcdStore, keys: Keys, mirror: Mirror, cluster: str) -> None:
+    def __init__(
+        self, store: EtcdStore, keys: Keys, mirror: Mirror, cluster: str, zones: Callable[[], Collection[str]],
+    ) -> None:
         self._store = store
         self._keys = keys
         self._mirror = mirror
         self._cluster = cluster
+        self._zones = zones
         self._parsing = asyncio.Lock()
 
     async def apply(self, text: str, *, dry_run: bool = False) -> list[str] | Refused:
@@ -57,7 +54,7 @@ class Objects:
                 resources = await asyncio.to_thread(load_manifests, text, SOURCE)
             for resource in resources:
                 self._check(resource)
-            return [_with_note(await self._apply_one(resource, dry_run), resource) for resource in resources]
+            return [self._with_notes(await self._apply_one(resource, dry_run), resource) for resource in resources]
         except InvalidManifest as error:
             return Refused(Reason.INVALID_SPEC, str(error))
         except _Refusal as refusal:
@@ -104,8 +101,6 @@ class Objects:
             raise _Refusal(Refused(
                 Reason.INVALID_SPEC,
                 f"{resource.kind}/{resource.name}: {field} is {cluster!r}, this operator runs {self._cluster!r}"))
-        if (unsafe := refuse_unsafe(resource)) is not None:
-            raise _Refusal(unsafe)
         known = self._known(resource)
         if known is None:
             return
@@ -116,6 +111,10 @@ class Objects:
                 f"LogGroup/{resource.name}: spec.shards is {manifest['spec']['shards']}, the kept data of "
                 f"that name has {known.value.spec['shards']} shards (AdoptionMismatch)"))
         check_update(before, resource, SOURCE)
+
+    def _with_notes(self, done: str, resource: Resource) -> str:
+        """Add what is to be said of a new or changed manifest; of an unchanged one it was said before."""
+        return done if done.endswith(UNCHANGED) else "; ".join([done, *notes(resource, self._zones())])
 
     async def _apply_one(self, resource: Resource, dry_run: bool) -> str:
         title = f"{resource.kind}/{resource.name}"

@@ -28,7 +28,7 @@ from .groups import GroupKeeper
 from .lease import ActivityLease
 from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, StoredObject, allocate
 from .mirror import Mirror
-from .model import ClusterSettings, Group, Node, cluster_view, group_view, shard_views
+from .model import ClusterSettings, Group, Node, cluster_view, group_view, shard_views, zones_of
 from .nodes import NodeLink, NodeLinks
 from .nodes_directory import NodesDirectory
 from .objects import Objects
@@ -63,7 +63,7 @@ class OperatorService:
         self.links = NodeLinks(self.operator, self, self.lateness)
         self.driver = CoordinatorDriver(
             Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
-        self.objects = Objects(self.store, self.keys, self.mirror, cluster)
+        self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones)
         self.publisher = MapPublisher(self.links, self._build_map)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
         self.tender = Tender(self.driver, self.poke_later)
@@ -143,6 +143,10 @@ class OperatorService:
                 reason="" if link.up else link.reason,
             )
         return found
+
+    def zones(self) -> set[str]:
+        """Return the zones in which a node is up."""
+        return zones_of(node for node in self.nodes().values() if node.up)
 
     def records(self) -> dict[ShardId, ShardRecord]:
         """Return the newest known records: the coordinators' where they run, else what is stored."""

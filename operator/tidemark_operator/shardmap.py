@@ -51,6 +51,10 @@ def build_shard_map(
             max_record_bytes=group.max_record_bytes,
             keys_required=group.keys_required,
             default_ack=group.default_ack,
+            synchro_quorum="" if group.synchro_quorum is None else str(group.synchro_quorum),
+            synchro_zones=group.synchro_zones,
+            quorum_timeout_ms=group.quorum_timeout_ms,
+            rollback=group.rollback,
         )
         for index, record in enumerate(found):
             assert record is not None

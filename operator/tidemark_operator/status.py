@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemark_core.base.ids import ShardId
-from tidemark_core.base.quorum import majority
 from tidemark_core.replication.records import Phase, ShardRecord, Status
 
 from .metadata import StoredObject
-from .model import Group, Node, Shard, out_of_sync
+from .model import Group, Node, Shard, out_of_sync, zones_of
 from .plan import distinct_domains
 from .resources import API_VERSION
 from .shardmap import hash_range
@@ -84,6 +83,21 @@ def leaderless(shard: Shard, record: ShardRecord, nodes: Mapping[str, Node]) -> 
     return electing(record) or leader is None or not leader.up or leader.member != record.leader
 
 
+def unconfirmed(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> tuple[str, str] | None:
+    """Return the reason why quorum appends to a shard are not confirmed, and who or what is missing; None: they are.
+
+    This looks at who is up with the disk the record names; whether a log has caught up is for its leader to say.
+    """
+    behind = out_of_sync(shard, nodes)
+    there = [nodes[name] for name in shard.ensemble if name not in behind]
+    quorum, zones = group.quorum(len(shard.ensemble)), zones_of(there)
+    if len(there) < quorum:
+        return "NotEnoughMembers", f"{shard.name} needs {quorum} members, {len(there)} are there"
+    if group.synchro_zones > max(1, len(zones)):  # one member is one zone, named or not
+        return "NotEnoughZones", f"{shard.name} needs members in {group.synchro_zones} zones, they are in {len(zones)}"
+    return None
+
+
 # --- Shard --------------------------------------------------------------------------------------------------
 
 
@@ -106,18 +120,20 @@ def shard_object(
     if change is not None and change.new is not None and change.new not in record.ensemble:
         members.append((change.new.node + "+", "Joining", "CatchingUp", change.new))
     without_leader = leaderless(shard, record, nodes)
+    lacking = unconfirmed(shard, group, nodes)
     low, high = hash_range(shard.index, group.shards)
     state = {Status.STEADY: "Steady", Status.ELECTION: "Electing", Status.RECONFIGURATION: "Reconfiguring"}
     conditions: list[Condition] = [
         ("Available", not without_leader, "Electing" if without_leader else "LeaderElected", ""),
         ("FullyReplicated", not behind, "CopyUnreachable" if behind else "AllCopiesInSync", some(sorted(behind))),
+        ("QuorumReachable", lacking is None, *(lacking or ("QuorumAvailable", ""))),
     ]
     status: dict[str, Any] = {
         "metadataRevision": revision,
         "state": state[record.status],
         "epoch": record.epoch,
         "electionID": record.election,
-        "synchroQuorum": majority(len(record.ensemble)),
+        "synchroQuorum": group.quorum(len(record.ensemble)),
         "leader": record.leader.node if record.leader else "",
         "ensemble": [
             {"node": member.node, "zone": nodes[member.node].zone if member.node in nodes else "",
@@ -171,6 +187,7 @@ def group_status(
     without_leader = [shard for shard in present if leaderless(shard, records[shard.shard], nodes)]
     under = [shard for shard in present if out_of_sync(shard, nodes)]
     changing = [shard for shard in present if records[shard.shard].status is Status.RECONFIGURATION]
+    lacking = [found for shard in present if (found := unconfirmed(shard, group, nodes)) is not None]
     factors = [len(shard.ensemble) for shard in present] or [0]
     online = len(present) - len(without_leader)
     complete = len(present) == group.shards
@@ -203,6 +220,9 @@ def group_status(
          some(shard.name for shard in without_leader)),
         ("FullyReplicated", complete and not under,
          "AllCopiesInSync" if complete and not under else "CopiesMissing", some(shard.name for shard in under)),
+        ("QuorumReachable", complete and not lacking,
+         lacking[0][0] if lacking else "QuorumAvailable" if complete else "CreatingShards",
+         some(message for _reason, message in lacking)),
         ("PlacementSatisfied", complete and not crowded,
          "DomainsDistinct" if complete and not crowded else
          trouble[0] if trouble else "NotEnoughDomains", some(shard.name for shard in crowded)),
@@ -222,7 +242,7 @@ def group_status(
             "reconfiguring": len(changing),
         },
         "onlineShards": f"{online}/{group.shards}",
-        "quorum": f"{majority(max(factors))}/{max(factors)}",
+        "quorum": f"{group.quorum(max(factors))}/{max(factors)}" if present else "",
         "factorInForce": {"min": min(factors), "max": max(factors)},
         "leadersByNode": [
             {"node": node, "leaders": leaders[node], "replicas": copies[node]} for node in sorted(copies)

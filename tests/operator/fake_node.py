@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tidemark_core.base.ids import ShardId
 from tidemark_wire.channel import CONTROL_LINK, WIRE_VERSION, bind, hello_metadata, server_options
 from tidemark_wire.frames import decode_messages, encode_message
-from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 
 class FakeNode(node_pb2_grpc.ControlServicer):
@@ -20,6 +20,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
             node=node, incarnation=incarnation, boot="boot-1", wire_version=WIRE_VERSION, zone="a")
         self.received: list[Any] = []
         self.maps: list[int] = []
+        self.newest_map = common_pb2.ShardMap()
         self.refuse_maps = 0
         self.links: dict[Any, asyncio.Task[None]] = {}
         self.links_made = 0
@@ -59,11 +60,12 @@ class FakeNode(node_pb2_grpc.ControlServicer):
     async def Describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
         return self.description
 
-    async def PushShardMap(self, request: Any, context: Any) -> node_pb2.PushShardMapResponse:
+    async def PushShardMap(self, request: common_pb2.ShardMap, context: Any) -> node_pb2.PushShardMapResponse:
         if self.refuse_maps:
             self.refuse_maps -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
         self.maps.append(request.version)
+        self.newest_map = request
         return node_pb2.PushShardMapResponse(version=request.version)
 
     async def _link(self, _requests: Any, context: Any) -> None:

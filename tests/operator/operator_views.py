@@ -11,6 +11,7 @@ from tidemark_operator.plan import World
 def group(name: str = "orders", *, group_id: int = 1, shards: int = 4, factor: int = 3, **more) -> Group:
     values = {
         "uid": f"uid-{name}", "kind": "Log", "default_ack": "Quorum", "max_record_bytes": 1 << 20,
+        "synchro_quorum": None, "synchro_zones": 0, "quorum_timeout_ms": 5_000, "rollback": "Definite",
         "spread_zones": True, "pools": (), "cluster": "dev", "deletion_policy": "Retain",
     }
     return Group(name=name, group_id=group_id, shards=shards, factor=factor, **{**values, **more})

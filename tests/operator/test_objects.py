@@ -11,6 +11,7 @@ from tidemark_operator.detector import LoopLateness
 from tidemark_operator.etcd import EtcdStore, Saved
 from tidemark_operator.metadata import Keys
 from tidemark_operator.mirror import Mirror
+from tidemark_operator.model import group_view
 from tidemark_operator.objects import Objects
 
 KEYS = Keys("/t")
@@ -35,9 +36,13 @@ def group(name: str = "orders", shards: int = 4, factor: int = 3, more: str = ""
     return GROUP.format(name=name, shards=shards, factor=factor, more=more)
 
 
+def no_zones() -> set[str]:
+    return set()
+
+
 @pytest.fixture
 async def objects(store: EtcdStore) -> AsyncIterator[Objects]:
-    yield Objects(store, KEYS, Mirror(KEYS), "dev")
+    yield Objects(store, KEYS, Mirror(KEYS), "dev", no_zones)
 
 
 def mirror(objects: Objects) -> Mirror:
@@ -97,7 +102,7 @@ async def test_a_changed_factor_brings_its_reconfiguration(objects: Objects) -> 
 
 async def test_a_stale_mirror_is_refreshed_by_the_lost_race(objects: Objects, store: EtcdStore) -> None:
     await objects.apply(group())
-    late = Objects(store, KEYS, Mirror(KEYS), "dev")  # has seen nothing yet
+    late = Objects(store, KEYS, Mirror(KEYS), "dev", no_zones)  # has seen nothing yet
     assert await late.apply(group()) == ["LogGroup/orders unchanged"]
     assert await late.apply(group(more=", maxRecordBytes: 4096")) == ["LogGroup/orders configured"]
     assert await objects.apply(group(more=", maxRecordBytes: 8192")) == ["LogGroup/orders configured"]
@@ -129,14 +134,61 @@ async def test_without_etcd_it_is_metadata_unavailable(objects: Objects, etcd) -
     assert isinstance(refused, Refused) and refused.reason is Reason.METADATA_UNAVAILABLE
 
 
-async def test_a_quorum_above_the_majority_is_refused_and_nothing_is_written(
-    objects: Objects, store: EtcdStore
+def replicated(more: str) -> str:
+    return group().replace("{factor: 3}", f"{{factor: 3, {more}}}")
+
+
+@pytest.mark.parametrize(("more", "field"), [
+    ("synchroQuorum: N+1", "synchroQuorum must not exceed factor"),
+    ("synchroQuorum: 'max(N, 4)'", "synchroQuorum must not exceed factor"),
+    ("synchroQuorum: 1", "synchroQuorum must be a majority"),
+    ("synchroQuorum: min(N)", "two or more terms"),
+    ("synchroZones: 4", "synchroZones must not exceed factor"),
+    ("synchroZones: 0", "spec.replication.synchroZones"),
+    ("quorumTimeoutSeconds: 0", "spec.replication.quorumTimeoutSeconds"),
+    ("rollback: Never", "spec.replication.rollback"),
+])
+async def test_a_quorum_that_cannot_be_is_refused_and_nothing_is_written(
+    objects: Objects, store: EtcdStore, more: str, field: str
 ) -> None:
-    text = group().replace("{factor: 3}", '{factor: 3, synchroQuorum: "N"}')
-    refused = await objects.apply(text)
-    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
-    assert "spec.replication.synchroQuorum asks for 3 of 3" in refused.message
+    refused = await objects.apply(replicated(more))
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC and field in refused.message
     assert not (await store.load("/t/")).items
+
+
+async def test_what_decides_when_a_record_is_confirmed_is_applied_and_may_change(objects: Objects) -> None:
+    asked = "synchroQuorum: 'max(N-1, 3)', synchroZones: 1, quorumTimeoutSeconds: 2, rollback: Definite"
+    assert await objects.apply(replicated(asked)) == ["LogGroup/orders created"]
+    seen = group_view(mirror(objects).groups["orders"].value)
+    assert (seen.synchro_quorum, seen.synchro_zones, seen.quorum_timeout_ms, seen.rollback) == (
+        "max(N-1, 3)", 1, 2_000, "Definite")
+    assert await objects.apply(replicated("synchroQuorum: 3")) == ["LogGroup/orders configured"]
+    seen = group_view(mirror(objects).groups["orders"].value)
+    assert (seen.synchro_quorum, seen.synchro_zones, seen.quorum_timeout_ms) == (3, 0, 5_000)
+
+
+async def test_an_unsafe_rollback_is_warned_of_when_it_is_new(objects: Objects) -> None:
+    warning = (
+        "; warning: spec.replication.rollback: Immediate is unsafe under failover: a record told rolled back may be "
+        "read later after all")
+    text = replicated("rollback: Immediate")
+    assert await objects.apply(text, dry_run=True) == [f"LogGroup/orders created (dry run){warning}"]
+    assert await objects.apply(text) == [f"LogGroup/orders created{warning}"]
+    assert await objects.apply(text) == ["LogGroup/orders unchanged"]
+    assert await objects.apply(replicated("rollback: Definite")) == ["LogGroup/orders configured"]
+
+
+@pytest.mark.parametrize(("zones", "warned"), [("", True), ("aa", True), ("ab", False), ("abc", False)])
+async def test_more_zones_than_nodes_stand_in_are_warned_of_and_applied(
+    store: EtcdStore, zones: str, warned: bool
+) -> None:
+    objects = Objects(store, KEYS, Mirror(KEYS), "dev", lambda: set(zones))
+    (done,) = await objects.apply(replicated("synchroZones: 2"))
+    told = done.removeprefix("LogGroup/orders created")
+    assert bool(told) is warned
+    if warned:
+        assert f"synchroZones: asks for 2 zones, the nodes that are up stand in {len(set(zones))}" in told
+    assert mirror(objects).groups["orders"].value.spec["replication"]["synchroZones"] == 2
 
 
 async def test_what_is_not_in_force_is_named_in_the_answer(objects: Objects) -> None:
@@ -145,3 +197,10 @@ async def test_what_is_not_in_force_is_named_in_the_answer(objects: Objects) -> 
         "LogGroup/orders created; not in force in this release: spec.replication.payloadCopies: every member keeps "
         "every payload; spec.retention: nothing is removed"
     ]
+
+
+async def test_all_that_is_to_be_said_is_said_of_its_object(objects: Objects) -> None:
+    text = group(more=", retention: {seconds: 60}").replace("{factor: 3}", "{factor: 3, rollback: Immediate}")
+    noted, quiet = await objects.apply(text + "---" + group("quiet"))
+    assert "; not in force in this release: spec.retention: nothing is removed; warning: spec.rep" in noted
+    assert quiet == "LogGroup/quiet created"

@@ -18,11 +18,9 @@ from tidemark_operator.resources import (
     load_manifests,
     load_resource,
     quantity_bytes,
-    quorum_in_force,
 )
 from tidemark_operator.resources.loggroup import Ack, Compression, GroupKind
 from tidemark_operator.resources.manifests import DEPTH_MAX, MANIFEST_BYTES_MAX
-from tidemark_operator.resources.quorum_formula import InvalidFormula, evaluate
 from tidemark_operator.resources.reconfiguration import ReconfigurationType
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -198,7 +196,17 @@ def test_resources_cannot_be_changed_in_place() -> None:
         (group(replication={"synchroQuorum": True}), "spec.replication.synchroQuorum", "formula"),
         (group(replication={"synchroQuorum": "N/0"}), "spec.replication.synchroQuorum", "division by zero"),
         (group(replication={"synchroQuorum": "__import__"}), "spec.replication.synchroQuorum", "unexpected"),
+        (group(replication={"synchroQuorum": "6/(N-1)"}), "spec.replication.synchroQuorum", "where N is 1"),
+        (group(replication={"synchroQuorum": "min(N)"}), "spec.replication.synchroQuorum", "two or more"),
+        (group(replication={"synchroQuorum": "(" * 20}), "spec.replication.synchroQuorum", "16 deep"),
+        (group(replication={"synchroQuorum": "N" * 65}), "spec.replication.synchroQuorum", "64 characters"),
+        (group(replication={"synchroQuorum": ""}), "spec.replication.synchroQuorum", "expected"),
         (group(replication={"synchroQuorum": "N+1"}), "spec.replication.synchroQuorum", "exceed factor"),
+        (group(replication={"synchroQuorum": "max(N, 4)"}), "spec.replication.synchroQuorum", "exceed factor"),
+        (group(replication={"synchroZones": 8}), "spec.replication.synchroZones", "7"),
+        (group(replication={"synchroZones": "2"}), "spec.replication.synchroZones", "integer"),
+        (group(replication={"synchroZones": True}), "spec.replication.synchroZones", "integer"),
+        (group(replication={"factor": 2, "synchroZones": 3}), "spec.replication.synchroZones", "exceed factor"),
         (group(clusterRef={"name": "Prod"}), "spec.clusterRef.name", "pattern"),
         (group(clusterRef={}), "spec.clusterRef.name", "is required"),
         (group(placement={"nodePools": ["a", "a"]}), "spec.placement.nodePools", "'a' stands here twice"),
@@ -349,7 +357,7 @@ def test_update_of_another_object_is_a_mistake_of_the_caller() -> None:
         check_update(load_resource(group(), "a"), load_resource(cluster(), "b"), "b")
 
 
-# --- quantities and formulas
+# --- quantities
 
 
 @pytest.mark.parametrize(
@@ -366,30 +374,3 @@ def test_update_of_another_object_is_a_mistake_of_the_caller() -> None:
 )
 def test_quantities_are_bytes(quantity: str, expected: int) -> None:
     assert expected == quantity_bytes(quantity)
-
-
-@pytest.mark.parametrize(
-    ("formula", "members", "expected"),
-    [
-        ("N/2+1", 3, 2),
-        ("N/2+1", 4, 3),
-        ("N", 5, 5),
-        ("N-1", 5, 4),
-        ("(N+2)*2/3", 7, 6),
-        ("10-2-3", 1, 5),
-        (" N / 2 + 1 ", 5, 3),
-    ],
-)
-def test_formula_is_arithmetic_that_rounds_down(formula: str, members: int, expected: int) -> None:
-    assert expected == evaluate(formula, members)
-
-
-@pytest.mark.parametrize("formula", ["", "N N", "1+", "(N", "N)", "N**2", "N//2", "M", "-1", "N%2", "1" * 100])
-def test_what_is_no_formula_is_refused(formula: str) -> None:
-    with pytest.raises(InvalidFormula):
-        evaluate(formula, 3)
-
-
-def test_quorum_never_falls_below_a_majority() -> None:
-    assert [quorum_in_force(quorum, 3) for quorum in (None, "1", 3, "N")] == [2, 2, 3, 3]
-    assert [quorum_in_force(quorum, 5) for quorum in (None, "N-4", "N-1")] == [3, 3, 4]

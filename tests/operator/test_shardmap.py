@@ -47,3 +47,13 @@ def test_documents_need_keys() -> None:
     records = {shard_id(1, 0): record("n1", leader="n1")}
     built = build_shard_map(1, "dev", [group(shards=1, kind="Documents")], records, nodes(1).values())
     assert built.groups[0].keys_required
+
+
+@pytest.mark.parametrize(("quorum", "text"), [(None, ""), (2, "2"), ("max(N-1, 2)", "max(N-1, 2)")])
+def test_a_map_says_when_a_record_is_confirmed(quorum: int | str | None, text: str) -> None:
+    one = group(
+        shards=1, synchro_quorum=quorum, synchro_zones=2, quorum_timeout_ms=7_000, rollback="Immediate")
+    built = build_shard_map(1, "dev", [one], {shard_id(1, 0): record("n1", leader="n1")}, nodes(1).values())
+    (shown,) = built.groups
+    assert (shown.synchro_quorum, shown.synchro_zones, shown.quorum_timeout_ms, shown.rollback) == (
+        text, 2, 7_000, "Immediate")

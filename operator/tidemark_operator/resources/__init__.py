@@ -1,7 +1,7 @@
 """The custom resources as typed models: the one source of the CRDs, of the API reference and of what is accepted.
 
 Rooms: `base` (strict models, rules over several fields, scalars), `cluster`, `loggroup`, `reconfiguration` (one kind
-each), `quorum_formula`, `manifests` (text to resources, updates that are allowed).
+each), `manifests` (text to resources, updates that are allowed), `openapi` (resources to CRDs).
 Stays out: what to do about a resource, and every API of Kubernetes.
 """
 
@@ -9,7 +9,6 @@ from .base import API_VERSION, ConditionStatus, ObjectMeta, ObjectRef, Resource,
 from .cluster import ClusterSpec, ClusterStatus, TidemarkCluster
 from .loggroup import LogGroup, LogGroupSpec, LogGroupStatus
 from .manifests import KINDS, InvalidManifest, Problem, check_update, load_manifests, load_resource
-from .quorum_formula import quorum_in_force
 from .reconfiguration import Reconfiguration, ReconfigurationSpec, ReconfigurationStatus, ReconfigurationType
 
 __all__ = [
@@ -35,5 +34,4 @@ __all__ = [
     "load_manifests",
     "load_resource",
     "quantity_bytes",
-    "quorum_in_force",
 ]

@@ -10,6 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
+from tidemark_core.base.formula import (
+    FORMULA_LENGTH_MAX,
+    FORMULA_PATTERN,
+    InvalidFormula,
+    evaluate,
+    quorum_asked,
+)
 
 from .base import (
     AGE,
@@ -32,9 +39,9 @@ from .base import (
     condition_column,
     immutable,
 )
-from .quorum_formula import FORMULA_LENGTH_MAX, FORMULA_PATTERN, InvalidFormula, evaluate, quorum_in_force
 
 FACTOR_MAX = 9
+ZONES_MAX = 7
 SHARDS_MAX = 4096
 PROJECTED_SHARDS_MAX = 1024
 
@@ -146,16 +153,26 @@ class Replication(ApiModel):
     synchro_quorum: SynchroQuorum | None = Field(
         default=None,
         description="Members that must hold a record durably before it is confirmed: a number, or a formula over N, "
-        "the size of the ensemble in force, such as N/2+1. Never less than a majority nor more than factor. "
-        "Unset: a majority.",
+        "the size of the ensemble in force, of + - * /, parentheses, min(a, b) and max(a, b), such as N/2+1 or "
+        "max(N-1, 3); division rounds down. Never less than a majority nor more than factor; an ensemble that is "
+        "still smaller than the quorum confirms with all of its members. Unset: a majority. A new leader confirms "
+        "what it inherited by a majority. It may change at any time and decides what is not yet confirmed.",
+    )
+    synchro_zones: Annotated[int, Field(ge=1, le=ZONES_MAX)] | None = Field(
+        default=None,
+        description="Zones that must hold a record durably before it is confirmed, on top of synchroQuorum. While a "
+        "shard has members in fewer zones its quorum appends are not confirmed. Unset: zones do not count.",
     )
     quorum_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = Field(
-        default=5, description="Deadline after which a quorum append is rolled back or reported as unknown."
+        default=5,
+        description="How long a record waits for synchroQuorum. Then its writer is told that the outcome is unknown, "
+        "and the leader takes the record back together with all that wait behind it.",
     )
     rollback: Rollback = Field(
         default=Rollback.DEFINITE,
-        description="Definite: an append counts as rolled back when that is certain. "
-        "Immediate: at the deadline; unsafe under failover.",
+        description="When a writer is told that its record was rolled back. Definite: when no later leader can bring "
+        "it back. Immediate: once its leader wrote so, which is unsafe under failover, because a record told rolled "
+        "back may be read later after all; it is there for tests and for comparison.",
     )
     default_ack: Ack = Field(
         default=Ack.QUORUM, description="Acknowledgement of the appends that do not name one."
@@ -198,8 +215,14 @@ class Replication(ApiModel):
             # The API server cannot evaluate a formula; there the operator reports it on the object.
             cel="",
             message="synchroQuorum must not exceed factor",
-            holds=lambda self: quorum_in_force(self.synchro_quorum, self.factor) <= self.factor,
+            holds=lambda self: quorum_asked(self.synchro_quorum, self.factor) <= self.factor,
             field="synchroQuorum",
+        ),
+        Rule(
+            cel="!has(self.synchroZones) || self.synchroZones <= self.factor",
+            message="synchroZones must not exceed factor: one member stands in one zone",
+            holds=lambda self: self.synchro_zones is None or self.synchro_zones <= self.factor,
+            field="synchroZones",
         ),
     )
     TRANSITIONS: ClassVar[tuple[Transition, ...]] = (

@@ -1,0 +1,107 @@
+"""The operator put together, against a real etcd and nodes that only take maps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from fake_node import FakeNode, until
+from tidemark_operator.metadata import NodeRecord
+from tidemark_operator.service import OperatorService
+from tidemark_wire.v1 import common_pb2
+
+CLUSTER = """
+apiVersion: tidemark.dev/v1alpha1
+kind: TidemarkCluster
+metadata: {name: dev}
+spec:
+  version: 0.1.0
+  metadataStore: {etcd: {endpoints: ["http://etcd:2379"]}}
+  nodePools: [{name: default, replicas: 3, storage: {data: {size: 1Gi}}}]
+"""
+GROUP = """
+apiVersion: tidemark.dev/v1alpha1
+kind: LogGroup
+metadata: {name: orders}
+spec: {clusterRef: {name: dev}, shards: 2, replication: {factor: 3%s}}
+"""
+
+
+@pytest.fixture
+async def three() -> AsyncIterator[list[FakeNode]]:
+    made = [FakeNode(f"n{i}", f"n{i}-life") for i in (1, 2, 3)]
+    for one, zone in zip(made, "abb", strict=True):
+        one.description.zone = zone
+        await one.start()
+    yield made
+    for one in made:
+        await one.stop()
+
+
+@pytest.fixture
+async def service(etcd, three: list[FakeNode]) -> AsyncIterator[OperatorService]:
+    await etcd.ready()
+    service = OperatorService([etcd.url], "/t", "dev")
+    await service.start()
+    await until(lambda: service.active)
+    for one in three:
+        await service.store.put(
+            service.keys.node(one.description.node), NodeRecord(one.description.node, one.address).encode(),
+            expected=0)
+    yield service
+    await service.stop()
+
+
+def shown(node: FakeNode) -> common_pb2.GroupInfo | None:
+    return next(iter(node.newest_map.groups), None)
+
+
+async def test_what_decides_when_a_record_is_confirmed_reaches_every_node_by_an_apply(
+    service: OperatorService, three: list[FakeNode]
+) -> None:
+    def held(*wanted: object) -> bool:
+        return all(
+            (seen := shown(one)) is not None and wanted == (
+                seen.synchro_quorum, seen.synchro_zones, seen.quorum_timeout_ms, seen.rollback)
+            for one in three)
+
+    assert await service.objects.apply(CLUSTER + "---" + GROUP % "") == [
+        "TidemarkCluster/dev created", "LogGroup/orders created"]
+    await until(lambda: held("", 0, 5_000, "Definite"))
+    boots, versions = [one.links_made for one in three], [one.newest_map.version for one in three]
+
+    more = ", synchroQuorum: 'max(N-1, 3)', synchroZones: 2, quorumTimeoutSeconds: 1, rollback: Immediate"
+    (done,) = await service.objects.apply(GROUP % more)
+    assert done.startswith("LogGroup/orders configured; warning: spec.replication.rollback") and "Zones" not in done
+    await until(lambda: held("max(N-1, 3)", 2, 1_000, "Immediate"))
+    assert all(one.newest_map.version > before for one, before in zip(three, versions, strict=True))
+    assert boots == [one.links_made for one in three], "nothing was linked anew for it"
+    (status,) = [item["status"] for item in service.show("LogGroup", "orders") or ()]
+    assert status["quorum"] == "3/3"
+    assert {item["status"]["synchroQuorum"] for item in service.show("Shard", "") or ()} == {3}
+
+    assert await service.objects.apply(GROUP % ", synchroQuorum: 2") == ["LogGroup/orders configured"]
+    await until(lambda: held("2", 0, 5_000, "Definite"))
+
+
+async def test_zones_that_no_node_stands_in_are_warned_of_until_a_node_brings_one(
+    service: OperatorService, three: list[FakeNode]
+) -> None:
+    await until(lambda: service.zones() == {"a", "b"})
+    _, done = await service.objects.apply(CLUSTER + "---" + GROUP % ", synchroZones: 3")
+    assert done == (
+        "LogGroup/orders created; warning: spec.replication.synchroZones: asks for 3 zones, the nodes that are up "
+        "stand in 2: quorum appends are not confirmed until there are more")
+
+    def reachable() -> dict[str, str]:
+        (status,) = [item["status"] for item in service.show("LogGroup", "orders") or ()]
+        (found,) = [item for item in status["conditions"] if item["type"] == "QuorumReachable"]
+        return found
+
+    await until(lambda: reachable()["reason"] == "NotEnoughZones")
+    assert reachable()["message"].startswith("orders-0000 needs members in 3 zones, they are in 2")
+    three[2].description.zone = "c"
+    await three[2].stop()
+    await until(lambda: service.zones() == {"a", "b"})
+    await three[2].start()
+    await until(lambda: reachable()["status"] == "True", 15)

@@ -1,0 +1,110 @@
+"""Status of groups and shards: the quorum in force and whether it can be reached follow ensemble and nodes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from operator_views import group, node, nodes, record, shard
+from tidemark_core.replication.records import ShardRecord
+from tidemark_operator.model import Group, Node, Shard
+from tidemark_operator.resources.loggroup import LogGroupStatus
+from tidemark_operator.status import ConditionMemory, group_status, shard_object
+
+
+def memory() -> ConditionMemory:
+    return ConditionMemory(lambda: "2026-01-01T00:00:00Z")
+
+
+def of_shard(one: Group, known: dict[str, Node], *names: str) -> dict[str, Any]:
+    made = shard_object(
+        shard(0, *names, of=one), record(*names, leader=names[0]), 7, one, known, memory())
+    return made["status"]
+
+
+def of_group(one: Group, known: dict[str, Node], *ensembles: tuple[str, ...]) -> dict[str, Any]:
+    shards: dict[Any, Shard] = {}
+    records: dict[Any, ShardRecord] = {}
+    for index, names in enumerate(ensembles):
+        made = shard(index, *names, of=one)
+        shards[made.shard], records[made.shard] = made, record(*names, leader=names[0])
+    return group_status(one, 3, shards, records, known, 7, memory(), None)
+
+
+def condition(status: dict[str, Any], type_: str) -> tuple[str, str, str]:
+    (found,) = [item for item in status["conditions"] if item["type"] == type_]
+    return found["status"], found["reason"], found["message"]
+
+
+@pytest.mark.parametrize(("quorum", "three", "four", "five"), [
+    (None, 2, 3, 3), ("N", 3, 4, 5), ("N-1", 2, 3, 4), ("max(N-1, 4)", 3, 4, 4), (4, 3, 4, 4), ("1", 2, 3, 3),
+])
+def test_the_quorum_shown_is_that_of_the_ensemble_in_force(
+    quorum: int | str | None, three: int, four: int, five: int
+) -> None:
+    one = group(factor=5, synchro_quorum=quorum)
+    seen = [
+        of_shard(one, nodes(5), *[f"n{i}" for i in range(1, size + 1)])["synchroQuorum"] for size in (3, 4, 5)]
+    assert [three, four, five] == seen
+
+
+def test_a_group_shows_the_quorum_of_its_largest_ensemble() -> None:
+    one = group(shards=2, factor=4, synchro_quorum="N")
+    small, large = ("n1", "n2", "n3"), ("n1", "n2", "n3", "n4")
+    assert of_group(one, nodes(4), small, small)["quorum"] == "3/3"
+    status = of_group(one, nodes(4), small, large)
+    assert status["quorum"] == "4/4" and status["factorInForce"] == {"min": 3, "max": 4}
+    assert of_group(group(shards=2), nodes(4), large, large)["quorum"] == "3/4"
+
+
+def test_a_group_without_shards_shows_no_quorum_whatever_its_formula() -> None:
+    status = of_group(group(synchro_quorum="6/N"), nodes(3))
+    assert status["quorum"] == ""
+    assert condition(status, "QuorumReachable") == ("False", "CreatingShards", "")
+
+
+def test_a_quorum_out_of_reach_is_said_of_its_shards_and_their_group() -> None:
+    one = group(shards=2, synchro_quorum="N", spread_zones=False)
+    members = ("n1", "n2", "n3")
+    assert condition(of_shard(one, nodes(3), *members), "QuorumReachable") == ("True", "QuorumAvailable", "")
+    assert condition(of_group(one, nodes(3), members, members), "QuorumReachable") == (
+        "True", "QuorumAvailable", "")
+    known = {**nodes(3), "n3": node("n3", up=False)}
+    message = "orders-0000 needs 3 members, 2 are there"
+    assert condition(of_shard(one, known, *members), "QuorumReachable") == ("False", "NotEnoughMembers", message)
+    assert condition(of_group(one, known, members, members), "QuorumReachable") == (
+        "False", "NotEnoughMembers", f"{message}, {message.replace('0000', '0001')}")
+    majority = group(shards=2, spread_zones=False)
+    assert condition(of_group(majority, known, members, members), "QuorumReachable")[0] == "True"
+
+
+def test_a_node_that_came_back_with_another_disk_is_not_there() -> None:
+    one = group(shards=1, synchro_quorum="N")
+    known = {**nodes(3), "n2": node("n9")}
+    assert condition(of_shard(one, known, "n1", "n2", "n3"), "QuorumReachable")[1] == "NotEnoughMembers"
+
+
+@pytest.mark.parametrize(("zones", "asked", "verdict"), [
+    ("abc", 3, "QuorumAvailable"),
+    ("ab", 3, "NotEnoughZones"),
+    ("ab", 2, "QuorumAvailable"),
+    ("", 2, "NotEnoughZones"),  # a node without a zone counts for none
+    ("", 1, "QuorumAvailable"),
+    ("", 0, "QuorumAvailable"),
+])
+def test_zones_are_counted_among_the_members_that_are_there(zones: str, asked: int, verdict: str) -> None:
+    one = group(shards=1, synchro_zones=asked)
+    assert condition(of_shard(one, nodes(3, zones), "n1", "n2", "n3"), "QuorumReachable")[1] == verdict
+
+
+def test_a_zone_that_is_gone_is_missed_though_a_majority_is_there() -> None:
+    one = group(shards=1, synchro_zones=3)
+    known = {**nodes(3, "abc"), "n3": node("n3", "c", up=False)}
+    assert condition(of_group(one, known, ("n1", "n2", "n3")), "QuorumReachable") == (
+        "False", "NotEnoughZones", "orders-0000 needs members in 3 zones, they are in 2")
+
+
+def test_what_is_shown_of_a_group_is_what_its_resource_allows() -> None:
+    one = group(shards=1, synchro_quorum="max(N-1, 2)", synchro_zones=2)
+    LogGroupStatus.model_validate_json(json.dumps(of_group(one, nodes(3, "abc"), ("n1", "n2", "n3"))))
