@@ -35,13 +35,13 @@ DEFAULTS = SynchroSettings()
 class Outcomes:
     """Writers of one leadership and their answers."""
 
-    __slots__ = ("_armed", "_noted", "_rolling", "leader", "limbo", "replica")
+    __slots__ = ("_armed_at", "_noted", "_rolling", "leader", "limbo", "replica")
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
         self.replica = leader.replica
         self.limbo = Limbo(1 << 62, self.replica.confirmed)
-        self._armed = False
+        self._armed_at: int | None = None
         self._rolling = -1          # offset of a ROLLBACK that is not durable here yet (L7)
         self._noted = -1            # newest entry of ours that a CONFIRM record covers
 
@@ -69,15 +69,17 @@ class Outcomes:
         epoch = self.leader.epoch
         if self._rolling >= 0:
             return Refused(Reason.ROLLING_BACK, "a rollback is being written", epoch, -1, 10)
-        newest = self.replica.log.producers.newest(m.batch.producer)
-        covered = self.replica.log.decisions.covering(newest.base) if newest else None
-        if newest is not None and covered is not None and m.resume_after < covered.at:
-            return Refused(
-                Reason.PRODUCER_ROLLED_BACK,
-                f"sequence {newest.sequence} of this producer was rolled back at offset {covered.at}; "
-                f"resume after it to go on",
-                epoch, covered.at,
-            )
+        # Every remembered batch, not only the newest: a request that was under way during the rollback may arrive
+        # behind those that were sent in the knowledge of it.
+        for place in reversed(self.replica.log.producers.places(m.batch.producer)):
+            covered = self.replica.log.decisions.covering(place.base)
+            if covered is not None and m.resume_after < covered.at:
+                return Refused(
+                    Reason.PRODUCER_ROLLED_BACK,
+                    f"sequence {place.sequence} of this producer was rolled back at offset {covered.at}; "
+                    f"resume after it to go on",
+                    epoch, covered.at,
+                )
         return None
 
     def enter(self, now_ms: int, entry: Entry, request: int) -> list[Effect]:
@@ -198,14 +200,14 @@ class Outcomes:
     # --- time ---------------------------------------------------------------------------------------------
 
     def _arm(self, deadline_ms: int) -> list[Effect]:
-        if self._armed:
+        if self._armed_at is not None and self._armed_at <= deadline_ms:
             return []
-        self._armed = True
+        self._armed_at = deadline_ms
         return [SetTimer(self.replica.shard, QUORUM_TIMER, deadline_ms)]
 
     def on_timer(self, now_ms: int) -> list[Effect]:
         """A deadline came: whoever waited that long is told so, and the oldest entry's timeout decides (Q21)."""
-        self._armed = False
+        self._armed_at = None
         late = self.limbo.expire(now_ms)
         effects = self._replies(late)
         if late:

@@ -66,10 +66,10 @@ class ProducerTable:
         """Return the lowest offset remembered, a very high one when there is none."""
         return min((known.places[0].base for known in self._known.values()), default=1 << 62)
 
-    def newest(self, producer: bytes) -> Place | None:
-        """Return where the newest batch of a producer lies, None when nothing of it is remembered."""
+    def places(self, producer: bytes) -> tuple[Place, ...]:
+        """Return where the remembered batches of a producer lie, oldest first."""
         known = self._known.get(producer)
-        return known.places[-1] if known else None
+        return known.places if known else ()
 
     def note(self, entry: Entry) -> Known | None:
         """Fold one data entry in; return what to hand to `restore` when it is truncated."""
