@@ -11,8 +11,6 @@ Stays out: who acknowledged what, and which formulas a log group may have (`reso
 
 from __future__ import annotations
 
-import re
-
 from .quorum import majority
 
 FORMULA_PATTERN = r"^([0-9N+*/(), -]|min|max)+$"
@@ -22,7 +20,8 @@ FORMULA_LENGTH_MAX = 64
 NESTING_MAX = 16
 DIGITS_MAX = 4
 
-_TOKEN = re.compile(r" *([0-9]+|min|max|[N+*/(),-]) *")
+_WORDS = ("min", "max", "N", "+", "-", "*", "/", "(", ")", ",")
+_DIGITS = "0123456789"
 
 
 class InvalidFormula(ValueError):
@@ -59,15 +58,26 @@ def _tokens(formula: str) -> list[str]:
     tokens = []
     position = 0
     while position < len(formula):
-        match = _TOKEN.match(formula, position)
-        if match is None:
+        if formula[position] == " ":
+            position += 1
+            continue
+        token = _number(formula, position) or next(
+            (word for word in _WORDS if formula.startswith(word, position)), "")
+        if not token:
             raise InvalidFormula(f"unexpected {formula[position]!r} in formula {formula!r}")
-        token = match.group(1)
-        if token.isdigit() and len(token) > DIGITS_MAX:
-            raise InvalidFormula(f"a number has at most {DIGITS_MAX} digits, {token} has more")
         tokens.append(token)
-        position = match.end()
+        position += len(token)
     return tokens
+
+
+def _number(formula: str, start: int) -> str:
+    """Return the digits from `start` on, an empty text when there are none."""
+    end = start
+    while end < len(formula) and formula[end] in _DIGITS:
+        end += 1
+    if end - start > DIGITS_MAX:
+        raise InvalidFormula(f"a number has at most {DIGITS_MAX} digits, {formula[start:end]} has more")
+    return formula[start:end]
 
 
 class _Parser:
