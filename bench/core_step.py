@@ -14,6 +14,7 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.effects import Feed, Persist, Received, Reply, Send
 from tidemark_core.base.entry import Batch
 from tidemark_core.base.ids import Member, OperatorId, shard_id
+from tidemark_core.limbo.settings import Configure, SynchroSettings
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended, BecameLeader, BecomeLeader, Fence, Fenced
@@ -49,6 +50,9 @@ class _Trio:
         self.tell(self.members[0], Received(SHARD, OPERATOR, None, become))
         self.run()
         assert isinstance(self.to_operator[-1], BecameLeader)
+        for member in self.members:
+            self.tell(member, Configure(SHARD, SynchroSettings()))
+        self.run()
 
     def tell(self, member: Member, event: Any) -> None:
         self._inboxes[member].append(event)

@@ -57,6 +57,8 @@ class Decisions:
 
     def covering(self, offset: int) -> Range | None:
         """Return the range that holds `offset`, decided or not."""
+        if offset >= self.last_record:
+            return None
         at = bisect_right(self.ranges, offset, key=lambda found: found.first) - 1
         return self.ranges[at] if at >= 0 and offset < self.ranges[at].at else None
 

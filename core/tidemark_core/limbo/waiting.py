@@ -125,6 +125,11 @@ class Limbo:
         at = next((index for index, other in enumerate(self._unanswered) if other.last > item.last), None)
         self._unanswered.insert(len(self._unanswered) if at is None else at, item)
 
+    @property
+    def local_first(self) -> bool:
+        """Say whether the leader's own disk may answer somebody: the next to be answered is a LOCAL entry."""
+        return bool(self._unanswered) and self._unanswered[0].durability is Durability.LOCAL
+
     # --- deciding -----------------------------------------------------------------------------------------
 
     def advance(self, commit: int, synchro: int, durable: int) -> list[Answer]:

@@ -35,13 +35,14 @@ DEFAULTS = SynchroSettings()
 class Outcomes:
     """Writers of one leadership and their answers."""
 
-    __slots__ = ("_armed_at", "_noted", "_rolling", "leader", "limbo", "replica")
+    __slots__ = ("_armed_at", "_decided", "_noted", "_rolling", "leader", "limbo", "replica")
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
         self.replica = leader.replica
         self.limbo = Limbo(1 << 62, self.replica.confirmed)
         self._armed_at: int | None = None
+        self._decided: tuple[int, int, int] | None = None   # commit, synchro and durable of the last walk
         self._rolling = -1          # offset of a ROLLBACK that is not durable here yet (L7)
         self._noted = -1            # newest entry of ours that a CONFIRM record covers
 
@@ -60,6 +61,7 @@ class Outcomes:
 
     def on_settings(self, now_ms: int) -> list[Effect]:
         """Other settings are in force: they may confirm, never un-confirm; waits that began keep their deadline."""
+        self._decided = None
         return self.leader.advance(now_ms)
 
     # --- entering -----------------------------------------------------------------------------------------
@@ -175,6 +177,10 @@ class Outcomes:
             needed_members(self.settings, len(ensemble)) > majority(len(ensemble))
         ):
             synchro = synchro_offset(self.settings, ensemble, matches)
+        durable = self.leader.durable if self.limbo.local_first else -1
+        if self._decided == (replica.commit, synchro, durable):
+            return []   # most acknowledgements move nothing
+        self._decided = (replica.commit, synchro, durable)
         rolled_back = self.limbo.rollbacks
         answers = self.limbo.advance(replica.commit, synchro, self.leader.durable)
         effects = replica.advance_confirmed(self.limbo.confirmed)
