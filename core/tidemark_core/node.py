@@ -123,10 +123,15 @@ class NodeCore:
             shard.replica.disk_full = event.full
         return [Trace(ShardId(0), "disk_full" if event.full else "disk_has_space")]
 
-    def holes(self, shard_id: ShardId, first: int, last: int) -> list[tuple[int, int]]:
-        """Return what is rolled back of offsets [first, last], inclusive ranges in order: no reader is given them."""
-        replica = self.shards[shard_id].replica
-        return replica.log.decisions.holes(first, last, replica.confirmed)
+    def holes(self, shard_id: ShardId, first: int, last: int) -> list[tuple[int, int]] | None:
+        """Return what is rolled back of offsets [first, last], inclusive ranges in order: no reader is given them.
+
+        None when that cannot be said: the log is not confirmed that far here, or not any more (it was loaded again).
+        """
+        shard = self.shards.get(shard_id)
+        if shard is None or shard.replica.confirmed < last:
+            return None
+        return shard.replica.log.decisions.holes(first, last, shard.replica.confirmed)
 
     def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
         """Return who waits for whom on a shard led here, None when it is not."""

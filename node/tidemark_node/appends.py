@@ -139,9 +139,9 @@ class Appends:
         self.pending_bytes += size
         stream.outstanding += 1
         self._metrics.append_bytes.inc(len(call.batch.payload))
-        shard, batch = target.shard, call.batch
+        shard, batch, resume_after = target.shard, call.batch, call.resume_after
         self._driver.ask(
-            lambda number: AppendRequest(shard, number, batch),
+            lambda number: AppendRequest(shard, number, batch, resume_after),
             partial(self._settle, stream, call.request, target, size),
             size,
         )

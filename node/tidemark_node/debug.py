@@ -6,9 +6,12 @@ Stays out: payloads and anything secret.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
+from tidemark_core.base.entry import Durability
 from tidemark_core.base.ids import ShardId
+from tidemark_wire.limbo import durability_text
 
 from .driver import Driver
 from .peers import Links
@@ -16,6 +19,8 @@ from .routing import Routing
 from .snapshots import Snapshots
 
 SHARDS_MAX = 10_000
+LIMBO_ENTRIES_MAX = 100
+LIMBO_ENTRIES_OF_MANY_MAX = 5
 
 
 class Debug:
@@ -42,8 +47,27 @@ class Debug:
             "peers": self._links.describe(),
             "pulling": self._snapshots.describe(),
             "shards": [driver.core.status(shard) for shard in wanted if shard in driver.core.shards],
+            "limbo": self._limbo(wanted, LIMBO_ENTRIES_OF_MANY_MAX if every_shard else LIMBO_ENTRIES_MAX),
             "story": [
                 told for told in driver.story if every_shard or told["shard"] == f"{shard >> 32}/{shard & 0xFFFFFFFF}"
             ],
         }
         return json.dumps(view, default=str)
+
+    def _limbo(self, shards: list[ShardId], entries_max: int) -> dict[str, Any]:
+        """Return what is not confirmed yet on those shards that are led here."""
+        driver = self._driver
+        views = {shard: driver.core.limbo(shard, driver.now_ms(), entries_max) for shard in shards}
+        return {
+            f"{shard >> 32}/{shard & 0xFFFFFFFF}": asdict(view, dict_factory=_readable)
+            for shard, view in views.items() if view is not None
+        }
+
+
+def _readable(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    def text(value: Any) -> Any:
+        if isinstance(value, Durability):
+            return durability_text(value)
+        return value.hex() if isinstance(value, bytes) else value
+
+    return {name: text(value) for name, value in fields}

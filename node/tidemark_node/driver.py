@@ -53,8 +53,10 @@ REOPEN_SECONDS = 0.5
 READ_THREADS = 2
 
 RELOADED = Refused(
-    Reason.NOT_LEADER, "the disk failed a write and this node loaded its shards again; retry the same sequence"
+    Reason.NOT_LEADER,
+    "the disk failed a write and this node loads its shards again: the outcome is unknown, retry the same sequence",
 )
+RELOADING = Refused(Reason.NOT_LEADER, "this node loads its shards again after its disk failed a write; retry")
 STOPPING = Refused(Reason.SHUTTING_DOWN, "the node stops", retry_after_ms=100)
 
 _log = logging.getLogger(__name__)
@@ -90,6 +92,7 @@ class Driver:
         self.snapshots: SnapshotsLike
         self.boot = uuid.uuid4().hex        # new on every load of the shards: whoever sees it change fences us anew
         self.on_health: Callable[[bool], None] = lambda serving: None
+        self.on_shards: Callable[[], None] = lambda: None  # all shards were loaded, or one more is held
         self.board = ReleasedBoard()
         self.story: deque[dict[str, Any]] = deque(maxlen=STORY_TRACES)
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,6 +110,7 @@ class Driver:
         self._timer_handle: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
         self._disk_handle: asyncio.TimerHandle | None = None
+        self._shards_held = 0
         self._generation = 0                # counts reloads; what began before one is ignored after it
         self._waiting: list[tuple[Effect, ...]] = []
         self._riding: list[tuple[Effect, ...]] = []     # on the sync that runs
@@ -122,6 +126,7 @@ class Driver:
     def start(self) -> None:
         """Begin to watch the disk; events may be posted from now on."""
         self._watch_disk()
+        self._look_at_shards(loaded=True)
 
     def now_ms(self) -> int:
         """Wall clock in milliseconds that never falls while the process lives."""
@@ -143,7 +148,7 @@ class Driver:
     def ask(self, event: Callable[[int], Any], answer: Callable[[Any], None], size: int = 0) -> None:
         """Post the request event made by `event(number)`; `answer` runs once with its reply."""
         if self.reloading or self._stopped:
-            answer(STOPPING if self._stopped else RELOADED)
+            answer(STOPPING if self._stopped else RELOADING)
             return
         self._request_count += 1
         self._requests[self._request_count] = answer
@@ -207,11 +212,19 @@ class Driver:
                 self._waiting.append((Feed(barrier),))  # nothing of it runs before `_finish`
             self._run(self.core.step(self.now_ms(), events))
             self._finish()
+            self._look_at_shards()
         except Exception as error:
             self._broken(error)
         self.metrics.turn_seconds.inc(time.perf_counter() - began)
         if len(self._inbox):
             self._schedule()
+
+    def _look_at_shards(self, *, loaded: bool = False) -> None:
+        """Tell whoever wants to know that this core holds shards that it did not hold before; it drops none."""
+        held = len(self.core.shards)
+        if loaded or held != self._shards_held:
+            self._shards_held = held
+            self.on_shards()
 
     def _run(self, effects: list[Effect] | tuple[Effect, ...]) -> None:
         """Run effects in order; persists of one call are written together, reads see them."""
@@ -281,6 +294,8 @@ class Driver:
 
     def _trace(self, effect: Trace) -> None:
         self.metrics.traces.labels(effect.what).inc()
+        if effect.what in self.metrics.of_traces:
+            self.metrics.of_traces[effect.what].inc()
         told = {"shard": f"{effect.shard >> 32}/{effect.shard & 0xFFFFFFFF}", "what": effect.what}
         self.story.append({"at_ms": self.now_ms(), **told, "detail": effect.detail})
         _log.info(effect.what, extra={**told, "detail": effect.detail})
@@ -436,6 +451,7 @@ class Driver:
         self.reloading = False
         self.guard.full = False
         self._check_disk()
+        self._look_at_shards(loaded=True)
         self.on_health(True)
         _log.warning("all shards are loaded again", extra={"boot": self.boot})
 

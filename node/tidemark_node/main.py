@@ -13,12 +13,14 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc.aio
 import uvloop
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member
+from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import Limits, NodeCore, recovery_start
 from tidemark_wire import channel
 from tidemark_wire.convert import Draining
@@ -29,6 +31,7 @@ from .disk import DiskGuard
 from .driver import Driver
 from .logs import set_up
 from .metrics import Metrics, MetricsEndpoint
+from .outcomes import Outcomes
 from .peers import Links
 from .reads import Reads
 from .routing import Routing
@@ -37,6 +40,7 @@ from .settings import METRICS_OFF, Settings, parse, split_address
 from .snapshots import Snapshots, SnapshotServer
 from .store import Store, move_aside, open_store
 from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
+from .synchro import Synchro
 
 # Large frames come and go; without these glibc gives their pages back and faults them in again each time.
 MALLOC = {
@@ -116,17 +120,20 @@ class Node:
         self.links = Links(self.me, self.address, driver, routing, metrics)
         self.snapshots = Snapshots(driver, routing, metrics, self.me, self.address)
         driver.links, driver.snapshots = self.links, self.snapshots
+        synchro = Synchro(driver, routing)
+        driver.on_shards = synchro.tell
         debug = Debug(driver, self.links, routing, self.snapshots)
         services = Services(
-            settings, self.address, self.metrics_address, driver, self.links, routing, debug, self.draining
+            settings, self.address, self.metrics_address, driver, self.links, routing, synchro, debug, self.draining
         )
         self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max)
         reads = Reads(driver, routing, metrics)
         add_services(
-            self.server, services, self.links, self.appends, reads,
+            self.server, services, self.links, self.appends, reads, Outcomes(driver, routing, metrics),
             SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second), self.health,
         )
         metrics.watch_shards(lambda: [driver.core.status(shard) for shard in driver.core.shards])
+        metrics.watch_limbo(lambda: _limbo_views(driver))
         driver.start()
         await self.server.start()
         await self.health.say(True)
@@ -171,6 +178,13 @@ class Node:
         await self.driver.stop()
         await stopping
         await self.endpoint.stop()
+
+
+def _limbo_views(driver: Driver) -> Iterator[LimboView]:
+    for shard in driver.core.leading():
+        view = driver.core.limbo(shard, driver.now_ms(), 0)
+        if view is not None:
+            yield view
 
 
 def write_ready_file(path: Path, content: dict[str, str | int]) -> None:

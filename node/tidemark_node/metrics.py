@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
+from tidemark_core.limbo.view import LimboView
 
 REQUEST_BYTES_MAX = 8 << 10
 _LATENCY_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -49,6 +50,11 @@ class Metrics:
         self.appends = counter("appends", "Batches answered, by outcome.", "outcome")
         self.append_bytes = counter("append_bytes", "Payload bytes of batches accepted for appending.")
         self.append_pending_bytes = gauge("append_pending_bytes", "Bytes of batches that wait for their answer.")
+        self.outcomes = counter("outcomes", "Outcomes asked for, by answer.", "outcome")
+        self.outcomes_waiting = gauge("outcomes_waiting", "Callers that wait for an outcome.")
+        self.limbo_rollbacks = counter("limbo_rollbacks", "Rollbacks that became final on shards led here.")
+        self.limbo_timeouts = counter("limbo_timeouts", "Times that appends were told their outcome is not known yet.")
+        self.of_traces = {"rolled_back": self.limbo_rollbacks, "quorum_timeout": self.limbo_timeouts}
         self.read_bytes = counter("read_bytes", "Bytes sent to readers.")
         self.readers = gauge("readers", "Open read streams.")
         self.snapshot_sent_bytes = counter("snapshot_sent_bytes", "Bytes of snapshots served.")
@@ -57,6 +63,32 @@ class Metrics:
     def watch_shards(self, status: Callable[[], Iterable[dict[str, Any]]]) -> None:
         """Report per-shard positions from `status` at every scrape, at no cost in between."""
         self.registry.register(_Shards(status))
+
+    def watch_limbo(self, views: Callable[[], Iterable[LimboView]]) -> None:
+        """Report what is appended and not yet confirmed on the shards led here, from `views` at every scrape."""
+        self.registry.register(_Limbo(views))
+
+
+class _Limbo(Collector):
+    def __init__(self, views: Callable[[], Iterable[LimboView]]) -> None:
+        self._views = views
+
+    def collect(self) -> Iterator[Metric]:
+        views = list(self._views())
+
+        def gauge(name: str, text: str, value: float) -> Metric:
+            return GaugeMetricFamily(f"tidemark_limbo_{name}", text, value)
+
+        yield gauge("entries", "Batches appended and not yet confirmed.", sum(view.length for view in views))
+        yield gauge("bytes", "Bytes of batches appended and not yet confirmed.", sum(view.bytes for view in views))
+        yield gauge(
+            "oldest_age_seconds", "Age of the oldest batch that is not yet confirmed.",
+            max((view.oldest_age_ms for view in views), default=0) / 1000,
+        )
+        yield gauge(
+            "confirm_lag_records", "Most offsets between head and confirmed on one shard.",
+            max((view.head - view.confirmed for view in views), default=0),
+        )
 
 
 class _Shards(Collector):

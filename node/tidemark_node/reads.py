@@ -1,5 +1,6 @@
 """Tidemark/Read: stream a shard's entries to one reader, up to what is released, then wait for more.
 
+What was rolled back is left out of a frame and named in its holes, so that coverage stays positive evidence.
 Each reader has at most one slice in memory, so a stalled one holds nobody up.  A damaged entry is never served:
 the core is told, it fetches the entry from a peer, and the reader waits for that.
 Stays out: who may read and how far; the core grants and releases.
@@ -9,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, NoReturn
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
 
 from tidemark_core.base.effects import LogReadFailed
-from tidemark_core.base.entry import Entry
+from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import ReadRequest
 from tidemark_core.replication.messages import ReadGrant
-from tidemark_wire.frames import ReadFrame, encode_read
-from tidemark_wire.status import to_rpc_error
+from tidemark_wire.frames import HOLES_MAX, ReadFrame, encode_read
 
 from .appends import as_routed
 from .driver import Driver
@@ -47,36 +49,47 @@ class Reads:
         """Handler of one read."""
         target = self._routing.find(request.group, request.shard)
         if isinstance(target, Refused):
-            await self._refuse(context, target, None)
+            await self._routing.refuse(context, target, None)
         first, until = getattr(request, "from"), request.until
         if first < 0 or until < -1:
             wrong = Refused(Reason.INVALID_SPEC, f"from is {first} and until is {until}; offsets start at 0")
-            await self._refuse(context, wrong, None)
+            await self._routing.refuse(context, wrong, None)
         if self._count >= READERS_MAX:
             busy = Refused(Reason.OVERLOADED, f"{self._count} readers are open on this node", retry_after_ms=1000)
-            await self._refuse(context, busy, None)
+            await self._routing.refuse(context, busy, None)
         frame_bytes = min(max(request.bytes_max or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
         self._count += 1
         self._metrics.readers.set(self._count)
         try:
-            reader = _Reader(self, target, context, first, frame_bytes)
+            reader = _Reader(self._driver, self._routing, self._metrics, target, context, first, frame_bytes)
             await reader.run(until, request.tail)
         finally:
             self._count -= 1
             self._metrics.readers.set(self._count)
 
-    async def _refuse(self, context: Any, refused: Refused, target: Target | None) -> NoReturn:
-        hint = self._routing.hint(target)
-        await context.abort(*to_rpc_error(refused, hint.node, hint.address, hint.map_version))
-        raise AssertionError("abort raises")
+
+def without(entries: Sequence[Entry], holes: Sequence[tuple[int, int]]) -> tuple[Entry, ...]:
+    """Return `entries` less the data in `holes`; control entries stay.  Nothing lies across the edge of a hole."""
+    if not holes:
+        return tuple(entries)
+    kept = []
+    for entry in entries:
+        at = bisect_left(holes, entry.last, key=lambda hole: hole[1])  # the first hole that ends there or later
+        if entry.kind is not Kind.DATA or at == len(holes) or entry.last < holes[at][0]:
+            kept.append(entry)
+    return tuple(kept)
 
 
 class _Reader:
     """One read on its way through the log."""
 
-    def __init__(self, reads: Reads, target: Target, context: Any, first: int, frame_bytes: int) -> None:
-        self._reads = reads
-        self._driver = reads._driver
+    def __init__(
+        self, driver: Driver, routing: Routing, metrics: Metrics, target: Target, context: Any, first: int,
+        frame_bytes: int,
+    ) -> None:
+        self._driver = driver
+        self._routing = routing
+        self._metrics = metrics
         self._target = target
         self._shard = target.shard
         self._context = context
@@ -102,7 +115,7 @@ class _Reader:
                 continue
             entries = await self._slice(last)
             if entries:
-                sent = await self._send(entries)
+                sent = await self._send(entries) or sent
         if not sent:
             await self._send(())
 
@@ -113,7 +126,7 @@ class _Reader:
             lambda number: ReadRequest(shard, number, position)
         )
         if isinstance(answer, Refused):
-            await self._reads._refuse(self._context, as_routed(answer), self._target)
+            await self._routing.refuse(self._context, as_routed(answer), self._target)
         self._granted_at = time.monotonic()
         self._released = max(self._released, answer.released)
         return answer.latest
@@ -148,14 +161,29 @@ class _Reader:
                     Reason.CORRUPT, f"the entry at offset {found.damaged_at} is damaged and no peer repaired it yet",
                     expected=found.damaged_at, retry_after_ms=1000,
                 )
-                await self._reads._refuse(self._context, damaged, self._target)
+                await self._routing.refuse(self._context, damaged, self._target)
             self._driver.post(LogReadFailed(self._shard, None, found.damaged_at))
             await asyncio.sleep(REPAIR_RETRY_SECONDS)
 
     async def _send(self, entries: tuple[Entry, ...]) -> bool:
+        """Send the next frame, decided with what is known now; say whether there was one.
+
+        What was read a moment ago may be of a log that this node lost since; then it asks anew how far it may serve.
+        """
         through = entries[-1].last if entries else self._position - 1
-        frame = encode_read(ReadFrame(self._position, through, self._released, entries))
+        holes = self._driver.core.holes(self._shard, self._position, through) if entries else []
+        if holes is None:
+            self._released = -1
+            await self._ask()
+            return False
+        if len(holes) > HOLES_MAX:
+            holes = holes[:HOLES_MAX]
+            through = holes[-1][1]
+            entries = tuple(entry for entry in entries if entry.last <= through)
+        frame = encode_read(
+            ReadFrame(self._position, through, self._released, without(entries, holes), tuple(holes))
+        )
         self._position = max(self._position, through + 1)
-        self._reads._metrics.read_bytes.inc(len(frame))
+        self._metrics.read_bytes.inc(len(frame))
         await self._context.write(frame)
         return True

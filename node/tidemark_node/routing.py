@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from tidemark_core.base.ids import ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import common_pb2
 
 
@@ -80,6 +82,12 @@ class Routing:
         """Return where to go instead."""
         leader = target.info.leader if target is not None else ""
         return Hint(leader, self._addresses.get(leader, ""), self.map.version)
+
+    async def refuse(self, context: Any, refused: Refused, target: Target | None) -> NoReturn:
+        """End a call with a refusal that says where to go instead."""
+        hint = self.hint(target)
+        await context.abort(*to_rpc_error(refused, hint.node, hint.address, hint.map_version))
+        raise AssertionError("abort raises")
 
     def learn(self, node: str, address: str) -> None:
         """Note the address a peer gave for itself."""

@@ -1,6 +1,6 @@
 """Services of the node: which handler answers which method.
 
-Stays out: the work; it is in `appends`, `reads`, `snapshots`, `peers` and the driver.
+Stays out: the work; it is in `appends`, `reads`, `outcomes`, `snapshots`, `peers` and the driver.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_wire.channel import WIRE_VERSION
+from tidemark_wire.channel import WIRE_VERSION, WireVersionMismatch, check_caller
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import common_pb2, node_pb2
 
 from .appends import Appends
 from .debug import Debug
 from .driver import Driver
+from .outcomes import Outcomes
 from .peers import Links
 from .reads import Reads
 from .routing import Routing
 from .settings import Settings
 from .snapshots import SnapshotServer
 from .store import STORE_FORMAT
+from .synchro import InvalidSettings, Synchro, settings_of
 
 SERVICES = ("", "tidemark.v1.Tidemark", "tidemark.v1.Control", "tidemark.v1.Replication")
 
@@ -49,7 +51,7 @@ class Services:
 
     def __init__(
         self, settings: Settings, address: str, metrics_address: str, driver: Driver, links: Links, routing: Routing,
-        debug: Debug, draining: asyncio.Event,
+        synchro: Synchro, debug: Debug, draining: asyncio.Event,
     ) -> None:
         self._settings = settings
         self._address = address
@@ -57,6 +59,7 @@ class Services:
         self._driver = driver
         self._links = links
         self._routing = routing
+        self._synchro = synchro
         self._debug = debug
         self._draining = draining
         self._version = version("tidemark")
@@ -77,7 +80,13 @@ class Services:
                 Reason.INVALID_SPEC, f"the shard map is of cluster {request.cluster!r}, this node belongs to {mine!r}"
             )
             await context.abort(*to_rpc_error(other))
-        return node_pb2.PushShardMapResponse(version=self._routing.push(request))
+        try:
+            settings_of(request)
+        except InvalidSettings as wrong:
+            await context.abort(*to_rpc_error(Refused(Reason.INVALID_SPEC, str(wrong))))
+        version_in_force = self._routing.push(request)
+        self._synchro.tell()
+        return node_pb2.PushShardMapResponse(version=version_in_force)
 
     async def debug_dump(self, request: Any, context: Any) -> node_pb2.DebugDumpResponse:
         return node_pb2.DebugDumpResponse(json=self._debug.dump(request.shard, request.all))
@@ -97,8 +106,21 @@ class Services:
         await server.serve(request, context)
 
 
+def of_our_version(handler: Any) -> Any:
+    """Refuse a client that names another wire version before a frame of it is read."""
+
+    async def call(request: Any, context: Any) -> Any:
+        try:
+            check_caller(context.invocation_metadata())
+        except WireVersionMismatch as mismatch:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(mismatch))
+        return await handler(request, context)
+
+    return call
+
+
 def add_services(
-    server: grpc.aio.Server, services: Services, links: Links, appends: Appends, reads: Reads,
+    server: grpc.aio.Server, services: Services, links: Links, appends: Appends, reads: Reads, outcomes: Outcomes,
     snapshots: SnapshotServer, health_of_node: Health,
 ) -> None:
     """Register every method.  Raw streams have no serializers: their frames are bytes."""
@@ -126,8 +148,10 @@ def add_services(
             "DebugDump": typed(unary, services.debug_dump, pb.DebugDumpRequest, pb.DebugDumpResponse),
         },
         "tidemark.v1.Tidemark": {
-            "Append": bidi(appends.serve),
-            "Read": stream(reads.serve, pb.ReadRequest.FromString),
+            "Append": bidi(of_our_version(appends.serve)),
+            "Read": stream(of_our_version(reads.serve), pb.ReadRequest.FromString),
+            "Outcome": typed(unary, of_our_version(outcomes.outcome), pb.OutcomeRequest, pb.OutcomeResponse),
+            "Limbo": typed(unary, of_our_version(outcomes.limbo), pb.LimboRequest, pb.LimboResponse),
             "GetShardMap": typed(unary, services.get_shard_map, pb.GetShardMapRequest, common_pb2.ShardMap),
             "WatchShardMap": typed(stream, services.watch_shard_map, pb.GetShardMapRequest, common_pb2.ShardMap),
         },

@@ -44,7 +44,7 @@ from tidemark_core.base.ids import ShardId
 
 from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused, typed
 
-STORE_FORMAT = 1
+STORE_FORMAT = 2
 WRITE_BUFFER_BYTES = 64 << 20
 BLOCK_CACHE_BYTES = 16 << 20
 
@@ -130,10 +130,10 @@ class Store:
             self._write(batch)
             self.sync()
             return incarnation
-        if not stored_format.isdigit() or int(stored_format) > STORE_FORMAT:
+        if stored_format != str(STORE_FORMAT).encode():
             raise StoreRefused(
                 f"{self.path} has store format {stored_format.decode(errors='replace')}, this release reads "
-                f"up to {STORE_FORMAT}: start it with the newer release that wrote it"
+                f"{STORE_FORMAT}: start it with the release that wrote it; nothing was changed"
             )
         owner = self._system.get(_NODE, b"").decode()
         if owner != node:

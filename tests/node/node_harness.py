@@ -18,8 +18,10 @@ import grpc.aio
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.ids import EntryId, Member, ShardId, shard_id
-from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced
+from tidemark_core.limbo.view import LimboView
+from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced, Outcome
 from tidemark_wire import channel, frames
+from tidemark_wire.limbo import limbo_from_proto, outcome_from_proto
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 GROUP, GROUP_ID = "orders", 7
@@ -149,14 +151,18 @@ class OperatorHand:
 
 
 def shard_map(
-    nodes: Iterable[tuple[Member, str]], leader: str, version: int, max_batch_bytes: int = 1 << 20, shards: int = 1
+    nodes: Iterable[tuple[Member, str]], leader: str, version: int, max_batch_bytes: int = 1 << 20, shards: int = 1,
+    zones: dict[str, str] | None = None, **group: Any,
 ) -> common_pb2.ShardMap:
-    """Build a map of one group."""
+    """Build a map of one group; `group` are more of its fields."""
     nodes = list(nodes)
     return common_pb2.ShardMap(
         version=version,
         nodes=[
-            common_pb2.NodeInfo(node=m.node, incarnation=m.incarnation, address=address, available=True)
+            common_pb2.NodeInfo(
+                node=m.node, incarnation=m.incarnation, address=address, available=True,
+                zone=(zones or {}).get(m.node, ""),
+            )
             for m, address in nodes
         ],
         groups=[
@@ -166,6 +172,7 @@ def shard_map(
                     common_pb2.ShardInfo(index=i, epoch=1, leader=leader, ensemble=[m.node for m, _ in nodes])
                     for i in range(shards)
                 ],
+                **group,
             )
         ],
     )
@@ -176,9 +183,12 @@ async def push_map(address: str, pushed: common_pb2.ShardMap) -> int:
         return (await node_pb2_grpc.ControlStub(opened).PushShardMap(pushed)).version
 
 
-def batch(sequence: int, payload: bytes = b"", producer: bytes = b"p" * 16, count: int = 1) -> Batch:
+def batch(
+    sequence: int, payload: bytes = b"", producer: bytes = b"p" * 16, count: int = 1,
+    durability: Durability = Durability.QUORUM,
+) -> Batch:
     payload = payload or f"payload {sequence}".encode()
-    return Batch(producer, sequence, count, 1, 2, crc32c(payload), payload, Durability.QUORUM)
+    return Batch(producer, sequence, count, 1, 2, crc32c(payload), payload, durability)
 
 
 class Appender:
@@ -200,8 +210,8 @@ class Appender:
                 got += frames.decode_answers(frame)
         return got
 
-    async def append(self, sent: Batch, group: str = GROUP, shard: int = 0) -> Any:
-        await self.send(frames.AppendCall(sent.sequence, group, shard, sent))
+    async def append(self, sent: Batch, group: str = GROUP, shard: int = 0, resume_after: int = -1) -> Any:
+        await self.send(frames.AppendCall(sent.sequence, group, shard, sent, resume_after))
         (answer,) = await self.answers(1)
         assert answer.request == sent.sequence
         return answer.value
@@ -236,3 +246,21 @@ async def read_all(address: str, **fields: Any) -> list[Any]:
         entries += frame.entries
         position = frame.through + 1
     return entries
+
+
+async def outcome(
+    address: str, sequence: int, wait: bool = True, producer: bytes = b"p" * 16, **fields: Any
+) -> Outcome:
+    """Ask what became of a batch."""
+    request = node_pb2.OutcomeRequest(
+        **{"group": GROUP, "shard": 0, "producer": producer, "sequence": sequence, "wait": wait, **fields}
+    )
+    async with channel.open_channel(address) as opened:
+        return outcome_from_proto(await node_pb2_grpc.TidemarkStub(opened).Outcome(request, timeout=10))
+
+
+async def limbo(address: str, entries_max: int = 100, **fields: Any) -> LimboView:
+    """Look at the limbo of a shard."""
+    request = node_pb2.LimboRequest(**{"group": GROUP, "shard": 0, "entries_max": entries_max, **fields})
+    async with channel.open_channel(address) as opened:
+        return limbo_from_proto(await node_pb2_grpc.TidemarkStub(opened).Limbo(request, timeout=10))

@@ -134,12 +134,16 @@ def test_incarnation_stays_and_a_stranger_is_refused(tmp_path: Path):
         open_store(tmp_path, "b")
 
 
-def test_newer_format_is_refused_with_what_to_do(tmp_path: Path):
+@pytest.mark.parametrize("other", [b"1", b"99", b"two"])
+def test_another_format_is_refused_with_what_to_do_and_left_as_it_is(tmp_path: Path, other: bytes):
+    """What another release wrote is not damage: to move it aside would empty a whole cluster at an upgrade."""
     store = open_store(tmp_path, "a")
-    store._system[b"format"] = b"99"
+    store._system[b"format"] = other
     store.close()
-    with pytest.raises(StoreRefused, match=r"format 99.*newer release"):
-        open_store(tmp_path, "a")
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=f"format {other.decode()}, .*the release that wrote it"):
+            open_store(tmp_path, "a")
+    assert ["store"] == [path.name for path in tmp_path.iterdir() if path.is_dir()]
 
 
 def test_everything_synced_survives_kill_9_and_writes_are_whole(tmp_path: Path):

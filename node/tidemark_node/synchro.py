@@ -1,0 +1,77 @@
+"""Synchro settings: each shard held here is told what its group asks of the synchro quorum, once and on every change.
+
+The shard map may come before a shard does, and shards are loaded again after a failed write: whichever comes last
+settles it.  Stays out: what a quorum is and when it is reached; the core knows.
+"""
+
+from __future__ import annotations
+
+from tidemark_core.base.formula import InvalidFormula, quorum_in_force
+from tidemark_core.base.ids import ShardId, shard_id
+from tidemark_core.limbo.settings import QUORUM_TIMEOUT_MS, Configure, Rollback, SynchroSettings
+from tidemark_core.node import NodeCore
+from tidemark_wire.v1 import common_pb2
+
+from .driver import Driver
+from .routing import Routing
+
+MEMBERS_MAX = 16
+"""Slots of an ensemble: the reading order of an entry has so many nibbles (K1)."""
+
+
+class InvalidSettings(ValueError):
+    """The map says something of a group that cannot be; the message names the field."""
+
+
+def settings_of(pushed: common_pb2.ShardMap) -> dict[ShardId, SynchroSettings]:
+    """Return what the map says of every shard.  Raises InvalidSettings."""
+    zone_of = tuple(sorted((node.node, node.zone) for node in pushed.nodes if node.zone))
+    found: dict[ShardId, SynchroSettings] = {}
+    for group in pushed.groups:
+        settings = _settings_of_group(group, zone_of)
+        found.update((shard_id(group.group_id, info.index), settings) for info in group.shards)
+    return found
+
+
+def _settings_of_group(group: common_pb2.GroupInfo, zone_of: tuple[tuple[str, str], ...]) -> SynchroSettings:
+    try:
+        rollback = Rollback(group.rollback or Rollback.DEFINITE)
+    except ValueError as error:
+        raise InvalidSettings(f"groups[{group.name}].rollback: {group.rollback!r} is neither of {[*Rollback]}") from error
+    try:
+        for members in range(1, MEMBERS_MAX + 1):  # an ensemble may take every size
+            quorum_in_force(group.synchro_quorum, members)
+    except InvalidFormula as error:
+        raise InvalidSettings(f"groups[{group.name}].synchro_quorum: {error}") from error
+    return SynchroSettings(
+        quorum=group.synchro_quorum, timeout_ms=group.quorum_timeout_ms or QUORUM_TIMEOUT_MS, rollback=rollback,
+        zones=group.synchro_zones, zone_of=zone_of if group.synchro_zones else (),
+    )
+
+
+class Synchro:
+    """Remembers what each shard was told, and tells it what is new."""
+
+    def __init__(self, driver: Driver, routing: Routing) -> None:
+        self._driver = driver
+        self._routing = routing
+        self._map = routing.map
+        self._wanted: dict[ShardId, SynchroSettings] = {}
+        self._core: NodeCore | None = None  # the one that was told
+        self._told: dict[ShardId, SynchroSettings] = {}
+
+    def tell(self) -> None:
+        """Bring every shard up to date; to be called when the map or the shards held may have changed."""
+        driver = self._driver
+        if driver.reloading:
+            return  # called again when the shards are there
+        if self._routing.map is not self._map:
+            self._map = self._routing.map
+            self._wanted = settings_of(self._map)
+        if driver.core is not self._core:
+            self._core, self._told = driver.core, {}
+        for shard in driver.core.shards:
+            settings = self._wanted.get(shard)
+            if settings is not None and settings != self._told.get(shard):
+                self._told[shard] = settings
+                driver.post(Configure(shard, settings))
