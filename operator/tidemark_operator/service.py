@@ -339,7 +339,10 @@ class OperatorService:
         world = self.world()
         self.tender.look(world, self.settings().max_concurrent_moves)
         self.reconfigurer.look()
+        known = dict(self.keeper.trouble)
         await self.keeper.look(world.groups.values(), world)
+        if self.keeper.trouble != known:
+            self.wake_watchers()  # the status tells of it, and nothing else that happens does
         await self.reconfigurer.remove_old()
 
     # --- watchers -------------------------------------------------------------------------------------------

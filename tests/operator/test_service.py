@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -105,3 +106,25 @@ async def test_zones_that_no_node_stands_in_are_warned_of_until_a_node_brings_on
     await until(lambda: service.zones() == {"a", "b"})
     await three[2].start()
     await until(lambda: reachable()["status"] == "True", 15)
+
+
+async def test_watchers_hear_of_a_group_without_room_though_nothing_else_happens(
+    service: OperatorService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await service.objects.apply(CLUSTER)
+    await until(lambda: len(service.nodes()) == 3)
+    look = service.keeper.look
+
+    async def look_later(*world: object) -> None:
+        await asyncio.sleep(0.3)  # whoever watches has seen the new object by then
+        await look(*world)
+
+    monkeypatch.setattr(service.keeper, "look", look_later)
+    changed = service.add_watcher()
+    await service.objects.apply(GROUP.replace("factor: 3%s", "factor: 9"))
+    async with asyncio.timeout(5):
+        while not (groups := service.show("LogGroup", "")) or not any(
+                item["reason"] == "NotEnoughNodes" for item in groups[0]["status"]["conditions"]):
+            await changed.wait()
+            changed.clear()
+    service.remove_watcher(changed)
