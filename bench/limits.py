@@ -21,9 +21,9 @@ SUMMARY = "fdatasync, sequential write, loopback, empty gRPC echo"
 MIB = 1 << 20
 
 
-def fdatasync_ms(directory: Path, seconds: float) -> list[float]:
-    """Return the time of each 1 KiB append plus fdatasync."""
-    path, block, times_ms = directory / "fdatasync", os.urandom(1024), []
+def fdatasync_ms(directory: Path, seconds: float, block_bytes: int = 1024) -> list[float]:
+    """Return the time of each append of a block, 1 KiB unless told, plus fdatasync."""
+    path, block, times_ms = directory / "fdatasync", os.urandom(block_bytes), []
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     try:
         until = time.perf_counter() + seconds

@@ -9,9 +9,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +23,9 @@ ALLOCATOR = {
 }
 
 
+NO_MORE: Mapping[str, str] = MappingProxyType({})
+
+
 class WorkerFailed(Exception):
     """A worker ended without its result; the message holds what it said."""
 
@@ -29,11 +33,12 @@ class WorkerFailed(Exception):
 class Worker:
     """A running worker."""
 
-    def __init__(self, module: str, arguments: dict[str, Any]) -> None:
+    def __init__(self, module: str, arguments: dict[str, Any], environment: Mapping[str, str]) -> None:
         self.module = module
         self.process = subprocess.Popen(
             (sys.executable, "-m", f"bench.workers.{module}", json.dumps(arguments)),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | ALLOCATOR,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            env={**os.environ, **ALLOCATOR, **environment},
         )
 
     def read(self) -> dict[str, Any]:
@@ -63,16 +68,16 @@ class Worker:
 
 
 @contextmanager
-def worker(module: str, **arguments: Any) -> Iterator[Worker]:
-    """Run a worker for as long as the block lasts."""
-    started = Worker(module, arguments)
+def worker(module: str, environment: Mapping[str, str] = NO_MORE, /, **arguments: Any) -> Iterator[Worker]:
+    """Run a worker for as long as the block lasts; `environment` is added to ours."""
+    started = Worker(module, arguments, environment)
     try:
         yield started
     finally:
         started.stop()
 
 
-def run_worker(module: str, **arguments: Any) -> dict[str, Any]:
+def run_worker(module: str, environment: Mapping[str, str] = NO_MORE, /, **arguments: Any) -> dict[str, Any]:
     """Run a worker to its end and return its one result."""
-    with worker(module, **arguments) as started:
+    with worker(module, environment, **arguments) as started:
         return started.read()

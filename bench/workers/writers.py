@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 import tidemark
 
@@ -22,12 +23,13 @@ async def _append(appender: tidemark.Appender, value: bytes, until: float, times
 
 async def main(
     addresses: list[str], group: str, clients: int, tasks: int, record_bytes: int, warm_seconds: float, seconds: float,
+    options: dict[str, Any] | None = None,
 ) -> None:
     """Print the time of every append in milliseconds, how long the whole took, and our processor time."""
     value = os.urandom(record_bytes)
     opened = [await tidemark.connect(addresses) for _ in range(clients)]
     try:
-        appenders = [client.appender(group) for client in opened]
+        appenders = [client.appender(group, **options or {}) for client in opened]
 
         async def everybody(run_seconds: float) -> list[float]:
             times_ms: list[float] = []
