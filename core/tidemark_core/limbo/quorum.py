@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from ..base.formula import quorum_in_force
+from ..base.formula import InvalidFormula, quorum_in_force
 from ..base.ids import Member
 from ..base.quorum import quorum_offset
 from .settings import SynchroSettings
@@ -18,11 +18,14 @@ from .settings import SynchroSettings
 def needed_members(settings: SynchroSettings | None, members: int) -> int:
     """Return how many of `members` must acknowledge: a majority at least, all of them at most.
 
-    Without settings every member must: a leader that was not told yet never confirms too early.
+    Without settings every member must, and with a formula this build cannot read: never confirm too early.
     """
     if settings is None:
         return members
-    return min(quorum_in_force(settings.quorum or None, members), members)
+    try:
+        return quorum_in_force(settings.quorum or None, members)
+    except InvalidFormula:
+        return members
 
 
 def synchro_offset(
