@@ -227,8 +227,10 @@ def test_status_is_what_a_person_wants_to_know(node: Node) -> None:
 
     assert status == json.loads(json.dumps(status))
     assert ("1/0", "LEADER", "1:1", 0, 1) == (
-        status["shard"], status["role"], status["head"], status["commit"], status["leader"]["pending"]
+        status["shard"], status["role"], status["head"], status["commit"], status["leader"]["limbo"]
     )
+    assert node.replica.log.unsettled_bytes == status["leader"]["limbo_bytes"]
+    assert (0, 0, []) == (status["confirmed"], status["released"], status["rolled_back"])
     assert 0 == status["leader"]["cursors"][str(B)]["match"]
 
 

@@ -266,17 +266,37 @@ def test_o26_a_follower_commits_what_the_leader_says_up_to_what_was_vouched_for(
 
 
 def test_l9_a_watermark_beyond_what_the_message_vouches_for_is_not_applied(follower: Node, author: Author) -> None:
-    """A lagging follower must not take its own head for verified (rule L9)."""
+    """A lagging follower must not take its own head for verified (rule L9): `commit` ends at `through`."""
     fed(follower, author)
     fence(follower, 2)
     follower.complete()
-    heartbeat = Append(2, EntryId(1, 2), (), 2, 6, 6, 0)
+    heartbeat = Append(2, EntryId(1, 2), (), 2, 6, 2, 0)
 
     follower.receive(LEADER, heartbeat)
 
-    assert 2 == follower.replica.commit
+    assert (2, 2) == (follower.replica.commit, follower.replica.confirmed)
     follower.complete()
     assert AppendAck(2, 2, 2) == follower.take_sent()[-1]
+
+
+@pytest.mark.parametrize(
+    ("commit", "confirmed"), [(6, 6), (6, 3), (1, 2)], ids=["its own head", "behind through", "behind commit"]
+)
+def test_l9_confirmed_is_lowered_by_the_leader_and_a_message_that_did_not_is_refused_whole(
+    follower: Node, author: Author, commit: int, confirmed: int
+) -> None:
+    """Were it lowered here, to our own head, a lagging follower would show what was rolled back."""
+    fed(follower, author)
+    fence(follower, 2)
+    follower.complete()
+    follower.take_sent()
+    before = follower.replica.state
+
+    effects = follower.receive(LEADER, Append(2, EntryId(1, 2), (), 2, commit, confirmed, 0))
+
+    ends = "L9: append vouches through 2 and confirms %d, its entries end at 2" % confirmed
+    assert [Trace(SHARD, "violation", ends)] == effects
+    assert (-1, -1, before) == (follower.replica.commit, follower.replica.confirmed, follower.replica.state)
 
 
 def test_t3_commit_never_falls(follower: Node, author: Author) -> None:
@@ -460,7 +480,9 @@ def test_l9_an_append_that_vouches_for_other_than_its_entries_changes_nothing(
     effects = follower.receive(LEADER, Append(1, NOTHING, tuple(author.entries), 9, -1, -1, 0))
     follower.complete()
 
-    assert [Trace(SHARD, "violation", "L9: append vouches through 9, but its entries end at 6")] == effects
+    assert [
+        Trace(SHARD, "violation", "L9: append vouches through 9 and confirms -1, its entries end at 6")
+    ] == effects
     assert (NOTHING, []) == (follower.replica.log.head, follower.stored())
 
 
@@ -649,7 +671,8 @@ def trimmed_snapshot(author: Author, commit: int, first: int) -> tuple[SnapshotD
     log.settle(commit)
     log.first = first
     entries = [entry for entry in author.entries if entry.base >= first]
-    return SnapshotDescriptor(2, log.head, first, commit, log.bytes_held, log.checkpoint().encode()), entries
+    checkpoint = log.checkpoint().encode()
+    return SnapshotDescriptor(2, log.head, first, commit, log.bytes_held, checkpoint, confirmed=commit), entries
 
 
 @pytest.mark.parametrize("first", [1, 3, 4], ids=["two committed left", "one committed left", "all committed trimmed"])

@@ -25,6 +25,7 @@ from tidemark_core.base.effects import (
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.cursor import CursorStatus
 from tidemark_core.replication.leader import LEADING, NOTICE_TIMER, RESEND_TIMER, TRANSFER_TIMER
@@ -53,7 +54,7 @@ from tidemark_core.replication.messages import (
     Truncate,
     Truncated,
 )
-from tidemark_core.replication.outcomes import WAITERS_MAX
+from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
 from tidemark_core.replication.replica import Limits, Role
 
 from tests.core.support import (
@@ -422,11 +423,13 @@ def test_an_append_is_written_and_pushed_at_the_end_of_its_turn_and_answered_by_
     assert (1, 1, 3, what.payload) == (entry.epoch, entry.base, entry.count, entry.payload)
     push = Append(1, EntryId(1, 0), (entry,), 3, 0, 0, 0)
     assert [
+        SetTimer(SHARD, QUORUM_TIMER, SynchroSettings().timeout_ms),
         Persist(SHARD, (PutEntry(entry), led.state_write()), (Feed(LocalDurable(SHARD, 1, 3)),)),
         Send(SHARD, B, push),
         Send(SHARD, C, push),
     ] == effects
-    assert {RESEND_TIMER} == {name for _, name in led.timers}
+    assert {RESEND_TIMER, QUORUM_TIMER} == {name for _, name in led.timers}
+    assert led.timers[SHARD, QUORUM_TIMER] == SynchroSettings().timeout_ms
 
 
 def test_appends_of_one_turn_share_one_write_and_one_message(led: Node) -> None:
@@ -759,10 +762,15 @@ def test_an_idle_shard_has_no_timer(led: Node) -> None:
     led.complete()
     ack(led, B)
     ack(led, C)
-    led.fire(NOTICE_TIMER)
-    ack(led, B, commit=1)
-    ack(led, C, commit=1)
-    led.timers.clear()
+    led.fire(NOTICE_TIMER)   # leaves a CONFIRM record, which is replicated like any entry
+    led.complete()
+    ack(led, B)
+    ack(led, C)
+    led.fire(NOTICE_TIMER)   # nothing was decided since: only the watermark is told
+    assert Kind.CONFIRM is led.stored()[-1].kind and 3 == len(led.stored())
+    ack(led, B, commit=2)
+    ack(led, C, commit=2)
+    led.fire(QUORUM_TIMER)
 
     assert [] == led.fire(RESEND_TIMER)
     assert {} == led.timers
@@ -776,7 +784,28 @@ def test_a_commit_is_announced_soon_without_waiting_for_the_next_append(led: Nod
     led.take_sent()
     effects = led.fire(NOTICE_TIMER)
 
-    notice = Append(1, EntryId(1, 1), (), 1, 1, 1, 0)
+    record = led.written[SHARD].all()[-1]
+    assert (Kind.CONFIRM, 1) == (record.kind, record.sequence)
+    notice = Append(1, EntryId(1, 1), (record,), 2, 1, 1, 0)
+    assert [
+        Persist(SHARD, (PutEntry(record), led.state_write()), (Feed(LocalDurable(SHARD, 1, 2)),)),
+        Send(SHARD, B, notice), Send(SHARD, C, notice),
+    ] == effects
+
+
+def test_a_commit_without_a_decision_is_announced_by_a_heartbeat(led: Node) -> None:
+    """Only what was decided since the last CONFIRM is worth a record: the commit of a CONFIRM itself is not."""
+    led.append(1, batch(0))
+    led.complete()
+    ack(led, B)
+    led.fire(NOTICE_TIMER)
+    led.complete()
+    ack(led, B)
+    ack(led, C)
+    led.take_sent()
+    effects = led.fire(NOTICE_TIMER)
+
+    notice = Append(1, EntryId(1, 2), (), 2, 2, 2, 0)
     assert [Send(SHARD, B, notice), Send(SHARD, C, notice)] == effects
 
 
@@ -884,6 +913,7 @@ def test_o9_a_fence_ends_the_leadership_and_names_all_that_was_appended(led: Nod
     assert [
         Reply(1, refusal),
         SetTimer(SHARD, RESEND_TIMER, None), SetTimer(SHARD, NOTICE_TIMER, None), SetTimer(SHARD, TRANSFER_TIMER, None),
+        SetTimer(SHARD, QUORUM_TIMER, None),
         Trace(SHARD, "resigned", "epoch 1"),
     ] == effects[:-1]
     led.complete()

@@ -25,7 +25,8 @@ records = st.builds(
 )
 states = st.builds(
     ReplicaState, st.integers(0, 1 << 60), st.integers(0, 1 << 60), st.sampled_from(Role), st.integers(-1, 1 << 60),
-    st.lists(members, max_size=5).map(tuple), entry_ids, st.integers(-1, 1 << 60),
+    st.integers(-1, 1 << 60), st.lists(members, max_size=5).map(tuple), entry_ids, st.integers(-1, 1 << 60),
+    st.integers(-1, 1 << 60),
 )
 
 
@@ -82,15 +83,23 @@ def test_a_record_of_an_unknown_format_is_refused() -> None:
         ShardRecord.decode(damaged(format=2))
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"[1,2,3]", b'[1,1,1,"KING",-1,[],[0,-1],-1]', b"\xff", b"7"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{}", b"[]", b"[2,2,3]", b"\xff", b"7", b'[2,-1,[1,1,"FENCED",[],[0,-1],-1,-1]]',
+        b'[2,-1,-1,[1,1,"KING",[],[0,-1],-1,-1]]', b'[2,-1,-1,[1,1,"FENCED",[],[0,-1],-1]]',
+    ],
+)
 def test_a_damaged_state_is_refused_with_a_clear_error(data: bytes) -> None:
     with pytest.raises(RemoteViolation, match="replica state cannot be read"):
         ReplicaState.decode(data)
 
 
 def test_a_state_of_an_unknown_format_is_refused() -> None:
-    with pytest.raises(RemoteViolation, match="replica state has format 9"):
-        ReplicaState.decode(b'[9,1,1,"FENCED",-1,[],[0,-1],-1]')
+    for version in (1, 9):
+        with pytest.raises(RemoteViolation, match=f"replica state has format {version}, this build reads 2"):
+            ReplicaState.decode(b'[%d,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1]]' % version)
+    assert ReplicaState(1, 1) == ReplicaState.decode(b'[2,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1]]')
 
 
 def test_a_control_entry_names_its_ensemble_for_whoever_rebuilds_metadata_from_logs() -> None:
