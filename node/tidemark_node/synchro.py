@@ -37,7 +37,8 @@ def _settings_of_group(group: common_pb2.GroupInfo, zone_of: tuple[tuple[str, st
     try:
         rollback = Rollback(group.rollback or Rollback.DEFINITE)
     except ValueError as error:
-        raise InvalidSettings(f"groups[{group.name}].rollback: {group.rollback!r} is neither of {[*Rollback]}") from error
+        known = " or ".join(Rollback)
+        raise InvalidSettings(f"groups[{group.name}].rollback: {group.rollback!r} is not {known}") from error
     try:
         for members in range(1, MEMBERS_MAX + 1):  # an ensemble may take every size
             quorum_in_force(group.synchro_quorum, members)

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
-from node_harness import SHARD, Appender, OperatorHand, batch, push_map, read_all, shard_map
+from node_harness import GROUP, SHARD, Appender, OperatorHand, batch, push_map, read_all, shard_map
 from store_writer import chain_of
 from tidemark_core.base.effects import (
     Effect,
@@ -40,6 +40,7 @@ from tidemark_node.settings import Settings
 from tidemark_node.store import Store
 from tidemark_node.store_errors import Faults, StoreFailed
 from tidemark_wire import channel
+from tidemark_wire.frames import AppendCall
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 S1 = ShardId(1)
@@ -233,7 +234,10 @@ async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig
     rig.driver.ask(lambda number: Do([persist(1, Send(S1, ME, "ack"), Reply(number, "durable"))]), answered)
     await rig.until(lambda: answers)
     assert isinstance(answers[0], Refused) and Reason.NOT_LEADER is answers[0].reason
+    assert "the outcome is unknown, retry the same sequence" in answers[0].message
     assert rig.driver.reloading
+    rig.driver.ask(lambda number: Do([]), answers.append)  # never reached the core, so its outcome is known
+    assert (Reason.NOT_LEADER, False) == (answers[1].reason, "unknown" in answers[1].message)
     with pytest.raises(StoreFailed):
         await rig.driver.read(S1, 0, 0, 1)
     with pytest.raises(StoreFailed):
@@ -310,8 +314,10 @@ async def test_node_survives_a_disk_that_fails_and_keeps_what_it_acknowledged(no
     assert isinstance(await appender.append(batch(0)), Appended)
     boot = await boot_of(node)
     node._faults.sync = OSError(errno.ENOSPC, "No space left on device")
-    refused = await appender.append(batch(1))
-    assert Reason.NOT_LEADER is refused.reason
+    await appender.send(*(AppendCall(s, GROUP, 0, batch(s)) for s in (1, 2)))  # queued, none of them durable here
+    for answer in await appender.answers(2):
+        assert Reason.NOT_LEADER is answer.value.reason
+        assert "outcome is unknown, retry the same sequence" in answer.value.message
     assert Reason.NOT_LEADER is (await appender.append(batch(1))).reason
     node._faults.sync = None
     async with asyncio.timeout(5):
@@ -319,10 +325,10 @@ async def test_node_survives_a_disk_that_fails_and_keeps_what_it_acknowledged(no
             await asyncio.sleep(0.01)
     assert boot != await boot_of(node)  # so the operator fences this node anew
     await lead(node, operator, 2)
-    answer = await appender.append(batch(1))
-    assert isinstance(answer, Appended)
+    for sequence in (1, 2):
+        assert isinstance(await appender.append(batch(sequence)), Appended)
     entries = await read_all(node.address)
-    assert [batch(0).payload, batch(1).payload] == [e.payload for e in entries if e.kind is Kind.DATA]
+    assert [batch(s).payload for s in range(3)] == [e.payload for e in entries if e.kind is Kind.DATA]
     await appender.close()
 
 
