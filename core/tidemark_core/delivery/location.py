@@ -1,0 +1,59 @@
+"""Location: where a node or reader stands, and how near two of them are (S31, S33).
+
+Stays out: where locations come from; labels and flags are the shells' business.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SCOPES = ("region", "zone", "cluster", "row", "rack")
+LABEL_LENGTH_MAX = 63
+
+
+class InvalidLocation(ValueError):
+    """The text is no location; the message names the part."""
+
+
+class Location(NamedTuple):
+    """Labels from the widest scope to the narrowest; an empty one is unknown."""
+
+    region: str = ""
+    zone: str = ""
+    cluster: str = ""
+    row: str = ""
+    rack: str = ""
+
+    def __str__(self) -> str:
+        return ",".join(f"{scope}={label}" for scope, label in zip(SCOPES, self, strict=True) if label)
+
+
+def parse_location(text: str) -> Location:
+    """Read "region=eu,zone=a,rack=r1"; raises InvalidLocation naming what is wrong."""
+    labels: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        scope, separator, label = part.partition("=")
+        if scope not in SCOPES or not separator:
+            raise InvalidLocation(f"location: {part!r} is not one of {', '.join(SCOPES)} and a label, as in zone=a")
+        if not label or len(label) > LABEL_LENGTH_MAX:
+            raise InvalidLocation(f"location: the label of {scope} must have 1 to {LABEL_LENGTH_MAX} characters")
+        if scope in labels:
+            raise InvalidLocation(f"location: {scope} is given twice")
+        labels[scope] = label
+    return Location(**labels)
+
+
+def priority(reader: Location, node: Location) -> int:
+    """Return how many scopes the two share, 0 (nothing known in common) to 5 (same rack).
+
+    Scopes are nested: two racks of one name in different zones are not the same rack.  A scope that neither side
+    names is passed over, so that "zone=a" alone compares zones.
+    """
+    shared = 0
+    for ours, theirs in zip(reader, node, strict=True):
+        if not ours and not theirs:
+            continue
+        if ours != theirs:
+            break
+        shared += 1
+    return shared
