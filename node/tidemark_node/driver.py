@@ -48,6 +48,8 @@ from .store_errors import StoreDamaged, StoreFailed
 from .timers import Timers
 
 STORY_TRACES = 1000
+OFTEN = frozenset({"quorum_timeout"})  # traces that come once a millisecond when a majority is away
+OFTEN_TOLD_MS = 1000
 DISK_CHECK_SECONDS = 1.0
 REOPEN_SECONDS = 0.5
 READ_THREADS = 2
@@ -104,6 +106,7 @@ class Driver:
         self._inbox = Inbox()
         self._scheduled = False
         self._stopped = False
+        self._told_ms: dict[tuple[ShardId, str], int] = {}  # of OFTEN: when it was told last
         self._requests: dict[int, Callable[[Any], None]] = {}
         self._request_count = 0
         self._timers = Timers()
@@ -296,6 +299,11 @@ class Driver:
         self.metrics.traces.labels(effect.what).inc()
         if effect.what in self.metrics.of_traces:
             self.metrics.of_traces[effect.what].inc()
+        if effect.what in OFTEN:
+            now_ms, key = self.now_ms(), (effect.shard, effect.what)
+            if now_ms - self._told_ms.get(key, -OFTEN_TOLD_MS) < OFTEN_TOLD_MS:
+                return  # counted, and it would only push out what else happened
+            self._told_ms[key] = now_ms
         told = {"shard": f"{effect.shard >> 32}/{effect.shard & 0xFFFFFFFF}", "what": effect.what}
         self.story.append({"at_ms": self.now_ms(), **told, "detail": effect.detail})
         _log.info(effect.what, extra={**told, "detail": effect.detail})

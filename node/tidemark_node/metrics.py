@@ -53,7 +53,7 @@ class Metrics:
         self.outcomes = counter("outcomes", "Outcomes asked for, by answer.", "outcome")
         self.outcomes_waiting = gauge("outcomes_waiting", "Callers that wait for an outcome.")
         self.limbo_rollbacks = counter("limbo_rollbacks", "Rollbacks that became final on shards led here.")
-        self.limbo_timeouts = counter("limbo_timeouts", "Times that appends were told their outcome is not known yet.")
+        self.limbo_timeouts = counter("limbo_timeouts", "Times appends were told that the outcome is unknown.")
         self.of_traces = {"rolled_back": self.limbo_rollbacks, "quorum_timeout": self.limbo_timeouts}
         self.read_bytes = counter("read_bytes", "Bytes sent to readers.")
         self.readers = gauge("readers", "Open read streams.")

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from node_harness import GROUP, SHARD, Appender, OperatorHand, batch, push_map, read_all, shard_map
+from prometheus_client import generate_latest
 from store_writer import chain_of
 from tidemark_core.base.effects import (
     Effect,
@@ -27,6 +28,7 @@ from tidemark_core.base.effects import (
     Send,
     SetTimer,
     TimerFired,
+    Trace,
 )
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import Member, ShardId
@@ -251,6 +253,18 @@ async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig
     assert chain_of(1) == list(found.entries)
     rig.driver.post(Do([Persist(S1, (), (Feed("works"),))]))
     await rig.until(lambda: rig.core.seen[-1:] == ["works"])
+
+
+async def test_what_happens_often_is_counted_always_and_told_once_a_second(rig: Rig):
+    """A majority that is away must not fill the log and push everything else out of the story."""
+    traces = [Trace(shard, "quorum_timeout", str(n)) for n in range(100) for shard in (S1, ShardId(2))]
+    rig.driver.post(Do([*traces, Trace(S1, "rolled_back"), Trace(S1, "rolled_back")]))
+    await rig.until(lambda: len(rig.driver.story) >= 4)
+    told = [(story["shard"], story["what"]) for story in rig.driver.story]
+    assert [("0/1", "quorum_timeout"), ("0/2", "quorum_timeout"), *[("0/1", "rolled_back")] * 2] == told
+    counted = generate_latest(rig.driver.metrics.registry).decode()
+    assert 'tidemark_traces_total{what="quorum_timeout"} 200.0' in counted
+    assert "tidemark_limbo_timeouts_total 200.0" in counted and "tidemark_limbo_rollbacks_total 2.0" in counted
 
 
 async def test_a_bug_stops_the_node_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):
