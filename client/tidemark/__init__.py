@@ -10,6 +10,8 @@
 """
 
 from tidemark_core.base.entry import Durability
+from tidemark_core.limbo.view import LimboEntry, LimboView
+from tidemark_core.replication.messages import Fate, Outcome
 
 from . import errors
 from .appender import Appender
@@ -17,14 +19,17 @@ from .batch import SCHEMA, Appended, ReadBatch, Record
 from .client import Client, connect
 from .cursor import EARLIEST, LATEST
 from .errors import TidemarkError
+from .gaps import Gap, GapKind
 from .loop import run
 from .pending import AppendedBatch
 from .reader import Reader
 
 QUORUM = Durability.QUORUM
+COMMIT = Durability.COMMIT
 LOCAL = Durability.LOCAL
 
 __all__ = [
-    "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "Appended", "AppendedBatch", "Appender", "Client",
-    "Durability", "ReadBatch", "Reader", "Record", "TidemarkError", "connect", "errors", "run",
+    "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "Appended", "AppendedBatch", "Appender", "Client",
+    "Durability", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Outcome", "ReadBatch", "Reader", "Record",
+    "TidemarkError", "connect", "errors", "run",
 ]

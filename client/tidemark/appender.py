@@ -53,6 +53,16 @@ class Appender:
         """Acknowledged LOCAL records known to be lost in failovers."""
         return self._dispatcher.lost_local_records
 
+    @property
+    def quorum_timeouts(self) -> int:
+        """How often a leader said that the wait for the synchro quorum is over and the outcome unknown."""
+        return self._dispatcher.quorum_timeouts
+
+    @property
+    def rolled_back_batches(self) -> int:
+        """Batches that were rolled back, those that were then appended anew included."""
+        return self._dispatcher.rolled_back_batches
+
     async def append(
         self,
         value: bytes,
@@ -60,11 +70,12 @@ class Appender:
         key: bytes | None = None,
         headers: Headers | None = None,
         timestamp: datetime.datetime | int | None = None,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
     ) -> Appended:
         """Append one record and return where it lies; waits for room when the buffer is full.
 
-        Raises InvalidArgument (nothing was sent), RequestRefused, Unavailable (never sent), OutcomeUnknown.
+        Raises InvalidArgument (nothing was sent), RequestRefused, Unavailable and RolledBack (it is not in the log),
+        OutcomeUnknown and its kind QuorumTimeout (it may be).
         """
         self._check_open()
         pairs = headers_of(headers) if headers else None
@@ -82,7 +93,7 @@ class Appender:
         key: bytes | None = None,
         headers: Headers | None = None,
         timestamp: datetime.datetime | int | None = None,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
     ) -> asyncio.Future[Appended]:
         """Append one record and return a future of its place; raises BufferFull instead of waiting."""
         self._check_open()
@@ -95,7 +106,7 @@ class Appender:
         return self._dispatcher.add(value, key, pairs, timestamp_us, durability, size)
 
     async def append_batch(
-        self, records: Iterable[bytes | Record], *, durability: Durability | None = None
+        self, records: Iterable[bytes | Record], *, durability: Durability | str | None = None
     ) -> AppendedBatch:
         """Append many records, plain values or `Record`s, and return their places in the order given.
 

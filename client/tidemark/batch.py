@@ -63,12 +63,17 @@ class Record(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where a record lies, and what stands behind the promise."""
+    """Where a record lies, and what stands behind the promise.
+
+    `producer` and `sequence` are those of the batch it was sent in, which is what `Client.outcome` asks by.
+    """
 
     shard: int
     offset: int
     epoch: int
     durability: Durability
+    producer: bytes = b""
+    sequence: int = -1
 
 
 def headers_of(headers: Headers | None) -> RecordHeaders:

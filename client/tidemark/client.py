@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import grpc
 from tidemark_core.base.entry import Durability
+from tidemark_core.limbo.view import LimboView
+from tidemark_core.replication.messages import Outcome
 from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
 from .cursor import EARLIEST, LATEST, End, Start
 from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .links import Links
+from .questions import Questions
 from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
 from .settings import AppendSettings
@@ -28,6 +31,7 @@ class Client:
         self.channels = Channels(credentials)
         self.routing = Routing(addresses, self.channels)
         self.links = Links(self.channels)
+        self._questions = Questions(self.routing, self.channels)
         self._open: set[Appender | Reader] = set()
         self._closed = False
 
@@ -52,18 +56,24 @@ class Client:
         timeout_s: float = 30.0,
         max_buffered_bytes: int = 32 << 20,
         compression: str | None = None,
+        on_quorum_timeout: str = "wait",
+        on_rollback: str = "retry",
         on_loss: Callable[[LocalAppendsLost], None] | None = None,
     ) -> Appender:
         """Return an appender to a log group; raises UnknownGroup, InvalidArgument.
 
         `durability` None takes the group's default.  A batch is sent when it has `batch_records` or
         `batch_bytes`, after `linger_ms`, or at once when nothing is in flight.  `timeout_s` is how long an append
-        is retried.  `on_loss` hears of acknowledged LOCAL appends that a failover lost.
+        is retried.  When the wait for the synchro quorum is over, `on_quorum_timeout` 'wait' asks on for the fate
+        and 'raise' gives callers QuorumTimeout; when a batch was rolled back, `on_rollback` 'retry' appends it anew,
+        in order, and 'raise' gives callers RolledBack.  `on_loss` hears of acknowledged LOCAL appends that a
+        failover lost.
         """
         self._check_open()
         settings = AppendSettings.checked(
             durability=durability, batch_records=batch_records, batch_bytes=batch_bytes, linger_ms=linger_ms,
             timeout_s=timeout_s, max_buffered_bytes=max_buffered_bytes, compression=compression,
+            on_quorum_timeout=on_quorum_timeout, on_rollback=on_rollback,
         )
         appender = Appender(self, group, settings, on_loss)
         self._open.add(appender)
@@ -78,18 +88,40 @@ class Client:
         until: End | Mapping[int, End] = LATEST,
         buffer_bytes: int = 16 << 20,
         timeout_s: float = 30.0,
+        gaps: bool = False,
     ) -> Reader:
         """Return a reader of a group; iterate over it for records, over its `batches()` for whole batches.
 
         `from_` is 'earliest' or an offset, `until` is 'latest' (what is readable when the read begins), the last
-        offset wanted, or None to go on for ever; both may be mappings by shard.
+        offset wanted, or None to go on for ever; both may be mappings by shard.  With `gaps` the offsets that were
+        rolled back are yielded too, as `Gap`s between the records.
         """
         self._check_open()
         reader = Reader(
-            self, group, shards=shards, from_=from_, until=until, buffer_bytes=buffer_bytes, timeout_s=timeout_s
+            self, group, shards=shards, from_=from_, until=until, buffer_bytes=buffer_bytes, timeout_s=timeout_s,
+            gaps=gaps,
         )
         self._open.add(reader)
         return reader
+
+    async def outcome(
+        self, group: str, shard: int, producer: bytes, sequence: int, *, wait: bool = True, timeout_s: float = 30.0
+    ) -> Outcome:
+        """Return what became of a batch: CONFIRMED, ROLLED_BACK, UNKNOWN or NOT_FOUND.
+
+        `producer` and `sequence` are those of an `Appended` or of an OutcomeUnknown; the cluster remembers the last
+        five batches of a producer.  With `wait` the answer is UNKNOWN only after `timeout_s`.  NOT_FOUND says that
+        this leader's log has no such batch now; while the appender still runs, or a failover, it may yet.
+        """
+        self._check_open()
+        return await self._questions.outcome(group, shard, producer, sequence, wait=wait, timeout_s=timeout_s)
+
+    async def limbo(
+        self, group: str, shard: int, *, entries_max: int = 100, timeout_s: float = 10.0
+    ) -> LimboView:
+        """Return what is appended to a shard and not yet confirmed: who waits for whom, its oldest entries first."""
+        self._check_open()
+        return await self._questions.limbo(group, shard, entries_max=entries_max, timeout_s=timeout_s)
 
     def forget(self, part: Appender | Reader) -> None:
         """Called by a part that closes."""

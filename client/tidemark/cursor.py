@@ -1,6 +1,7 @@
 """ShardCursor: the read of one shard, from its leader, across failovers.
 
-After any break it goes on at the offset behind the last one delivered.  Control entries are passed over.
+After any break it goes on at the offset behind the last one delivered.  Control entries and what was rolled back
+are passed over, on the node's word for each offset.
 Stays out: merging shards and buffering (reader).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from typing import TYPE_CHECKING
 
 import grpc
@@ -23,6 +25,7 @@ from tidemark_wire.v1 import node_pb2
 
 from .batch import ReadBatch
 from .errors import Unavailable, error_of
+from .gaps import Gap, GapKind
 from .lane import RETRIED
 
 if TYPE_CHECKING:
@@ -146,7 +149,10 @@ class ShardCursor:
             self.end = max(frame.released, self.next - 1)  # what "latest" meant when the read began
         self._from_earliest = False
         last_wanted = frame.through if self.end is None else min(frame.through, self.end)
+        holes = deque(frame.holes)
         for entry in frame.entries:
+            while holes and holes[0][0] < entry.base:
+                await self._pass_hole(*holes.popleft(), last_wanted)
             if entry.last < self.next or entry.base > last_wanted:
                 continue
             if entry.kind is not Kind.DATA:
@@ -156,7 +162,19 @@ class ShardCursor:
             batch = ReadBatch(self.shard, entry, self.next, last_wanted)
             await self._reader.put(batch)
             self.next = batch.last + 1
+        for hole in holes:
+            await self._pass_hole(*hole, last_wanted)
         self.next = max(self.next, last_wanted + 1)
+
+    async def _pass_hole(self, first: int, last: int, last_wanted: int) -> None:
+        """Go on behind offsets that were rolled back, as far as they are wanted."""
+        first, last = max(first, self.next), min(last, last_wanted)
+        if first > last:
+            return
+        self._reader.holes += last - first + 1
+        if self._reader.gaps:
+            await self._reader.put(Gap(GapKind.HOLE, self.shard, first, last))
+        self.next = last + 1
 
     def _on_error(self, error: grpc.aio.AioRpcError) -> float | None:
         reader = self._reader

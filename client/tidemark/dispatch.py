@@ -55,6 +55,8 @@ class Dispatcher:
         self.room = Room(settings.max_buffered_bytes, self.pump_all)
         self.lanes = {index: Lane(self, index) for index in self.group.shards}
         self.lost_local_records = 0
+        self.quorum_timeouts = 0
+        self.rolled_back_batches = 0
         self._on_loss = on_loss
         self._ring = deque(self.lanes.values())  # keyless batches go round
         self._keyless: deque[Pending] = deque()

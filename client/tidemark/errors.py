@@ -59,11 +59,49 @@ class Unavailable(TidemarkError):
     advice = "Check that the nodes run (`tidemark dev status`) and that the address is right, then retry."
 
 
-class OutcomeUnknown(TidemarkError):
-    """An append was sent and never answered in time: the record may or may not be in the log."""
+class _OfBatch(TidemarkError):
+    """An error about one batch.  The four names are what `Client.outcome` takes; they are empty where nothing was sent.
+
+    `producer` and `sequence` identify the batch for as long as the cluster remembers its producer's last five.
+    """
+
+    def __init__(
+        self, message: str, *, group: str = "", shard: int = -1, producer: bytes = b"", sequence: int = -1
+    ) -> None:
+        super().__init__(message)
+        self.group = group
+        self.shard = shard
+        self.producer = producer
+        self.sequence = sequence
+
+
+class OutcomeUnknown(_OfBatch):
+    """An append was sent and nobody said in time what became of it: the record may or may not be in the log."""
 
     reason = "OUTCOME_UNKNOWN"
-    advice = "Read the shard to see whether the record is there before appending it again."
+    advice = "Ask what became of it (`Client.outcome`, `tidemark outcome`) before appending it again."
+
+
+class QuorumTimeout(OutcomeUnknown):
+    """The leader's wait for the synchro quorum is over and the append is not decided: it may still end either way."""
+
+    reason = "QUORUM_TIMEOUT"
+
+
+class RolledBack(_OfBatch):
+    """The append was rolled back, which is final: it is in nobody's log and nobody will ever read it.
+
+    `rolled_back_at` is the offset of the rollback record.
+    """
+
+    reason = "ROLLED_BACK"
+    advice = "Append it again if you still want it; check with `tidemark limbo` that enough members answer."
+
+    def __init__(
+        self, message: str, *, group: str, shard: int, producer: bytes, sequence: int, rolled_back_at: int
+    ) -> None:
+        super().__init__(message, group=group, shard=shard, producer=producer, sequence=sequence)
+        self.rolled_back_at = rolled_back_at
 
 
 class LocalAppendsLost(TidemarkError):

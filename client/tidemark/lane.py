@@ -4,13 +4,12 @@ The cluster remembers the last five batches of a producer (L18-L21), so a batch 
 and is appended once.  After any trouble the lane sends nothing new: it waits until every call on a live link
 was answered, then resends all that is unanswered in sequence order.  A lane that must leave a sequence behind
 for good (lost LOCAL appends, a refused batch, a batch given up) goes on under a new producer id.
-Stays out: filling batches (appender), streams (links), who leads (routing).
+Stays out: filling batches (appender), streams (links), who leads (routing), sequences after a rollback (flights).
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import random
@@ -24,8 +23,11 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Appended as AppendedMessage
 from tidemark_wire.frames import AppendAnswer
 
-from .batch import encode
-from .errors import AcknowledgedDataLost, InvalidArgument, LocalAppendsLost, OutcomeUnknown, error_of
+from . import endings
+from .acknowledged import Acknowledged
+from .batch import Appended, encode
+from .errors import AcknowledgedDataLost, InvalidArgument, LocalAppendsLost, error_of
+from .flights import Flight, Rollbacks
 from .links import AppendLink
 from .pending import Pending
 
@@ -38,7 +40,8 @@ IN_FLIGHT_MAX = 5  # what the cluster remembers of a producer
 BACKOFF_FIRST_S = 0.01
 BACKOFF_MAX_S = 0.5
 ATTEMPT_STALLED_S = 1.0  # no answer for so long: look for a newer leader
-ATTEMPT_ABANDONED_S = 6.0  # no answer for so long and no newer leader: a fresh stream
+ATTEMPT_ABANDONED_S = 1.0  # no answer for so long behind the quorum timeout and no newer leader: a fresh stream
+ASK_AGAIN_S = 0.1  # a leader that does not know is not asked more often
 FORGOTTEN_AFTER_S = 24 * 3600.0  # an idle producer may be forgotten; a busy one is not
 
 # The batch is not at fault: the same sequence is sent again, here or to another node.
@@ -46,25 +49,13 @@ RETRIED = frozenset(
     {
         Reason.NOT_LEADER, Reason.UNKNOWN_SHARD, Reason.NOT_MEMBER, Reason.STALE_EPOCH, Reason.WRONG_STATE,
         Reason.TRANSFERRING, Reason.OVERLOADED, Reason.DISK_FULL, Reason.RECONFIGURING, Reason.NO_LEADER,
-        Reason.SHUTTING_DOWN, Reason.NODE_UNAVAILABLE, Reason.BEHIND,
+        Reason.SHUTTING_DOWN, Reason.NODE_UNAVAILABLE, Reason.BEHIND, Reason.ROLLING_BACK,
     }
 )
-HERE_TO_STAY = frozenset({Reason.OVERLOADED, Reason.DISK_FULL})  # whoever says so leads all the same
-
-
-class Flight:
-    """A batch with its sequence, until its fate is known."""
-
-    __slots__ = ("batch", "bytes", "error", "expired", "link", "pending", "sent_at")
-
-    def __init__(self, batch: Batch, pending: Pending) -> None:
-        self.batch = batch
-        self.pending = pending
-        self.bytes = pending.bytes
-        self.link: AppendLink | None = None  # where an answer may still come from
-        self.sent_at = 0.0
-        self.expired = False  # its callers were told that the outcome is unknown
-        self.error: Exception | None = None  # refused for good; its sequence stays unused
+# Whoever says so leads all the same.
+HERE_TO_STAY = frozenset({Reason.OVERLOADED, Reason.DISK_FULL, Reason.ROLLING_BACK})
+# Said before anything is appended: this attempt is in no log.
+NOT_TAKEN = frozenset({Reason.OVERLOADED, Reason.ROLLING_BACK, Reason.SEQUENCE_GAP})
 
 
 class Lane:
@@ -87,8 +78,8 @@ class Lane:
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0  # uvloop's handles do not know their time
         self._last_answer_at = 0.0
-        self._quorum_acknowledged = -1  # newest sequence answered with QUORUM
-        self._local_acknowledged: deque[tuple[int, int]] = deque(maxlen=4096)  # sequence, records
+        self._acknowledged = Acknowledged(IN_FLIGHT_MAX)
+        self._rollbacks = Rollbacks()
 
     # --- sending
 
@@ -133,7 +124,8 @@ class Lane:
     def _send(self, flight: Flight, link: AppendLink) -> None:
         flight.link = link
         flight.sent_at = self._dispatcher.loop.time()
-        link.send(self, flight)
+        flight.behind = None
+        link.send(self, flight, self._rollbacks.resume_after(self._leader_epoch))
 
     def _link_to_leader(self) -> AppendLink | None:
         leader = self._dispatcher.routing.leader(self.group_name, self.index)
@@ -147,13 +139,16 @@ class Lane:
     def on_answer(self, flight: Flight, batch: Batch, answer: AppendAnswer, link: AppendLink) -> None:
         if batch is not flight.batch or flight not in self.flights or flight.error is not None:
             return  # settled before, by another leader or under another producer id
-        if flight.link is link:
+        newest = flight.link is link
+        if newest:
             flight.link = None
         self._last_answer_at = self._dispatcher.loop.time()
         value = answer.value
-        if isinstance(value, AppendedMessage):
+        if flight.ended:
+            pass  # its fate is final; an answer to another attempt says nothing new
+        elif isinstance(value, AppendedMessage):
             self._on_appended(flight, value)
-        else:
+        elif newest or value.reason is not Reason.PRODUCER_ROLLED_BACK:  # the attempt that counts is still out
             self._on_refused(flight, value, answer)
         if self.recovering and self._timer is None:
             self.recover(0.0)
@@ -161,47 +156,87 @@ class Lane:
 
     def _on_appended(self, flight: Flight, value: AppendedMessage) -> None:
         self._backoff_s, self.trouble, self.last_refusal = 0.0, "", None
-        if value.durability == Durability.LOCAL:
-            self._local_acknowledged.append((flight.batch.sequence, value.count))
-        else:
-            self._quorum_acknowledged = max(self._quorum_acknowledged, flight.batch.sequence)
+        batch, durability = flight.batch, Durability(value.durability)
+        self._acknowledged.note(batch.sequence, value.count, durability)
+        if durability is Durability.QUORUM and batch.durability is Durability.COMMIT:
+            durability = Durability.COMMIT  # that is what was waited for, and not for the synchro quorum
         self._remove(flight)
-        flight.pending.settle(self.index, value.base, value.epoch, Durability(value.durability))
+        flight.pending.settle(
+            Appended(self.index, value.base, value.epoch, durability, batch.producer, batch.sequence)
+        )
 
     def _on_refused(self, flight: Flight, value: Refused, answer: AppendAnswer) -> None:
         routing = self._dispatcher.routing
         self.last_refusal, self.trouble = value, f"{value.reason}: {value.message}"
         routing.hint(self.group_name, self.index, answer.leader_node, answer.leader_address, value.epoch)
         # A node that is cut off from the operators knows no newer leader either: ask the others too.
-        if answer.map_version > routing.map.version or value.reason in RETRIED - HERE_TO_STAY:
+        lost_touch = value.reason in RETRIED - HERE_TO_STAY or value.reason is Reason.QUORUM_TIMEOUT
+        if answer.map_version > routing.map.version or lost_touch:
             routing.refresh_soon()
         if value.reason is Reason.SEQUENCE_GAP and value.epoch >= routing.epoch(self.group_name, self.index):
             self._on_gap(value)
         elif value.reason is Reason.SEQUENCE_GAP or value.reason in RETRIED:
+            flight.doubtful |= value.reason not in NOT_TAKEN
             self.recover(value.retry_after_ms / 1000 if value.retry_after_ms >= 0 else None)
+        elif value.reason is Reason.QUORUM_TIMEOUT:
+            self._on_quorum_timeout(flight, value)
+        elif value.reason is Reason.ROLLED_BACK:
+            self._on_rolled_back(flight, value)
+        elif value.reason is Reason.PRODUCER_ROLLED_BACK:
+            flight.behind = value
+            self.recover(None)
         elif value.reason is Reason.SEQUENCE_TOO_OLD:
             self._remove(flight)
-            flight.pending.fail(OutcomeUnknown(f"shard {self.index}: {value.message}"))
+            flight.pending.fail(endings.forgotten(flight, self.group_name, self.index, value))
         else:
             flight.error = error_of(value)
             flight.pending.fail(flight.error)
             self.recover(0.0)
 
+    def _on_quorum_timeout(self, flight: Flight, value: Refused) -> None:
+        """Nobody knows yet: ask with the same sequence, which waits for the fate, or say so and go on."""
+        self._dispatcher.quorum_timeouts += 1
+        flight.doubtful = True
+        if self._dispatcher.settings.on_quorum_timeout == "wait":
+            self.recover(max(0.0, flight.sent_at + ASK_AGAIN_S - self._dispatcher.loop.time()))
+            return
+        self._remove(flight)
+        self._acknowledged.keep(flight)
+        flight.pending.fail(endings.quorum_timeout(flight, self.group_name, self.index, value))
+
+    def _on_rolled_back(self, flight: Flight, value: Refused) -> None:
+        """Final: whoever still wants the batch gets it appended anew, under a sequence that `_resend` finds."""
+        self._backoff_s = 0.0
+        self._dispatcher.rolled_back_batches += 1
+        self._acknowledged.decided(flight.batch.sequence)
+        self._rollbacks.on_rolled_back(flight, value)
+        retry = self._dispatcher.settings.on_rollback == "retry"
+        if retry and not flight.expired and self._dispatcher.loop.time() < flight.pending.deadline:
+            flight.ended = True
+            self.recover(0.0)
+            return
+        self._remove(flight)
+        if not retry or not self.flights:
+            self._rollbacks.go_on()  # else a batch that turns out to be rolled back too must go first
+        flight.pending.fail(endings.rolled_back(flight, self.group_name, self.index))
+
     def _on_gap(self, value: Refused) -> None:
         """The leader wants an earlier sequence (L21): one still held is resent, one acknowledged is gone."""
         oldest = self.flights[0].batch.sequence
-        if value.expected >= oldest:
+        back = self._acknowledged.take_back(value.expected, oldest) if value.expected < oldest else []
+        self.flights.extendleft(reversed(back))
+        if value.expected >= oldest or back:
             self.recover(None)
             return
         forgotten = value.expected == 0 and self._dispatcher.loop.time() - self._last_answer_at > FORGOTTEN_AFTER_S
-        if value.expected > self._quorum_acknowledged:
-            lost = sum(count for sequence, count in self._local_acknowledged if sequence >= value.expected)
-            self._dispatcher.on_loss(
-                LocalAppendsLost(
-                    f"a failover of shard {self.index} lost {lost} records acknowledged as LOCAL",
-                    shard=self.index, records=lost,
+        if value.expected > self._acknowledged.promised:
+            if lost := self._acknowledged.local_lost(value.expected):
+                self._dispatcher.on_loss(
+                    LocalAppendsLost(
+                        f"a failover of shard {self.index} lost {lost} records acknowledged as LOCAL",
+                        shard=self.index, records=lost,
+                    )
                 )
-            )
         elif not forgotten:
             broken = AcknowledgedDataLost(
                 f"shard {self.index} expects sequence {value.expected}, {oldest - 1} had been acknowledged"
@@ -217,7 +252,7 @@ class Lane:
         self.trouble = link.error
         for flight in self.flights:
             if flight.link is link:
-                flight.link = None
+                flight.link, flight.doubtful = None, True
         if self.flights:
             self._dispatcher.routing.refresh_soon()
             self.recover(None)
@@ -225,6 +260,7 @@ class Lane:
     def _remove(self, flight: Flight) -> None:
         self.flights.remove(flight)
         self._dispatcher.release(flight.bytes)
+        flight.bytes = 0
 
     # --- recovery
 
@@ -252,6 +288,8 @@ class Lane:
             return  # answers of the running attempt come first; the last one brings us back
         if self.flights and self.flights[0].error is not None:
             self._renew()  # a refused sequence was never used, so neither was any behind it
+        if not self._rollbacks.to_ask(self.flights):
+            self._settle_rollback()
         if not self.flights:
             self.recovering = False
             self._dispatcher.pump(self)
@@ -264,24 +302,37 @@ class Lane:
             return
         self._link = link
         # Nothing goes out behind a refused sequence; once its predecessors are settled we come back.
-        sendable = list(itertools.takewhile(lambda flight: flight.error is None, self.flights))
+        sendable = self._rollbacks.to_ask(self.flights)
         self.recovering = len(sendable) < len(self.flights)
         for flight in sendable:
             self._send(flight, link)
         self._dispatcher.pump(self)
 
+    def _settle_rollback(self) -> None:
+        """Every batch here is rolled back or was not appended: number them anew and go on."""
+        given_up = self._given_up()
+        self._sequence = self._rollbacks.settle(self.flights, given_up, self._sequence)
+        self._drop(given_up)
+
     def _renew(self) -> None:
         """Go on under a new producer id: nothing unanswered here is or will be in the log under the old one."""
-        for flight in [flight for flight in self.flights if flight.error is not None or flight.expired]:
-            self._forget(flight)
-            self._remove(flight)
+        self._drop(self._given_up())
         self._producer = os.urandom(16)
-        self._sequence, self._quorum_acknowledged = 0, -1
-        self._local_acknowledged.clear()
+        self._sequence = 0
+        self._acknowledged = Acknowledged(IN_FLIGHT_MAX)
+        self._rollbacks = Rollbacks()
         for flight in self.flights:
-            flight.batch = flight.batch._replace(producer=self._producer, sequence=self._sequence)
+            flight.place(self._producer, self._sequence)
             flight.link = None
             self._sequence += 1
+
+    def _given_up(self) -> list[Flight]:
+        return [flight for flight in self.flights if flight.error is not None or flight.expired]
+
+    def _drop(self, flights: list[Flight]) -> None:
+        for flight in flights:
+            self._forget(flight)
+            self._remove(flight)
 
     def on_map(self) -> None:
         """A newer leader is resent to at once: the old one's answers, if any, change nothing."""
@@ -294,6 +345,7 @@ class Lane:
             self._leader_epoch = leader.epoch
             return  # the same node in a new epoch; its own refusals speak where they must
         for flight in self.flights:
+            flight.doubtful |= flight.link is not None
             flight.link = None
         self._backoff_s = 0.0
         self._recover_now()
@@ -302,16 +354,9 @@ class Lane:
 
     def check_time(self, now: float) -> None:
         """Tell callers whose time is over, and look after a silent leader."""
-        for flight in self.flights:
+        for flight in list(self.flights):
             if not flight.expired and flight.error is None and now >= flight.pending.deadline:
-                flight.expired = True
-                flight.pending.fail(
-                    OutcomeUnknown(
-                        f"no answer for a batch of {flight.batch.count} records to shard {self.index} of "
-                        f"{self.group_name!r} within {self._dispatcher.settings.timeout_s:g} s "
-                        f"({self.trouble or 'silence'})"
-                    )
-                )
+                self._expire(flight)
         if self.flights and all(flight.expired or flight.error is not None for flight in self.flights):
             self._renew()
             self.recover(0.0)
@@ -322,8 +367,23 @@ class Lane:
         if sent and now - min(sent) > ATTEMPT_STALLED_S:
             self._dispatcher.routing.refresh_soon()
             link = self._link  # other shards may be answered while this one lacks a quorum: that is no dead stream
-            if link is not None and now - max(min(sent), link.answered_at) > ATTEMPT_ABANDONED_S:
+            patience_s = self._dispatcher.group.quorum_timeout_s + ATTEMPT_ABANDONED_S
+            if link is not None and now - max(min(sent), link.answered_at) > patience_s:
                 link.abort("no answer; a fresh stream is opened")
+
+    def _expire(self, flight: Flight) -> None:
+        """Tell callers whose time is over the truth as far as it is known."""
+        within = f"within {self._dispatcher.settings.timeout_s:g} s ({self.trouble or 'silence'})"
+        if flight.ended:
+            self._remove(flight)
+            flight.pending.fail(endings.rolled_back(flight, self.group_name, self.index))
+        elif flight.link is not None or flight.doubtful:
+            flight.expired = True
+            flight.pending.fail(endings.unanswered(flight, self.group_name, self.index, within))
+        else:
+            flight.error = endings.not_taken(flight, self.group_name, self.index, within)
+            flight.pending.fail(flight.error)
+            self.recover(0.0)
 
     def unanswered(self) -> list[Pending]:
         """Return what callers still wait for among the batches under way."""

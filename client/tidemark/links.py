@@ -60,11 +60,11 @@ class AppendLink:
         self._call = channel.stream_stream(wire.APPEND)(metadata=wire.hello_metadata())
         self._task = asyncio.create_task(self._run(), name=f"tidemark-append-{address}")
 
-    def send(self, lane: Lane, flight: Flight) -> None:
+    def send(self, lane: Lane, flight: Flight, resume_after: int) -> None:
         """Send a batch behind everything sent before; its lane hears of the answer, or of the link's end."""
         request = next(self._requests)
         self._waiting[request] = (lane, flight, flight.batch)
-        self._outbox.append(AppendCall(request, lane.group_name, lane.index, flight.batch))
+        self._outbox.append(AppendCall(request, lane.group_name, lane.index, flight.batch, resume_after))
         self._wake.set()
 
     def forget(self, flight: Flight) -> None:

@@ -17,14 +17,16 @@ from .columns import Columns
 class AppendedBatch(Sequence[Appended]):
     """Answers of `append_batch`, one per record, in the order given; built when looked at.
 
-    `ranges` are the runs of records that lie together: (shard, first offset, count, epoch, durability).
+    `ranges` are the runs of records that lie together: (shard, first offset, count, epoch, durability);
+    `batches` says of each in which batch it was sent: (producer, sequence).
     """
 
-    __slots__ = ("_done", "_left", "_places", "count", "ranges")
+    __slots__ = ("_done", "_left", "_places", "batches", "count", "ranges")
 
     def __init__(self, count: int, done: asyncio.Future[AppendedBatch]) -> None:
         self.count = count
         self.ranges: list[tuple[int, int, int, int, Durability]] = []
+        self.batches: list[tuple[bytes, int]] = []
         self._places: list[tuple[range | list[int], int]] = []  # positions of a run, index of its range
         self._left = count
         self._done = done
@@ -39,21 +41,23 @@ class AppendedBatch(Sequence[Appended]):
         for positions, number in self._places:
             if place in positions:
                 shard, first, _, epoch, durability = self.ranges[number]
-                return Appended(shard, first + positions.index(place), epoch, durability)
+                return Appended(shard, first + positions.index(place), epoch, durability, *self.batches[number])
         raise LookupError(f"record {position} has not been answered")
 
     def __iter__(self) -> Iterator[Appended]:
         answers: list[Appended | None] = [None] * self.count
         for positions, number in self._places:
             shard, first, _, epoch, durability = self.ranges[number]
+            producer, sequence = self.batches[number]
             for step, position in enumerate(positions):
-                answers[position] = Appended(shard, first + step, epoch, durability)
+                answers[position] = Appended(shard, first + step, epoch, durability, producer, sequence)
         return iter(answers)  # type: ignore[arg-type]
 
-    def settle(self, positions: range | list[int], shard: int, first: int, epoch: int, durability: Durability) -> None:
+    def settle(self, positions: range | list[int], first: Appended) -> None:
         """Note that these records lie from `first` on; the last ones resolve the caller."""
         self._places.append((positions, len(self.ranges)))
-        self.ranges.append((shard, first, len(positions), epoch, durability))
+        self.ranges.append((first.shard, first.offset, len(positions), first.epoch, first.durability))
+        self.batches.append((first.producer, first.sequence))
         self._left -= len(positions)
         if not self._left and not self._done.done():
             self._done.set_result(self)
@@ -123,13 +127,14 @@ class Pending:
             self.any_headers = True
         self.bytes += columns.bytes_of(start, end)
 
-    def settle(self, shard: int, base: int, epoch: int, durability: Durability) -> None:
-        """Answer every caller."""
+    def settle(self, first: Appended) -> None:
+        """Answer every caller; `first` is where the batch's first record lies."""
+        shard, base, *promise = first
         for index, future in self.futures:
             if not future.done():
-                future.set_result(Appended(shard, base + index, epoch, durability))
+                future.set_result(Appended(shard, base + index, *promise))
         for index, positions, answer in self.pieces:
-            answer.settle(positions, shard, base + index, epoch, durability)
+            answer.settle(positions, first._replace(offset=base + index))
         self._done()
 
     def fail(self, error: Exception) -> None:

@@ -1,6 +1,7 @@
 """Reader: records of a group's shards, each shard in offset order and up to what is released.
 
-One cursor per shard reads ahead into a buffer that all share and that is bounded by bytes.
+One cursor per shard reads ahead into a buffer that all share and that is bounded by bytes.  What was rolled back is
+passed over and counted, or yielded as gaps between the records.
 Stays out: leaders and failovers (cursor), decoding of records (batch).
 """
 
@@ -8,22 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .batch import ReadBatch, Record
 from .cursor import EARLIEST, LATEST, End, ShardCursor, Start
 from .errors import Closed, InvalidArgument
+from .gaps import Gap
 
 if TYPE_CHECKING:
     from .client import Client
+
+GAP_BYTES = 256  # what a gap takes in the buffer
+
+Item = ReadBatch | Gap
 
 
 class Reader:
     """Made by `Client.read`.  Iterate over it for records, or over `batches()` for whole batches.
 
     `positions` says, per shard, the offset that would be delivered next: pass it as `from_` to go on later.
-    `epochs_begun` counts the elections whose mark in the log was passed over.
+    `epochs_begun` counts the elections whose mark in the log was passed over, `holes` the offsets that were rolled
+    back.  With `gaps` every iteration has `Gap`s among what it yields.
     """
 
     def __init__(
@@ -37,7 +44,11 @@ class Reader:
         buffer_bytes: int = 16 << 20,
         frame_bytes: int = 1 << 20,
         timeout_s: float = 30.0,
+        gaps: bool = False,
     ) -> None:
+        if not isinstance(gaps, bool):
+            raise InvalidArgument("gaps", f"is {gaps!r}, must be True or False")
+        self.gaps = gaps
         self.group_name = group_name
         self.routing = client.routing
         self.channels = client.channels
@@ -56,8 +67,9 @@ class Reader:
             for shard in wanted
         }
         self.epochs_begun = 0
+        self.holes = 0
         self.positions = {shard: cursor.next for shard, cursor in self.cursors.items()}
-        self._ready: deque[ReadBatch] = deque()
+        self._ready: deque[Item] = deque()
         self.buffered_bytes = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -69,8 +81,8 @@ class Reader:
 
     # --- what users call
 
-    async def batches(self) -> AsyncIterator[ReadBatch]:
-        """Yield whole batches as they arrive, in order within each shard."""
+    async def batches(self) -> AsyncIterator[Any]:
+        """Yield whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
         if self._closed:
             raise Closed("the reader is closed")
         try:
@@ -79,8 +91,8 @@ class Reader:
         finally:
             await self.close()
 
-    async def next_batches(self, count_max: int) -> list[ReadBatch]:
-        """Return the batches that are there, at least one, at most `count_max`; an empty list is the end."""
+    async def next_batches(self, count_max: int) -> list[Any]:
+        """Return the batches (and gaps) that are there, at least one, at most `count_max`; none is the end."""
         if not self._started:
             self._start()
         while not self._ready:
@@ -97,21 +109,24 @@ class Reader:
         batches = []
         while self._ready and len(batches) < count_max:
             batch = self._ready.popleft()
-            self.buffered_bytes -= batch.entry.size
+            self.buffered_bytes -= _size(batch)
             self.positions[batch.shard] = batch.last + 1
             batches.append(batch)
         self._room.set()
         return batches
 
-    async def records(self) -> AsyncIterator[Record]:
-        """Yield records as they arrive, in order within each shard."""
+    async def records(self) -> AsyncIterator[Any]:
+        """Yield `Record`s as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
         async for batch in self.batches():
+            if isinstance(batch, Gap):
+                yield batch
+                continue
             self.positions[batch.shard] = batch.first
             for record in batch.records():
                 self.positions[batch.shard] = record.offset + 1
                 yield record
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[Any]:
         return self.records()
 
     async def __aenter__(self) -> Reader:
@@ -136,13 +151,13 @@ class Reader:
 
     # --- what cursors call
 
-    async def put(self, batch: ReadBatch) -> None:
-        """Hand a batch over, waiting while the buffer is full."""
-        while self._ready and self.buffered_bytes + batch.entry.size > self.buffer_bytes:
+    async def put(self, item: Item) -> None:
+        """Hand a batch or a gap over, waiting while the buffer is full."""
+        while self._ready and self.buffered_bytes + _size(item) > self.buffer_bytes:
             self._room.clear()
             await self._room.wait()
-        self._ready.append(batch)
-        self.buffered_bytes += batch.entry.size
+        self._ready.append(item)
+        self.buffered_bytes += _size(item)
         self._wake.set()
 
     # --- inside
@@ -165,6 +180,15 @@ class Reader:
     def _on_map(self) -> None:
         for cursor in self.cursors.values():
             cursor.on_map()
+
+
+def items_of(item: Item) -> Iterable[Record | Gap]:
+    """Return what an iteration over records yields for a batch or a gap."""
+    return (item,) if isinstance(item, Gap) else item.records()
+
+
+def _size(item: Item) -> int:
+    return GAP_BYTES if isinstance(item, Gap) else item.entry.size
 
 
 def _of(given, shard: int, default):  # type: ignore[no-untyped-def]

@@ -30,6 +30,7 @@ REFRESH_TIMEOUT_S = 0.5
 REFRESH_GAP_S = 0.05
 BACKOFF_MAX_S = 1.0
 BATCH_BYTES_MAX = 8 << 20  # where the map does not say
+QUORUM_TIMEOUT_MS = 5000  # likewise
 
 
 class Leader(NamedTuple):
@@ -49,6 +50,7 @@ class Group(NamedTuple):
     record_bytes_max: int
     keys_required: bool
     default_durability: Durability
+    quorum_timeout_s: float
     shards: tuple[int, ...]
     hash_max: tuple[int, ...]
 
@@ -294,7 +296,8 @@ def _group(info: common_pb2.GroupInfo) -> Group:
         batch_bytes_max=batch_bytes_max,
         record_bytes_max=info.max_record_bytes or batch_bytes_max,
         keys_required=info.keys_required,
-        default_durability=Durability.LOCAL if info.default_ack == "Local" else Durability.QUORUM,
+        default_durability=Durability.__members__.get(info.default_ack.upper(), Durability.QUORUM),
+        quorum_timeout_s=(info.quorum_timeout_ms or QUORUM_TIMEOUT_MS) / 1000,
         shards=tuple(shard.index for shard in shards),
         hash_max=tuple(shard.hash_max for shard in shards),
     )

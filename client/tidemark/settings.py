@@ -13,6 +13,9 @@ from tidemark_core.base.entry import Durability
 from .batch import COMPRESSIONS
 from .errors import InvalidArgument
 
+ON_QUORUM_TIMEOUT = ("wait", "raise")
+ON_ROLLBACK = ("retry", "raise")
+
 
 @dataclass(frozen=True, slots=True)
 class AppendSettings:
@@ -25,6 +28,8 @@ class AppendSettings:
     timeout_s: float
     max_buffered_bytes: int
     compression: str | None
+    on_quorum_timeout: str = "wait"
+    on_rollback: str = "retry"
 
     @classmethod
     def checked(
@@ -37,10 +42,13 @@ class AppendSettings:
         timeout_s: float,
         max_buffered_bytes: int,
         compression: str | None,
+        on_quorum_timeout: str,
+        on_rollback: str,
     ) -> AppendSettings:
         """Return settings; raises InvalidArgument."""
-        if compression not in COMPRESSIONS:
-            raise InvalidArgument("compression", f"{compression!r} is not one of None, 'lz4', 'zstd'")
+        one_of("compression", compression, COMPRESSIONS)
+        one_of("on_quorum_timeout", on_quorum_timeout, ON_QUORUM_TIMEOUT)
+        one_of("on_rollback", on_rollback, ON_ROLLBACK)
         return cls(
             None if durability is None else durability_of(durability),
             at_least("batch_records", batch_records, 1),
@@ -49,6 +57,8 @@ class AppendSettings:
             at_least("timeout_s", timeout_s, 0.001),
             at_least("max_buffered_bytes", max_buffered_bytes, 1),
             compression,
+            on_quorum_timeout,
+            on_rollback,
         )
 
 
@@ -59,7 +69,13 @@ def durability_of(durability: Durability | str) -> Durability:
     try:
         return Durability[durability.upper()]  # type: ignore[union-attr]
     except (KeyError, AttributeError):
-        raise InvalidArgument("durability", f"{durability!r} is neither QUORUM nor LOCAL") from None
+        raise InvalidArgument("durability", f"{durability!r} is not one of QUORUM, COMMIT, LOCAL") from None
+
+
+def one_of(field: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Raise InvalidArgument naming the field when `value` is none of the choices."""
+    if value not in choices:
+        raise InvalidArgument(field, f"{value!r} is not one of {', '.join(map(repr, choices))}")
 
 
 def at_least(field: str, value: Any, minimum: float) -> Any:

@@ -13,13 +13,16 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from tidemark_core.limbo.view import LimboView
+from tidemark_core.replication.messages import Outcome
+
 from .appender import Appender
-from .batch import Appended, ReadBatch, Record
+from .batch import Appended, Record
 from .client import Client
 from .client import connect as connect_async
 from .loop import new_event_loop
 from .pending import AppendedBatch
-from .reader import Reader
+from .reader import Reader, items_of
 
 T = TypeVar("T")
 
@@ -88,7 +91,7 @@ class SyncAppender:
 
 
 class SyncReader:
-    """`tidemark.Reader` as an ordinary iterator of records."""
+    """`tidemark.Reader` as an ordinary iterator of `Record`s, and of `Gap`s where they were asked for."""
 
     def __init__(self, thread: _LoopThread, reader: Reader) -> None:
         self._thread = thread
@@ -98,16 +101,20 @@ class SyncReader:
     def positions(self) -> dict[int, int]:
         return self._reader.positions
 
-    def batches(self) -> Iterator[ReadBatch]:
-        """Yield whole batches as they arrive, in order within each shard."""
+    @property
+    def holes(self) -> int:
+        return self._reader.holes
+
+    def batches(self) -> Iterator[Any]:
+        """Yield whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
         try:
             while batches := self._thread.wait(self._reader.next_batches(_READ_AHEAD_BATCHES)):
                 yield from batches
         finally:
             self.close()
 
-    def __iter__(self) -> Iterator[Record]:
-        return itertools.chain.from_iterable(batch.records() for batch in self.batches())
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.chain.from_iterable(map(items_of, self.batches()))
 
     def close(self) -> None:
         self._thread.wait(self._reader.close())
@@ -127,6 +134,14 @@ class SyncClient:
     def read(self, group: str, **options: Any) -> SyncReader:
         """Return a reader; the options are those of `Client.read`."""
         return SyncReader(self._thread, self._thread.wait(_call(self._client.read, group, **options)))
+
+    def outcome(self, group: str, shard: int, producer: bytes, sequence: int, **options: Any) -> Outcome:
+        """Return what became of a batch; the options are those of `Client.outcome`."""
+        return self._thread.wait(self._client.outcome(group, shard, producer, sequence, **options))
+
+    def limbo(self, group: str, shard: int, **options: Any) -> LimboView:
+        """Return what is appended to a shard and not yet confirmed; the options are those of `Client.limbo`."""
+        return self._thread.wait(self._client.limbo(group, shard, **options))
 
     def close(self) -> None:
         try:

@@ -1,13 +1,15 @@
 """A cluster in this process: real gRPC servers over one shared, scripted log per shard.
 
 It speaks the real frames and keeps the producer rules (the core's own table), so that what the client sends is
-judged as a node would judge it.  Faults are scripted by the test: refusals, silence, lost answers, dead nodes.
+judged as a node would judge it.  Faults are scripted by the test: refusals, silence, lost answers, dead nodes,
+and the fates of what waits in a limbo.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -15,19 +17,27 @@ import grpc.aio
 from tidemark_core.base.entry import Durability, Entry, Kind, check_batch, control, seal
 from tidemark_core.base.ids import NOTHING
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.messages import Appended
-from tidemark_core.replication.producers import ProducerTable
+from tidemark_core.limbo.view import ROLLING_BACK, WAITING, LimboEntry, LimboView
+from tidemark_core.replication.messages import Appended, Fate, Outcome
+from tidemark_core.replication.producers import Place, ProducerTable
 from tidemark_wire import channel as wire
 from tidemark_wire import frames
+from tidemark_wire.limbo import limbo_to_proto, outcome_to_proto
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 BATCH_BYTES_MAX = 8 << 20
 
 
+Reply = Callable[[Appended | Refused], None]
+
+
 @dataclass
 class FakeShard:
-    """The log of one shard as a quorum would hold it; `leader` is a node's name or empty."""
+    """The log of one shard as a quorum would hold it; `leader` is a node's name or empty.
+
+    With `limbo` appends wait for their fate: the test lets them time out, rolls them back or confirms them.
+    """
 
     index: int
     leader: str
@@ -39,55 +49,181 @@ class FakeShard:
     deaf: bool = False  # appends are neither taken nor answered
     trimmed_to: int = 0
     sent: list[tuple[bytes, int]] = field(default_factory=list)  # every (producer, sequence) that arrived
+    marks: list[int] = field(default_factory=list)  # the resume_after that each brought
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    limbo: bool = False
+    undecided: dict[int, list[Reply]] = field(default_factory=dict)  # base of an entry: who waits for it
+    rollbacks: list[tuple[int, int]] = field(default_factory=list)  # first offset, offset of the record
+    final: set[int] = field(default_factory=set)  # records that are committed
 
     @property
     def head(self) -> int:
         return self.entries[-1].last if self.entries else -1
 
-    def add(self, batch, kind: Kind = Kind.DATA) -> Entry:  # type: ignore[no-untyped-def]
+    @property
+    def readable(self) -> int:
+        """Offset up to which readers are served."""
+        pending = [at for at in self.undecided if self.covering(at) is None]
+        pending += [first for first, at in self.rollbacks if at not in self.final]
+        return min(pending, default=self.head + 1) - 1
+
+    def add(self, batch, kind: Kind = Kind.DATA, argument: int = -1) -> Entry:  # type: ignore[no-untyped-def]
         last = self.entries[-1] if self.entries else None
         place = {"epoch": self.epoch, "prev": last.id if last else NOTHING, "prev_chain": last.chain if last else 0}
         if kind is Kind.DATA:
             entry = seal(batch, kind=kind, logged_ms=1000, **place)
             self.producers.note(entry)
         else:
-            entry = control(kind, b"", logged_ms=1000, **place)
+            entry = control(kind, b"", logged_ms=1000, argument=argument, **place)
         self.entries.append(entry)
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()
+        self._wake()
         return entry
 
+    def _wake(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
     def drop_last(self, count: int) -> None:
-        """Lose the newest entries, as a failover may lose LOCAL ones."""
+        """Lose the newest entries, as a failover may lose LOCAL and undecided ones."""
         del self.entries[len(self.entries) - count :]
         self.producers = ProducerTable()
         for entry in self.entries:
             if entry.kind is Kind.DATA:
                 self.producers.note(entry)
+        self.rollbacks = [(first, at) for first, at in self.rollbacks if at <= self.head]
+        self.undecided = {base: waiting for base, waiting in self.undecided.items() if base <= self.head}
 
-    def append(self, batch) -> Appended | Refused | None:  # type: ignore[no-untyped-def]
+    def covering(self, offset: int) -> tuple[int, int] | None:
+        """Return the rollback that covers an offset."""
+        return next(((first, at) for first, at in self.rollbacks if first <= offset < at), None)
+
+    # --- what the leader of a limbo does, when the test says so
+
+    def time_out(self, *bases: int) -> None:
+        """Tell whoever waits for these entries, or for any, that the outcome is unknown."""
+        for base in bases or list(self.undecided):
+            self._answer(base, Refused(Reason.QUORUM_TIMEOUT, f"the batch at {base} was not confirmed", self.epoch))
+
+    def begin_rollback(self, first: int) -> int:
+        """Append ROLLBACK(first), which nobody has committed yet; return its offset."""
+        at = self.add(None, Kind.ROLLBACK, first).last
+        self.rollbacks.append((first, at))
+        return at
+
+    def finish_rollback(self) -> None:
+        """Commit every rollback record; the newest batch hears of it first."""
+        self.final |= {at for _, at in self.rollbacks}
+        for base in sorted(self.undecided, reverse=True):
+            covered = self.covering(base)
+            if covered is not None:
+                self._answer(base, Refused(Reason.ROLLED_BACK, "rolled back", self.epoch, covered[1]))
+                del self.undecided[base]
+        self._wake()
+
+    def confirm(self) -> None:
+        """Confirm everything that no rollback covers; the oldest batch hears of it first."""
+        by_base = {entry.base: entry for entry in self.entries}
+        for base in sorted(self.undecided):
+            if self.covering(base) is None:
+                entry = by_base[base]
+                self._answer(base, Appended(entry.epoch, entry.base, entry.count, Durability.QUORUM))
+                del self.undecided[base]
+        self._wake()
+
+    def resign(self) -> None:
+        """Tell everybody who waits to ask the next leader."""
+        for base in self.undecided:
+            self._answer(base, Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known"))
+
+    def _answer(self, base: int, value: Appended | Refused) -> None:
+        waiting, self.undecided[base] = self.undecided[base], []
+        for reply in waiting:
+            reply(value)
+
+    # --- requests
+
+    def append(self, batch, resume_after: int, reply: Reply) -> None:  # type: ignore[no-untyped-def]
+        """Judge a batch as the core does; `reply` is called now, later or never."""
         self.sent.append((batch.producer, batch.sequence))
+        self.marks.append(resume_after)
         if self.deaf:
-            return None
-        if self.refusals:
-            return self.refusals.popleft()
+            return
+        refused = self.refusals.popleft() if self.refusals else self._refuse(batch)
+        if refused is not None:
+            reply(refused)
+            return
+        place = self.producers.judge(batch.producer, batch.sequence, 1000).place
+        if place is not None:
+            assert place.count == batch.count, "a sequence was used for two batches"
+            self._answer_known(place, reply)
+            return
+        for known in self.producers.places(batch.producer):
+            covered = self.covering(known.base)
+            if covered is not None and resume_after < covered[1]:
+                reply(Refused(Reason.PRODUCER_ROLLED_BACK, "was rolled back", self.epoch, covered[1]))
+                return
+        entry = self.add(batch)
+        if self.limbo:
+            self.undecided[entry.base] = [reply]
+        elif self.silent:
+            self.silent -= 1
+        else:
+            reply(Appended(entry.epoch, entry.base, entry.count, batch.durability))
+
+    def _refuse(self, batch) -> Refused | None:  # type: ignore[no-untyped-def]
         wrong = check_batch(batch, BATCH_BYTES_MAX)
         if wrong is not None:
             return Refused(Reason.INVALID_BATCH, wrong, self.epoch)
         verdict = self.producers.judge(batch.producer, batch.sequence, 1000)
-        if verdict.place is not None:
-            place = verdict.place
-            return Appended(place.epoch, place.base, place.count, Durability.QUORUM)
         if verdict.too_old:
             return Refused(Reason.SEQUENCE_TOO_OLD, "forgotten", self.epoch, verdict.expected)
-        if batch.sequence != verdict.expected:
+        if verdict.place is None and batch.sequence != verdict.expected:
             return Refused(Reason.SEQUENCE_GAP, f"expected {verdict.expected}", self.epoch, verdict.expected)
-        entry = self.add(batch)
-        if self.silent:
-            self.silent -= 1
-            return None
-        return Appended(entry.epoch, entry.base, entry.count, batch.durability)
+        return None
+
+    def _answer_known(self, place: Place, reply: Reply) -> None:
+        covered = self.covering(place.base)
+        if place.base in self.undecided:
+            self.undecided[place.base].append(reply)
+        elif covered is not None:
+            reply(Refused(Reason.ROLLED_BACK, "rolled back", self.epoch, covered[1]))
+        else:
+            reply(Appended(place.epoch, place.base, place.count, Durability.QUORUM))
+
+    async def outcome(self, producer: bytes, sequence: int, wait: bool) -> Outcome:
+        """Say what became of a batch; a test's `time_out` ends the wait."""
+        place = self.producers.judge(producer, sequence, 1000).place
+        if place is None:
+            return Outcome(Fate.NOT_FOUND, self.epoch, -1, 0)
+        found = (place.epoch, place.base, place.count)
+        if place.base in self.undecided and not wait:
+            return Outcome(Fate.UNKNOWN, *found)
+        answered: asyncio.Future[Appended | Refused] = asyncio.get_running_loop().create_future()
+        self._answer_known(place, answered.set_result)
+        value = await answered
+        if isinstance(value, Appended):
+            return Outcome(Fate.CONFIRMED, *found)
+        if value.reason is Reason.ROLLED_BACK:
+            return Outcome(Fate.ROLLED_BACK, *found, value.expected)
+        return Outcome(Fate.UNKNOWN, *found)
+
+    def view(self, entries_max: int) -> LimboView:
+        """Return the limbo as a leader shows it: two of three members hold everything."""
+        waiting = [entry for entry in self.entries if entry.base in self.undecided]
+        pending = [first for first, at in self.rollbacks if at not in self.final]
+        return LimboView(
+            self.epoch, self.head, self.readable, self.readable, ("n0", "n1", "n2"), 3, 0, len(waiting),
+            sum(entry.size for entry in waiting), 1500 if waiting else 0, len(self.final), 0,
+            min(pending, default=-1), 5000,
+            tuple(
+                LimboEntry(
+                    entry.base, entry.count, entry.size, entry.durability, 1500,
+                    ROLLING_BACK if self.covering(entry.base) else WAITING, len(self.undecided[entry.base]),
+                    ("n0", "n1"), ("n2",), entry.producer, entry.sequence,
+                )
+                for entry in waiting[:entries_max]
+            ),
+        )
 
 
 class FakeNode:
@@ -159,34 +295,66 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
         node = self.node
         node.streams += 1
         wire.read_hello(context.invocation_metadata())
-        async for frame in stream:
-            node.frames += 1
-            answers = []
-            for call in frames.decode_appends(frame):
-                node.calls += 1
-                answer = self._answer(call)
-                if answer is not None:
-                    answers.append(answer)
-            if node.delay_s:
-                await asyncio.sleep(node.delay_s)
-            await node.paused.wait()
-            if answers:
-                yield frames.encode_answers(answers)
+        answers: list[frames.AppendAnswer] = []
+        ready = asyncio.Event()
 
-    def _answer(self, call: frames.AppendCall) -> frames.AppendAnswer | None:
+        def reply(answer: frames.AppendAnswer) -> None:
+            answers.append(answer)
+            ready.set()
+
+        async def send() -> None:
+            while True:
+                await ready.wait()
+                if node.delay_s:
+                    await asyncio.sleep(node.delay_s)
+                await node.paused.wait()
+                ready.clear()
+                some = answers[:]
+                answers.clear()
+                await context.write(frames.encode_answers(some))
+
+        sender = asyncio.create_task(send())
+        try:
+            while (frame := await context.read()) is not grpc.aio.EOF:
+                node.frames += 1
+                for call in frames.decode_appends(frame):
+                    node.calls += 1
+                    self._answer(call, reply)
+        finally:
+            sender.cancel()
+
+    def _answer(self, call: frames.AppendCall, reply: Callable[[frames.AppendAnswer], None]) -> None:
         cluster = self.node.cluster
         shards = cluster.groups.get(call.group)
         if shards is None:
-            return frames.AppendAnswer(call.request, Refused(Reason.UNKNOWN_GROUP, f"no group {call.group}"))
+            reply(frames.AppendAnswer(call.request, Refused(Reason.UNKNOWN_GROUP, f"no group {call.group}")))
+            return
         shard = shards[call.shard]
         if shard.leader != self.node.name:
             leader = cluster.nodes.get(shard.leader)
-            return frames.AppendAnswer(
-                call.request, Refused(Reason.NOT_LEADER, "not the leader", shard.epoch),
-                shard.leader, leader.address if leader and cluster.hints else "", self.node.known.version,
-            )
-        value = shard.append(call.batch)
-        return None if value is None else frames.AppendAnswer(call.request, value)
+            refused = Refused(Reason.NOT_LEADER, "not the leader", shard.epoch)
+            address = leader.address if leader and cluster.hints else ""
+            reply(frames.AppendAnswer(call.request, refused, shard.leader, address, self.node.known.version))
+            return
+        shard.append(
+            call.batch, call.resume_after, lambda value: reply(frames.AppendAnswer(call.request, value))
+        )
+
+    async def _led(self, request, context) -> FakeShard:  # type: ignore[no-untyped-def]
+        await self.node.paused.wait()
+        shard = self.node.cluster.groups[request.group][request.shard]
+        if shard.leader != self.node.name:
+            error = to_rpc_error(Refused(Reason.NOT_LEADER, "not the leader", shard.epoch))
+            await context.abort(error.code, error.details, error.trailing_metadata)
+        return shard
+
+    async def Outcome(self, request, context):  # type: ignore[no-untyped-def]
+        shard = await self._led(request, context)
+        self.node.cluster.questions.append((self.node.name, request.sequence))
+        return outcome_to_proto(await shard.outcome(request.producer, request.sequence, request.wait))
+
+    async def Limbo(self, request, context):  # type: ignore[no-untyped-def]
+        return limbo_to_proto((await self._led(request, context)).view(request.entries_max))
 
     async def read(self, request, context):  # type: ignore[no-untyped-def]
         cluster = self.node.cluster
@@ -198,21 +366,39 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
         if position < shard.trimmed_to:
             error = to_rpc_error(Refused(Reason.TRIMMED, "gone", shard.epoch, shard.trimmed_to))
             await context.abort(error.code, error.details, error.trailing_metadata)
-        until = request.until if request.until >= 0 else shard.head
+        until = request.until if request.until >= 0 else shard.readable
         cluster.reads.append((request.shard, position, until, request.tail))
         while True:
-            changed = shard.changed
+            changed, readable = shard.changed, shard.readable
             await self.node.paused.wait()
-            entries = tuple(e for e in shard.entries if e.last >= position and (request.tail or e.base <= until))
+            through = readable if request.tail else min(until, readable)
+            entries = [
+                entry for entry in shard.entries
+                if entry.last >= position and entry.base <= through and (
+                    entry.kind is not Kind.DATA or shard.covering(entry.base) is None
+                )
+            ]
+            began = position
             for start in range(0, len(entries), 3):
-                some = entries[start : start + 3]
-                yield frames.encode_read(frames.ReadFrame(position, some[-1].last, shard.head, some))
-                position = some[-1].last + 1
+                some = tuple(entries[start : start + 3])
+                last = some[-1].last
+                holes = tuple(
+                    (max(first, position), min(at - 1, last))
+                    for first, at in shard.rollbacks
+                    if first <= last and at - 1 >= position
+                )
+                yield frames.encode_read(frames.ReadFrame(position, last, readable, some, holes))
+                position = last + 1
                 await asyncio.sleep(self.node.read_delay_s)
                 await self.node.paused.wait()
+            if not request.tail and position <= through:  # it ends in a hole
+                yield frames.encode_read(
+                    frames.ReadFrame(position, through, readable, (), ((position, through),))
+                )
+                position = through + 1
             if not request.tail and position > until:
-                if not entries:
-                    yield frames.encode_read(frames.ReadFrame(position, position - 1, shard.head, ()))
+                if position == began:
+                    yield frames.encode_read(frames.ReadFrame(position, position - 1, readable, ()))
                 return
             await changed.wait()
 
@@ -227,6 +413,7 @@ class FakeCluster:
         self.pushed = asyncio.Event()
         self.hints = True
         self.reads: list[tuple[int, int, int, bool]] = []
+        self.questions: list[tuple[str, int]] = []  # node, sequence of every Outcome call
         self.keys_required = False
         self.max_record_bytes = 1 << 20
         self.default_ack = "Quorum"

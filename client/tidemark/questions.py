@@ -1,0 +1,150 @@
+"""Questions that only the leader of a shard can answer: what became of a batch, what waits in the limbo.
+
+A question follows the leader, as appends and reads do, until it is answered or its time is over.
+Stays out: how long an answer may take on the node; what it means (the core's rules L19 and L20).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from tidemark_core.base.entry import NO_PRODUCER
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.limbo.view import LimboView
+from tidemark_core.replication.messages import Fate, Outcome
+from tidemark_wire import channel as wire
+from tidemark_wire.limbo import ENTRIES_MAX, limbo_from_proto, outcome_from_proto
+from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+
+from .errors import InvalidArgument, Unavailable, error_of
+from .lane import RETRIED
+from .routing import Channels, Leader, Routing
+from .settings import at_least
+
+T = TypeVar("T")
+
+LOOK_EVERY_S = 0.25  # while an answer is awaited: is there a newer leader?
+SILENCE_S = 2.0
+BACKOFF_FIRST_S = 0.01
+BACKOFF_MAX_S = 0.5
+
+
+class Questions:
+    """Asks leaders."""
+
+    def __init__(self, routing: Routing, channels: Channels) -> None:
+        self._routing = routing
+        self._channels = channels
+
+    async def outcome(
+        self, group_name: str, shard: int, producer: bytes, sequence: int, *, wait: bool, timeout_s: float
+    ) -> Outcome:
+        """Return what became of a batch; raises InvalidArgument, RequestRefused, Unavailable."""
+        if type(producer) is not bytes or len(producer) != len(NO_PRODUCER) or producer == NO_PRODUCER:
+            raise InvalidArgument(
+                "producer", f"must be {len(NO_PRODUCER)} bytes and not all zero, as answers and errors carry it"
+            )
+        if type(sequence) is not int or not 0 <= sequence < 1 << 63:
+            raise InvalidArgument("sequence", f"is {sequence!r}, must be a number of at least 0")
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        request = node_pb2.OutcomeRequest(
+            group=group_name, shard=shard, producer=producer, sequence=sequence, wait=wait
+        )
+        answer: Outcome | None = None
+        while answer is None or (wait and answer.fate is Fate.UNKNOWN):
+            try:
+                answer = await self._ask(
+                    group_name, shard, "Outcome", request, outcome_from_proto, deadline=deadline, timeout_s=timeout_s
+                )
+            except Unavailable:
+                if answer is None:
+                    raise
+                break  # nobody has said more than that it is unknown
+        return answer
+
+    async def limbo(self, group_name: str, shard: int, *, entries_max: int, timeout_s: float) -> LimboView:
+        """Return the limbo of a shard, its oldest entries first; raises as `outcome`."""
+        if type(entries_max) is not int or not 0 <= entries_max <= ENTRIES_MAX:
+            raise InvalidArgument("entries_max", f"is {entries_max!r}, must be a number from 0 to {ENTRIES_MAX}")
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        request = node_pb2.LimboRequest(group=group_name, shard=shard, entries_max=entries_max)
+        return await self._ask(
+            group_name, shard, "Limbo", request, limbo_from_proto, deadline=deadline, timeout_s=timeout_s
+        )
+
+    def _deadline(self, timeout_s: float) -> float:
+        return asyncio.get_running_loop().time() + at_least("timeout_s", timeout_s, 0.001)
+
+    async def _check(self, group_name: str, shard: int) -> None:
+        self._routing.check_shard(await self._routing.find_group(group_name), shard)
+
+    async def _ask(
+        self, group_name: str, shard: int, method: str, request: object, parse: Callable[[Any], T], *,
+        deadline: float, timeout_s: float,
+    ) -> T:
+        """Return the leader's answer; raises RequestRefused, Unavailable."""
+        now, routing = asyncio.get_running_loop().time, self._routing
+        trouble, backoff_s = "no leader is known", 0.0
+        while (left_s := deadline - now()) > 0:
+            pause_s = BACKOFF_MAX_S
+            leader = routing.leader(group_name, shard)
+            if leader is None:
+                routing.refresh_soon()
+            else:
+                stub = node_pb2_grpc.TidemarkStub(self._channels.to(leader.address))
+                call = getattr(stub, method)(request, timeout=left_s, metadata=wire.hello_metadata())
+                try:
+                    answer = await self._while_leading(call, group_name, shard, leader)
+                    if answer is None:
+                        continue  # another one leads
+                    return parse(answer)
+                except RemoteViolation as error:
+                    trouble = f"{leader.address} sent a malformed answer: {error}"
+                except grpc.aio.AioRpcError as error:
+                    trouble = f"{leader.address}: {error.code().name} {error.details()}"
+                    pause_s = self._on_error(group_name, shard, error)
+            backoff_s = min(BACKOFF_MAX_S, max(BACKOFF_FIRST_S, backoff_s * 2))
+            pause_s = max(pause_s, backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
+            await routing.wait_changed(min(pause_s, max(0.0, deadline - now())))
+        raise Unavailable(
+            f"the leader of shard {shard} of {group_name!r} did not answer within {timeout_s:g} s ({trouble})"
+        )
+
+    async def _while_leading(
+        self, call: Awaitable[T], group_name: str, shard: int, leader: Leader
+    ) -> T | None:
+        """Return the answer of a call, or None once another leader is known: a paused one never says so."""
+        asking, silent_s = asyncio.ensure_future(call), 0.0
+        try:
+            while not (await asyncio.wait({asking}, timeout=LOOK_EVERY_S))[0]:
+                silent_s += LOOK_EVERY_S
+                if silent_s >= SILENCE_S:
+                    self._routing.refresh_soon()
+                newest = self._routing.leader(group_name, shard)
+                if newest is not None and newest.epoch > leader.epoch and newest.address != leader.address:
+                    return None
+            return asking.result()
+        finally:
+            asking.cancel()
+
+    def _on_error(self, group_name: str, shard: int, error: grpc.aio.AioRpcError) -> float:
+        """Return how long to pause before asking again; raises what asking again does not change."""
+        self._routing.refresh_soon()
+        hinted = refusal_from_rpc_error(error)
+        if hinted is None:
+            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED):
+                raise Unavailable(f"{error.code().name} {error.details()}") from error
+            return 0.0
+        refused = hinted.refused
+        if refused.reason not in RETRIED:
+            raise error_of(refused) from error
+        self._routing.hint(group_name, shard, hinted.leader_node, hinted.leader_address, refused.epoch)
+        return max(0, refused.retry_after_ms) / 1000
