@@ -12,12 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from tidemark import QUORUM, Appended, Record
-from tidemark_cli.demo import packages
+from tidemark_cli.demo import command, majority, packages
 from tidemark_cli.demo.ledger import Ledger
+from tidemark_cli.demo.outcomes import Findings
 from tidemark_cli.demo.packages import Change
-from tidemark_cli.demo.scenario import Failover
-from tidemark_cli.failures import CommandFailed
+from tidemark_cli.demo.scenario import Failover, Outcome
+from tidemark_cli.failures import FAILED, CommandFailed
 
 
 def promised(count: int = 10) -> tuple[Ledger, list[Record]]:
@@ -126,7 +128,39 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     assert document["swaps"] >= 1
     assert 0 < document["failover_ms"] < 20_000
     assert document["seconds"] < 120
+    assert document["contradictions"] == 0
+    assert document["told_confirmed"] == majority.BEFORE + majority.LATE
+    assert document["told_local"] == majority.LOCALS
+    assert document["told_unknown"] == document["then_rolled_back"] == majority.WAITING + majority.BEHIND
+    assert document["told_rolled_back"] == document["then_confirmed"] == 0
+    assert 1 < document["seconds_limbo"] < 15
+    assert "their writers were told that the outcome is unknown" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("contradictions", [(), ("something is read that was rolled back",)])
+def test_a_contradiction_fails_the_demo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    contradictions: tuple[str, ...],
+):
+    found = Findings(1, 2, 3, 4, 1, 2, 8, contradictions)
+    outcome = Outcome(Ledger().judge([]), found, 1.0, 5, 1, 100, "demo-1", "demo-2", "demo-5", "an etcd")
+
+    async def run(*_: object) -> Outcome:
+        return outcome
+
+    monkeypatch.setattr(command, "run", run)
+    if contradictions:
+        with pytest.raises(typer.Exit) as ended:
+            command.demo(keep=tmp_path, as_json=True)
+        assert ended.value.exit_code == FAILED
+    else:
+        command.demo(keep=tmp_path, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["contradictions"] == len(contradictions)
+    assert [document[name] for name in ("told_confirmed", "told_local", "told_unknown", "told_rolled_back")] == [
+        1, 2, 3, 4,
+    ]
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.5, 5.0])
@@ -146,3 +180,23 @@ def test_an_interrupted_demo_stops_every_process(tmp_path: Path, after_s: float)
     assert list(tmp_path.iterdir()) == []
     mine = {pid for pid in demo_processes() if str(tmp_path).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()}
     assert mine == set()
+
+
+def test_a_demo_interrupted_while_nodes_are_paused_stops_every_process(tmp_path: Path):
+    changes = packages.load(packages.find(None))[:1_500]
+    data = tmp_path / "changes.ndjson"
+    data.write_bytes(b"".join(change.value + b"\n" for change in changes))
+    folder = tmp_path / "demos"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidemark_cli", "demo", "--data", str(data)], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)},
+    )
+    assert process.stdout is not None
+    assert any("LOCAL appends answered" in line for line in process.stdout)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert list(folder.iterdir()) == []
+    assert not [pid for pid in demo_processes() if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]

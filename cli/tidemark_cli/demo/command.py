@@ -38,7 +38,7 @@ def demo(
         bool, typer.Option("--json", help="Tell the story on stderr; stdout has the last line only.")
     ] = False,
 ) -> None:
-    """Lose a leader, swap a node, lose no record: the main job, on a cluster of its own, in about a minute."""
+    """Lose a leader, swap a node, pause a majority, lose no record: on a cluster of its own, in about a minute."""
     changes = packages.load(packages.find(data))
     directory = Path(tempfile.mkdtemp(prefix="tidemark-demo-")) if keep is None else keep
     screen = Screen(Console(highlight=False, stderr=as_json))
@@ -57,7 +57,7 @@ def demo(
     kept = keep is not None
     try:
         outcome, seconds = tidemark.run(main())
-        kept = kept or not outcome.verdict.kept
+        kept = kept or not outcome.good
     except Exception:
         kept = True  # a failure leaves its evidence; Ctrl-C does not
         raise
@@ -67,20 +67,24 @@ def demo(
         else:
             shutil.rmtree(directory, ignore_errors=True)
     document = summary(outcome, seconds)
-    screen.summary(document, good=outcome.verdict.kept)
+    screen.summary(document, good=outcome.good)
     sys.stdout.write(json.dumps(document) + "\n")
-    if not outcome.verdict.kept:
+    if not outcome.good:
         raise typer.Exit(FAILED)
 
 
 def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
     """Return the last line."""
-    verdict = outcome.verdict
+    verdict, limbo = outcome.verdict, outcome.limbo
     return {
         "acked": verdict.acked, "read": verdict.read, "lost": verdict.lost, "duplicated": verdict.duplicated,
         "reordered": verdict.reordered, "elections": outcome.elections, "swaps": outcome.swaps,
         "failover_ms": outcome.failover_ms, "seconds": round(seconds, 1), "killed": outcome.killed,
         "swapped": f"{outcome.swapped_from} for {outcome.swapped_to}", "etcd": outcome.etcd,
+        "told_confirmed": limbo.confirmed, "told_local": limbo.local, "told_unknown": limbo.unknown,
+        "told_rolled_back": limbo.rolled_back, "then_confirmed": limbo.then_confirmed,
+        "then_rolled_back": limbo.then_rolled_back, "seconds_limbo": round(outcome.seconds_limbo, 1),
+        "contradictions": len(limbo.contradictions),
     }
 
 

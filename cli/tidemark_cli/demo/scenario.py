@@ -1,4 +1,5 @@
-"""What happens in the demo, in order: load, a leader killed, a node swapped, the dead one back, everything read.
+"""What happens in the demo, in order: load, a leader killed, a node swapped, the dead one back, everything read; then
+a group of which the majority is paused.
 
 The writer never stops: up to the next mark it runs at its pace, and where a fault takes longer it goes on at a
 trickle, so that every act happens under load.  Stays out: folders and exit codes (command).
@@ -22,22 +23,26 @@ from ..admin import Admin
 from ..changes import reconfiguration
 from ..failures import UNAVAILABLE, CommandFailed
 from ..views import condition
+from . import majority
+from .acts import CLUSTER, create_group, together, within
 from .ledger import Ledger, Verdict
+from .outcomes import Findings
 from .packages import Change
 from .screen import Screen
 from .writer import Writer
 
 NODES, SHARDS, COPIES = 5, 4, 3
-GROUP, CLUSTER = "packages", "demo"
+GROUP = "packages"
 PER_SECOND, TRICKLE_PER_SECOND = 700.0, 40.0
 KILL_AT, SWAP_AT, RESTART_AT = 0.2, 0.45, 0.7  # shares of the stream
-ACT_TIMEOUT_S = 40.0
 
 
 class Outcome(NamedTuple):
     """Everything the demo found out."""
 
     verdict: Verdict
+    limbo: Findings
+    seconds_limbo: float
     elections: int
     swaps: int
     failover_ms: int
@@ -45,6 +50,11 @@ class Outcome(NamedTuple):
     swapped_from: str
     swapped_to: str
     etcd: str
+
+    @property
+    def good(self) -> bool:
+        """Whether every promise was kept."""
+        return self.verdict.kept and not self.limbo.contradictions
 
 
 class Failover:
@@ -81,7 +91,8 @@ async def run(directory: Path, changes: Sequence[Change], screen: Screen) -> Out
     runtime = await local.up(directory, nodes=NODES - 1, cluster=CLUSTER)
     screen.tell(f"etcd is the one from {runtime.etcd_origin}")
     async with Admin(runtime.admin_address) as service:
-        await _create_group(service, runtime, screen)
+        await create_group(service, runtime, GROUP, shards=SHARDS, copies=COPIES)
+        screen.tell(f"LogGroup {GROUP}: {SHARDS} shards with {COPIES} copies each, every shard has its leader")
         spare = await runtime.add_node()
         screen.tell(f"{spare} joined as a spare: it holds nothing yet")
         async with await tidemark.connect(runtime.bootstrap()) as client:
@@ -90,25 +101,13 @@ async def run(directory: Path, changes: Sequence[Change], screen: Screen) -> Out
             acted = await _under_load(service, runtime, client, changes, ledger, failover, spare, screen)
             killed, source, swaps = acted
             verdict, elections = await _read_back(client, ledger, screen)
-    return Outcome(verdict, elections, swaps, failover.milliseconds, killed, source, spare, runtime.etcd_origin)
-
-
-async def _create_group(service: Admin, runtime: local.Runtime, screen: Screen) -> None:
-    manifest = {
-        "apiVersion": "tidemark.dev/v1alpha1",
-        "kind": "LogGroup",
-        "metadata": {"name": GROUP},
-        "spec": {
-            "clusterRef": {"name": CLUSTER}, "shards": SHARDS,
-            "replication": {"factor": COPIES, "defaultAck": "Quorum", "spread": "Node"},
-        },
-    }
-    await service.apply(yaml.safe_dump(manifest))
-    await runtime.wait_for(
-        "LogGroup", lambda items: bool(items) and condition(items[0], "Ready")[0] == "True",
-        f"every shard of {GROUP} has a leader", ACT_TIMEOUT_S,
+            began = screen.seconds
+            limbo = await majority.run(service, runtime, client, changes, screen)
+            seconds_limbo = screen.seconds - began
+    return Outcome(
+        verdict, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed, source, spare,
+        runtime.etcd_origin,
     )
-    screen.tell(f"LogGroup {GROUP}: {SHARDS} shards with {COPIES} copies each, every shard has its leader")
 
 
 async def _under_load(
@@ -133,7 +132,7 @@ async def _under_load(
         screen.tell(f"appending {writer.total:,} changes of Debian packages, keyed by package, each to be acknowledged "
                     f"by {COPIES // 2 + 1} of {COPIES} disks")
         screen.begin("acknowledged", writer.total)
-        async with _together() as tasks:
+        async with together() as tasks:
             writing = tasks.create_task(writer.run())
             try:
                 writer.mark = int(SWAP_AT * writer.total)
@@ -162,7 +161,7 @@ async def _kill_a_leader(
     screen.tell(f"{len(ledger):,} acknowledged; SIGKILL to {victim.node}, which leads shard {_names(led)}", "bold red")
     failover.begin({shard: client.routing.epoch(GROUP, shard) for shard in led})
     await asyncio.to_thread(runtime.kill, victim.node)
-    async with _within(f"shards {_names(led)} take appends again after the kill of {victim.node}"):
+    async with within(f"shards {_names(led)} take appends again after the kill of {victim.node}"):
         await failover.done.wait()
     screen.tell(f"{failover.milliseconds} ms after the kill, shard {failover.shard} acknowledged its first append "
                 "under a new leader", "bold green")
@@ -185,7 +184,7 @@ async def _swap(
     )
     manifest["spec"]["preconditions"] = {"fullyReplicated": "Ignored"}  # it is meant to happen with a node dead
     await service.apply(yaml.safe_dump(manifest))
-    async with _within(f"{source} is swapped for {spare}"):
+    async with within(f"{source} is swapped for {spare}"):
         item = await _follow(service, manifest["metadata"]["name"], screen)
     succeeded, reason = condition(item, "Succeeded")
     moves = item["status"]["progress"]["completed"]
@@ -213,7 +212,7 @@ async def _follow(service: Admin, name: str, screen: Screen) -> dict[str, Any]:
 async def _restart(service: Admin, runtime: local.Runtime, killed: str, ledger: Ledger, screen: Screen) -> None:
     screen.tell(f"{len(ledger):,} acknowledged; starting {killed} again with its old disk", "bold yellow")
     await runtime.start(killed)
-    async with _within(f"every copy is in sync after {killed} came back"):
+    async with within(f"every copy is in sync after {killed} came back"):
         async for items in service.watch("LogGroup", GROUP):
             if condition(items[0], "FullyReplicated")[0] == "True":
                 break
@@ -252,29 +251,6 @@ async def _narrated(client: Client, screen: Screen) -> AsyncIterator[None]:
         yield
     finally:
         stop()
-
-
-@asynccontextmanager
-async def _together() -> AsyncIterator[asyncio.TaskGroup]:
-    """A task group whose first failure is raised as itself."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            yield tasks
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-
-
-@asynccontextmanager
-async def _within(what: str) -> AsyncIterator[None]:
-    """Bound an act in time; the error says what did not come to pass."""
-    try:
-        async with asyncio.timeout(ACT_TIMEOUT_S):
-            yield
-    except TimeoutError:
-        raise CommandFailed(
-            f"{what}: not within {ACT_TIMEOUT_S:g} s", "Look at the logs of the processes.",
-            code=UNAVAILABLE, reason="TIMEOUT",
-        ) from None
 
 
 def _names(shards: Sequence[int]) -> str:

@@ -1,0 +1,65 @@
+"""What several acts of the demo need: a group that is served, a bound in time, the first failure as itself.
+
+Stays out: the acts (scenario, majority).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import yaml
+from tidemark_operator import local
+
+from ..admin import Admin
+from ..failures import UNAVAILABLE, CommandFailed
+from ..views import condition
+
+CLUSTER = "demo"
+ACT_TIMEOUT_S = 40.0
+
+
+async def create_group(
+    service: Admin, runtime: local.Runtime, name: str, *, shards: int, copies: int, **replication: Any
+) -> None:
+    """Create a log group and wait until every shard of it has a leader."""
+    manifest = {
+        "apiVersion": "tidemark.dev/v1alpha1",
+        "kind": "LogGroup",
+        "metadata": {"name": name},
+        "spec": {
+            "clusterRef": {"name": CLUSTER}, "shards": shards,
+            "replication": {"factor": copies, "defaultAck": "Quorum", "spread": "Node", **replication},
+        },
+    }
+    await service.apply(yaml.safe_dump(manifest))
+
+    def served(items: list[dict[str, Any]]) -> bool:
+        return any(condition(item, "Ready")[0] == "True" for item in items if item["metadata"]["name"] == name)
+
+    await runtime.wait_for("LogGroup", served, f"every shard of {name} has a leader", ACT_TIMEOUT_S)
+
+
+@asynccontextmanager
+async def together() -> AsyncIterator[asyncio.TaskGroup]:
+    """A task group whose first failure is raised as itself."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+@asynccontextmanager
+async def within(what: str) -> AsyncIterator[None]:
+    """Bound an act in time; the error says what did not come to pass."""
+    try:
+        async with asyncio.timeout(ACT_TIMEOUT_S):
+            yield
+    except TimeoutError:
+        raise CommandFailed(
+            f"{what}: not within {ACT_TIMEOUT_S:g} s", "Look at the logs of the processes.",
+            code=UNAVAILABLE, reason="TIMEOUT",
+        ) from None
