@@ -43,7 +43,8 @@ class Item(NamedTuple):
 class Start:
     """Reader to node: begin (again) at `first`.  Replaces whatever ran on this stream before (S4, S8).
 
-    `ensemble` is what the reader knows, in slot order: every node decides from it alone who sends.
+    `ensemble` is what the reader knows, in slot order, and `priorities` how near each slot is (S33), empty when that
+    does not matter: every node decides from them alone who sends, so all decide alike.
     """
 
     generation: int
@@ -52,6 +53,7 @@ class Start:
     mode: Mode
     known_down: tuple[str, ...]
     ensemble: tuple[str, ...]
+    priorities: tuple[int, ...]
     window_bytes: int              # how many bytes the node may send before it hears a Window
 
 

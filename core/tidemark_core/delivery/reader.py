@@ -68,15 +68,16 @@ class Reader:
     __slots__ = (
         "_buffer", "_consumed_bytes", "_down_changed_ms", "_pause_ms", "_progress_ms", "_rewind_at_ms",
         "_unaligned", "_unconsumed_bytes", "all_send_all", "delivered_bytes", "down", "duplicates", "ended",
-        "ensemble", "generation", "mode", "next", "settings", "sources", "until",
+        "ensemble", "generation", "mode", "next", "priorities", "settings", "sources", "until",
     )
 
     def __init__(
         self, ensemble: Sequence[str], first: int, until: int = -1, mode: Mode = Mode.SINGLE_COPY,
-        settings: ReaderSettings | None = None,
+        settings: ReaderSettings | None = None, priorities: Sequence[int] = (),
     ) -> None:
         self.settings = settings or ReaderSettings()
         self.ensemble = tuple(ensemble)
+        self.priorities = tuple(priorities)   # of each slot, for Mode.LOCAL
         self.mode = mode
         self.next = first             # next offset to deliver
         self.until = until
@@ -105,11 +106,13 @@ class Reader:
             return self._finish()
         return self._start_all(now_ms)
 
-    def on_ensemble(self, now_ms: int, ensemble: Sequence[str]) -> list[ReaderEffect]:
+    def on_ensemble(
+        self, now_ms: int, ensemble: Sequence[str], priorities: Sequence[int] = ()
+    ) -> list[ReaderEffect]:
         """The members changed: those who left are forgotten, all decide anew from the new list."""
         if self.ended or tuple(ensemble) == self.ensemble:
             return []
-        self.ensemble = tuple(ensemble)
+        self.ensemble, self.priorities = tuple(ensemble), tuple(priorities)
         self.sources = {node: self.sources.get(node) or Source(node) for node in self.ensemble}
         self.down = {node: why for node, why in self.down.items() if node in self.sources}
         return self._rewind_soon(now_ms, "", "the ensemble changed")
@@ -350,7 +353,8 @@ class Reader:
         source.granted_bytes = self._share
         mode = Mode.ALL_SEND_ALL if self.all_send_all else self.mode
         start = Start(
-            self.generation, self.next, self.until, mode, tuple(sorted(self.down)), self.ensemble, source.granted_bytes
+            self.generation, self.next, self.until, mode, tuple(sorted(self.down)), self.ensemble,
+            self.priorities if mode is Mode.LOCAL else (), source.granted_bytes,
         )
         return [Tell(source.node, start)]
 
