@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -48,9 +48,10 @@ from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import Configure, SynchroSettings
+from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication import invariants
-from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
+from tidemark_core.replication.clients import AppendRequest, OutcomeRequest, ReadRequest, TrimRequest
 from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.follower import Follower
@@ -61,10 +62,13 @@ from tidemark_core.replication.messages import (
     AppendAck,
     Appended,
     BecomeLeader,
+    Fate,
     Fence,
     Operation,
+    Outcome,
     ReadGrant,
 )
+from tidemark_core.replication.outcomes import QUORUM_TIMER
 from tidemark_core.replication.records import (
     CancelChange,
     ChangeProgress,
@@ -81,7 +85,7 @@ from tidemark_core.replication.records import (
     StartTransfer,
     first_record,
 )
-from tidemark_core.replication.replica import Limits, Replica, opening_payload, with_watermarks
+from tidemark_core.replication.replica import Limits, Replica, Role, opening_payload, with_watermarks
 from tidemark_core.shard import Shard
 
 SHARD = shard_id(1, 0)
@@ -120,7 +124,7 @@ class Author:
 
     def data(
         self, count: int = 1, *, producer: bytes = PRODUCER, logged_ms: int = 0, payload: bytes | None = None,
-        sequence: int | None = None,
+        sequence: int | None = None, durability: Durability = Durability.QUORUM,
     ) -> Entry:
         """Append the producer's next batch."""
         if sequence is None:
@@ -128,8 +132,9 @@ class Author:
         self._sequences[producer] = sequence + 1
         return self._take(
             seal(
-                batch(sequence, producer=producer, count=count, payload=payload), kind=Kind.DATA, epoch=self.epoch,
-                prev=self.log.head, prev_chain=self.log.chain, logged_ms=max(logged_ms, self.log.logged_ms),
+                batch(sequence, producer=producer, count=count, payload=payload, durability=durability),
+                kind=Kind.DATA, epoch=self.epoch, prev=self.log.head, prev_chain=self.log.chain,
+                logged_ms=max(logged_ms, self.log.logged_ms),
             )
         )
 
@@ -138,12 +143,24 @@ class Author:
         self.epoch = epoch if epoch is not None else self.epoch
         replica = Replica(SHARD, self.ensemble[0], Limits())
         replica.update(epoch=self.epoch, election=self.epoch * 10, ensemble=self.ensemble)
-        payload = opening_payload(replica.state, self.ensemble[0], self.log.head)
-        return self._take(
-            control(
-                kind, payload, epoch=self.epoch, prev=self.log.head, prev_chain=self.log.chain,
-                logged_ms=self.log.logged_ms,
-            )
+        return self._take(self._control(kind, opening_payload(replica.state, self.ensemble[0], self.log.head)))
+
+    def confirm(self, upto: int) -> Entry:
+        """Append CONFIRM(upto)."""
+        return self._take(self._control(Kind.CONFIRM, argument=upto))
+
+    def rollback(self, first: int) -> Entry:
+        """Append ROLLBACK(first)."""
+        return self._take(self._control(Kind.ROLLBACK, argument=first))
+
+    def forged(self, kind: Kind, argument: int) -> Entry:
+        """Return a CONFIRM or ROLLBACK right behind our log that no fold needs to accept."""
+        return self._control(kind, argument=argument)
+
+    def _control(self, kind: Kind, payload: bytes = b"", argument: int = -1) -> Entry:
+        return control(
+            kind, payload, epoch=self.epoch, prev=self.log.head, prev_chain=self.log.chain,
+            logged_ms=self.log.logged_ms, argument=argument,
         )
 
     def fork(self, upto: EntryId, epoch: int) -> Author:
@@ -162,11 +179,34 @@ class Author:
         return entry
 
 
-def append_of(entries: Sequence[Entry], epoch: int, commit: int = -1, trim: int = 0, prev: EntryId = NOTHING) -> Append:
-    """Return the message that pushes `entries`, or a heartbeat behind `prev`."""
+def append_of(
+    entries: Sequence[Entry], epoch: int, commit: int = -1, trim: int = 0, prev: EntryId = NOTHING,
+    confirmed: int | None = None,
+) -> Append:
+    """Return the message that pushes `entries`, or a heartbeat behind `prev`; committed is confirmed unless said."""
     through = entries[-1].last if entries else prev.offset
-    watermark = min(commit, through)
-    return Append(epoch, entries[0].prev if entries else prev, tuple(entries), through, watermark, watermark, trim)
+    commit = min(commit, through)
+    confirmed = commit if confirmed is None else confirmed
+    return Append(epoch, entries[0].prev if entries else prev, tuple(entries), through, commit, confirmed, trim)
+
+
+def visible(entries: Iterable[Entry], cut: int) -> list[Entry]:
+    """Rule L5 word for word: what a reader may be shown of a log whose `confirmed` is `cut`."""
+    shown: list[Entry] = []
+    pending: list[Entry] = []
+    for entry in entries:
+        if entry.kind is Kind.DATA:
+            pending.append(entry)
+        elif entry.base > cut:
+            continue   # records above the cut have no effect
+        elif entry.kind is Kind.CONFIRM:
+            shown += [waiting for waiting in pending if waiting.last <= entry.sequence]
+            pending = [waiting for waiting in pending if waiting.last > entry.sequence]
+        elif entry.kind is Kind.EPOCH_START:
+            shown, pending = shown + pending, []
+        elif entry.kind is Kind.ROLLBACK:
+            pending = [waiting for waiting in pending if waiting.base < entry.sequence]
+    return shown + [waiting for waiting in pending if waiting.last <= cut]
 
 
 # --- disks ------------------------------------------------------------------------------------------------
@@ -354,10 +394,33 @@ class Node:
     def receive(self, sender: Peer, message: Any) -> list[Effect]:
         return self.step(Received(SHARD, sender, self.me, message))
 
-    def append(self, request: int, what: Batch) -> Any:
+    def append(self, request: int, what: Batch, resume_after: int = -1) -> Any:
         """Ask for an append; return the answer if it came at once."""
-        self.step(AppendRequest(SHARD, request, what))
+        self.step(AppendRequest(SHARD, request, what, resume_after))
         return self.answer(request)
+
+    def outcome(self, request: int, sequence: int, *, producer: bytes = PRODUCER, wait: bool = False) -> Any:
+        """Ask what became of a batch; return the answer if it came at once."""
+        self.step(OutcomeRequest(SHARD, request, producer, sequence, wait))
+        return self.answer(request)
+
+    def configure(self, **changes: Any) -> None:
+        """Other settings are in force from now on, after restarts too."""
+        self.settings = replace(self.settings or SynchroSettings(), **changes)
+        self.step(Configure(SHARD, self.settings))
+
+    def holes(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
+        """Return what this node knows to be rolled back."""
+        assert self.core is not None
+        holes = self.core.holes(SHARD, first, self.replica.confirmed if last is None else last)
+        assert holes is not None
+        return holes
+
+    def limbo(self, entries_max: int = 100) -> LimboView:
+        assert self.core is not None
+        view = self.core.limbo(SHARD, self.now_ms, entries_max)
+        assert view is not None, "does not lead"
+        return view
 
     def read_grant(self, request: int, position: int = -1) -> Any:
         self.step(ReadRequest(SHARD, request, position))
@@ -370,6 +433,11 @@ class Node:
     def fire(self, name: str) -> list[Effect]:
         self.timers.pop((SHARD, name), None)
         return self.step(TimerFired(SHARD, name))
+
+    def time_out(self) -> list[Effect]:
+        """Let the clock come to the next deadline of the limbo."""
+        self.now_ms = max(self.now_ms, self.timers[SHARD, QUORUM_TIMER])
+        return self.fire(QUORUM_TIMER)
 
     def complete(self, count: int | None = None) -> int:
         """Make the next `count` persists durable (all when None), running `then` of each; return how many."""
@@ -458,6 +526,24 @@ class Node:
             invariants.check_replica(shard.replica)
             if shard.leader is not None:
                 invariants.check_leader(shard.leader)
+            self._check_visible(shard.replica)
+
+    def _check_visible(self, replica: Replica) -> None:
+        """L10: what this node would show of what it holds is what rule L5 says, at its own `confirmed`."""
+        image = self.written.get(replica.shard)
+        if image is None or replica.state.role in (Role.SEEDING, Role.DELETED) or replica.log.first > 0:
+            return
+        entries = image.headers(0)
+        if not entries or entries[-1].last < replica.confirmed:
+            return   # appended in this turn
+        cut, holes = replica.confirmed, replica.log.decisions.holes(0, 1 << 62, replica.confirmed)
+        shown = [
+            entry.base for entry in entries
+            if entry.kind is Kind.DATA and entry.last <= cut
+            and not any(first <= entry.base <= last for first, last in holes)
+        ]
+        told = [entry.base for entry in visible(entries, cut)]
+        assert told == shown, f"L5: rules show {told}, the fold shows {shown}"
 
 
 def fence(node: Node, epoch: int, election: int | None = None) -> list[Effect]:
@@ -482,6 +568,23 @@ def ack(node: Node, sender: Member, upto: int | None = None, commit: int = -1) -
     """Hand a lone leader an acknowledgement, of everything by default."""
     leader = node.leader
     return node.receive(sender, AppendAck(leader.epoch, leader.head if upto is None else upto, commit))
+
+
+def serving(
+    node: Node, ensemble: Sequence[Member] = (A, B, C), epoch: int = 1, **settings: Any
+) -> Leader:
+    """Make a lone node the leader of `ensemble`, its EPOCH_START confirmed by everybody."""
+    node.settings = replace(node.settings or SynchroSettings(), **settings)
+    leader = lead(node, epoch, ensemble)
+    everybody_acks(node)
+    node.complete()
+    return leader
+
+
+def everybody_acks(node: Node, upto: int | None = None, commit: int = -1) -> None:
+    """Every follower holds the log durably, up to the head by default."""
+    for follower in list(node.leader.cursors):
+        ack(node, follower, upto, commit)
 
 
 # --- operators --------------------------------------------------------------------------------------------
@@ -611,7 +714,9 @@ class Cluster:
         self.posted: list[tuple[Peer, Peer, Any]] = []
         self.answers: dict[int, list[Any]] = {}   # requests to operators and nodes
         self.asked: dict[int, Batch] = {}
-        self.acked: dict[tuple[bytes, int], Appended] = {}
+        self.questions: dict[int, tuple[bytes, int]] = {}
+        self.acked: dict[tuple[bytes, int], tuple[int, int, int]] = {}   # told CONFIRMED: epoch, base, count
+        self.rolled_back: dict[tuple[bytes, int], int] = {}              # told ROLLED_BACK: offset of the record
         self.leaders: dict[int, Member] = {}      # epoch -> who led it
         self.pull_lives: dict[Member, int] = {}
         self.saves_lost = 0                       # next saves that vanish: nothing stored, outcome unknown
@@ -912,12 +1017,29 @@ class Cluster:
     def followers(self) -> list[Node]:
         return [self.nodes[m.node] for m in self.record.ensemble if m != self.record.leader]
 
-    def append(self, what: Batch, to: str | None = None) -> int:
+    def configure(self, **changes: Any) -> None:
+        """Every node is told other settings of the limbo."""
+        for node in self.nodes.values():
+            node.settings = replace(node.settings or SynchroSettings(), **changes)
+            if node.core is not None and SHARD in node.core.shards:
+                node.step(Configure(SHARD, node.settings))
+
+    def append(self, what: Batch, to: str | None = None, resume_after: int = -1) -> int:
         """Ask a node, by default the leader, for an append; return the request."""
         request = self.request()
         self.asked[request] = what
         node = self.nodes[to] if to else self.leader
-        node.step(AppendRequest(SHARD, request, what))
+        node.step(AppendRequest(SHARD, request, what, resume_after))
+        return request
+
+    def outcome(
+        self, sequence: int, *, producer: bytes = PRODUCER, to: str | None = None, wait: bool = False
+    ) -> int:
+        """Ask a node, by default the leader, what became of a batch; return the request."""
+        request = self.request()
+        self.questions[request] = (producer, sequence)
+        node = self.nodes[to] if to else self.leader
+        node.step(OutcomeRequest(SHARD, request, producer, sequence, wait))
         return request
 
     def append_all(self, sequences: Iterable[int], *, producer: bytes = PRODUCER) -> list[int]:
@@ -945,11 +1067,17 @@ class Cluster:
     def replied(self, node: Node, request: int, value: Any) -> None:
         self.answers.setdefault(request, []).append(value)
         asked = self.asked.get(request)
-        if asked is not None and isinstance(value, Appended) and value.durability == Durability.QUORUM:
-            before = self.acked.setdefault((asked.producer, asked.sequence), value)
-            assert (before.epoch, before.base, before.count) == (value.epoch, value.base, value.count), (
-                f"L19: sequence {asked.sequence} was answered {before}, then {value}"
-            )
+        who = (asked.producer, asked.sequence) if asked is not None else self.questions.get(request)
+        if who is None:
+            return
+        match value:
+            case Appended(epoch, base, count, Durability.QUORUM) | Outcome(Fate.CONFIRMED, epoch, base, count):
+                before = self.acked.setdefault(who, (epoch, base, count))
+                assert before == (epoch, base, count), f"L19: {who} was answered {before}, then {value}"
+            case Refused(Reason.ROLLED_BACK, expected=at) | Outcome(Fate.ROLLED_BACK, rolled_back_at=at):
+                assert self.rolled_back.setdefault(who, at) == at, f"L19: {who} was rolled back elsewhere, then {value}"
+        both = self.acked.keys() & self.rolled_back.keys()
+        assert not both, f"L8: told CONFIRMED and ROLLED_BACK: {both}"
 
     def answer(self, request: int) -> Any:
         answers = self.answers.get(request, [])
@@ -982,17 +1110,27 @@ class Cluster:
             for other, theirs in members:
                 upto = min(one.replica.commit, other.replica.commit)
                 invariants.check_same_log(entries, theirs, upto)
+            assert not one.traces["violation"], f"{one.me} was sent what breaks the protocol"
+            self._check_rolled_back(one, entries)
         if record.leader is not None and (leader := self.nodes[record.leader.node]).leads and not leader.queue:
             self._check_acknowledged(leader)
+
+    def _check_rolled_back(self, node: Node, entries: list[Entry]) -> None:
+        """Whoever was told ROLLED_BACK is shown by nobody, ever (L5, L8)."""
+        first = node.replica.log.first
+        for entry in visible(entries, node.replica.confirmed) if first == 0 else ():
+            at = self.rolled_back.get((entry.producer, entry.sequence))
+            assert at is None, f"L8: {node.me} shows {entry.id}, which was told to be rolled back at {at}"
 
     def _check_acknowledged(self, leader: Node) -> None:
         """NoLossOfConfirmedWrite, and nothing twice."""
         entries = {entry.base: entry for entry in leader.stored()}
-        for (producer, sequence), place in self.acked.items():
-            if place.base >= leader.replica.log.first:
-                entry = entries.get(place.base)
-                assert entry is not None, f"NoLossOfConfirmedWrite: sequence {sequence} at {place} is gone"
-                assert (entry.producer, entry.sequence, entry.epoch) == (producer, sequence, place.epoch)
+        for (producer, sequence), (epoch, base, count) in self.acked.items():
+            assert not leader.holes(base, base + count - 1), f"L8: confirmed sequence {sequence} lies in a hole"
+            if base >= leader.replica.log.first:
+                entry = entries.get(base)
+                assert entry is not None, f"NoLossOfConfirmedWrite: sequence {sequence} at {base} is gone"
+                assert (entry.producer, entry.sequence, entry.epoch) == (producer, sequence, epoch)
         seen = Counter((e.producer, e.sequence) for e in entries.values() if e.kind is Kind.DATA)
         twice = [key for key, times in seen.items() if times > 1]
         assert not twice, f"L19: appended twice: {twice}"

@@ -41,6 +41,8 @@ class Decisions:
         elif entry.kind is Kind.CONFIRM:
             if not -1 <= entry.sequence < entry.base:
                 raise RemoteViolation(f"L11: CONFIRM at {entry.base} names offset {entry.sequence}")
+            if (found := self.covering(entry.sequence)) is not None:
+                raise RemoteViolation(f"L3: CONFIRM at {entry.base} names offset {entry.sequence} inside {found}")
             self.confirmed = max(self.confirmed, entry.sequence)
         elif entry.kind is Kind.ROLLBACK:
             decided = max(self.confirmed, self.openings[-1] if self.openings else -1, self.last_record)
@@ -74,7 +76,7 @@ class Decisions:
         for found in self.ranges[at:]:
             if found.first > last or found.at > confirmed:
                 break
-            if found.at > first:
+            if first < found.at and first <= last:
                 holes.append((max(found.first, first), min(found.at - 1, last)))
         return holes
 

@@ -277,8 +277,10 @@ class Log:
         self.first = max(self.first, first)
         at = bisect_right(self.marks, self.first, key=lambda mark: mark.base) - 1
         self.marks = self.marks[max(at, 0):]
-        # A remembered batch is answered with its fate though its bytes are gone (L19).
-        self.decisions.forget(min(self.first, self.producers.oldest_base))
+        # A remembered batch is answered with its fate though its bytes are gone (L19); so is one that is remembered
+        # again when what is not committed yet is undone.
+        again = (step.producer_before.places[0].base for step in self._steps if step.producer_before is not None)
+        self.decisions.forget(min(self.first, self.producers.oldest_base, *again))
 
     def checkpoint(self) -> Checkpoint:
         """Return the fold up to the floor."""

@@ -294,7 +294,7 @@ def test_l9_confirmed_is_lowered_by_the_leader_and_a_message_that_did_not_is_ref
 
     effects = follower.receive(LEADER, Append(2, EntryId(1, 2), (), 2, commit, confirmed, 0))
 
-    ends = "L9: append vouches through 2 and confirms %d, its entries end at 2" % confirmed
+    ends = f"L9: append vouches through 2 and confirms {confirmed}, its entries end at 2"
     assert [Trace(SHARD, "violation", ends)] == effects
     assert (-1, -1, before) == (follower.replica.commit, follower.replica.confirmed, follower.replica.state)
 
