@@ -15,9 +15,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -228,7 +229,8 @@ class Cluster:
     # --- groups and shards ----------------------------------------------------------------------------------
 
     async def create_group(
-        self, *, shards: int = 1, factor: int = 3, record_bytes_max: int = 1 << 20, **spec: Any
+        self, *, shards: int = 1, factor: int = 3, record_bytes_max: int = 1 << 20,
+        replication: Mapping[str, Any] = MappingProxyType({}), **spec: Any,
     ) -> str:
         """Create a group of a name of its own and wait until every shard has a leader."""
         self._groups += 1
@@ -237,7 +239,7 @@ class Cluster:
             "apiVersion": API_VERSION, "kind": "LogGroup", "metadata": {"name": name},
             "spec": {
                 "clusterRef": {"name": "e2e"}, "shards": shards, "maxRecordBytes": record_bytes_max,
-                "replication": {"factor": factor, "defaultAck": "Quorum", "spread": "Node"}, **spec,
+                "replication": {"factor": factor, "defaultAck": "Quorum", "spread": "Node", **replication}, **spec,
             },
         }
         await self.runtime.apply(yaml.safe_dump(manifest))

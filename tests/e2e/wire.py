@@ -46,8 +46,8 @@ class AppendStream:
         except grpc.aio.AioRpcError as error:
             self._answers.put_nowait(error)
 
-    async def send(self, *batches: Batch) -> None:
-        calls = [frames.AppendCall(one.sequence, self._group, self._shard, one) for one in batches]
+    async def send(self, *batches: Batch, resume_after: int = -1) -> None:
+        calls = [frames.AppendCall(one.sequence, self._group, self._shard, one, resume_after) for one in batches]
         await self._call.write(frames.encode_appends(calls))
 
     async def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> frames.AppendAnswer:
@@ -58,8 +58,8 @@ class AppendStream:
             raise answer
         return answer
 
-    async def append(self, one: Batch) -> Appended | Refused:
-        await self.send(one)
+    async def append(self, one: Batch, *, resume_after: int = -1) -> Appended | Refused:
+        await self.send(one, resume_after=resume_after)
         answer = await self.answer()
         assert answer.request == one.sequence
         return answer.value
