@@ -417,6 +417,7 @@ class FakeCluster:
         self.keys_required = False
         self.max_record_bytes = 1 << 20
         self.default_ack = "Quorum"
+        self.quorum_timeout_ms = 0
 
     async def start(self, nodes: int = 3, shards: int = 4, group: str = "orders") -> FakeCluster:
         for number in range(nodes):
@@ -439,6 +440,7 @@ class FakeCluster:
             group = result.groups.add(
                 name=name, group_id=number + 1, kind="Log", max_batch_bytes=BATCH_BYTES_MAX,
                 max_record_bytes=self.max_record_bytes, keys_required=self.keys_required, default_ack=self.default_ack,
+                quorum_timeout_ms=self.quorum_timeout_ms,
             )
             width = (1 << 32) // len(shards)
             for index, shard in shards.items():
