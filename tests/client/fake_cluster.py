@@ -351,6 +351,9 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
     async def Outcome(self, request, context):  # type: ignore[no-untyped-def]
         shard = await self._led(request, context)
         self.node.cluster.questions.append((self.node.name, request.sequence))
+        if shard.producers.judge(request.producer, request.sequence, 1000).too_old:
+            error = to_rpc_error(Refused(Reason.SEQUENCE_TOO_OLD, "forgotten", shard.epoch))
+            await context.abort(error.code, error.details, error.trailing_metadata)
         return outcome_to_proto(await shard.outcome(request.producer, request.sequence, request.wait))
 
     async def Limbo(self, request, context):  # type: ignore[no-untyped-def]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 import tidemark
+import tidemark.sync
 from fake_cluster import FakeCluster
 from google_crc32c import value as crc32c
 from tidemark import errors
@@ -179,3 +180,138 @@ async def test_a_reader_may_be_left_early_and_closed_twice(cluster: FakeCluster,
     await reader.close()
     with pytest.raises(errors.Closed):
         await anext(reader.batches())
+
+
+# --- holes ----------------------------------------------------------------------------------------------------
+
+
+async def holed(connect_to) -> tuple[FakeCluster, tidemark.Client]:  # type: ignore[no-untyped-def]
+    """One shard: records 1-20, a hole 21-40 with its record at 41, records 42-61."""
+    cluster, client = await connect_to(nodes=2, shards=1)
+    shard = cluster.groups["orders"][0]
+    await fill(client, 20)
+    shard.limbo = True
+    appender = client.appender("orders", batch_records=10, on_rollback="raise")
+    lost = appender.append_batch([b"rolled back"] * 20)
+    waiting = asyncio.create_task(lost)
+    async with asyncio.timeout(3):
+        while len(shard.undecided) < 2:
+            await asyncio.sleep(0.005)
+    shard.begin_rollback(21)
+    shard.finish_rollback()
+    with pytest.raises(errors.RolledBack):
+        await waiting
+    shard.limbo = False
+    await fill(client, 20)
+    return cluster, client
+
+
+async def test_holes_are_passed_over_and_counted(connect_to):
+    _, client = await holed(connect_to)
+    reader = client.read("orders")
+    offsets = [record.offset async for record in reader]
+    assert offsets == [*range(1, 21), *range(42, 62)]
+    assert reader.holes == 20
+    assert reader.positions == {0: 62}
+
+
+async def test_gaps_are_yielded_in_their_place_when_asked_for(connect_to):
+    _, client = await holed(connect_to)
+    hole = tidemark.Gap(tidemark.GapKind.HOLE, 0, 21, 40)
+    reader = client.read("orders", gaps=True)
+    items = [item async for item in reader]
+    assert items[20] == hole
+    assert hole.offsets == 20
+    assert [item.offset for item in items[:20] + items[21:]] == [*range(1, 21), *range(42, 62)]
+    batches = [item async for item in client.read("orders", gaps=True).batches()]
+    assert [(item.first, item.last) for item in batches] == [(1, 10), (11, 20), (21, 40), (42, 51), (52, 61)]
+    assert batches[2] == hole
+
+
+async def test_bounds_may_lie_in_a_hole(connect_to):
+    _, client = await holed(connect_to)
+    assert [record.offset async for record in client.read("orders", from_=30, until=43)] == [42, 43]
+    (gap, *rest) = [item async for item in client.read("orders", from_=30, until=42, gaps=True)]
+    assert (gap.first, gap.last, len(rest)) == (30, 40, 1)
+    reader = client.read("orders", from_=19, until=25, gaps=True)
+    items = [item async for item in reader]
+    assert [items[0].offset, items[1].offset, items[2].first, items[2].last] == [19, 20, 21, 25]
+    assert reader.positions == {0: 26}
+    reader = client.read("orders", from_=22, until=24)
+    assert [item async for item in reader] == []
+    assert (reader.holes, reader.positions) == (3, {0: 25})
+
+
+async def test_a_position_taken_behind_a_gap_goes_on_there(connect_to):
+    _, client = await holed(connect_to)
+    reader = client.read("orders", gaps=True)
+    async for item in reader:
+        if isinstance(item, tidemark.Gap):
+            break
+    await reader.close()
+    assert reader.positions == {0: 41}
+    assert [record.offset async for record in client.read("orders", from_=reader.positions)] == list(range(42, 62))
+
+
+async def test_after_a_failover_a_hole_is_counted_once(connect_to):
+    cluster, client = await holed(connect_to)
+    cluster.nodes["n0"].read_delay_s = 0.05
+    reader = client.read("orders", gaps=True, buffer_bytes=1)
+    gaps = offsets = 0
+    async for item in reader:
+        if isinstance(item, tidemark.Gap):
+            gaps += 1
+            await cluster.nodes["n0"].kill()
+            cluster.elect(cluster.groups["orders"][0], "n1")
+        else:
+            offsets += 1
+    assert (gaps, offsets, reader.holes) == (1, 40, 20)
+
+
+async def test_a_tail_is_told_of_holes_too_and_undecided_records_are_not_shown(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    shard = cluster.groups["orders"][0]
+    reader = client.read("orders", until=None, gaps=True)
+    seen: list[object] = []
+
+    async def tail() -> None:
+        async for item in reader:
+            seen.append(item)
+
+    tailing = asyncio.create_task(tail())
+    shard.limbo = True
+    appender = client.appender("orders", on_rollback="raise")
+    waiting = appender.append_nowait(b"rolled back")
+    await asyncio.sleep(0.1)
+    assert seen == []
+    shard.begin_rollback(1)
+    shard.finish_rollback()
+    with pytest.raises(errors.RolledBack):
+        await waiting
+    shard.limbo = False
+    await appender.append(b"kept")
+    async with asyncio.timeout(3):
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+    await reader.close()
+    await tailing
+    assert seen[0] == tidemark.Gap(tidemark.GapKind.HOLE, 0, 1, 1)
+    assert seen[1].value == b"kept"
+
+
+async def test_the_synchronous_reader_yields_gaps_too(connect_to):
+    cluster, _ = await holed(connect_to)
+
+    def read() -> tuple[list, list, int]:
+        with tidemark.sync.connect(cluster.addresses()) as client:
+            reader = client.read("orders")
+            return list(client.read("orders", gaps=True)), list(reader), reader.holes
+
+    with_gaps, plain, holes = await asyncio.to_thread(read)
+    assert with_gaps[20] == tidemark.Gap(tidemark.GapKind.HOLE, 0, 21, 40)
+    assert (len(with_gaps), len(plain), holes) == (41, 40, 20)
+
+
+async def test_gaps_is_a_yes_or_no(client):
+    with pytest.raises(errors.InvalidArgument, match="gaps"):
+        client.read("orders", gaps="HOLE")

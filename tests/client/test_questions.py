@@ -1,0 +1,157 @@
+"""Questions to leaders: the outcome of a batch and the limbo of a shard, whoever leads meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import tidemark
+import tidemark.sync
+from fake_cluster import FakeCluster, FakeShard
+from tidemark import Fate, Outcome, errors
+from tidemark_core.base.refusals import Reason
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def undecided(connect_to) -> tuple[FakeCluster, tidemark.Client, FakeShard, bytes]:
+    """A shard with one batch whose callers were told that nobody knows, and its producer."""
+    cluster, client = await connect_to(nodes=3, shards=1)
+    shard = cluster.groups["orders"][0]
+    shard.limbo = True
+    appender = client.appender("orders", on_quorum_timeout="raise")
+    waiting = appender.append_nowait(b"a")
+    await until(lambda: shard.sent)
+    shard.time_out()
+    with pytest.raises(errors.QuorumTimeout) as caught:
+        await waiting
+    return cluster, client, shard, caught.value.producer
+
+
+async def test_without_wait_the_first_answer_is_the_answer(undecided):
+    _, client, shard, producer = undecided
+    assert await client.outcome("orders", 0, producer, 0, wait=False) == Outcome(Fate.UNKNOWN, 1, 1, 1)
+    shard.confirm()
+    assert await client.outcome("orders", 0, producer, 0, wait=False) == Outcome(Fate.CONFIRMED, 1, 1, 1)
+    assert await client.outcome("orders", 0, producer, 1, wait=False) == Outcome(Fate.NOT_FOUND, 1, -1, 0)
+
+
+async def test_waiting_goes_on_over_the_leaders_own_timeout(undecided):
+    cluster, client, shard, producer = undecided
+    asking = asyncio.create_task(client.outcome("orders", 0, producer, 0))
+    for _ in range(3):
+        await until(lambda: shard.undecided[1])
+        shard.time_out()
+    assert not asking.done()
+    await until(lambda: shard.undecided[1])
+    at = shard.begin_rollback(1)
+    shard.finish_rollback()
+    assert await asyncio.wait_for(asking, 2) == Outcome(Fate.ROLLED_BACK, 1, 1, 1, at)
+    assert len(cluster.questions) == 4
+
+
+async def test_when_time_is_over_unknown_is_the_answer(undecided):
+    _, client, shard, producer = undecided
+    asking = asyncio.create_task(client.outcome("orders", 0, producer, 0, timeout_s=0.4))
+    await until(lambda: shard.undecided[1])
+    shard.time_out()
+    assert (await asyncio.wait_for(asking, 2)).fate is Fate.UNKNOWN
+
+
+async def test_the_question_follows_the_leader(undecided):
+    cluster, client, shard, producer = undecided
+    cluster.elect(shard, "n2", push=False)
+    asking = asyncio.create_task(client.outcome("orders", 0, producer, 0))
+    await asyncio.sleep(0.1)
+    cluster.push()
+    await until(lambda: shard.undecided[1])
+    shard.confirm()
+    assert (await asyncio.wait_for(asking, 2)).fate is Fate.CONFIRMED
+    assert cluster.questions == [("n2", 0)]
+
+
+async def test_a_paused_leader_is_left_when_another_is_elected(undecided):
+    cluster, client, shard, producer = undecided
+    cluster.nodes["n0"].paused.clear()
+    asking = asyncio.create_task(client.outcome("orders", 0, producer, 0))
+    await asyncio.sleep(0.1)
+    cluster.elect(shard, "n1")
+    await until(lambda: shard.undecided[1])
+    shard.confirm()
+    assert (await asyncio.wait_for(asking, 3)).fate is Fate.CONFIRMED
+    cluster.nodes["n0"].paused.set()
+
+
+async def test_nobody_who_answers_is_unavailable(undecided):
+    cluster, client, shard, producer = undecided
+    shard.leader = ""
+    cluster.push()
+    await client.routing.wait_changed(1)
+    with pytest.raises(errors.Unavailable, match=r"leader of shard 0 of 'orders' did not answer within 0\.3 s"):
+        await client.outcome("orders", 0, producer, 0, timeout_s=0.3)
+
+
+async def test_bad_questions_name_the_field(client):
+    producer = b"p" * 16
+    for arguments, options, field in (
+        (("orders", 0, "text", 0), {}, "producer"),
+        (("orders", 0, b"short", 0), {}, "producer"),
+        (("orders", 0, bytes(16), 0), {}, "producer"),
+        (("orders", 0, producer, -1), {}, "sequence"),
+        (("orders", 0, producer, "1"), {}, "sequence"),
+        (("orders", 0, producer, 0), {"timeout_s": 0}, "timeout_s"),
+    ):
+        with pytest.raises(errors.InvalidArgument, match=f"^INVALID_ARGUMENT: {field}:"):
+            await client.outcome(*arguments, **options)
+    with pytest.raises(errors.UnknownShard):
+        await client.outcome("orders", 9, producer, 0)
+    with pytest.raises(errors.UnknownGroup):
+        await client.outcome("nothing", 0, producer, 0)
+    with pytest.raises(errors.InvalidArgument, match="entries_max"):
+        await client.limbo("orders", 0, entries_max=-1)
+    await client.close()
+    with pytest.raises(errors.Closed):
+        await client.outcome("orders", 0, producer, 0)
+    with pytest.raises(errors.Closed):
+        await client.limbo("orders", 0)
+
+
+async def test_the_limbo_shows_who_waits_for_whom(undecided):
+    _, client, shard, producer = undecided
+    view = await client.limbo("orders", 0)
+    (entry,) = view.entries
+    assert (entry.base, entry.count, entry.durability.name, entry.producer) == (1, 1, "QUORUM", producer)
+    assert (entry.acked, entry.missing, entry.state) == (("n0", "n1"), ("n2",), "WAITING")
+    assert (view.quorum, view.members, view.length) == (3, ("n0", "n1", "n2"), 1)
+    assert (await client.limbo("orders", 0, entries_max=0)).entries == ()
+    shard.begin_rollback(1)
+    view = await client.limbo("orders", 0)
+    assert (view.entries[0].state, view.rollback_pending_from) == ("ROLLING_BACK", 1)
+
+
+async def test_the_synchronous_client_asks_the_same(undecided):
+    cluster, _, shard, producer = undecided
+    shard.confirm()
+
+    def ask() -> tuple[Outcome, int]:
+        with tidemark.sync.connect(cluster.addresses()) as client:
+            return client.outcome("orders", 0, producer, 0, wait=False), client.limbo("orders", 0).length
+
+    assert await asyncio.to_thread(ask) == (Outcome(Fate.CONFIRMED, 1, 1, 1), 0)
+
+
+async def test_a_refusal_that_asking_again_does_not_change_is_raised(undecided):
+    _, client, shard, _ = undecided
+    shard.limbo = False
+    async with client.appender("orders") as appender:
+        places = [await appender.append(b"x") for _ in range(6)]
+    with pytest.raises(errors.RequestRefused) as caught:
+        await client.outcome("orders", 0, places[0].producer, places[0].sequence)
+    assert caught.value.refused.reason is Reason.SEQUENCE_TOO_OLD
+    assert (await client.outcome("orders", 0, places[1].producer, places[1].sequence)).base == places[1].offset
