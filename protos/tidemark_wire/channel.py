@@ -15,12 +15,13 @@ import grpc.aio
 
 from .frames import FRAME_BYTES_MAX
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 
 REPLICATION_LINK = "/tidemark.v1.Replication/Link"
 CONTROL_LINK = "/tidemark.v1.Control/Link"
 APPEND = "/tidemark.v1.Tidemark/Append"
 READ = "/tidemark.v1.Tidemark/Read"
+DELIVER = "/tidemark.v1.Tidemark/Deliver"
 
 NODE_KEY = "tidemark-node"
 INCARNATION_KEY = "tidemark-incarnation"

@@ -83,7 +83,7 @@ class ReadFrame:
 # --- reading bytes with bounds ----------------------------------------------------------------------------
 
 
-class _Cursor:
+class Cursor:
     """A place in a frame that cannot run past its end."""
 
     __slots__ = ("at", "end", "frame")
@@ -128,7 +128,8 @@ class _Cursor:
         self.at += count
 
 
-def _short_text(text: str, field: str) -> bytes:
+def short_text(text: str, field: str) -> bytes:
+    """Return the bytes of a text whose length fits one byte; raises ValueError naming the field."""
     data = text.encode()
     if len(data) > TEXT_BYTES_MAX:
         raise ValueError(f"{field} has {len(data)} bytes, the limit is {TEXT_BYTES_MAX}")
@@ -148,8 +149,8 @@ def message_parts(shard: ShardId, to: Member | None, message: Any) -> list[bytes
         case _:
             codec = BY_MESSAGE[type(message)]
             kind, body = codec.kind, [codec.encode(message)]
-    node = _short_text(to.node, "node") if to else b""
-    incarnation = _short_text(to.incarnation, "incarnation") if to else b""
+    node = short_text(to.node, "node") if to else b""
+    incarnation = short_text(to.incarnation, "incarnation") if to else b""
     head = _LINK.pack(kind, shard, len(node), len(incarnation), sum(map(len, body)))
     return [head, node, incarnation, *body]
 
@@ -161,7 +162,7 @@ def encode_message(shard: ShardId, to: Member | None, message: Any) -> bytes:
 
 def decode_messages(frame: bytes) -> Iterator[tuple[ShardId, Member | None, Any]]:
     """Yield the messages of a link frame; raises RemoteViolation where it is malformed."""
-    cursor = _Cursor(frame)
+    cursor = Cursor(frame)
     while cursor.at < cursor.end:
         kind, shard, node_bytes, incarnation_bytes, body_bytes = cursor.unpack(_LINK)
         to = _member(cursor.text(node_bytes), cursor.text(incarnation_bytes))
@@ -200,7 +201,7 @@ def _append_parts(message: Append) -> list[bytes]:
     return parts
 
 
-def _decode_append(cursor: _Cursor) -> Append:
+def _decode_append(cursor: Cursor) -> Append:
     epoch, prev_epoch, prev_offset, through, commit, confirmed, trim, count = cursor.unpack(_APPEND)
     entries = cursor.entries(count)
     return Append(epoch, EntryId(prev_epoch, prev_offset), entries, through, commit, confirmed, trim)
@@ -211,7 +212,7 @@ def _decode_append(cursor: _Cursor) -> Append:
 
 def append_parts(call: AppendCall) -> list[bytes]:
     """Return one call as parts; the concatenation of the parts of several calls is a frame."""
-    batch, group = call.batch, _short_text(call.group, "group")
+    batch, group = call.batch, short_text(call.group, "group")
     head = _CALL.pack(
         call.request, call.shard, len(group), call.resume_after, batch.producer, batch.sequence, batch.count,
         batch.first_timestamp_us, batch.last_timestamp_us, batch.payload_crc, batch.durability,
@@ -229,7 +230,7 @@ def encode_appends(calls: Iterable[AppendCall]) -> bytes:
 
 def decode_appends(frame: bytes) -> Iterator[AppendCall]:
     """Yield the calls of a client's frame.  The batch itself is judged by `entry.check_batch`, per call."""
-    cursor = _Cursor(frame)
+    cursor = Cursor(frame)
     while cursor.at < cursor.end:
         (
             request, shard, group_bytes, resume_after, producer, sequence, count, first_us, last_us, crc,
@@ -250,8 +251,8 @@ def encode_answers(answers: Iterable[AppendAnswer]) -> bytes:
             continue
         texts = (
             value.reason.encode(), value.message.encode()[:REFUSAL_TEXT_BYTES_MAX],
-            _short_text(answer.leader_node, "leader_node"),
-            _short_text(answer.leader_address, "leader_address"),
+            short_text(answer.leader_node, "leader_node"),
+            short_text(answer.leader_address, "leader_address"),
         )
         parts.append(_ANSWER.pack(answer.request, 0))
         parts.append(
@@ -265,7 +266,7 @@ def encode_answers(answers: Iterable[AppendAnswer]) -> bytes:
 
 def decode_answers(frame: bytes) -> Iterator[AppendAnswer]:
     """Yield the answers of a node's frame; raises RemoteViolation where it is malformed."""
-    cursor = _Cursor(frame)
+    cursor = Cursor(frame)
     while cursor.at < cursor.end:
         request, appended = cursor.unpack(_ANSWER)
         if appended == 1:
@@ -305,7 +306,7 @@ def encode_read(frame: ReadFrame) -> bytes:
 
 def decode_read(frame: bytes) -> ReadFrame:
     """Return what a node sent to a reader, every entry verified."""
-    cursor = _Cursor(frame)
+    cursor = Cursor(frame)
     first, through, released, hole_count, count = cursor.unpack(_READ)
     if hole_count > HOLES_MAX:
         raise RemoteViolation(f"read frame announces {hole_count} holes, the limit is {HOLES_MAX}")

@@ -43,18 +43,20 @@ class Refusal(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., epoch: _Optional[int] = ..., expected: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., leader_node: _Optional[str] = ..., leader_address: _Optional[str] = ..., map_version: _Optional[int] = ...) -> None: ...
 
 class NodeInfo(_message.Message):
-    __slots__ = ("node", "incarnation", "address", "zone", "available")
+    __slots__ = ("node", "incarnation", "address", "zone", "available", "location")
     NODE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
     node: str
     incarnation: str
     address: str
     zone: str
     available: bool
-    def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., available: _Optional[bool] = ...) -> None: ...
+    location: str
+    def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., available: _Optional[bool] = ..., location: _Optional[str] = ...) -> None: ...
 
 class ShardInfo(_message.Message):
     __slots__ = ("index", "epoch", "leader", "ensemble", "hash_min", "hash_max", "status")

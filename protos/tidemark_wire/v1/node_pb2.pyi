@@ -199,3 +199,54 @@ class LimboEntry(_message.Message):
     producer: bytes
     sequence: int
     def __init__(self, base: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., durability: _Optional[str] = ..., age_ms: _Optional[int] = ..., state: _Optional[str] = ..., waiters: _Optional[int] = ..., acked: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., producer: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class ExplainReadRequest(_message.Message):
+    __slots__ = ("group", "shard", "count", "mode", "known_down", "priorities", "ensemble")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_DOWN_FIELD_NUMBER: _ClassVar[int]
+    PRIORITIES_FIELD_NUMBER: _ClassVar[int]
+    ENSEMBLE_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    shard: int
+    count: int
+    mode: str
+    known_down: _containers.RepeatedScalarFieldContainer[str]
+    priorities: _containers.RepeatedScalarFieldContainer[int]
+    ensemble: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., shard: _Optional[int] = ..., count: _Optional[int] = ..., mode: _Optional[str] = ..., known_down: _Optional[_Iterable[str]] = ..., priorities: _Optional[_Iterable[int]] = ..., ensemble: _Optional[_Iterable[str]] = ..., **kwargs) -> None: ...
+
+class ExplainReadResponse(_message.Message):
+    __slots__ = ("ensemble", "first", "released", "through", "items")
+    ENSEMBLE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    THROUGH_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    ensemble: _containers.RepeatedScalarFieldContainer[str]
+    first: int
+    released: int
+    through: int
+    items: _containers.RepeatedCompositeFieldContainer[ExplainedItem]
+    def __init__(self, ensemble: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., released: _Optional[int] = ..., through: _Optional[int] = ..., items: _Optional[_Iterable[_Union[ExplainedItem, _Mapping]]] = ...) -> None: ...
+
+class ExplainedItem(_message.Message):
+    __slots__ = ("first", "last", "kind", "bytes", "order", "sender", "senders")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    SENDERS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    kind: str
+    bytes: int
+    order: _containers.RepeatedScalarFieldContainer[str]
+    sender: str
+    senders: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., kind: _Optional[str] = ..., bytes: _Optional[int] = ..., order: _Optional[_Iterable[str]] = ..., sender: _Optional[str] = ..., senders: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -269,6 +269,7 @@ class TidemarkStub:
     """Client -> node.
     /tidemark.v1.Tidemark/Append is bidi and raw: frames of append requests and of answers (tidemark_wire.frames).
     /tidemark.v1.Tidemark/Read is server streaming: ReadRequest protobuf in, raw frames out.
+    /tidemark.v1.Tidemark/Deliver is bidi and raw: START, WINDOW, STOP in, STARTED and SHIPMENT out (tidemark_wire.delivery).
     """
 
     def __init__(self, channel):
@@ -297,12 +298,18 @@ class TidemarkStub:
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.FromString,
                 _registered_method=True)
+        self.ExplainRead = channel.unary_unary(
+                '/tidemark.v1.Tidemark/ExplainRead',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.ExplainReadRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.ExplainReadResponse.FromString,
+                _registered_method=True)
 
 
 class TidemarkServicer:
     """Client -> node.
     /tidemark.v1.Tidemark/Append is bidi and raw: frames of append requests and of answers (tidemark_wire.frames).
     /tidemark.v1.Tidemark/Read is server streaming: ReadRequest protobuf in, raw frames out.
+    /tidemark.v1.Tidemark/Deliver is bidi and raw: START, WINDOW, STOP in, STARTED and SHIPMENT out (tidemark_wire.delivery).
     """
 
     def GetShardMap(self, request, context):
@@ -331,6 +338,13 @@ class TidemarkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainRead(self, request, context):
+        """who sends what to a reader, and why; any member
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TidemarkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -354,6 +368,11 @@ def add_TidemarkServicer_to_server(servicer, server):
                     request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.SerializeToString,
             ),
+            'ExplainRead': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRead,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.ExplainReadRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.ExplainReadResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'tidemark.v1.Tidemark', rpc_method_handlers)
@@ -366,6 +385,7 @@ class Tidemark:
     """Client -> node.
     /tidemark.v1.Tidemark/Append is bidi and raw: frames of append requests and of answers (tidemark_wire.frames).
     /tidemark.v1.Tidemark/Read is server streaming: ReadRequest protobuf in, raw frames out.
+    /tidemark.v1.Tidemark/Deliver is bidi and raw: START, WINDOW, STOP in, STARTED and SHIPMENT out (tidemark_wire.delivery).
     """
 
     @staticmethod
@@ -466,6 +486,33 @@ class Tidemark:
             '/tidemark.v1.Tidemark/Limbo',
             tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRead(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/ExplainRead',
+            tidemark__wire_dot_v1_dot_node__pb2.ExplainReadRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.ExplainReadResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,276 @@
+"""Raw frames of Tidemark/Deliver: what a reader and one member of a shard say to each other, one message a frame.
+
+Reader to node: START (which replaces what ran on the stream before), WINDOW, STOP.  Node to reader: STARTED and
+SHIPMENT.  Messages are those of the core's `delivery`; what only the wire needs stands beside them.
+Everything decoded is bounded and checked first: whatever is malformed raises RemoteViolation and yields nothing that
+could be acted upon, and a damaged entry names the generation it came in, for the reader must fail over (S9).
+Stays out: gRPC itself, who sends what, and any judgement about offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark_core.base.entry import Entry
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.order import SLOTS_MAX, Mode
+
+from .frames import FRAME_BYTES_MAX, Cursor, short_text
+
+REQUEST_BYTES_MAX = 16 << 10
+PRIORITY_MAX = 5
+MESSAGE_BYTES_MAX = 1000
+HOLE_BYTES = 16
+
+_KIND = struct.Struct(">B")
+_START = struct.Struct(">BIQqqBHQIBB")   # bytes of group, shard, generation, first, until, mode, down, window, frame,
+#                                          members, priorities
+_WINDOW = struct.Struct(">QQ")           # generation, bytes in all
+_STOP = struct.Struct(">Q")              # generation
+_STARTED = struct.Struct(">QBqqH")       # generation, status, released, first, bytes of message
+_SHIPMENT = struct.Struct(">QqqqI")      # generation, first, through, released, items
+_HOLE = struct.Struct(">qq")             # first, last
+
+_START_KIND, _WINDOW_KIND, _STOP_KIND = 1, 2, 3
+_STARTED_KIND, _SHIPMENT_KIND = 1, 2
+_ENTRY_ITEM, _HOLE_ITEM = b"\x01", b"\x02"
+
+# What travels for a word is its place here: add at the end only.
+_MODES = (Mode.SINGLE_COPY, Mode.LOCAL, Mode.ALL_SEND_ALL)
+_STATUSES = (Status.OK, Status.NOT_MEMBER, Status.ACCESS, Status.UNAVAILABLE)
+
+
+class CorruptShipment(RemoteViolation):
+    """An entry of a shipment fails its checksum: nothing of the shipment is used, its sender is to be passed over."""
+
+    def __init__(self, message: str, generation: int) -> None:
+        super().__init__(message)
+        self.generation = generation
+
+
+@dataclass(frozen=True, slots=True)
+class StartCall:
+    """START as it travels: the shard it is about, and how large a shipment should be (0: the node's choice)."""
+
+    group: str
+    shard: int
+    start: Start
+    frame_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Reader to node: send no more of this generation; the stream stays open for another START."""
+
+    generation: int
+
+
+def entry_item(entry: Entry) -> Item:
+    """Return an entry as an item; its size is what a window counts."""
+    return Item(entry.base, entry.last, entry.size, entry)
+
+
+def hole_item(first: int, last: int) -> Item:
+    """Return a rolled-back range as an item."""
+    return Item(first, last, HOLE_BYTES, None)
+
+
+# --- reader to node ---------------------------------------------------------------------------------------
+
+
+def encode_request(message: StartCall | Window | Stop) -> bytes:
+    """Return one frame for the node.  Raises ValueError naming the field that cannot be said."""
+    match message:
+        case StartCall():
+            return _encode_start(message)
+        case Window():
+            return _KIND.pack(_WINDOW_KIND) + _WINDOW.pack(message.generation, message.bytes_total)
+        case Stop():
+            return _KIND.pack(_STOP_KIND) + _STOP.pack(message.generation)
+
+
+def _encode_start(call: StartCall) -> bytes:
+    start, group = call.start, short_text(call.group, "group")
+    members = [short_text(node, "ensemble") for node in start.ensemble]
+    wrong = _what_is_wrong(start)
+    if wrong is not None:
+        raise ValueError(wrong)
+    down = sum(1 << start.ensemble.index(node) for node in set(start.known_down))
+    parts = [
+        _KIND.pack(_START_KIND),
+        _START.pack(
+            len(group), call.shard, start.generation, start.first, start.until, _MODES.index(start.mode), down,
+            start.window_bytes, call.frame_bytes, len(members), len(start.priorities),
+        ),
+        group,
+        bytes(start.priorities),
+    ]
+    for member in members:
+        parts += (_KIND.pack(len(member)), member)
+    return b"".join(parts)
+
+
+def _what_is_wrong(start: Start) -> str | None:
+    """Return why no node could act upon a START, naming the field, or None."""
+    members = len(start.ensemble)
+    if not 1 <= members <= SLOTS_MAX:
+        return f"ensemble has {members} members, must be 1 to {SLOTS_MAX}"
+    if not all(start.ensemble):
+        return "ensemble names a member without a name"
+    if len(set(start.ensemble)) < members:
+        return "ensemble names a member twice"
+    if not set(start.known_down) <= set(start.ensemble):
+        return "known_down names a node outside the ensemble"
+    if start.first < 0:
+        return f"first is {start.first}, must be 0 or more"
+    if start.until < -1:
+        return f"until is {start.until}, must be -1 or more"
+    if start.window_bytes < 0:
+        return f"window_bytes is {start.window_bytes}, must be 0 or more"
+    if len(start.priorities) not in (0, members) or (start.mode is Mode.LOCAL and not start.priorities):
+        return f"priorities has {len(start.priorities)} numbers for {members} members"
+    if not all(0 <= number <= PRIORITY_MAX for number in start.priorities):
+        return f"priorities has a number outside 0 to {PRIORITY_MAX}"
+    return None
+
+
+def decode_request(frame: bytes) -> StartCall | Window | Stop:
+    """Return what a reader said; raises RemoteViolation where it is malformed."""
+    if len(frame) > REQUEST_BYTES_MAX:
+        raise RemoteViolation(f"frame of a reader has {len(frame)} bytes, the limit is {REQUEST_BYTES_MAX}")
+    cursor = Cursor(frame)
+    (kind,) = cursor.unpack(_KIND)
+    message: StartCall | Window | Stop
+    if kind == _START_KIND:
+        message = _decode_start(cursor)
+    elif kind == _WINDOW_KIND:
+        message = Window(*cursor.unpack(_WINDOW))
+    elif kind == _STOP_KIND:
+        message = Stop(*cursor.unpack(_STOP))
+    else:
+        raise RemoteViolation(f"frame of kind {kind} from a reader is not known to this build")
+    _check_end(cursor)
+    return message
+
+
+def _decode_start(cursor: Cursor) -> StartCall:
+    (
+        group_bytes, shard, generation, first, until, mode, down, window_bytes, frame_bytes, members, priorities,
+    ) = cursor.unpack(_START)
+    group, near = cursor.text(group_bytes), tuple(cursor.take(priorities))
+    ensemble = tuple(cursor.text(*cursor.unpack(_KIND)) for _ in range(members))
+    if down >> members:
+        raise RemoteViolation(f"known_down names a slot beyond the {members} of the ensemble")
+    known_down = tuple(sorted(node for slot, node in enumerate(ensemble) if down >> slot & 1))
+    start = Start(
+        generation, first, until, _word(_MODES, mode, "mode"), known_down, ensemble, near, window_bytes
+    )
+    wrong = _what_is_wrong(start)
+    if wrong is not None:
+        raise RemoteViolation(f"START: {wrong}")
+    return StartCall(group, shard, start, frame_bytes)
+
+
+# --- node to reader ---------------------------------------------------------------------------------------
+
+
+def encode_answer(message: Started | Shipment) -> bytes:
+    """Return one frame for the reader."""
+    if isinstance(message, Started):
+        text = message.message.encode()[:MESSAGE_BYTES_MAX]
+        status = _STATUSES.index(message.status)
+        head = _STARTED.pack(message.generation, status, message.released, message.first, len(text))
+        return b"".join((_KIND.pack(_STARTED_KIND), head, text))
+    parts = [
+        _KIND.pack(_SHIPMENT_KIND),
+        _SHIPMENT.pack(message.generation, message.first, message.through, message.released, len(message.items)),
+    ]
+    for item in message.items:
+        if item.body is None:
+            parts += (_HOLE_ITEM, _HOLE.pack(item.first, item.last))
+        else:
+            parts += (_ENTRY_ITEM, item.body.header, item.body.payload)
+    return b"".join(parts)
+
+
+def decode_answer(frame: bytes) -> Started | Shipment:
+    """Return what a node said, every entry verified.
+
+    Raises CorruptShipment when an entry fails its checksum, RemoteViolation where the frame is malformed.
+    """
+    cursor = Cursor(frame)
+    (kind,) = cursor.unpack(_KIND)
+    message: Started | Shipment
+    if kind == _STARTED_KIND:
+        message = _decode_started(cursor)
+    elif kind == _SHIPMENT_KIND:
+        message = _decode_shipment(cursor)
+    else:
+        raise RemoteViolation(f"frame of kind {kind} from a node is not known to this build")
+    _check_end(cursor)
+    return message
+
+
+def _decode_started(cursor: Cursor) -> Started:
+    generation, status, released, first, text_bytes = cursor.unpack(_STARTED)
+    text = cursor.take(text_bytes).decode(errors="replace")  # it may be cut inside a letter
+    return Started(generation, _word(_STATUSES, status, "status"), released, first, text)
+
+
+def _decode_shipment(cursor: Cursor) -> Shipment:
+    generation, first, through, released, count = cursor.unpack(_SHIPMENT)
+    if count * (len(_HOLE_ITEM) + HOLE_BYTES) > cursor.end - cursor.at:
+        raise RemoteViolation(f"shipment announces {count} items and has no room for them")
+    items: list[Item] = []
+    lowest = -1  # the first item may begin before the shipment: whoever asked did so in its middle
+    for _ in range(count):
+        item = _decode_item(cursor, generation)
+        if not (item.first <= item.last <= through and item.first >= lowest and item.last >= first):
+            raise RemoteViolation(
+                f"item {item.first}..{item.last} is not in order, or not inside the shipment's {first}..{through}"
+            )
+        lowest = item.last + 1
+        items.append(item)
+    return Shipment(generation, first, through, released, tuple(items))
+
+
+def _decode_item(cursor: Cursor, generation: int) -> Item:
+    kind = cursor.take(1)
+    if kind == _HOLE_ITEM:
+        return hole_item(*cursor.unpack(_HOLE))
+    if kind != _ENTRY_ITEM:
+        raise RemoteViolation(f"item of kind {kind[0]} is not known to this build")
+    try:
+        return entry_item(cursor.entry())
+    except RemoteViolation as violation:
+        raise CorruptShipment(str(violation), generation) from violation
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+def _word(words: Sequence[Any], number: int, field: str) -> Any:
+    if number >= len(words):
+        raise RemoteViolation(f"{field} {number} is not known to this build")
+    return words[number]
+
+
+def _check_end(cursor: Cursor) -> None:
+    if cursor.at != cursor.end:
+        raise RemoteViolation(f"frame has {cursor.end - cursor.at} bytes too many")
+
+
+def mode_of(text: str) -> Mode:
+    """Return the mode of that name, SINGLE_COPY for an empty one; raises RemoteViolation for another word."""
+    try:
+        return Mode(text or Mode.SINGLE_COPY)
+    except ValueError as error:
+        raise RemoteViolation(f"mode {text!r} is not one of {', '.join(Mode)}") from error
+
+
+assert set(_MODES) == set(Mode) and set(_STATUSES) == set(Status), "every word needs a number"
+assert FRAME_BYTES_MAX > REQUEST_BYTES_MAX > SLOTS_MAX * 256 + 512, "a START with the longest names fits"
