@@ -17,7 +17,7 @@ from ..base.effects import (
     Wipe,
     Write,
 )
-from ..base.entry import Entry
+from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, Member, Peer
 from ..base.refusals import Reason
@@ -123,6 +123,8 @@ class Follower:
         head = log.head
         try:
             fresh, whole = self._extend(m)
+            if (found := log.decisions.covering(m.confirmed)) is not None and whole:
+                raise RemoteViolation(f"L3: append confirms {m.confirmed}, which lies inside {found}")
         except RemoteViolation:
             # What was folded in before the bad entry will not be written: take it back.
             log.truncate(head)
@@ -152,6 +154,11 @@ class Follower:
                 return fresh, False
             else:
                 log.append(entry)
+                if entry.kind is Kind.ROLLBACK and entry.sequence <= replica.confirmed:
+                    raise RemoteViolation(
+                        f"L7: ROLLBACK at {entry.base} reaches back to {entry.sequence}, "
+                        f"confirmed is {replica.confirmed}"
+                    )
                 fresh.append(PutEntry(entry))
                 if entry.kind in OPENINGS:
                     replica.update(ensemble=ensemble_of(entry))
