@@ -133,6 +133,17 @@ class NodeCore:
             return None
         return shard.replica.log.decisions.holes(first, last, shard.replica.confirmed)
 
+    def readable(self, shard_id: ShardId) -> tuple[int, int] | None:
+        """Return the first offset held here and the last one that may be shown, -1 when there is none yet.
+
+        None when this node is no member in good standing: it holds no such shard, is being seeded, or gave it up.  A
+        follower shows what it knows to be confirmed, so a fenced or stale one shows less, never what others hide.
+        """
+        shard = self.shards.get(shard_id)
+        if shard is None or shard.replica.state.role in (Role.SEEDING, Role.DELETED):
+            return None
+        return shard.replica.log.first, shard.replica.released
+
     def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
         """Return who waits for whom on a shard led here, None when it is not."""
         shard = self.shards.get(shard_id)
