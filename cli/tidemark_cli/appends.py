@@ -1,6 +1,7 @@
 """`tidemark append`: a file or standard input into a log group, one record per line.
 
-Lines keep their order per key.  Interrupted, it waits for what is under way and says how to go on.
+Lines keep their order per key.  Interrupted, it waits for what is under way and says how to go on.  How lines ended
+is counted by kind; one that did not end well stops the command.
 Stays out: batching and retries (client).
 """
 
@@ -14,21 +15,44 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import tidemark
 import typer
 from rich.progress import Progress, TaskID
-from tidemark import LOCAL
 
 from . import target
-from .failures import INTERRUPTED, CommandFailed
+from .failures import INTERRUPTED, CommandFailed, Failure, describe
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption
-from .output import emit, note, progress, table
+from .output import emit, fail, note, progress, table
+from .tally import DOUBTFUL, Tally
 
 CHUNK_BYTES = 256 << 10
 DRAIN_S = 10.0
+
+
+class Level(StrEnum):
+    """What --durability takes."""
+
+    QUORUM = "quorum"
+    COMMIT = "commit"
+    LOCAL = "local"
+
+
+class OnQuorumTimeout(StrEnum):
+    """What --on-quorum-timeout takes."""
+
+    WAIT = "wait"
+    RAISE = "raise"
+
+
+class OnRollback(StrEnum):
+    """What --on-rollback takes."""
+
+    RETRY = "retry"
+    RAISE = "raise"
 
 
 class _Source:
@@ -64,9 +88,11 @@ class _Append:
         self.skip = skip
         self.taken = skip  # lines handed to the client
         self.acked = 0
+        self.last_acked = skip
         self.bytes = 0
         self.stopped = False
         self.error: BaseException | None = None
+        self.tally = Tally()
         self._waiting: dict[int, None] = {}  # lines without an answer, in order
 
     @property
@@ -104,7 +130,11 @@ class _Append:
             if error is None:
                 del self._waiting[number - 1]
                 self.acked += 1
-            elif self.error is None:
+                self.last_acked = max(self.last_acked, number)
+                self.tally.appended(done.result())
+                return
+            self.tally.failed_with(error, number)
+            if self.error is None:
                 self.error = error
 
         future.add_done_callback(answered)
@@ -130,7 +160,17 @@ def append(
     key_field: Annotated[
         str | None, typer.Option("--key-field", help="Take the key from this field of each line, which must be JSON.")
     ] = None,
-    local: Annotated[bool, typer.Option("--local", help="LOCAL durability: the leader's disk is enough.")] = False,
+    durability: Annotated[
+        Level | None, typer.Option("--durability", help="What a line waits for. Default: the group's.")
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="The same as --durability local.")] = False,
+    on_quorum_timeout: Annotated[
+        OnQuorumTimeout,
+        typer.Option("--on-quorum-timeout", help="When the quorum's time is over: wait for the fate, or stop."),
+    ] = OnQuorumTimeout.WAIT,
+    on_rollback: Annotated[
+        OnRollback, typer.Option("--on-rollback", help="When lines are rolled back: append them anew, or stop.")
+    ] = OnRollback.RETRY,
     skip: Annotated[int, typer.Option("--skip", min=0, metavar="LINES", help="Go on behind so many lines.")] = 0,
     timeout_s: TimeoutOption = 30.0,
     state: DirOption = DEFAULT_DIR,
@@ -138,6 +178,9 @@ def append(
     as_json: JsonOption = False,
 ) -> None:
     """Append the lines of FILE, one record each."""
+    if local and durability not in (None, Level.LOCAL):
+        raise typer.BadParameter(f"--local and --durability {durability} contradict each other", param_hint="--local")
+    level = Level.LOCAL if local else durability
     source = _open(file)
     job = _Append(source, key_field, skip)
 
@@ -145,7 +188,10 @@ def append(
         loop = asyncio.get_running_loop()
         async with await target.connect(state, cluster) as client:
             await client.group(group)
-            appender = client.appender(group, durability=LOCAL if local else None, timeout_s=timeout_s)
+            appender = client.appender(
+                group, durability=level, timeout_s=timeout_s, on_quorum_timeout=on_quorum_timeout,
+                on_rollback=on_rollback,
+            )
             with progress(data=True) as bar:
                 task = bar.add_task(f"append to {group}", total=source.total_bytes)
                 running = asyncio.create_task(job.run(appender, bar, task))
@@ -168,25 +214,59 @@ def append(
                 finally:
                     loop.remove_signal_handler(signal.SIGINT)
                     await _drain(appender)
+                    retried["quorum_timeouts"] = appender.quorum_timeouts
+                    retried["rolled_back_batches"] = appender.rolled_back_batches
 
+    retried: dict[str, int] = {}
     started = time.monotonic()
     tidemark.run(main())
     seconds = time.monotonic() - started
+    failure = _failure(job)
     document = {
         "group": group, "acked": job.acked, "bytes": job.bytes, "seconds": round(seconds, 3),
-        "durability": "LOCAL" if local else "GROUP_DEFAULT", "complete": not job.stopped and job.error is None,
-        "resume_skip": job.resume_from,
+        "durability": "GROUP_DEFAULT" if level is None else level.name, "outcomes": job.tally.counts, **retried,
+        "failed_batches": [batch.document() for batch in job.tally.failed.values()],
+        "complete": not job.stopped and job.error is None, "resume_skip": job.resume_from,
     }
-    if job.error is not None:
-        note(f"{job.acked} lines appended; go on with --skip {job.resume_from}")
-        raise job.error
+    if failure is not None:
+        document |= {"error": failure.reason, "message": failure.message, "advice": failure.advice}
     emit(as_json, document, lambda: table(
-        ["group", "#records", "#MB", "#seconds", "#records/s"],
-        [[group, job.acked, f"{job.bytes / 1e6:.1f}", f"{seconds:.1f}", f"{job.acked / seconds:,.0f}"]],
+        ["group", "#records", "#MB", "#seconds", "#records/s", "outcomes"],
+        [[group, job.acked, f"{job.bytes / 1e6:.1f}", f"{seconds:.1f}", f"{job.acked / seconds:,.0f}",
+          job.tally.sentence()]],
     ))
+    if failure is not None:
+        _explain(job, group)
+        fail(failure.message, failure.advice)
+        raise typer.Exit(failure.code)
     if job.stopped:
         note(f"interrupted: {job.acked} lines appended; go on with --skip {job.resume_from}")
         raise typer.Exit(INTERRUPTED)
+
+
+def _failure(job: _Append) -> Failure | None:
+    """Return what stopped the job, as it is shown; a bug is raised as it is."""
+    if job.error is None:
+        return None
+    failure = describe(job.error)
+    if failure is None:
+        raise job.error
+    return failure
+
+
+def _explain(job: _Append, group: str) -> None:
+    """Say what became of lines that did not end well, and how to go on."""
+    for batch in job.tally.failed.values():
+        lines = f"line {batch.first_line}"
+        if batch.lines > 1:
+            lines = f"{batch.lines} lines from {batch.first_line} to {batch.last_line}"
+        said = batch.outcome.replace("_", " ")
+        ask = f"tidemark outcome {group} {batch.shard} {batch.producer.hex()} {batch.sequence} --wait"
+        note(f"{lines}: {said}" + (f"; ask with `{ask}`" if batch.outcome in DOUBTFUL else ""))
+    if job.tally.failed_unlisted:
+        note(f"{job.tally.failed_unlisted} more lines in other batches ended so")
+    also = " (some lines behind that are appended already)" if job.last_acked > job.resume_from else ""
+    note(f"{job.acked} lines appended; go on with --skip {job.resume_from}{also}")
 
 
 def _open(file: str) -> _Source:
