@@ -14,10 +14,11 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.effects import Feed, Persist, Received, Reply, Send
 from tidemark_core.base.entry import Batch
 from tidemark_core.base.ids import Member, OperatorId, shard_id
-from tidemark_core.limbo.settings import Configure, SynchroSettings
+from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended, BecameLeader, BecomeLeader, Fence, Fenced
+from tidemark_core.replication.settings import Configure
 
 from .context import Context
 from .figures import Outcome, spread

@@ -16,10 +16,11 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.effects import Feed, Persist, Received, Reply, Send
 from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.ids import NOTHING, Member, OperatorId, shard_id
-from tidemark_core.limbo.settings import Configure, SynchroSettings
+from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import Limits, NodeCore
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import AppendAck, Appended, BecomeLeader, Fence, Fenced
+from tidemark_core.replication.settings import Configure
 
 NUMBERS = (1_000, 2_000, 5_000, 10_000, 20_000)
 

@@ -165,6 +165,8 @@ class NodeCore:
             "rolled_back": [list(found) for found in replica.log.decisions.ranges[-16:]],
             "released": replica.released,
             "first": replica.log.first,
+            "oldest_logged_ms": replica.log.marks[0].logged_ms if replica.log.marks else None,
+            "retention": {"age_ms": replica.retention.age_ms, "bytes_max": replica.retention.bytes_max},
             "bytes": replica.log.bytes_held,
             "unsettled_entries": replica.log.unsettled_entries,
             "producers": len(replica.log.producers),

@@ -27,7 +27,6 @@ from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.ids import Member, Peer, ShardId
 from .base.refusals import Reason, Refused
-from .limbo.settings import Configure
 from .replication.clients import AppendRequest, OutcomeRequest, ReadRequest, TrimRequest
 from .replication.follower import PULL_TIMER, Follower
 from .replication.leader import Leader
@@ -50,6 +49,8 @@ from .replication.messages import (
     Truncated,
 )
 from .replication.replica import Limits, Replica, Role
+from .replication.retention import mark_every_ms
+from .replication.settings import Configure
 
 ClientEvent = AppendRequest | OutcomeRequest | ReadRequest | TrimRequest
 
@@ -108,8 +109,7 @@ class Shard:
                     return self.follower.pull()
                 return self.leader.on_timer(now_ms, event.name) if self.leader else []
             case Configure():
-                self.replica.settings = event.settings
-                return self.leader.outcomes.on_settings(now_ms) if self.leader else []
+                return self._on_configure(now_ms, event)
             case LocalStep():
                 return self.leader.on_step(now_ms, event) if self.leader else []
             case LogRead():
@@ -121,6 +121,15 @@ class Shard:
             case SnapshotFailed():
                 return self.follower.on_snapshot_failed(now_ms, event.message)
         raise TypeError(f"no such event: {event!r}")
+
+    def _on_configure(self, now_ms: int, event: Configure) -> list[Effect]:
+        replica, leader = self.replica, self.leader
+        replica.settings, replica.retention = event.settings, event.retention
+        # Followers mark their logs alike: any of them may lead next.
+        replica.log.mark_ms = mark_every_ms(event.retention, replica.limits.retention_look_ms)
+        if leader is None:
+            return []
+        return [*leader.outcomes.on_settings(now_ms), *leader.retention.on_settings(now_ms)]
 
     def _on_client(self, now_ms: int, event: ClientEvent) -> list[Effect]:
         if self.leader is None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tidemark_core.base.formula import InvalidFormula, quorum_in_force
 from tidemark_core.base.ids import ShardId, shard_id
-from tidemark_core.limbo.settings import QUORUM_TIMEOUT_MS, Configure, Rollback, SynchroSettings
+from tidemark_core.limbo.settings import QUORUM_TIMEOUT_MS, Rollback, SynchroSettings
 from tidemark_core.node import NodeCore
+from tidemark_core.replication.settings import Configure
 from tidemark_wire.v1 import common_pb2
 
 from .driver import Driver

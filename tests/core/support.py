@@ -47,7 +47,7 @@ from tidemark_core.base.entry import Batch, Durability, Entry, Kind, control, de
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.limbo.settings import Configure, SynchroSettings
+from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication import invariants
@@ -86,6 +86,7 @@ from tidemark_core.replication.records import (
     first_record,
 )
 from tidemark_core.replication.replica import Limits, Replica, Role, opening_payload, with_watermarks
+from tidemark_core.replication.settings import Configure, RetentionSettings
 from tidemark_core.shard import Shard
 
 SHARD = shard_id(1, 0)
@@ -287,6 +288,7 @@ class Node:
         self.reads: list[ReadLog] = []
         self.traces: Counter[str] = Counter()
         self.settings: SynchroSettings | None = SynchroSettings()   # told to every shard that was not told before
+        self.retention = RetentionSettings()
         self.start()
 
     # --- lives ---
@@ -389,7 +391,7 @@ class Node:
         assert self.core is not None
         for shard, held in self.core.shards.items():
             if held.replica.settings is None and self.settings is not None:
-                self.run(self.core.step(self.now_ms, [Configure(shard, self.settings)]))
+                self.run(self.core.step(self.now_ms, [Configure(shard, self.settings, self.retention)]))
 
     def receive(self, sender: Peer, message: Any) -> list[Effect]:
         return self.step(Received(SHARD, sender, self.me, message))
@@ -407,7 +409,12 @@ class Node:
     def configure(self, **changes: Any) -> None:
         """Other settings are in force from now on, after restarts too."""
         self.settings = replace(self.settings or SynchroSettings(), **changes)
-        self.step(Configure(SHARD, self.settings))
+        self.step(Configure(SHARD, self.settings, self.retention))
+
+    def retain(self, **changes: int) -> list[Effect]:
+        """Another retention is in force from now on, after restarts too."""
+        self.retention = replace(self.retention, **changes)
+        return self.step(Configure(SHARD, self.settings or SynchroSettings(), self.retention))
 
     def holes(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
         """Return what this node knows to be rolled back."""
@@ -1022,7 +1029,7 @@ class Cluster:
         for node in self.nodes.values():
             node.settings = replace(node.settings or SynchroSettings(), **changes)
             if node.core is not None and SHARD in node.core.shards:
-                node.step(Configure(SHARD, node.settings))
+                node.step(Configure(SHARD, node.settings, node.retention))
 
     def append(self, what: Batch, to: str | None = None, resume_after: int = -1) -> int:
         """Ask a node, by default the leader, for an append; return the request."""

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from node_harness import GROUP_ID, shard_map
 from tidemark_core.base.ids import Member, ShardId, shard_id
-from tidemark_core.limbo.settings import Configure, Rollback, SynchroSettings
+from tidemark_core.limbo.settings import Rollback, SynchroSettings
+from tidemark_core.replication.settings import Configure
 from tidemark_node.routing import Routing
 from tidemark_node.synchro import InvalidSettings, Synchro, settings_of
 

@@ -1,4 +1,4 @@
-"""Settings: what an operator asks of the limbo of one shard, and the event that tells the shard.
+"""Settings: what an operator asks of the limbo of one shard.
 
 Stays out: evaluating the formula; that is `quorum`'s.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-from ..base.ids import ShardId
 
 QUORUM_TIMEOUT_MS = 5000
 
@@ -29,11 +27,3 @@ class SynchroSettings:
     rollback: Rollback = Rollback.DEFINITE
     zones: int = 0                             # acknowledgements from at least so many zones; 0: not asked
     zone_of: tuple[tuple[str, str], ...] = ()  # (node, zone)
-
-
-@dataclass(frozen=True, slots=True)
-class Configure:
-    """The settings of a shard are these now; a shell feeds it when it learns them and when the shard appears."""
-
-    shard: ShardId
-    settings: SynchroSettings

@@ -54,6 +54,7 @@ from .messages import (
 )
 from .outcomes import QUORUM_TIMER, Outcomes
 from .replica import Replica, Role, opening_payload
+from .retention import RETENTION_TIMER, Retention
 
 RESEND_TIMER = "resend"
 NOTICE_TIMER = "notice"
@@ -74,7 +75,7 @@ class Leader:
 
     __slots__ = (
         "_dirty", "_fresh", "_notice_armed", "_resend_armed", "active", "change", "contracted", "cursors", "durable",
-        "epoch_first", "outcomes", "replica", "transfer",
+        "epoch_first", "outcomes", "replica", "retention", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -84,6 +85,7 @@ class Leader:
         self.epoch_first = 0                      # offset of the control entry that opened the elected epoch
         self.cursors: dict[Member, Cursor] = {}
         self.outcomes = Outcomes(self)            # who waits for what
+        self.retention = Retention(self)          # what is removed when
         self.change: Prepare | None = None        # prepared, neither committed nor aborted
         self.contracted = False                   # a contract is in force here, and maybe not stored as done yet
         self.transfer: Transfer | None = None
@@ -134,7 +136,7 @@ class Leader:
             if (cursor := self.cursors.get(member)) is not None:
                 effects += self._attach(cursor, head)
         self._dirty = True
-        return effects
+        return effects + self.retention.on_growth(now_ms)
 
     def on_become_leader_again(self, sender: Peer, m: BecomeLeader) -> list[Effect]:
         """A repeat: answer once what we are is durable."""
@@ -164,7 +166,7 @@ class Leader:
         effects: list[Effect] = [Reply(waiter, refusal) for waiter in self.outcomes.limbo.everybody()]
         if self._fresh:
             effects.append(self._persist_fresh())
-        for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER):
+        for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER):
             effects.append(SetTimer(replica.shard, timer, None))
         replica.log.tail_bytes_max = 0
         replica.log.forget_tail()
@@ -260,6 +262,7 @@ class Leader:
         effects: list[Effect] = []
         if self._fresh:
             effects.append(self._persist_fresh(writes=self.replica.checkpoint_if_due()))
+            effects += self.retention.on_growth(now_ms)
         if self._dirty:
             self._dirty = False
             effects += self.push_all(now_ms)
@@ -374,6 +377,8 @@ class Leader:
                 ]
             case "quorum":
                 return self.outcomes.on_timer(now_ms)
+            case "retention":
+                return self.retention.on_timer(now_ms)
             case "transfer":
                 expired, self.transfer = self.transfer, None
                 return self._transfer_expired(expired) if expired else []
@@ -618,17 +623,44 @@ class Leader:
         return [Reply(m.request, ReadGrant(first, released, self.epoch, latest))]
 
     def on_trim_request(self, m: TrimRequest) -> list[Effect]:
-        """#281: bounded by commit and by every member's match; one that never answered blocks it.
-
-        While an election may still roll a contract back (T6), the member that left may need the log again.
-        """
-        replica = self.replica
-        if self.change is not None or self.contracted:
+        """#281: as far as members allow; nothing while they change."""
+        if self._membership_moves:
             return [Reply(m.request, Refused(Reason.RECONFIGURING, "the ensemble is changing", self.epoch))]
+        return [*self.trim(m.before), Reply(m.request, self.replica.log.first)]
+
+    @property
+    def _membership_moves(self) -> bool:
+        """While an election may still roll a contract back (T6), the member that left may need the log again."""
+        return self.change is not None or self.contracted
+
+    def trim(self, before: int) -> list[Effect]:
+        """#281: bounded by commit and by every member's match; one that never answered blocks it."""
+        replica = self.replica
+        if self._membership_moves:
+            return []
         matches = self.matches()
         everybody = min(matches.get(member, -1) for member in self.ensemble)
-        first = replica.log.trim_point(min(m.before, replica.confirmed + 1, everybody + 1))
-        writes = replica.trim_to(first)
-        effects: list[Effect] = [replica.persist(writes)] if writes else []
-        self._dirty = self._dirty or bool(writes)
-        return [*effects, Reply(m.request, replica.log.first)]
+        writes = replica.trim_to(replica.log.trim_point(min(before, replica.confirmed + 1, everybody + 1)))
+        if not writes:
+            return []
+        self._dirty = True
+        return [
+            replica.persist(writes),
+            *(  # the others learn it with their next entries
+                self._heartbeat(cursor)
+                for cursor in self.cursors.values()
+                if cursor.status is CursorStatus.ATTACHED and cursor.up and cursor.next > self.head
+            ),
+        ]
+
+    def trim_blocked_by(self, before: int) -> str:
+        """Say for a person what keeps `trim` from reaching `before`."""
+        if self._membership_moves:
+            return "the ensemble is changing"
+        matches = self.matches()
+        behind = [
+            f"{member.node} holds up to {matches[member]}" if matches.get(member, -1) >= 0 else
+            f"{member.node} has not answered in this epoch"
+            for member in self.ensemble if matches.get(member, -1) < before - 1
+        ]
+        return ", ".join(behind) or f"confirmed is {self.replica.confirmed}"

@@ -22,6 +22,7 @@ from .producers import Known, ProducerTable
 
 MARK_BYTES = 1 << 20
 MARK_ENTRIES = 1024
+NEVER_MS = 1 << 62
 CHECKPOINT_FORMAT = 2
 
 _HEAD = struct.Struct(">BQqIqQqII")
@@ -110,7 +111,7 @@ class Log:
     """Fold of one log.  `floor` never passes what is committed: nothing at or below it can be undone."""
 
     __slots__ = (
-        "_steps", "_tail", "_tail_bytes", "decisions", "first", "floor", "marks", "producers", "runs",
+        "_steps", "_tail", "_tail_bytes", "decisions", "first", "floor", "mark_ms", "marks", "producers", "runs",
         "settled_entries", "tail_bytes_max",
     )
 
@@ -118,6 +119,7 @@ class Log:
         self.first = 0                  # offsets below were trimmed
         self.runs: list[Run] = []
         self.marks: list[Mark] = []
+        self.mark_ms = NEVER_MS         # a mark at least so often, when entries come slowly
         self.decisions = Decisions()
         self.producers = ProducerTable()
         self.floor = _Step(NOTHING, -1, EMPTY_CHAIN, 0, 0, None, None)
@@ -179,6 +181,11 @@ class Log:
         return self._top.bytes_total - self.floor.bytes_total
 
     @property
+    def bytes_total(self) -> int:
+        """Bytes of headers and payloads ever logged, up to the head."""
+        return self._top.bytes_total
+
+    @property
     def bytes_held(self) -> int:
         """Bytes of headers and payloads from `first` to the head."""
         at = bisect_right(self.marks, self.first, key=lambda mark: mark.base) - 1
@@ -222,6 +229,7 @@ class Log:
             not self.marks
             or top.bytes_total - self.marks[-1].bytes_before >= MARK_BYTES
             or base - self.marks[-1].base >= MARK_ENTRIES
+            or entry.logged_ms - self.marks[-1].logged_ms >= self.mark_ms
         ):
             self.marks.append(Mark(base, top.bytes_total, entry.logged_ms))
         producer, before = None, None

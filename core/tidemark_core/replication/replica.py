@@ -21,6 +21,7 @@ from ..limbo.settings import SynchroSettings
 from .log import Checkpoint, Log
 from .messages import Fate, Rejected
 from .producers import Place
+from .settings import RetentionSettings
 
 STATE_FORMAT = 2
 OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ensemble
@@ -41,6 +42,7 @@ class Limits:
     transfer_ms: int = 2_000
     pull_retry_ms: int = 500
     checkpoint_entries: int = 8192
+    retention_look_ms: int = 10_000      # least time between two looks at what has expired
 
 
 class Role(StrEnum):
@@ -133,7 +135,7 @@ class Replica:
 
     __slots__ = (
         "_checkpoint_at", "_rest", "_written", "commit", "confirmed", "disk_full", "limits", "log", "me", "peers_down",
-        "raw_end", "settings", "shard", "state",
+        "raw_end", "retention", "settings", "shard", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits) -> None:
@@ -147,6 +149,7 @@ class Replica:
         self.commit = -1
         self.confirmed = -1
         self.settings: SynchroSettings | None = None   # what the operator asks of the shard; None: not told yet
+        self.retention = RetentionSettings()   # nothing is removed until the operator asks
         self.disk_full = False
         self.peers_down: Collection[Member] = ()  # shared with the node: members without a link
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
@@ -253,7 +256,8 @@ class Replica:
 
     def forget_log(self) -> None:
         """Start over with an empty log; the caller writes a Wipe."""
-        self.log = Log()
+        self.log, mark_ms = Log(), self.log.mark_ms
+        self.log.mark_ms = mark_ms
         self.commit = self.confirmed = -1
         self.raw_end = -1
         self._checkpoint_at = 0

@@ -56,6 +56,7 @@ from tidemark_core.replication.messages import (
 )
 from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
 from tidemark_core.replication.replica import Limits, Role
+from tidemark_core.replication.retention import RETENTION_TIMER
 
 from tests.core.support import (
     OPERATOR,
@@ -913,7 +914,7 @@ def test_o9_a_fence_ends_the_leadership_and_names_all_that_was_appended(led: Nod
     assert [
         Reply(1, refusal),
         SetTimer(SHARD, RESEND_TIMER, None), SetTimer(SHARD, NOTICE_TIMER, None), SetTimer(SHARD, TRANSFER_TIMER, None),
-        SetTimer(SHARD, QUORUM_TIMER, None),
+        SetTimer(SHARD, QUORUM_TIMER, None), SetTimer(SHARD, RETENTION_TIMER, None),
         Trace(SHARD, "resigned", "epoch 1"),
     ] == effects[:-1]
     led.complete()
