@@ -20,11 +20,15 @@ from ..append_throughput import CONFIGURATIONS, append
 from ..context import Context
 
 
-def _check(cluster: clusters.Cluster, packages: Path) -> None:
-    """Raise RuntimeError when this process or one of the cluster's has other packages."""
+def _check_ours(packages: Path) -> None:
+    """Raise RuntimeError when this process has other packages."""
     for module in (tidemark, tidemark_core, tidemark_node, tidemark_operator):
         if Path(str(module.__file__)).parents[2] != packages:
             raise RuntimeError(f"{module.__name__} is from {module.__file__}, not from {packages}")
+
+
+def _check_theirs(cluster: clusters.Cluster, packages: Path) -> None:
+    """Raise RuntimeError when a process of the cluster has other packages."""
     for name, process in cluster.processes().items():
         path = process.environ().get("PYTHONPATH", "")
         if name != "etcd" and Path(path.split(os.pathsep)[0]).parent != packages:
@@ -33,8 +37,9 @@ def _check(cluster: clusters.Cluster, packages: Path) -> None:
 
 def main(directory: str, packages: str, seconds: int) -> None:
     """Print what the appending client says, with the processor time of each process."""
+    _check_ours(Path(packages))
     with clusters.running(Context(Path(directory))) as cluster:
-        _check(cluster, Path(packages))
+        _check_theirs(cluster, Path(packages))
         said = append(cluster, CONFIGURATIONS[0], seconds)
     print(json.dumps(said), flush=True)
 
