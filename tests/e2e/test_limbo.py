@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tidemark import LOCAL, QUORUM, Client, Fate, LimboView
 from tidemark.errors import QuorumTimeout
-from tidemark_cli.demo.outcomes import Kind
+from tidemark_cli.demo.outcomes import Kind, Told
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Appended
 
@@ -280,3 +280,45 @@ async def test_a_change_of_the_synchro_quorum_reaches_a_running_leader(cluster: 
     assert values == [b"three of four", b"all four", b"all four, then three", b"the end"]
     shard = await cluster.shard(group)
     assert (shard["leader"], shard["epoch"]) == (leader, epoch), "nobody was elected for it"
+
+
+async def test_the_command_line_shows_who_waits_for_whom(cluster: Cluster, client: Client):
+    group = await make_group(cluster, client, quorumTimeoutSeconds=8)
+    leader, lively, *paused = await cluster.members(group)
+
+    async def shown() -> dict[str, Any]:
+        ran = await cluster.cli("limbo", group, "--json")
+        assert ran.code == 0, ran.stderr
+        (shard,) = ran.document["shards"]
+        return shard
+
+    async def outcome_of(told: Told, *options: str) -> dict[str, Any]:
+        error = told.error
+        ran = await cluster.cli(
+            "outcome", group, "0", error.producer.hex(), str(error.sequence), "--json", *options)
+        assert ran.code == 0, ran.stderr
+        return ran.document
+
+    async with Attempts(client, group) as attempts:
+        with standing_still(cluster, *paused):
+            (told,) = attempts.append(1, QUORUM)
+            await limbo_is(
+                client, group, lambda view: any({leader, lively} == set(entry.acked) for entry in view.entries))
+            shard = await shown()
+            assert set(shard["members"]) == {leader, lively, *paused}
+            assert (shard["quorum"], shard["length"], shard["rollback_pending_from"]) == (3, 1, None)
+            (entry,) = shard["entries"]
+            assert (entry["durability"], entry["state"], entry["waiters"]) == ("QUORUM", "WAITING", 1)
+            assert (set(entry["acked"]), set(entry["missing"])) == ({leader, lively}, set(paused))
+            picture = await cluster.cli("limbo", group)
+            assert picture.code == 0 and all(name in picture.stdout for name in paused)
+            assert await attempts.answered([told]) == {Kind.UNKNOWN}
+            assert (await outcome_of(told))["fate"] == "UNKNOWN"
+            shard = await shown()
+            assert shard["rollback_pending_from"] == entry["first"]
+            assert [one["state"] for one in shard["entries"]] == ["ROLLING_BACK"]
+        assert (await outcome_of(told, "--wait"))["fate"] == "ROLLED_BACK"
+        shard = await shown()
+        assert (shard["length"], shard["rollbacks_total"], shard["timeouts_total"]) == (0, 1, 1)
+    await attempts.ask()
+    await attempts.read_back()
