@@ -172,9 +172,13 @@ class Limbo:
         unanswered = self._unanswered
         while unanswered:
             oldest = unanswered[0]
-            if oldest.covered is not None:
-                verdict = Verdict.ROLLED_BACK       # inherited with its range
-            elif oldest.last <= confirmed:
+            if oldest.covered is not None:          # inherited with its range, and so are those that follow
+                covered = [item for item in unanswered if item.covered == oldest.covered]
+                answers += [self._settle(item, Verdict.ROLLED_BACK) for item in reversed(covered)]
+                for _ in covered:
+                    unanswered.popleft()
+                continue
+            if oldest.last <= confirmed:
                 verdict = Verdict.CONFIRMED
             elif oldest.durability is Durability.LOCAL and oldest.last <= durable:
                 verdict = Verdict.LOCAL

@@ -367,9 +367,11 @@ class Leader:
                         effects += self._resend(cursor)
                 return effects + self._arm_resend(now_ms)
             case "notice":
-                self._notice_armed = False
                 self.outcomes.note_confirmed(now_ms)
-                return [
+                # Followers learn of what was confirmed late by the CONFIRM alone: one that cannot be written is owed.
+                self._notice_armed = self.outcomes.owes_confirm
+                owed = [SetTimer(self.replica.shard, NOTICE_TIMER, now_ms + self.replica.limits.resend_ms)]
+                return (owed if self._notice_armed else []) + [
                     self._heartbeat(cursor)
                     for cursor in self.cursors.values()
                     if cursor.status is CursorStatus.ATTACHED and cursor.up and cursor.commit < self.replica.commit

@@ -198,10 +198,15 @@ class Outcomes:
     def note_confirmed(self, now_ms: int) -> None:
         """Append one CONFIRM for everything decided since the last (A1, L11): a hint, so nothing waits for it."""
         replica = self.replica
-        if replica.disk_full or self.leader.transfer is not None or self.limbo.data_confirmed <= self._noted:
+        if replica.disk_full or self.leader.transfer is not None or not self.owes_confirm:
             return
         self._noted = self.limbo.data_confirmed
         self.leader.append_control(now_ms, Kind.CONFIRM, argument=replica.confirmed)
+
+    @property
+    def owes_confirm(self) -> bool:
+        """Say whether something was confirmed that no CONFIRM covers yet."""
+        return self.limbo.data_confirmed > self._noted
 
     # --- time ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,63 @@
+"""What seeds of the simulator taught about the limbo, each story told once more in the small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidemark_core.base.entry import Durability, Kind
+from tidemark_core.limbo.decisions import Range
+from tidemark_core.limbo.waiting import Item, Limbo, Verdict, Waiter
+from tidemark_core.replication.leader import NOTICE_TIMER, TRANSFER_TIMER
+from tidemark_core.replication.messages import Append, PrepareTransfer
+
+from tests.core.support import OPERATOR, SHARD, A, B, C, Node, ack, batch, serving
+
+MakeNode = Callable[..., Node]
+
+
+def test_l17_callers_of_an_inherited_rollback_are_answered_newest_first() -> None:
+    """A new leader holds an older one's ROLLBACK and its writers ask again: its EPOCH_START decides for all of them."""
+    limbo = Limbo(8, 0)
+    covered = Range(2, 6)
+    for base, found in ((1, None), (4, covered), (2, covered), (3, covered), (7, None)):
+        item = Item(base, base, 1, 1, Durability.QUORUM, 0, 0, 100, b"p", base, covered=found)
+        limbo.inherit(item)
+        limbo.wait(item, Waiter(base, 100))
+
+    answers = limbo.advance(8, 8, 8)
+
+    assert [
+        (1, Verdict.CONFIRMED), (4, Verdict.ROLLED_BACK), (3, Verdict.ROLLED_BACK), (2, Verdict.ROLLED_BACK),
+        (7, Verdict.CONFIRMED),
+    ] == [(answer.item.base, answer.verdict) for answer in answers]
+
+
+def test_l11_a_confirm_that_a_transfer_held_up_is_written_when_the_transfer_is_given_up(make_node: MakeNode) -> None:
+    """Confirmed rose behind commit just then: without a CONFIRM no follower would hear of it until the next append."""
+    led = make_node(A)
+    serving(led, quorum="N")
+    led.append(1, batch(0))
+    led.complete()
+    ack(led, B)
+    led.fire(NOTICE_TIMER)
+    ack(led, B, commit=1)
+    led.receive(OPERATOR, PrepareTransfer(1, 10, C))
+    ack(led, C, commit=1)
+    assert (1, 1) == (led.replica.commit, led.replica.confirmed)
+    led.take_sent()
+
+    led.fire(NOTICE_TIMER)
+    assert 1 == led.leader.head, "appends are refused, and so is the record"
+    led.fire(TRANSFER_TIMER)
+    assert (SHARD, NOTICE_TIMER) in led.timers, "but it is owed"
+    led.fire(NOTICE_TIMER)
+
+    assert 2 == led.leader.head
+    pushed = led.take_sent(Append)
+    assert {(Kind.CONFIRM, 1)} == {(entry.kind, entry.sequence) for sent in pushed for entry in sent.entries}
+    assert {1} == {sent.confirmed for sent in pushed}
+    led.complete()
+    ack(led, B)
+    led.fire(NOTICE_TIMER)
+    assert 2 == led.leader.head, "and no more than once"
+    assert (SHARD, NOTICE_TIMER) not in led.timers
