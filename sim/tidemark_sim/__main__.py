@@ -21,6 +21,8 @@ from .runner import STEPS, Result, run_seed
 
 REQUIRED = (
     "elections", "truncations", "swaps_committed", "swaps_aborted", "swaps_resumed", "torn_tails", "wiped_disks",
+    "rollbacks_appended", "rollbacks_confirmed", "rollbacks_lost", "timeouts", "late_acks_during_rollback",
+    "outcomes_asked", "quorum_changes",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 
@@ -28,7 +30,9 @@ REQUIRED_FROM_RUNS = 100
 
 SUMMARY = (
     *REQUIRED, "expands_committed", "contracts_committed", "transfers", "snapshots", "restarts", "corrupt_repairs",
-    "appends_acked", "duplicates_answered",
+    "appends_acked", "duplicates_answered", "rollbacks_told", "renumberings", "quorum_changes_during_rollback",
+    "rollbacks_ambushed_written", "rollbacks_ambushed_durable", "rollbacks_ambushed_acked",
+    "rollbacks_ambushed_confirmed",
 )
 
 
@@ -105,6 +109,8 @@ def _summary(totals: dict[str, int]) -> dict[str, int]:
     counts["transfers"] = totals.get("asked_StartTransfer_done", 0)
     counts["snapshots"] = totals.get("core_snapshot_installed", 0)
     counts["restarts"] = totals.get("crashes", 0)
+    counts["rollbacks_appended"] = totals.get("core_rollback_appended", 0)
+    counts["timeouts"] = totals.get("core_quorum_timeout", 0)
     counts["corrupt_repairs"] = totals.get("core_entry_repaired", 0)
     return counts
 

@@ -1,7 +1,9 @@
 """Clients: idempotent producers that retry until answered, and readers that look at every node.
 
 A producer numbers its batches, keeps at most five unanswered, and offers the same batch with the same sequence
-to other nodes until one answers with its place.  Some batches are offered twice on purpose.
+to other nodes until one answers with its place.  Some batches are offered twice on purpose, and the fate of old and
+new ones is asked for.  A batch that was rolled back has used its sequence up: before it goes out again, the fate of
+everything under way is settled, so that records keep their order (L22).
 Stays out: whether an answer was right (`checkers`).
 """
 
@@ -14,8 +16,8 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.clients import AppendRequest, ReadRequest
-from tidemark_core.replication.messages import Appended
+from tidemark_core.replication.clients import AppendRequest, OutcomeRequest, ReadRequest
+from tidemark_core.replication.messages import Appended, Fate, Outcome
 
 from .trace import Violation
 
@@ -36,21 +38,25 @@ class ClientOptions:
     producers: int = 3
     think_ms: int = 20
     local: float = 0.2
+    commit: float = 0.1
     twice: float = 0.05
     old_again: float = 0.02
+    ask: float = 0.05           # chance to ask for the fate of some batch
     records_max: int = 4
     payload_bytes_max: int = 64
     reads: float = 0.1
 
 
 class Outstanding:
-    """A batch that was not answered yet."""
+    """A batch that was not answered yet, under the sequence it has now."""
 
-    __slots__ = ("attempt", "batch")
+    __slots__ = ("attempt", "batch", "behind", "ended")
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.attempt = 0
+        self.ended: Refused | None = None    # rolled back: its sequence is used up
+        self.behind: Refused | None = None   # not appended, because an earlier batch was rolled back
 
 
 class Producer:
@@ -61,76 +67,110 @@ class Producer:
         self.name = name
         self.shard = shard
         self.id = world.dice.bytes(15) + b"\x01"
+        self.items = 0
         self.next_sequence = 0
-        self.batches: list[Batch] = []
+        self.resume_after = -1
+        self.batches: dict[int, Batch] = {}   # by sequence: the batch that has it, or used it up
         self.answered: dict[int, Appended] = {}
+        self.rolled_back: dict[int, Refused] = {}
         self.outstanding: dict[int, Outstanding] = {}
         self.rewound = False
+        self.unsure = False   # a batch is in the log and nobody can say where: its rollback would go unnoticed
         self.stopped = False
         self.target = world.dice.pick(list(world.nodes))
+
+    @property
+    def immediate(self) -> bool:
+        """Say whether answers may be wrong about rollbacks."""
+        return self.world.options.synchro.immediate
 
     # --- producing ----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Offer a new batch now and then."""
-        world = self.world
+        world, dice = self.world, self.world.dice
         if self.stopped:
             world.idle()
             return
         options = world.options.clients
-        if len(self.outstanding) < IN_FLIGHT_MAX:
-            self.append(local=world.dice.chance(options.local))
-            if world.dice.chance(options.twice):
-                self._send_in_window(self.next_sequence - 1, world.dice.pick(list(world.nodes)))
-        if self.answered and world.dice.chance(options.old_again):
-            sequence = world.dice.between(max(0, self.next_sequence - 12), self.next_sequence - 1)
-            if sequence in self.answered:
+        if len(self.outstanding) < IN_FLIGHT_MAX and not self._settling:
+            self.append(self._durability())
+            if dice.chance(options.twice):
+                self._send_in_window(self.next_sequence - 1, dice.pick(list(world.nodes)))
+        if self.next_sequence and dice.chance(options.old_again):
+            sequence = dice.between(max(0, self.next_sequence - 12), self.next_sequence - 1)
+            if sequence in self.answered or sequence in self.rolled_back:
                 self._send(sequence, self.target)
-        if world.dice.chance(options.reads):
+        if self.next_sequence and dice.chance(options.ask):
+            sequence = dice.between(max(0, self.next_sequence - 12), self.next_sequence - 1)
+            self._ask(sequence, self.target if dice.chance(0.8) else dice.pick(list(world.nodes)), dice.chance(0.5))
+        if dice.chance(options.reads):
             world.readers.read(self.shard)
-        world.after(world.dice.around(options.think_ms), self.tick)
+        world.after(dice.around(options.think_ms), self.tick)
 
-    def append(self, local: bool = False) -> None:
+    def _durability(self) -> Durability:
+        dice, options = self.world.dice, self.world.options.clients
+        if dice.chance(options.local):
+            return Durability.LOCAL
+        return Durability.COMMIT if dice.chance(options.commit) else Durability.QUORUM
+
+    def append(self, durability: Durability = Durability.QUORUM) -> None:
         """Make the next batch and offer it."""
         dice, options = self.world.dice, self.world.options.clients
+        payload = f"{self.name}/{self.items}".encode().ljust(dice.between(0, options.payload_bytes_max), b".")
+        self.items += 1
+        stamp = self.world.now_ms * 1000
         sequence = self.next_sequence
         self.next_sequence += 1
-        payload = f"{self.name}/{sequence}".encode().ljust(dice.between(0, options.payload_bytes_max), b".")
-        stamp = self.world.now_ms * 1000
         batch = Batch(
-            self.id, sequence, dice.between(1, options.records_max), stamp, stamp, crc32c(payload), payload,
-            Durability.LOCAL if local else Durability.QUORUM,
+            self.id, sequence, dice.between(1, options.records_max), stamp, stamp, crc32c(payload), payload, durability
         )
-        self.batches.append(batch)
         self.outstanding[sequence] = Outstanding(batch)
+        self.batches[sequence] = batch
         self._offer(sequence)
 
     def _offer(self, sequence: int) -> None:
         """Send an unanswered batch, if it is among the oldest five, and again when patience ends."""
         outstanding = self.outstanding.get(sequence)
-        if outstanding is None:
+        if outstanding is None or outstanding.ended is not None:
             return
         outstanding.attempt += 1
         world = self.world
-        self._send_in_window(sequence, self.target)
-        world.after(PATIENCE_MS + world.dice.between(0, 50), self._patience_ends, sequence, outstanding.attempt)
+        if sequence in self._undecided():   # else it waits for the fate of others
+            self._send_in_window(sequence, self.target)
+        world.after(
+            PATIENCE_MS + world.dice.between(0, 50), self._patience_ends, sequence, outstanding, outstanding.attempt
+        )
 
     def _send_in_window(self, sequence: int, node: str) -> None:
         """Only the five oldest unanswered batches travel: the log remembers no more of a producer."""
-        if self.outstanding and sequence < min(self.outstanding) + IN_FLIGHT_MAX:
+        if sequence < self._window:
             self._send(sequence, node)
 
+    @property
+    def _window(self) -> int:
+        oldest = min((sequence for sequence, each in self.outstanding.items() if each.ended is None), default=-1)
+        return oldest + IN_FLIGHT_MAX
+
     def _send(self, sequence: int, node: str) -> None:
-        world = self.world
-        event = AppendRequest(self.shard, world.request_number(), self.batches[sequence])
+        world, batch = self.world, self.batches[sequence]
+        event = AppendRequest(self.shard, world.request_number(), batch, self.resume_after)
         world.network.send(
             self.name, node, world.nodes[node].request, event,
-            lambda value: world.network.send(node, self.name, self._answer, sequence, node, value),
+            lambda value: world.network.send(node, self.name, self._answer, sequence, batch, node, value),
         )
 
-    def _patience_ends(self, sequence: int, attempt: int) -> None:
-        outstanding = self.outstanding.get(sequence)
-        if outstanding is None or outstanding.attempt != attempt:
+    def _ask(self, sequence: int, node: str, wait: bool) -> None:
+        """Ask for a batch's fate."""
+        world, batch = self.world, self.batches[sequence]
+        event = OutcomeRequest(self.shard, world.request_number(), self.id, sequence, wait)
+        world.network.send(
+            self.name, node, world.nodes[node].request, event,
+            lambda value: world.network.send(node, self.name, self._told, sequence, batch, node, value),
+        )
+
+    def _patience_ends(self, sequence: int, outstanding: Outstanding, attempt: int) -> None:
+        if self.outstanding.get(sequence) is not outstanding or outstanding.attempt != attempt:
             self.world.idle()
             return
         self._look_elsewhere()
@@ -144,58 +184,157 @@ class Producer:
 
     # --- answers ------------------------------------------------------------------------------------------
 
-    def _answer(self, sequence: int, node: str, value: Any) -> None:
-        world = self.world
-        world.trace.note(self.name, "answer", value)
+    def _answer(self, sequence: int, batch: Batch, node: str, value: Any) -> None:
+        """Take an answer to one attempt; the sequence may belong to another batch by now."""
+        self.world.trace.note(self.name, "answer", value)
+        if self.batches[sequence] is not batch:
+            return
         if isinstance(value, Appended):
-            if sequence in self.outstanding:
-                del self.outstanding[sequence]
-                world.trace.count("appends_acked")
-            else:
-                world.trace.count("duplicates_answered")
-            world.checkers.producer_answered(self, sequence, value)
-            self.answered[sequence] = value
-            self.target = node
+            self._appended(sequence, node, value)
             return
         assert isinstance(value, Refused), f"an append is answered Appended or Refused, not {value!r}"
-        if value.reason in NEVER:
-            raise Violation("L19", f"{self.name}/{sequence} was refused: {value.reason} {value.message}")
-        if sequence not in self.outstanding:
-            return
-        if value.reason is Reason.SEQUENCE_TOO_OLD:
-            if not self.rewound and sequence < min(self.outstanding) + IN_FLIGHT_MAX:
-                raise Violation("L19", f"{self.name}/{sequence} is among the last five and its place is forgotten")
-            # It is in the log, and where can no longer be told: what rewinding after lost LOCAL batches may cost.
-            del self.outstanding[sequence]
-            return
-        if value.reason is Reason.SEQUENCE_GAP:
-            self._rewind(value.expected)
-        else:
-            self._look_elsewhere()
-        outstanding = self.outstanding[sequence]
-        outstanding.attempt += 1
-        pause = min(10 * outstanding.attempt, 120) + world.dice.around(10)
-        world.after(pause, self._patience_ends_of_refused, sequence, outstanding.attempt)
-
-    def _patience_ends_of_refused(self, sequence: int, attempt: int) -> None:
         outstanding = self.outstanding.get(sequence)
-        if outstanding is not None and outstanding.attempt == attempt:
+        if value.reason in NEVER and not self.immediate:
+            raise Violation("L19", f"{self.name}/{sequence} was refused: {value.reason} {value.message}")
+        if outstanding is not None and outstanding.ended is None:
+            self._refused(sequence, outstanding, value)
+
+    def _appended(self, sequence: int, node: str, value: Appended) -> None:
+        world = self.world
+        if sequence in self.outstanding:
+            del self.outstanding[sequence]
+            world.trace.count("appends_acked")
+        else:
+            world.trace.count("duplicates_answered")
+        world.checkers.producer_answered(self, sequence, value)
+        known = self.answered.get(sequence)
+        if known is None or known.durability == Durability.LOCAL:
+            self.answered[sequence] = value
+        self.target = node
+        self._progress()
+
+    def _refused(self, sequence: int, outstanding: Outstanding, value: Refused) -> None:
+        world = self.world
+        pause = min(10 * outstanding.attempt, 120) + world.dice.around(10)
+        match value.reason:
+            case Reason.ROLLED_BACK:
+                outstanding.ended = self.rolled_back[sequence] = value
+                world.trace.count("rollbacks_told")
+                self._progress()
+                return
+            case Reason.PRODUCER_ROLLED_BACK if value.expected > self.resume_after:
+                outstanding.behind = value
+                self._progress()
+                return
+            case Reason.SEQUENCE_TOO_OLD | Reason.INVALID_BATCH:
+                if not self.rewound and not self.immediate and sequence < self._window:
+                    raise Violation("L19", f"{self.name}/{sequence} is among the last five and its place is forgotten")
+                # It is in the log, and where can no longer be told: what rewinding after lost batches may cost.
+                del self.outstanding[sequence]
+                self.unsure = True
+                self._progress()
+                return
+            case Reason.SEQUENCE_GAP:
+                self._rewind(value.expected)
+            case Reason.QUORUM_TIMEOUT:
+                world.trace.count("timeouts_told")
+                if world.dice.chance(0.4):
+                    self._ask(sequence, self.target, world.dice.chance(0.7))
+                    pause += world.dice.around(200)
+            case Reason.ROLLING_BACK | Reason.PRODUCER_ROLLED_BACK:
+                pass
+            case _:
+                self._look_elsewhere()
+        self._offer_after(pause, sequence, outstanding)
+
+    def _told(self, sequence: int, batch: Batch, node: str, value: Any) -> None:
+        """Take the answer to a question."""
+        self.world.trace.note(self.name, "told", value)
+        if self.batches[sequence] is not batch:
+            return
+        if isinstance(value, Outcome) and value.fate is Fate.CONFIRMED:
+            self._appended(sequence, node, Appended(value.epoch, value.base, value.count, Durability.QUORUM))
+            return
+        # ROLLED_BACK is heard once more, from an append: only there it says in which epoch.  NOT_FOUND is advice.
+        outstanding = self.outstanding.get(sequence)
+        if outstanding is not None and outstanding.ended is None:
+            self._offer_after(self.world.dice.around(10), sequence, outstanding)
+
+    def _offer_after(self, pause_ms: int, sequence: int, outstanding: Outstanding) -> None:
+        outstanding.attempt += 1
+        self.world.after(pause_ms, self._pause_ends, sequence, outstanding, outstanding.attempt)
+
+    def _pause_ends(self, sequence: int, outstanding: Outstanding, attempt: int) -> None:
+        if self.outstanding.get(sequence) is outstanding and outstanding.attempt == attempt:
             self._offer(sequence)
         else:
             self.world.idle()
 
     def _rewind(self, expected: int) -> None:
-        """L21: batches acknowledged LOCAL and lost at a failover are sent again from `expected`."""
+        """L21: batches acknowledged LOCAL and lost at a failover are sent again from `expected`.
+
+        So are batches called rolled back too early, when the rollback itself was lost.
+        """
+        if self.immediate:
+            for sequence, each in self.outstanding.items():
+                if each.ended is not None and sequence >= expected:
+                    each.ended = None
+                    self._offer(sequence)
         lost = [
             sequence
             for sequence in range(expected, min(self.outstanding, default=expected))
-            if sequence in self.answered and self.answered[sequence].durability == Durability.LOCAL
+            if self.immediate or (sequence in self.answered and self.answered[sequence].durability == Durability.LOCAL)
         ]
         for sequence in lost:
             self.rewound = True
             self.world.trace.count("local_lost")
             self.outstanding[sequence] = Outstanding(self.batches[sequence])
         for sequence in lost:
+            self._offer(sequence)
+
+    # --- rollbacks ----------------------------------------------------------------------------------------
+
+    @property
+    def _settling(self) -> bool:
+        return any(each.ended or each.behind for each in self.outstanding.values())
+
+    def _undecided(self) -> list[int]:
+        """Return what may be in the log, or may yet come there: to be asked before anything is numbered anew.
+
+        Behind a batch that was not appended there is none.  A leader of an older epoch than the rollback's proves
+        nothing: the log that won may hold what it lacked.
+        """
+        epoch = max((each.ended.epoch for each in self.outstanding.values() if each.ended), default=-1)
+        asked: list[int] = []
+        for sequence in sorted(self.outstanding):
+            each = self.outstanding[sequence]
+            if each.behind is not None and each.behind.epoch >= epoch:
+                break
+            if each.ended is None:
+                asked.append(sequence)
+        return asked
+
+    def _progress(self) -> None:
+        """Once every batch under way is rolled back or was not appended, give them new sequences, in their order."""
+        if not self._settling or self._undecided():
+            return
+        flights = [self.outstanding[sequence] for sequence in sorted(self.outstanding)]
+        unused = [sequence for sequence in sorted(self.outstanding) if self.outstanding[sequence].ended is None]
+        ended = [each.ended.expected for each in flights if each.ended]
+        if not ended and (self.unsure or self.immediate):
+            ended = [each.behind.expected for each in flights if each.behind]
+        self.resume_after = max((self.resume_after, *ended))
+        self.outstanding.clear()
+        sequence = min(unused, default=self.next_sequence)
+        for each in flights:
+            # Late answers to what was sent before do not find the new one.
+            fresh = Outstanding(each.batch._replace(sequence=sequence))
+            self.outstanding[sequence] = fresh
+            self.batches[sequence] = fresh.batch
+            sequence += 1
+        self.next_sequence = max(self.next_sequence, sequence)
+        self.world.trace.count("renumberings")
+        for sequence in sorted(self.outstanding):
             self._offer(sequence)
 
 

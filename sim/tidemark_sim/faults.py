@@ -47,13 +47,15 @@ class FaultOptions:
     lease: float = 0.0
     power_cut: float = 0.0
     ambush: float = 0.0             # chance per stored record of a change, a fifth of it for other records
+    ambush_rollback: float = 0.0    # chance each time a rollback record is written, durable, acknowledged, confirmed
+    stall: float = 0.0
     suspicion: float = 0.0
 
 
 KINDS = (
     "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
     "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease",
-    "power_cut",
+    "power_cut", "stall",
 )
 
 
@@ -82,6 +84,7 @@ class Faults:
         world = self.world
         world.network.calm()
         world.metadata.calm()
+        world.shard_map.calm(bool(absent))
         world.options.disk.crash_in_step = 0.0
         world.options.cluster.operator_crash_in_step = 0.0
         world.options.cluster.probe_lost = 0.0
@@ -222,6 +225,22 @@ class Faults:
     def _quicken_link(self, pair: tuple[str, str]) -> None:
         self.world.idle()
         self.world.network.slow.pop(pair, None)
+
+    def stall(self) -> None:
+        """Hold what followers say to the leader until about the moment when its writers have waited enough."""
+        world = self.world
+        shard = world.dice.pick(world.shards)
+        record = world.metadata.record(shard)
+        if record.leader is None:
+            return
+        timeout_ms = world.shard_map.settings[shard].timeout_ms
+        delay = max(1, min(timeout_ms, 2_000) + world.dice.between(-40, 20))
+        for member in record.ensemble:
+            pair = (member.node, record.leader.node)
+            if member != record.leader and world.dice.chance(0.8):
+                world.network.slow[pair] = delay
+                world.after(5 + world.dice.around(self.options.down_ms // 2), self._quicken_link, pair)
+        world.trace.count("stalls")
 
     def operator_cut(self) -> None:
         world = self.world
@@ -392,3 +411,40 @@ class Faults:
     def _strike_operator(self, operator: Operator) -> None:
         if not self.over:
             self.operator_crash(operator)
+
+    def saw_rollback(self, node: Node, shard: ShardId, stage: str) -> None:
+        """A rollback record is written, durable, acknowledged or confirmed: here, or at the leader, or beside it."""
+        world, dice = self.world, self.world.dice
+        if self.over or not dice.chance(self.options.ambush_rollback):
+            return
+        world.trace.count(f"rollbacks_ambushed_{stage}")
+        record = world.metadata.record(shard)
+        leader = world.nodes[record.leader.node] if record.leader is not None else node
+        members = [world.nodes[member.node] for member in record.ensemble]
+        delay = dice.between(0, 12)
+        match dice.weighted(
+            (
+                ("die", 2.0), ("leader", 2.0), ("follower", 1.0), ("cut leader", 2.0), ("cut here", 0.5),
+                ("settings", 2.0), ("change", 1.0), ("lag", 1.0),
+            )
+        ):
+            case "die":
+                node.doomed = True
+            case "leader":
+                world.after(delay, self._strike, leader)
+            case "follower":
+                world.after(delay, self._strike, dice.pick(members))
+            case "cut leader":
+                world.after(delay, self._strike_isolate, leader.name)
+            case "cut here":
+                world.after(delay, self._strike_isolate, node.name)
+            case "settings":
+                world.after(delay, self._strike_settings, shard, leader)
+            case "change":
+                world.after(delay, world.admin.act)
+            case "lag":
+                self._lag(record)
+
+    def _strike_settings(self, shard: ShardId, node: Node) -> None:
+        if not self.over:
+            self.world.shard_map.change(shard, at_once=node)

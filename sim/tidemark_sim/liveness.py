@@ -18,6 +18,7 @@ from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role
 
+from .checkers.fates import covered_by, item_of
 from .trace import Violation
 from .world import shard_name
 
@@ -48,6 +49,8 @@ def finish(world: World) -> None:
     _wait(world, "after one more append")
     for shard in world.shards:
         _compare(world, shard)
+        fates = world.checkers.history.fates.of(shard)
+        world.trace.count("rollbacks_lost", sum(base not in fates.definite for _, base in fates.rollbacks))
 
 
 def _minority(world: World) -> list[str]:
@@ -140,15 +143,17 @@ def _unmet(world: World, shard: ShardId) -> list[str]:
     if damaged:
         return [f"{name}: entries {damaged} of the leader are damaged"]
     head, commit = theirs.replica.log.head, theirs.replica.commit
-    if commit != head.offset:
-        return [f"{name}: commit is {commit}, head {head}"]
+    if commit != head.offset or theirs.replica.confirmed != commit:
+        return [f"{name}: confirmed is {theirs.replica.confirmed}, commit {commit}, head {head}"]
     facts: list[str] = []
     for member in record.ensemble:
         node = world.nodes[member.node]
         held = node.core.shards.get(shard) if node.core else None
-        if held is None or held.replica.log.head != head or held.replica.commit != commit:
-            has = f"head {held.replica.log.head}, commit {held.replica.commit}" if held else "nothing"
-            facts.append(f"{name}: {member.node} has {has}, the leader head {head}, commit {commit}")
+        theirs_are = (head, commit, commit)
+        if held is None or (held.replica.log.head, held.replica.commit, held.replica.confirmed) != theirs_are:
+            has = f"head {held.replica.log.head}, commit {held.replica.commit}, " if held else "nothing"
+            has += f"confirmed {held.replica.confirmed}" if held else ""
+            facts.append(f"{name}: {member.node} has {has}, the leader head {head}, all confirmed")
         elif node.disk.image(shard).last != head.offset:
             facts.append(f"{name}: {member.node} has durable {node.disk.image(shard).last} of {head}")
         elif held.replica.state.role not in (Role.FOLLOWER, Role.LEADER):
@@ -181,16 +186,32 @@ def _compare(world: World, shard: ShardId) -> None:
         if copy != wanted:
             has = f"{len(copy)} of {len(wanted)} entries from {begin} on"
             raise Violation("NoLogDivergence", f"the log of {member.node} is not the leader's: {has}")
-    stored = {
-        (entry.producer, entry.sequence): entry for entry in history.entries if entry.kind is Kind.DATA
-    }
+    _compare_outcomes(world, shard)
+
+
+def _compare_outcomes(world: World, shard: ShardId) -> None:
+    """What producers were told is what the log says: there and visible, or rolled back; LOCAL may be gone."""
+    history = world.checkers.history.of(shard)
+    hidden = covered_by(history.entries, history.last)
+    stored = {(entry.producer, entry.sequence): entry for entry in history.entries if entry.kind is Kind.DATA}
+    items: dict[bytes, int] = {}
+    immediate = world.options.synchro.immediate
+    for entry in history.entries:
+        if entry.kind is Kind.DATA and entry.base not in hidden:
+            if item_of(entry) <= items.get(entry.producer, -1) and not immediate:
+                raise Violation("L22", f"batch {item_of(entry)} at {entry.id} lies behind {items[entry.producer]}")
+            items[entry.producer] = item_of(entry)
     for producer in world.producers:
         if producer.shard != shard:
             continue
         for sequence, answer in producer.answered.items():
-            entry = stored.get((producer.id, sequence))
-            if entry is None:
+            stored_as = stored.get((producer.id, sequence))
+            if stored_as is None or stored_as.base in hidden:
                 if answer.durability == Durability.QUORUM:
                     raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{sequence} is lost")
-            elif entry.payload != producer.batches[sequence].payload:
+            elif stored_as.payload != producer.batches[sequence].payload and not immediate:
                 raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{sequence} holds another payload")
+        for sequence in () if immediate else producer.rolled_back:
+            stored_as = stored.get((producer.id, sequence))
+            if stored_as is not None and stored_as.base not in hidden:
+                raise Violation("L8", f"{producer.name}/{sequence} was called rolled back, and is there")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import (
     DiskSpace,
+    DropAfter,
     Effect,
     Feed,
     LogRead,
@@ -22,6 +23,7 @@ from tidemark_core.base.effects import (
     PeerUp,
     Persist,
     PullSnapshot,
+    PutEntry,
     ReadLog,
     Received,
     Released,
@@ -32,15 +34,22 @@ from tidemark_core.base.effects import (
     Trace,
     Write,
 )
-from tidemark_core.base.entry import decode_header
+from tidemark_core.base.entry import Entry, Kind, decode_header
 from tidemark_core.base.ids import Member, Peer, ShardId
+from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore, recovery_start
+from tidemark_core.replication.messages import AppendAck
+from tidemark_core.replication.settings import Configure
 
 from .disk import Disk, Image, Queued
 from .pull import Pull
 
 if TYPE_CHECKING:
     from .world import World
+
+
+def _holds_rollback(item: Queued) -> bool:
+    return any(write.__class__ is PutEntry and write.entry.kind is Kind.ROLLBACK for write in item.writes)  # type: ignore[union-attr]
 
 
 @dataclass(slots=True)
@@ -71,10 +80,14 @@ class Node:
         self.slow_disk_ms = 0
         self.disk_full = False
         self.stays_down = False
+        self.doomed = False                 # dies before it runs another effect
+        self.told: dict[ShardId, SynchroSettings] = {}
+        self._heard: dict[ShardId, tuple[int, SynchroSettings]] = {}
+        self._rollbacks: dict[ShardId, list[Entry]] = {}   # records written in this life, not confirmed here
         self._timers: dict[tuple[ShardId, str], int] = {}
         self._timer_token = 0
         self._pulls: dict[ShardId, Pull] = {}
-        self._requests: dict[int, tuple[ShardId, Callable[[Any], None]]] = {}
+        self._requests: dict[int, tuple[Any, Callable[[Any], None]]] = {}
 
     @property
     def alive(self) -> bool:
@@ -99,6 +112,7 @@ class Node:
             core.load(shard, image.state, image.checkpoint, [decode_header(e.header) for e in image.entries[at:]])
         self.world.trace.note(self.name, "start", self.boot)
         self.world.checkers.node_started(self)
+        self.world.shard_map.node_started(self)
         self.turn(())
         if self.disk_full and self.core is not None:
             self.turn((DiskSpace(True),))
@@ -126,7 +140,10 @@ class Node:
         self.life += 1
         self.core = None
         self.syncing = 0
-        self.sync_error = False
+        self.sync_error = self.doomed = False
+        self.told.clear()
+        self._heard.clear()
+        self._rollbacks.clear()
         self._timers.clear()
         self._pulls.clear()
         self._requests.clear()
@@ -148,14 +165,47 @@ class Node:
     def receive(self, shard: ShardId, sender: Peer, to: Member, message: Any) -> None:
         if self.core is not None:
             self.world.trace.note(self.name, "receive", message)
+            if message.__class__ is AppendAck and self._rollbacks.get(shard):
+                self._meets_ack(shard, message)
             self.turn((Received(shard, sender, to, message),))
 
     def request(self, event: Any, answer: Callable[[Any], None]) -> None:
         """A client's request; `answer` is called with what the core replies, unless the node dies before."""
         if self.core is not None:
             self.world.trace.note(self.name, "request", event)
-            self._requests[event.request] = (event.shard, answer)
+            self._requests[event.request] = (event, answer)
+            self.world.checkers.node_asked(self, event)
             self.turn((event,))
+
+    def learn(self, life: int, shard: ShardId, version: int, settings: SynchroSettings) -> None:
+        """The shard map says what is asked of a shard; an older version changes nothing."""
+        if self.life != life or self.core is None or version <= self._heard.get(shard, (0, None))[0]:
+            self.world.idle()
+            return
+        self._heard[shard] = (version, settings)
+        events = self._untold()
+        if events:
+            self.world.trace.note(self.name, "settings", events[0])
+            self.turn(events)
+        else:
+            self.world.idle()
+
+    def _untold(self) -> list[Configure]:
+        """Return what shards held here were not told yet: they may be older or younger than the map."""
+        assert self.core is not None
+        events: list[Configure] = []
+        for shard, (_, settings) in self._heard.items():
+            held = self.core.shards.get(shard)
+            before = self.told.get(shard)
+            if held is None or before == settings:
+                continue
+            self.told[shard] = settings
+            events.append(Configure(shard, settings))
+            if held.leader is not None and before is not None:
+                self.world.trace.count("quorum_changes")
+                if self._rollbacks.get(shard):
+                    self.world.trace.count("quorum_changes_during_rollback")
+        return events
 
     def hint(self, event: PeerUp | PeerDown, life: int) -> None:
         if self.life == life and self.core is not None:
@@ -188,12 +238,13 @@ class Node:
             if world.options.disk.crash_in_step and world.dice.chance(world.options.disk.crash_in_step):
                 crash_at = world.dice.between(0, len(effects))
             feeds = self.run(effects, crash_at)
-            if crash_at >= 0:
+            if crash_at >= 0 or self.doomed:
                 self.crash()
                 world.faults.revive_later(self)
             if self.life != life:
                 return
             world.checkers.node_stepped(self, events)
+            feeds += self._untold()
             if not feeds:
                 return
             events = tuple(feeds)
@@ -204,7 +255,7 @@ class Node:
         checkers = world.checkers
         feeds: list[Any] = []
         for number, effect in enumerate(effects):
-            if number == stop_at:
+            if number == stop_at or self.doomed:
                 break
             kind = effect.__class__
             if kind is Persist:
@@ -218,6 +269,8 @@ class Node:
                 self._set_timer(effect)
             elif kind is Released:
                 checkers.node_released(self, effect)
+                if self._rollbacks.get(effect.shard):
+                    self._confirms(effect)
             elif kind is Reply:
                 self._reply(effect)
             elif kind is Trace:
@@ -234,9 +287,10 @@ class Node:
 
     def _reply(self, effect: Reply) -> None:
         """Replies run at most once: a request answered, or asked in an earlier life, is nobody's any more."""
-        shard, answer = self._requests.pop(effect.request, (None, None))
-        if shard is not None and answer is not None:
-            self.world.checkers.node_replies(self, shard, effect)
+        event, answer = self._requests.pop(effect.request, (None, None))
+        if event is not None and answer is not None:
+            self.world.checkers.node_replies(self, event.shard, effect)
+            self.world.checkers.node_answers(self, event, effect.value)
             answer(effect.value)
 
     # --- disk ---------------------------------------------------------------------------------------------
@@ -248,6 +302,30 @@ class Node:
 
     def _watch_write(self, shard: ShardId, image: Image, write: Write) -> None:
         self.world.checkers.node_writes(self, shard, image, write)
+        if write.__class__ is PutEntry and write.entry.kind is Kind.ROLLBACK:  # type: ignore[union-attr]
+            self._rollbacks.setdefault(shard, []).append(write.entry)  # type: ignore[union-attr]
+            self.world.faults.saw_rollback(self, shard, "written")
+        elif write.__class__ is DropAfter and shard in self._rollbacks:
+            keep = write.offset  # type: ignore[union-attr]
+            self._rollbacks[shard] = [record for record in self._rollbacks[shard] if record.base <= keep]
+
+    def _meets_ack(self, shard: ShardId, ack: AppendAck) -> None:
+        """An acknowledgement arrives while a rollback is not confirmed here."""
+        assert self.core is not None
+        if self.core.shards[shard].leader is None:
+            return
+        oldest = self._rollbacks[shard][0]
+        if ack.upto >= oldest.base:
+            self.world.faults.saw_rollback(self, shard, "acked")
+        elif ack.upto >= oldest.sequence:
+            self.world.trace.count("late_acks_during_rollback")
+
+    def _confirms(self, released: Released) -> None:
+        waiting = self._rollbacks[released.shard]
+        left = [record for record in waiting if record.base > released.upto]
+        if len(left) < len(waiting):
+            self._rollbacks[released.shard] = left
+            self.world.faults.saw_rollback(self, released.shard, "confirmed")
 
     def _start_sync(self) -> None:
         self.syncing = len(self.disk.queue)
@@ -270,12 +348,19 @@ class Node:
         self.syncing = 0
         world.trace.note(self.name, "synced", str(len(done)))
         feeds: list[Any] = []
-        for item in done:
+        for number, item in enumerate(done):
             # One by one, so that a checker sees the disk exactly as the effects of each write may promise it.
             self.disk.settle(item)
             world.checkers.node_synced(self, item)
+            if _holds_rollback(item) and self._rollbacks.get(item.shard):
+                world.faults.saw_rollback(self, item.shard, "durable")
             if item.then:
                 feeds += self.run(item.then)
+            if self.doomed:
+                self.disk.queue[:0] = done[number + 1:]
+                self.crash()
+                world.faults.revive_later(self)
+                return
         if self.disk.queue and not self.syncing:
             self._start_sync()
         if feeds and self.life == life:

@@ -21,6 +21,7 @@ from .faults import FaultOptions
 from .metadata import MetadataOptions
 from .network import NetworkOptions
 from .node import DiskOptions
+from .shard_map import SynchroOptions
 
 
 @dataclass(slots=True)
@@ -54,6 +55,7 @@ class Options:
     clients: ClientOptions = field(default_factory=ClientOptions)
     admin: AdminOptions = field(default_factory=AdminOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
+    synchro: SynchroOptions = field(default_factory=SynchroOptions)
     limits: Limits = field(default_factory=Limits)
     coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
     replicas: int = 3
@@ -81,7 +83,9 @@ BASE: dict[str, dict[str, Range]] = {
     "clients": {
         "producers": (1, 1, 4), "think_ms": (1, 5, 40), "local": (0.6, 0.05, 0.6), "twice": (0.6, 0.01, 0.2),
         "old_again": (0.6, 0.01, 0.1), "records_max": (1, 1, 4), "reads": (0.6, 0.02, 0.2),
+        "commit": (0.5, 0.05, 0.4), "ask": (0.6, 0.01, 0.15),
     },
+    "synchro": {"delay_ms_max": (1, 1, 150), "lost": (0.3, 0.05, 0.5)},
     "admin": {
         "every_ms": (1, 150, 800), "swap": (0.6, 0.2, 1), "expand": (0.4, 0.2, 1), "contract": (0.4, 0.2, 1),
         "transfer": (0.5, 0.2, 1), "cancel": (0.3, 0.1, 0.5), "trim": (0.5, 0.5, 2),
@@ -215,6 +219,34 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "cut_peers": (0.6, 0.5, 2), "lag": (0.8, 1, 4), "operator_crash": (0.9, 0.3, 1.5),
             "ambush": (0.9, 0.2, 0.8),
             "wipe": (0.2, 0.1, 0.4), "corrupt": (0.1, 0.1, 0.3),
+        },
+    },
+    "limbo": {
+        "cluster": {
+            "nodes": (1, 3, 6), "wide": (1, 0.4, 0.4), "shards": (0.1, 2, 2), "operators": (0.2, 2, 2),
+            "probe_ms": (1, 15, 50), "operator_crash_in_step": (0.2, 0.002, 0.02), "chunk_bytes_max": (1, 400, 4000),
+        },
+        "network": {"straggle": (0.5, 0.005, 0.06)},
+        "disk": {"sync_ms_max": (1, 1, 8), "crash_in_step": (0.4, 0.0003, 0.002)},
+        "clients": {
+            "producers": (1, 1, 3), "think_ms": (1, 20, 120), "local": (0.8, 0.1, 0.5), "commit": (0.7, 0.05, 0.4),
+            "twice": (0.6, 0.02, 0.2), "old_again": (0.8, 0.02, 0.2), "ask": (1, 0.02, 0.3), "reads": (0.8, 0.05, 0.3),
+        },
+        "admin": {
+            "every_ms": (1, 150, 800), "swap": (0.7, 0.3, 1), "expand": (0.4, 0.1, 0.5), "contract": (0.4, 0.1, 0.5),
+            "transfer": (0.5, 0.1, 0.5), "cancel": (0.3, 0.1, 0.3), "trim": (0.7, 0.5, 3),
+        },
+        "faults": {
+            "every_ms": (1, 80, 300), "down_ms": (1, 150, 700), "crash": (0.7, 0.3, 1.5),
+            "crash_leader": (0.7, 0.3, 1.5), "cut_pair": (0.6, 0.3, 1), "isolate": (0.6, 0.3, 1.5),
+            "cut_peers": (0.3, 0.2, 1), "lag": (0.9, 0.5, 3), "slow_link": (0.6, 0.3, 1.5),
+            "slow_disk": (0.6, 0.3, 1.5), "stall": (0.9, 1, 4), "ambush_rollback": (0.8, 0.05, 0.4),
+            "ambush": (0.4, 0.1, 0.4), "wipe": (0.15, 0.1, 0.3), "disk_full": (0.15, 0.1, 0.3), "corrupt": (0.15, 0.1, 0.5),
+        },
+        "synchro": {
+            "timeout_ms_min": (1, 60, 300), "timeout_ms_max": (1, 200, 1500), "formula": (0.95, 0.5, 1),
+            "zones": (0.4, 0.2, 0.7), "immediate": (0.15, 1, 1), "change_every_ms": (0.8, 150, 1500),
+            "delay_ms_max": (1, 1, 100), "lost": (0.3, 0.05, 0.4),
         },
     },
     "clocks": {

@@ -24,6 +24,7 @@ from .network import Network
 from .node import Node
 from .operators import Operator
 from .profiles import Options
+from .shard_map import ShardMap
 from .trace import Trace
 
 
@@ -46,6 +47,7 @@ class World:
         self.operators = {f"op{number}": Operator(self, f"op{number}") for number in range(1, cluster.operators + 1)}
         self.network = Network(options.network, dice, self.after, lambda: self.now_ms)
         self.metadata = MetadataStore(self, options.metadata)
+        self.shard_map = ShardMap(self)
         self.checkers = Checkers(self, extra_checkers)
         self.readers = Readers(self)
         self.producers = [
@@ -96,6 +98,8 @@ class World:
             self.after(self.dice.between(0, 60), producer.tick)
         self.after(self.dice.between(50, 300), self.admin.tick)
         self.after(self.dice.between(50, 200), self.faults.tick)
+        if self.options.synchro.change_every_ms:
+            self.after(self.dice.around(self.options.synchro.change_every_ms), self.shard_map.tick)
 
     def run_faults(self, events: int) -> None:
         while self.events < events:

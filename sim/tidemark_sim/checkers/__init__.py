@@ -8,7 +8,9 @@ Hooks, each with the thing that happened:
 node_started(node)  node_crashed(node)  node_wiped(node)  node_stepped(node, events)
 node_writes(node, shard, image, write)  before each write joins the node's written image
 node_synced(node, item)                 after a queued write became durable, before its effects run
-node_sends(node, send)  node_replies(node, shard, reply)  node_released(node, released)
+node_sends(node, send)  node_released(node, released)
+node_asked(node, event)                 a client's request arrives
+node_replies(node, shard, reply)  node_answers(node, event, value)   it is answered
 record_saved(shard, before, after)  operator_sends(operator, send)  operator_stepped(operator)
 producer_answered(producer, sequence, appended)
 committed(shard, node, entry)           an entry is seen committed for the first time
@@ -27,25 +29,29 @@ from .confirmed import NoLossOfConfirmedWrite
 from .divergence import NoLogDivergence
 from .ensemble import LegalLeaderAndEnsemble
 from .epochs import Epochs
+from .fates import Fates
 from .fencing import Fencing
 from .history import History
 from .inside import CoreInvariants
 from .leaders import OneLeaderPerEpoch
+from .outcomes import Outcomes
 from .producers import ExactlyOnce
 from .reads import PrefixReads
+from .replies import Replies
+from .watermarks import Watermarks
 
 if TYPE_CHECKING:
     from ..world import World
 
 HOOKS = (
     "node_started", "node_crashed", "node_wiped", "node_stepped", "node_writes", "node_synced", "node_sends",
-    "node_replies", "node_released", "record_saved", "operator_sends", "operator_stepped", "producer_answered",
-    "committed", "led",
+    "node_asked", "node_replies", "node_answers", "node_released", "record_saved", "operator_sends",
+    "operator_stepped", "producer_answered", "committed", "led",
 )
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
-    Fencing, ExactlyOnce, PrefixReads, CoreInvariants,
+    Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, CoreInvariants,
 )
 
 
@@ -59,7 +65,9 @@ class Checkers:
     node_writes: Any
     node_synced: Any
     node_sends: Any
+    node_asked: Any
     node_replies: Any
+    node_answers: Any
     node_released: Any
     record_saved: Any
     operator_sends: Any
@@ -70,7 +78,9 @@ class Checkers:
 
     def __init__(self, world: World, extra: tuple[Any, ...] = ()) -> None:
         self.history = History(world, self)
-        checkers: list[Any] = [promise(world, self.history) for promise in (*PROMISES, *extra)]
+        self.history.fates = fates = Fates(world, self.history)
+        # Fates first: others ask what was visible when an answer left.
+        checkers: list[Any] = [fates, *(promise(world, self.history) for promise in (*PROMISES, *extra))]
         checkers.append(self.history)
         for hook in HOOKS:
             setattr(self, hook, _caller([getattr(each, hook) for each in checkers if hasattr(each, hook)]))

@@ -39,7 +39,7 @@ class NoLossOfConfirmedWrite:
         history = self.history.of(shard)
         for entry, committed_in in zip(reversed(history.entries), reversed(history.committed_in), strict=True):
             if committed_in < epoch:
-                if not _holds(node.disk.written.get(shard), entry):
+                if not holds(node.disk.written.get(shard), entry):
                     raise Violation(RULE, f"{node.name} leads epoch {epoch} without the committed entry {entry.id}")
                 return
 
@@ -49,7 +49,7 @@ class NoLossOfConfirmedWrite:
         if history.leader is None or history.leader == node.member:
             return
         image = self.history.leading_image(shard, history)
-        if image is not None and not _holds(image, entry):
+        if image is not None and not holds(image, entry):
             raise Violation(
                 RULE, f"{node.name} commits {entry.id}, which the leader {history.leader} of epoch "
                 f"{history.leader_epoch} does not hold",
@@ -66,14 +66,14 @@ class NoLossOfConfirmedWrite:
             return  # answered while it stepped down, or trimmed since
         if (entry.epoch, entry.count) != (value.epoch, value.count):
             raise Violation(RULE, f"{node.name} answers {value}, and holds {entry.id} there")
-        if entry.last > held.replica.commit:
-            raise Violation(RULE, f"{node.name} acknowledges {entry.id} above its commit {held.replica.commit}")
+        if entry.last > held.replica.confirmed:
+            raise Violation(RULE, f"{node.name} acknowledges {entry.id}, confirmed is {held.replica.confirmed}")
         ensemble = held.leader.ensemble
         copies = 0
         for member in ensemble:
             other = self.world.nodes[member.node]
             # A disk lost after its ack still counts: one loss is what a majority is for.
-            if other.member != member or _holds(other.disk.durable.get(shard), entry):
+            if other.member != member or holds(other.disk.durable.get(shard), entry):
                 copies += 1
         if copies + majority(len(ensemble)) <= len(ensemble):
             raise Violation(
@@ -81,7 +81,7 @@ class NoLossOfConfirmedWrite:
             )
 
 
-def _holds(image: Image | None, entry: Entry) -> bool:
+def holds(image: Image | None, entry: Entry) -> bool:
     """Say whether the image holds this very entry, or has trimmed it away."""
     if image is None or not image.bases:
         return image is not None and image.checkpoint is not None

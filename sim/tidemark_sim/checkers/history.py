@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tidemark_core.base.effects import Reply
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import Member, ShardId
-from tidemark_core.replication.messages import Appended
 from tidemark_core.replication.replica import Role
 
 from ..trace import Violation
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ..disk import Image
     from ..node import Node
     from ..world import World
+    from .fates import Fates
 
 
 class ShardHistory:
@@ -41,6 +41,8 @@ class ShardHistory:
 
 class History:
     """Watches nodes' commit offsets and leaderships, and tells the checkers what is new."""
+
+    fates: Fates   # what became of each entry
 
     def __init__(self, world: World, checkers: Any) -> None:
         self.world = world
@@ -83,7 +85,7 @@ class History:
 
     def node_replies(self, node: Node, shard: ShardId, reply: Reply) -> None:
         """An answer leaves in the middle of a step, and the node may die before the step ends."""
-        if reply.value.__class__ is Appended and node.core is not None:
+        if node.core is not None and shard in node.core.shards:
             self._look(shard, node, node.core.shards[shard].replica.commit)
 
     def _look(self, shard: ShardId, node: Node, commit: int) -> None:

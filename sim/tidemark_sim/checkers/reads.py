@@ -1,10 +1,14 @@
-"""Reads are prefix-consistent: what may be read is committed, whole from the trim point on, and never changes."""
+"""Reads are prefix-consistent: what may be read is confirmed, whole from the trim point on, and never changes.
+
+Nothing that was rolled back is given out, and nothing else is kept back (L10).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.effects import Released, Reply
+from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.messages import ReadGrant
 
@@ -25,9 +29,9 @@ class PrefixReads:
 
     def node_released(self, node: Node, released: Released) -> None:
         assert node.core is not None
-        commit = node.core.shards[released.shard].replica.commit
-        if released.upto > commit:
-            raise Violation("A2", f"{node.name} releases {released.upto}, its commit is {commit}")
+        confirmed = node.core.shards[released.shard].replica.confirmed
+        if released.upto > confirmed:
+            raise Violation("A2", f"{node.name} releases {released.upto}, it has confirmed {confirmed}")
 
     def node_replies(self, node: Node, shard: ShardId, reply: Reply) -> None:
         """A reader was let in: read a stretch the way the shell would, and compare."""
@@ -45,7 +49,15 @@ class PrefixReads:
         if not entries and damaged is None and image.last >= grant.released:
             raise Violation("A2", f"{node.name} grants [{grant.first}, {grant.released}], {first} cannot be read")
         committed = self.history.of(shard).at_base
+        rolled_back = self.history.fates.of(shard).definite
+        assert node.core is not None
+        holes = node.core.holes(shard, max(first, grant.first), grant.released)
         for entry in entries:
             known = committed.get(entry.base)
-            if known is not None and known.chain != entry.chain:
-                raise Violation("A2", f"{node.name} serves {entry.id}, committed is {known.id}")
+            if known is None or known.chain != entry.chain:
+                raise Violation("A2", f"{node.name} serves {entry.id}, committed is {known.id if known else 'nothing'}")
+            if entry.kind is not Kind.DATA:
+                continue
+            held_back = any(low <= entry.base <= high for low, high in holes)
+            if held_back != any(low <= entry.base < at for at, low in rolled_back.items()):
+                raise Violation("L10", f"{node.name} {'keeps back' if held_back else 'gives out'} {entry.id}")
