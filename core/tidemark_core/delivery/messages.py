@@ -6,7 +6,7 @@ Stays out: bytes; a shell maps these to frames, and items to records.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
 from .order import Mode
@@ -30,8 +30,21 @@ class GapKind(StrEnum):
     ACCESS = "ACCESS"      # the reader may not read on
 
 
+class Damaged(Enum):
+    """What stands in for a body that fails its checksum."""
+
+    DAMAGED = "DAMAGED"
+
+
+DAMAGED = Damaged.DAMAGED
+
+
 class Item(NamedTuple):
-    """One entry or hole as a node shipped it: offsets [first, last]; `body` is None for a hole."""
+    """One entry or hole as a node shipped it: offsets [first, last].
+
+    `body` is None for a hole, DAMAGED where the offsets are certain and the payload fails its checksum: that is an
+    answer too, the node does not hold the entry (K17, K18).
+    """
 
     first: int
     last: int
@@ -59,7 +72,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Node to reader: the answer to START.  `first` is the first offset it still holds."""
+    """Node to reader: the answer to START.  `first` is the first offset it still holds.
+
+    Said again, with the same generation, by a node whose retention has overtaken the stream: it goes on at `first`.
+    It may also take back an earlier OK, when the node must stop.
+    """
 
     generation: int
     status: Status
@@ -72,7 +89,8 @@ class Started:
 class Shipment:
     """Node to reader: whatever of [first, through] is this node's to send is among `items`, in offset order.
 
-    `released` is as the node knows it.
+    Shipments of one generation follow each other without a hole, from START's `first` on; where an entry is the node's
+    to send and it does not hold it, it says so by passing over it.  `released` is as the node knows it.
     """
 
     generation: int
@@ -84,7 +102,10 @@ class Shipment:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Reader to node: so many bytes in all may be sent in this generation."""
+    """Reader to node: so many bytes in all may be sent in this generation.
+
+    A node begins an item while it has sent less than that, so it oversteps by one item at most.
+    """
 
     generation: int
     bytes_total: int
@@ -95,7 +116,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send a Start or Window to a node; a node that is not connected is being connected to, and told then."""
+    """Send a Start or Window to a node.
+
+    To a node that is not connected it is dropped: whoever runs the reader keeps connecting to every member of its
+    ensemble, and `on_connected` says it anew.
+    """
 
     node: str
     message: Start | Window
@@ -103,9 +128,14 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand an entry to the application; in offset order, each offset once."""
+    """Hand the offsets [first, last] of an entry to the application; in order, each offset once.
+
+    They are the whole entry, unless the reader began or ends in its middle.
+    """
 
     item: Item
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +154,33 @@ class WakeAt:
     at_ms: int | None
 
 
+class Reason(StrEnum):
+    """Why a node is put into known_down, or the stream is rewound."""
+
+    CLOSED = "CLOSED"              # S13: the stream broke, or could not be opened
+    NO_ANSWER = "NO_ANSWER"        # S10, S11: START is not answered in time
+    REFUSED = "REFUSED"            # S12
+    CORRUPT = "CORRUPT"            # S9: something failed its checksum
+    SILENT = "SILENT"              # S14
+    VIOLATION = "VIOLATION"        # it left something out, or sent more than it was granted
+    SLOW = "SLOW"                  # reading waits for it again and again
+    BACK = "BACK"                  # S16: a listed node sends again, or was slow long enough
+    ENSEMBLE = "ENSEMBLE"          # the members changed
+    ALL_SEND_ALL = "ALL_SEND_ALL"  # S17, S18
+    SINGLE_COPY = "SINGLE_COPY"    # S21
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth counting happened: rewind, known_down, all_send_all, single_copy; `detail` says why."""
+    """Something worth counting happened: known_down, back, slow, all_send_all, single_copy, rewind.
+
+    There is one rewind note per rewind, with the first of its reasons.  `detail` is for people.
+    """
 
     what: str
     node: str
-    detail: str
+    reason: Reason
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

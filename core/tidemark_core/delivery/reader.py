@@ -1,7 +1,7 @@
 """Reader: follows one shard on all its members and fails over, so that nothing stalls, is skipped or repeated.
 
-A pure state machine: the shell feeds what arrives and runs the effects.  Every offset is delivered once, as an item
-or in a typed gap, in order.  Stays out: sockets, clocks, decoding, who the members are.
+A pure state machine: the shell feeds what arrives and runs the effects.  Every offset is delivered once, as part of
+an item or of a typed gap, in order.  Stays out: sockets, clocks, decoding, who the members are.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .buffer import Buffer
 from .messages import (
+    DAMAGED,
     Deliver,
     DeliverGap,
     Finished,
     GapKind,
-    Item,
     Note,
     ReaderEffect,
+    Reason,
     Shipment,
     Start,
     Started,
@@ -25,9 +27,11 @@ from .messages import (
     WakeAt,
     Window,
 )
-from .order import Mode
+from .order import SLOTS_MAX, Mode
+from .slowness import SlowDetection, Slowness, room_for
+from .source import Source
 
-SLIDE_PART = 0.7
+SLIDE_PERCENT = 70
 """Part of the window that is consumed before it slides."""
 
 
@@ -37,71 +41,62 @@ class ReaderSettings:
 
     scd_timeout_ms: int = 10_000           # S14
     all_send_all_timeout_ms: int = 30_000  # S18
-    started_timeout_ms: int = 5_000        # S11
-    rewind_pause_ms: int = 1               # first pause in front of a rewind; doubles while they follow each other
+    started_timeout_ms: int = 5_000        # S11; and how long after a refusal START is sent again
+    rewind_pause_ms: int = 1               # first pause in front of a rewind; doubles while they bring nothing
     rewind_pause_max_ms: int = 10_000
     window_bytes: int = 16 << 20
-
-
-@dataclass(slots=True)
-class Source:
-    """What the reader knows of one member."""
-
-    node: str
-    connected: bool = False
-    started: bool = False         # STARTED of the current generation came
-    asked_ms: int = 0             # when START was sent
-    through: int = -1             # it has sent all it has to send up to here, in this generation
-    beyond: int = -1              # highest offset of an item it sent in this generation
-    released: int = -1            # as it knows it
-    first: int = 0                # first offset it holds
-    sends: bool = False           # sent an item since it was listed in known_down
-    sent_bytes: int = 0           # in this generation
-    granted_bytes: int = 0
-    bytes_received: int = 0
-    items_delivered: int = 0
+    slow_detection: SlowDetection = SlowDetection.ON
 
 
 class Reader:
     """One shard's stream.  `mode` is how the reader wants to be served while nothing is wrong."""
 
     __slots__ = (
-        "_buffer", "_consumed_bytes", "_down_changed_ms", "_pause_ms", "_progress_ms", "_rewind_at_ms",
-        "_unaligned", "_unconsumed_bytes", "all_send_all", "delivered_bytes", "down", "duplicates", "ended",
-        "ensemble", "generation", "mode", "next", "priorities", "settings", "sources", "until",
+        "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_pause_ms", "_progress_ms", "_released",
+        "_rewind_at_ms", "_rewind_why", "_seen_ms", "_slowness", "_unconsumed_bytes", "_waiting_ms", "all_send_all",
+        "delivered_bytes", "down", "duplicates", "ended", "ensemble", "generation", "mode", "next", "priorities",
+        "settings", "sources", "until",
     )
 
     def __init__(
         self, ensemble: Sequence[str], first: int, until: int = -1, mode: Mode = Mode.SINGLE_COPY,
         settings: ReaderSettings | None = None, priorities: Sequence[int] = (),
     ) -> None:
+        if first < 0:
+            raise ValueError(f"first is {first}, must be 0 or more")
         self.settings = settings or ReaderSettings()
-        self.ensemble = tuple(ensemble)
-        self.priorities = tuple(priorities)   # of each slot, for Mode.LOCAL
         self.mode = mode
         self.next = first             # next offset to deliver
         self.until = until
         self.generation = 0
-        self.sources = {node: Source(node) for node in self.ensemble}
-        self.down: dict[str, str] = {}   # known_down: node and why
+        self.ensemble: tuple[str, ...] = ()
+        self.priorities: tuple[int, ...] = ()    # of each slot, for Mode.LOCAL
+        self.sources: dict[str, Source] = {}
+        self.down: dict[str, str] = {}           # known_down: node and why
         self.all_send_all = mode is Mode.ALL_SEND_ALL
         self.ended = False
         self.duplicates = 0
         self.delivered_bytes = 0
-        self._buffer: dict[int, tuple[Item, str]] = {}
+        self._buffer = Buffer()
+        self._slowness = Slowness()
+        self._released = -1                      # as far as any member told
         self._unconsumed_bytes = 0
-        self._consumed_bytes = 0         # since the window slid
-        self._progress_ms = 0
+        self._consumed_bytes = 0                 # since the window slid
+        self._progress_ms = 0                    # when something was delivered, or nobody could be blamed
+        self._blame_ms = 0                       # the same, or when no member had answered yet
         self._down_changed_ms = 0
-        self._unaligned = True           # the first offset asked for may lie inside an entry
+        self._seen_ms = 0
+        self._waiting_ms: int | None = None      # since when the application waits for the next offset
         self._rewind_at_ms: int | None = None
+        self._rewind_why = Note("rewind", "", Reason.ENSEMBLE)
         self._pause_ms = self.settings.rewind_pause_ms
+        self._set_ensemble(ensemble, priorities)
 
     # --- life ---------------------------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> list[ReaderEffect]:
         """Start on every member."""
-        self._progress_ms = self._down_changed_ms = now_ms
+        self._progress_ms = self._blame_ms = self._down_changed_ms = self._seen_ms = now_ms
         if 0 <= self.until < self.next:
             return self._finish()
         return self._start_all(now_ms)
@@ -110,146 +105,199 @@ class Reader:
         self, now_ms: int, ensemble: Sequence[str], priorities: Sequence[int] = ()
     ) -> list[ReaderEffect]:
         """The members changed: those who left are forgotten, all decide anew from the new list."""
-        if self.ended or tuple(ensemble) == self.ensemble:
+        self._look(now_ms)
+        if self.ended or (tuple(ensemble), tuple(priorities)) == (self.ensemble, self.priorities):
             return []
+        self._set_ensemble(ensemble, priorities)
+        for source in self.sources.values():
+            if not source.connected and source.node not in self.down:
+                source.asked_ms = max(source.asked_ms, now_ms)
+        return [*self._rewind_soon(now_ms, "", Reason.ENSEMBLE), *self._wake(now_ms)]
+
+    def _set_ensemble(self, ensemble: Sequence[str], priorities: Sequence[int]) -> None:
+        if not 1 <= len(ensemble) <= SLOTS_MAX or len(set(ensemble)) < len(ensemble):
+            raise ValueError(f"ensemble {', '.join(ensemble)!r} must have 1 to {SLOTS_MAX} members, each once")
+        if len(priorities) not in (0, len(ensemble)):
+            raise ValueError(f"priorities has {len(priorities)} numbers for {len(ensemble)} members")
         self.ensemble, self.priorities = tuple(ensemble), tuple(priorities)
         self.sources = {node: self.sources.get(node) or Source(node) for node in self.ensemble}
         self.down = {node: why for node, why in self.down.items() if node in self.sources}
-        return self._rewind_soon(now_ms, "", "the ensemble changed")
+        self._slowness.keep(self.ensemble)
 
     def on_connected(self, now_ms: int, node: str) -> list[ReaderEffect]:
         """A stream to the node is open (again): it is told where we are, listed or not (S15)."""
+        self._look(now_ms)
         source = self.sources.get(node)
         if source is None or self.ended:
             return []
         source.connected = True
-        return [*self._start(now_ms, source), *self._wake(now_ms)]
+        return [self._start(now_ms, source), *self._wake(now_ms)]
 
     def on_closed(self, now_ms: int, node: str, why: str) -> list[ReaderEffect]:
         """The stream to the node broke, or could not be opened (S10, S13)."""
+        self._look(now_ms)
         source = self.sources.get(node)
         if source is None or self.ended:
             return []
-        source.connected = source.started = False
-        return [*self._list(now_ms, source, why), *self._after(now_ms)]
+        source.connected = False
+        source.stop(None)
+        return [*self._list(now_ms, source, Reason.CLOSED, why), *self._after(now_ms)]
 
     # --- what nodes say -----------------------------------------------------------------------------------
 
     def on_started(self, now_ms: int, node: str, m: Started) -> list[ReaderEffect]:
+        self._look(now_ms)
         source = self.sources.get(node)
         if source is None or self.ended or m.generation != self.generation:
             return []
         if m.status is Status.ACCESS:
             return [DeliverGap(GapKind.ACCESS, self.next, max(self.next, self.until)), *self._finish()]
         if m.status is not Status.OK:
-            source.started = False
-            source.asked_ms = now_ms
-            return [*self._list(now_ms, source, f"{m.status}: {m.message}"), *self._after(now_ms)]  # S12
-        source.started = True
-        source.released = max(source.released, m.released)
+            why = f"{m.status}: {m.message}" if m.message else str(m.status)
+            return self._fault(now_ms, source, Reason.REFUSED, why)  # S12
+        source.started, source.retry_ms = True, None
+        self._hear(source, m.released)
         source.first = max(source.first, m.first)
+        source.through = max(source.through, m.first - 1)
         return self._after(now_ms)
 
     def on_shipment(self, now_ms: int, node: str, m: Shipment) -> list[ReaderEffect]:
+        self._look(now_ms)
         source = self.sources.get(node)
-        if source is None or self.ended or m.generation != self.generation or not source.started:
+        if source is None:
+            return []
+        source.bytes_received += sum(item.size for item in m.items)
+        if self.ended or m.generation != self.generation or not source.started:
             return []  # S8: an older generation changes nothing
-        size = sum(item.size for item in m.items)
-        source.bytes_received += size
-        source.sent_bytes += size
-        source.released = max(source.released, m.released)
-        if m.first > source.through + 1:
-            return [*self._list(now_ms, source, f"left out [{source.through + 1}, {m.first})"), *self._after(now_ms)]
-        source.through = max(source.through, m.through)
+        wrong = source.violation(m, self._share)
+        if wrong is not None:
+            return self._fault(now_ms, source, Reason.VIOLATION, wrong)
+        self._hear(source, m.released)
+        effects: list[ReaderEffect] = []
         for item in m.items:
+            source.take(item)
+            if item.body is DAMAGED:
+                source.corrupt_to = max(source.corrupt_to, item.last)
+                effects += self._list(now_ms, source, Reason.CORRUPT, f"[{item.first}, {item.last}] is damaged")  # S9
+                continue
             source.sends = True
-            source.beyond = max(source.beyond, item.last)
-            if item.last < self.next or item.first in self._buffer:
+            if self._measures(node):
+                self._slowness.sent(node, item.size)
+            if item.last < self.next or not self._buffer.put(item, node):
                 self.duplicates += 1
-            else:
-                self._buffer[item.first] = (item, node)
-        return self._after(now_ms)
+        if not m.items:
+            # In local reading a node may have nothing to send for long: that it answers shows that it is back.
+            source.sends = source.sends or (self.mode is Mode.LOCAL and m.through >= self.next)
+            self._slowness.passed(node)
+        source.through = max(source.through, m.through)
+        return effects + self._after(now_ms)
 
     def on_corrupt(self, now_ms: int, node: str, generation: int, what: str) -> list[ReaderEffect]:
-        """The node sent something that fails its checksum (S9)."""
+        """Something the node sent cannot be used at all, and what it holds is not known: its stream ends here (S9)."""
+        self._look(now_ms)
         source = self.sources.get(node)
-        if source is None or self.ended or generation != self.generation:
+        if source is None or self.ended or generation != self.generation or not source.started:
             return []
-        return [*self._list(now_ms, source, what), *self._after(now_ms)]
+        source.corrupt_to = max(source.corrupt_to, source.through + 1)
+        return self._fault(now_ms, source, Reason.CORRUPT, what)
 
     def on_consumed(self, now_ms: int, size: int) -> list[ReaderEffect]:
         """The application has taken `size` bytes of what was delivered."""
+        self._look(now_ms)
+        assert 0 <= size <= self._unconsumed_bytes, "only what was delivered can be consumed"
         self._unconsumed_bytes -= size
         self._consumed_bytes += size
-        if not self._unconsumed_bytes:
-            self._progress_ms = now_ms  # until now the application was the slow one
         return [] if self.ended else self._after(now_ms)
+
+    def _hear(self, source: Source, released: int) -> None:
+        source.released = max(source.released, released)
+        self._released = max(self._released, released)
+
+    def _fault(self, now_ms: int, source: Source, reason: Reason, what: str) -> list[ReaderEffect]:
+        """The node's stream cannot go on; START is sent again by the rewind that follows, or after a while."""
+        source.stop(now_ms + self.settings.started_timeout_ms)
+        return [*self._list(now_ms, source, reason, what), *self._after(now_ms)]
 
     # --- delivering ---------------------------------------------------------------------------------------
 
     def _after(self, now_ms: int) -> list[ReaderEffect]:
         """Whatever happened: deliver what is next, fail over where that is certain, slide, look at the clock."""
         effects = self._deliver(now_ms)
+        while not self.ended:
+            lost = self._fail_over(now_ms)
+            effects += lost
+            if not lost:
+                break
         if self.ended:
             return effects
-        effects += self._fail_over(now_ms)
-        if self.ended:
-            return effects
-        return effects + self._slide(now_ms) + self._wake(now_ms)
+        effects += self._slide(now_ms)
+        effects += self._judge(now_ms)
+        if not self._hungry:
+            self._waiting_ms = None
+        elif self._waiting_ms is None:
+            self._waiting_ms = now_ms
+        return effects + self._wake(now_ms)
 
     def _deliver(self, now_ms: int) -> list[ReaderEffect]:
         effects: list[ReaderEffect] = []
-        while True:
-            trimmed = max((source.first for source in self.sources.values() if source.started), default=0)
-            found = self._find()
-            if found is None and self.next < trimmed:
+        trimmed = max((source.first for source in self.sources.values() if source.started), default=0)
+        while not self.ended:
+            found = self._buffer.take(self.next)
+            if found is None:
+                if self.next >= trimmed:
+                    break
                 # A node vouches that retention has passed here; what another one still holds is going too.
-                last = trimmed - 1 if self.until < 0 else min(trimmed - 1, self.until)
-                effects.append(DeliverGap(GapKind.TRIM, self.next, last))
-                self.next = last + 1
-            elif found is not None:
-                item, node = found
-                if item.body is None:
-                    effects.append(DeliverGap(GapKind.HOLE, max(item.first, self.next), item.last))
-                else:
-                    if node in self.sources:
-                        self.sources[node].items_delivered += 1
-                    self._unconsumed_bytes += item.size
-                    self.delivered_bytes += item.size
-                    effects.append(Deliver(item))
-                self.next = item.last + 1
-            else:
-                break
-            self._progress_ms = now_ms
-            self._pause_ms = max(self.settings.rewind_pause_ms, self._pause_ms // 2)
-            if 0 <= self.until < self.next:
-                return effects + self._finish()
-        if effects:
-            self._buffer = {first: kept for first, kept in self._buffer.items() if kept[0].last >= self.next}
+                effects += self._pass(now_ms, GapKind.TRIM, trimmed - 1)
+                continue
+            item, node = found
+            if item.body is None:
+                effects += self._pass(now_ms, GapKind.HOLE, item.last)
+                continue
+            source = self.sources.get(node)
+            if source is not None:
+                source.items_delivered += 1
+                if self._waiting_ms is not None and self._measures(node):
+                    self._slowness.waited(node, now_ms - self._waiting_ms)
+            self._unconsumed_bytes += item.size
+            self.delivered_bytes += item.size
+            last = item.last if self.until < 0 else min(item.last, self.until)
+            effects += [Deliver(item, self.next, last), *self._progress(now_ms, last)]
         return effects
 
-    def _find(self) -> tuple[Item, str] | None:
-        """Return the buffered item that holds the next offset.  Only a reader's first one may begin before it."""
-        found = self._buffer.pop(self.next, None)
-        if found is not None or not self._unaligned:
-            self._unaligned = False
-            return found
-        first = next((first for first, (item, _) in self._buffer.items() if first < self.next <= item.last), None)
-        if first is None:
-            return None
-        self._unaligned = False
-        return self._buffer.pop(first)
+    def _pass(self, now_ms: int, kind: GapKind, last: int) -> list[ReaderEffect]:
+        last = last if self.until < 0 else min(last, self.until)
+        return [DeliverGap(kind, self.next, last), *self._progress(now_ms, last)]
+
+    def _progress(self, now_ms: int, last: int) -> list[ReaderEffect]:
+        self.next = last + 1
+        self._progress_ms = self._blame_ms = now_ms
+        self._waiting_ms = None
+        self._pause_ms = max(self.settings.rewind_pause_ms, self._pause_ms // 2)
+        return self._finish() if 0 <= self.until < self.next else []
 
     # --- failing over -------------------------------------------------------------------------------------
 
-    def _list(self, now_ms: int, source: Source, why: str) -> list[ReaderEffect]:
-        """Put a node into known_down; when nobody is left, everybody is asked for everything (S17)."""
+    @property
+    def known_down(self) -> tuple[str, ...]:
+        """Whom the others stand in for: the down, and the slow unless that is only observed."""
+        if self.settings.slow_detection is not SlowDetection.ON or not self._slowness.out:
+            return tuple(sorted(self.down))
+        return tuple(sorted({*self.down, *self._slowness.out}))
+
+    def _list(self, now_ms: int, source: Source, reason: Reason, why: str) -> list[ReaderEffect]:
+        """Put a node into known_down.  It may be everybody: rule S17 takes over then."""
         source.sends = False
         if source.node in self.down:
             return []
         self.down[source.node] = why
         self._down_changed_ms = now_ms
-        return [Note("known_down", source.node, why), *self._rewind_soon(now_ms, source.node, why)]
+        self._slowness.forget(source.node)  # down wins
+        if len(self.known_down) == len(self.sources):
+            self._slowness.pardon()
+        listed = Note("known_down", source.node, reason, why)
+        if self.all_send_all:
+            return [listed]  # nobody goes by known_down there
+        return [listed, *self._rewind_soon(now_ms, source.node, reason)]
 
     def _fail_over(self, now_ms: int) -> list[ReaderEffect]:
         """Rules S17 and S20: whoever cannot send the next offset is counted at every record and gap."""
@@ -257,106 +305,148 @@ class Reader:
             return []  # a new generation is on its way and will tell
         lacking = [node for node, source in self.sources.items() if source.started and source.through >= self.next]
         if not self.all_send_all:
-            if len(set(lacking) | set(self.down)) < len(self.sources):
+            if len({*lacking, *self.known_down}) < len(self.sources):
                 return []
-            self.all_send_all = True
-            return [Note("all_send_all", "", f"nobody sends offset {self.next}"),
-                    *self._rewind_soon(now_ms, "", "all send all")]
+            return self._ask_all(now_ms, f"nobody sends offset {self.next}")
         if len(lacking) < len(self.sources):
             return []
         # Every member was asked for everything in one generation and answered past it (K18).
-        held = min((first for first in self._buffer if first > self.next), default=1 << 62)
-        last = min(held - 1, *(source.through for source in self.sources.values()))
-        if self.until >= 0:
-            last = min(last, self.until)
-        lost = DeliverGap(GapKind.DATALOSS, self.next, last)
-        self.next = last + 1
+        last = min(source.through for source in self.sources.values())
+        held = self._buffer.first()
+        if held is not None:
+            last = min(held - 1, last)
+        return [*self._pass(now_ms, GapKind.DATALOSS, last), *self._deliver(now_ms)]
+
+    def _ask_all(self, now_ms: int, why: str) -> list[ReaderEffect]:
+        self.all_send_all = True
         self._progress_ms = now_ms
-        rest = self._finish() if 0 <= self.until < self.next else self._deliver(now_ms)
-        return [lost, *rest]
+        return [Note("all_send_all", "", Reason.ALL_SEND_ALL, why),
+                *self._rewind_soon(now_ms, "", Reason.ALL_SEND_ALL)]
 
     def on_time(self, now_ms: int) -> list[ReaderEffect]:
         """Look at the clock: rewinds that are due, answers that do not come, a stream that stands still."""
+        self._look(now_ms)
         if self.ended:
             return []
         effects: list[ReaderEffect] = []
         if self._rewind_at_ms is not None and now_ms >= self._rewind_at_ms:
             effects += self._start_all(now_ms)
         for source in self.sources.values():
-            if not source.started and now_ms - source.asked_ms >= self.settings.started_timeout_ms:
-                effects += self._list(now_ms, source, "no answer to START")  # S10, S11
-                if source.connected:
-                    effects += self._start(now_ms, source)
-                else:
-                    source.asked_ms = now_ms
+            if source.retry_ms is not None and now_ms >= source.retry_ms:
+                effects.append(self._start(now_ms, source))
+            elif self._unanswered(source) and now_ms - source.asked_ms >= self.settings.started_timeout_ms:
+                effects += self._list(now_ms, source, Reason.NO_ANSWER, "no answer to START")  # S10, S11
         effects += self._stalled(now_ms)
         return effects + self._after(now_ms)
 
+    def _unanswered(self, source: Source) -> bool:
+        return not source.started and source.retry_ms is None and source.node not in self.down
+
     def _stalled(self, now_ms: int) -> list[ReaderEffect]:
         """Rules S14 and S18.  Nobody is blamed while the application is slow or nothing more is released."""
-        if not self._hungry or self._rewind_at_ms is not None or self.all_send_all:
+        if not self._watched:
             return []
-        stalled_ms = now_ms - self._progress_ms
-        silent = [source for source in self.sources.values() if source.beyond < self.next]
-        fresh = [source for source in silent if source.node not in self.down]
-        if stalled_ms >= self.settings.all_send_all_timeout_ms and (
-            len(silent) == len(self.sources)
-            or now_ms - self._down_changed_ms >= self.settings.all_send_all_timeout_ms
-        ):
-            self.all_send_all = True
-            self._progress_ms = now_ms
-            return [Note("all_send_all", "", f"no progress at offset {self.next}"),
-                    *self._rewind_soon(now_ms, "", "all send all")]
-        blamed = [source for source in fresh if source.through < self.next]
-        if stalled_ms < self.settings.scd_timeout_ms or not blamed:
-            return []
-        if len(self.down) + len(blamed) >= len(self.sources):
-            return []  # never the whole read set: that is for all send all to sort out
+        if now_ms >= self._all_send_all_at:
+            return self._ask_all(now_ms, f"no progress at offset {self.next}")
         effects: list[ReaderEffect] = []
-        for source in blamed:
-            effects += self._list(now_ms, source, f"silent for {stalled_ms} ms")
+        if now_ms - self._blame_ms >= self.settings.scd_timeout_ms:
+            for source in self._silent():
+                why = f"nothing about offset {self.next} for {now_ms - self._blame_ms} ms"
+                effects += self._list(now_ms, source, Reason.SILENT, why)
         return effects
+
+    @property
+    def _watched(self) -> bool:
+        return self._hungry and self._rewind_at_ms is None and not self.all_send_all
+
+    @property
+    def _all_send_all_at(self) -> int:
+        timeout_ms = self.settings.all_send_all_timeout_ms
+        if all(source.beyond < self.next for source in self.sources.values()):
+            return self._progress_ms + timeout_ms
+        return max(self._progress_ms, self._down_changed_ms) + timeout_ms
+
+    def _silent(self) -> list[Source]:
+        """Return whom silence is held against (S14): nobody when no member has answered past the next offset."""
+        known_down = self.known_down
+        live = [source for source in self.sources.values() if source.node not in known_down]
+        silent = [source for source in live if source.through < self.next]
+        return silent if len(silent) < len(live) else []
 
     @property
     def _hungry(self) -> bool:
         """Something more is released somewhere, and the application waits for it."""
-        released = max((source.released for source in self.sources.values()), default=-1)
-        return released >= self.next and self._unconsumed_bytes <= 0
+        return self._released >= self.next and self._unconsumed_bytes <= 0
+
+    def _look(self, now_ms: int) -> None:
+        """Before anything changes: let clocks run for the time in which nothing did."""
+        if not self._hungry:
+            self._progress_ms = self._blame_ms = now_ms
+        elif not self.all_send_all and not self._silent():
+            self._blame_ms = now_ms  # they may all be waiting for us, or all are silent: rule S18
+        for node, source in self.sources.items() if now_ms > self._seen_ms else ():
+            if source.owes(self._released) and self._measures(node):
+                self._slowness.busy(node, now_ms - self._seen_ms)
+        self._seen_ms = now_ms
+
+    # --- slow members -------------------------------------------------------------------------------------
+
+    def _measures(self, node: str) -> bool:
+        """Say whether what the node does is compared: what everybody sends, or others stand in for, tells nothing."""
+        return (
+            self.settings.slow_detection is not SlowDetection.OFF and not self.all_send_all
+            and node not in self.down and node not in self._slowness.out
+        )
+
+    def _judge(self, now_ms: int) -> list[ReaderEffect]:
+        """Keep out who is far slower than the others, for a while."""
+        if self.settings.slow_detection is SlowDetection.OFF or self.all_send_all or self._rewind_at_ms is not None:
+            return []
+        verdict = self._slowness.judge(now_ms, room_for(len(self.sources), self.down))
+        if verdict is None:
+            return []
+        effects: list[ReaderEffect] = [Note("slow", node, Reason.SLOW, why) for node, why in verdict.slow]
+        effects += [Note("back", node, Reason.BACK, "it was kept out long enough") for node in verdict.back]
+        if self.settings.slow_detection is SlowDetection.ON:
+            for node, _ in verdict.slow:
+                effects += self._rewind_soon(now_ms, node, Reason.SLOW)
+            for node in verdict.back:
+                effects += self._rewind_soon(now_ms, node, Reason.BACK)
+        return effects
 
     # --- generations and windows --------------------------------------------------------------------------
 
-    def _rewind_soon(self, now_ms: int, node: str, why: str) -> list[ReaderEffect]:
-        """Rewind once for everything that changes within a pause, which grows while rewinds follow each other."""
+    def _rewind_soon(self, now_ms: int, node: str, reason: Reason) -> list[ReaderEffect]:
+        """Rewind once for everything that changes within a pause, which grows while rewinds bring nothing."""
         if self._rewind_at_ms is None:
             self._rewind_at_ms = now_ms + self._pause_ms
+            self._rewind_why = Note("rewind", node, reason)
             self._pause_ms = min(self.settings.rewind_pause_max_ms, self._pause_ms * 2)
-        return [Note("rewind", node, why)]
+        return []
 
     def _start_all(self, now_ms: int) -> list[ReaderEffect]:
         """Rule S8: a new generation from the next offset on, on every member."""
+        effects: list[ReaderEffect] = [self._rewind_why] if self.generation else []
         self.generation += 1
         self._rewind_at_ms = None
         self._consumed_bytes = 0
+        self._blame_ms = now_ms
+        self._waiting_ms = None
         self._buffer.clear()
-        effects: list[ReaderEffect] = []
-        for source in self.sources.values():
-            effects += self._start(now_ms, source)
+        effects += [self._start(now_ms, source) for source in self.sources.values()]
         return effects + self._wake(now_ms)
 
-    def _start(self, now_ms: int, source: Source) -> list[ReaderEffect]:
-        source.started = False
-        source.asked_ms = now_ms
-        source.through = self.next - 1
-        source.beyond = -1
-        source.sends = False
-        source.sent_bytes = 0
-        source.granted_bytes = self._share
+    def _start(self, now_ms: int, source: Source) -> ReaderEffect:
         mode = Mode.ALL_SEND_ALL if self.all_send_all else self.mode
-        start = Start(
-            self.generation, self.next, self.until, mode, tuple(sorted(self.down)), self.ensemble,
-            self.priorities if mode is Mode.LOCAL else (), source.granted_bytes,
-        )
-        return [Tell(source.node, start)]
+        # A rewind grants a window anew, so it must not while the application has one in its hands.
+        window_bytes = self._share if self._unconsumed_bytes <= self.settings.window_bytes else 0
+        source.begin(now_ms, self.next, window_bytes)
+        near = self.priorities or (0,) * len(self.ensemble)
+        return Tell(source.node, Start(
+            self.generation, self.next, self.until, mode,
+            () if self.all_send_all else self.known_down,  # S4
+            self.ensemble, near if mode is Mode.LOCAL else (), window_bytes,
+        ))
 
     @property
     def _share(self) -> int:
@@ -364,58 +454,59 @@ class Reader:
 
     def _slide(self, now_ms: int) -> list[ReaderEffect]:
         """Grant more, and see who is back: at 0.7 of the window, or when everything released is consumed."""
-        caught_up = not self._hungry and self._unconsumed_bytes <= 0
-        if self._consumed_bytes < SLIDE_PART * self.settings.window_bytes and not (
-            caught_up and (self._consumed_bytes or self.down or self.all_send_all)
-        ):
-            return self._grant()
+        effects = self._grant()
+        caught_up = self._released < self.next and self._unconsumed_bytes <= 0
+        slid = 100 * self._consumed_bytes >= SLIDE_PERCENT * self.settings.window_bytes
+        if not slid and not (caught_up and (self._consumed_bytes or self.down or self.all_send_all)):
+            return effects
         self._consumed_bytes = 0
-        effects: list[ReaderEffect] = self._grant()
         if self._rewind_at_ms is not None:
             return effects
-        back = [node for node in self.down if self.sources[node].started and self.sources[node].sends]
+        back = [node for node in self.down if self._is_back(self.sources[node])]
         for node in back:
             del self.down[node]
             self._down_changed_ms = now_ms
-            effects.append(Note("back", node, "it sends again"))  # S16
-        if self.all_send_all and self.mode is not Mode.ALL_SEND_ALL and len(self.down) < len(self.sources):
+            effects.append(Note("back", node, Reason.BACK, "it sends again"))  # S16
+        if self.all_send_all:
+            if self.mode is Mode.ALL_SEND_ALL or len(self.down) == len(self.sources):
+                return effects
             self.all_send_all = False
-            effects.append(Note("single_copy", "", "the window slid"))  # S21
-            return effects + self._rewind_soon(now_ms, "", "single copy again")
+            effects.append(Note("single_copy", "", Reason.SINGLE_COPY, "the window slid"))  # S21
+            return effects + self._rewind_soon(now_ms, "", Reason.SINGLE_COPY)
         if back:
-            return effects + self._rewind_soon(now_ms, back[0], "back")
+            effects += self._rewind_soon(now_ms, back[0], Reason.BACK)
         return effects
+
+    def _is_back(self, source: Source) -> bool:
+        return source.started and source.sends and self.next > source.corrupt_to
 
     def _grant(self) -> list[ReaderEffect]:
         """Let every node send on, as far as its part of the window was taken off our hands."""
         if self._unconsumed_bytes > self.settings.window_bytes:
             return []
         effects: list[ReaderEffect] = []
-        held: dict[str, int] = {}
-        for item, node in self._buffer.values():
-            held[node] = held.get(node, 0) + item.size
-        for source in self.sources.values():
-            granted = source.sent_bytes - held.get(source.node, 0) + self._share
-            if source.started and granted - source.granted_bytes >= self._share // 4:
+        kept_out = () if self.all_send_all else self.known_down
+        for node, source in self.sources.items():
+            if not source.started or (node in kept_out and node not in self.down):
+                continue  # a slow node sends its part as well as those who stand in for it: no more than START allowed
+            granted = source.sent_bytes - self._buffer.bytes_of.get(node, 0) + self._share
+            if granted - source.granted_bytes >= max(1, self._share // 4):
                 source.granted_bytes = granted
-                effects.append(Tell(source.node, Window(self.generation, granted)))
+                effects.append(Tell(node, Window(self.generation, granted)))
         return effects
 
     def _wake(self, now_ms: int) -> list[ReaderEffect]:
         """Ask for the earliest time at which the clock may decide something."""
-        times: list[int] = []
-        if self._rewind_at_ms is not None:
-            times.append(self._rewind_at_ms)
-        times += [
-            source.asked_ms + self.settings.started_timeout_ms
-            for source in self.sources.values() if not source.started
-        ]
-        if self._hungry and not self.all_send_all:
-            stalled_at = self._progress_ms + self.settings.scd_timeout_ms
-            if now_ms >= stalled_at:
-                stalled_at = max(now_ms + self.settings.scd_timeout_ms // 4,
-                                 self._progress_ms + self.settings.all_send_all_timeout_ms)
-            times.append(stalled_at)
+        times: list[int] = [] if self._rewind_at_ms is None else [self._rewind_at_ms]
+        for source in self.sources.values():
+            if source.retry_ms is not None:
+                times.append(source.retry_ms)
+            elif self._unanswered(source):
+                times.append(source.asked_ms + self.settings.started_timeout_ms)
+        if self._watched:
+            times.append(self._all_send_all_at)
+            if self._silent():
+                times.append(self._blame_ms + self.settings.scd_timeout_ms)
         return [WakeAt(min(times) if times else None)]
 
     def _finish(self) -> list[ReaderEffect]:

@@ -1,0 +1,59 @@
+"""Buffer: what has arrived ahead of the next offset, in offset order.
+
+Stays out: who sent it and why, beyond the bytes each node has lying here.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from .messages import Item
+
+
+class Buffer:
+    """Items by first offset.  Two nodes may cut one rolled-back range differently, so the longer item wins."""
+
+    __slots__ = ("_heap", "_items", "bytes", "bytes_of")
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[Item, str]] = {}
+        self._heap: list[int] = []
+        self.bytes = 0
+        self.bytes_of: dict[str, int] = {}   # by the node that sent them
+
+    def put(self, item: Item, node: str) -> bool:
+        """Keep an item; False when an equal one lies here already."""
+        held = self._items.get(item.first)
+        if held is None:
+            heappush(self._heap, item.first)
+        elif held[0].last >= item.last:
+            return False
+        else:
+            self._forget(*held)
+        self._items[item.first] = (item, node)
+        self.bytes += item.size
+        self.bytes_of[node] = self.bytes_of.get(node, 0) + item.size
+        return True
+
+    def take(self, offset: int) -> tuple[Item, str] | None:
+        """Remove and return the item that holds `offset`; whatever ends before it is dropped."""
+        while self._heap and self._heap[0] <= offset:
+            found = self._items.pop(heappop(self._heap))
+            self._forget(*found)
+            if found[0].last >= offset:
+                return found
+        return None
+
+    def first(self) -> int | None:
+        """Return the lowest offset an item begins at."""
+        return self._heap[0] if self._heap else None
+
+    def clear(self) -> None:
+        self._items.clear()
+        self._heap.clear()
+        self.bytes_of.clear()
+        self.bytes = 0
+
+    def _forget(self, item: Item, node: str) -> None:
+        self.bytes -= item.size
+        self.bytes_of[node] -= item.size
