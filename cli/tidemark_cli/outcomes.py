@@ -71,7 +71,7 @@ def outcome(
         shown = {**document, "first": "" if document["first"] is None else document["first"]}
         at = document["rolled_back_at"]
         return table(
-            ["GROUP", "#SHARD", "#SEQUENCE", "FATE", "#EPOCH", "#FIRST OFFSET", "#RECORDS", "#ROLLED BACK AT"],
+            ["GROUP", "#SHARD", "#SEQUENCE", "FATE", "#EPOCH", "#FIRST", "#RECORDS", "#ROLLBACK"],
             [[group, shard, sequence, document["fate"], document["epoch"], shown["first"], document["count"],
               "" if at is None else at]],
         )

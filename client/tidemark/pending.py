@@ -129,10 +129,10 @@ class Pending:
 
     def settle(self, first: Appended) -> None:
         """Answer every caller; `first` is where the batch's first record lies."""
-        shard, base, *promise = first
+        shard, base, epoch, durability, producer, sequence = first
         for index, future in self.futures:
             if not future.done():
-                future.set_result(Appended(shard, base + index, *promise))
+                future.set_result(Appended(shard, base + index, epoch, durability, producer, sequence))
         for index, positions, answer in self.pieces:
             answer.settle(positions, first._replace(offset=base + index))
         self._done()
