@@ -22,7 +22,7 @@ from .runner import STEPS, Result, run_seed
 REQUIRED = (
     "elections", "truncations", "swaps_committed", "swaps_aborted", "swaps_resumed", "torn_tails", "wiped_disks",
     "rollbacks_appended", "rollbacks_confirmed", "rollbacks_lost", "timeouts", "late_acks_during_rollback",
-    "outcomes_asked", "quorum_changes",
+    "outcomes_asked", "quorum_changes", "trims",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 

@@ -341,13 +341,13 @@ def _trim_past_followers(stack: ExitStack) -> None:
     def matches(self: Leader) -> dict[Member, int]:
         return dict.fromkeys(self.ensemble, self.head)
 
-    def on_trim_request(self: Leader, m: Any) -> list[Any]:
+    def trim(self: Leader, before: int) -> list[Any]:
         with ExitStack() as inner:
             _replace(inner, Leader, "matches", matches)
-            return original(self, m)
+            return original(self, before)
 
-    original = Leader.on_trim_request
-    _replace(stack, Leader, "on_trim_request", on_trim_request)
+    original = Leader.trim
+    _replace(stack, Leader, "trim", trim)
 
 
 def _new_member_counts(stack: ExitStack) -> None:

@@ -200,7 +200,7 @@ class Node:
             if held is None or before == settings:
                 continue
             self.told[shard] = settings
-            events.append(Configure(shard, settings))
+            events.append(Configure(shard, settings, self.world.options.retention))
             if held.leader is not None and before is not None:
                 self.world.trace.count("quorum_changes")
                 if self._rollbacks.get(shard):

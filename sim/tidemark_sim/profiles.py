@@ -13,6 +13,7 @@ from typing import Any
 from tidemark_core.base.ids import OperatorId
 from tidemark_core.node import Limits
 from tidemark_core.replication.records import CoordinatorSettings
+from tidemark_core.replication.settings import RetentionSettings
 
 from .admin import AdminOptions
 from .clients import ClientOptions
@@ -56,10 +57,14 @@ class Options:
     admin: AdminOptions = field(default_factory=AdminOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
     synchro: SynchroOptions = field(default_factory=SynchroOptions)
+    retention: RetentionSettings = RetentionSettings()
     limits: Limits = field(default_factory=Limits)
     coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
     replicas: int = 3
 
+
+RETENTION = 0.35
+"""Chance that groups keep a short log."""
 
 Range = tuple[float, float, float]
 """Chance to have it at all, lowest and highest value."""
@@ -281,6 +286,7 @@ def draw(profile: str, dice: Dice) -> Options:
         transfer_ms=dice.between(80, 400),
         pull_retry_ms=dice.between(30, 120),
         checkpoint_entries=dice.between(5, 60),
+        retention_look_ms=dice.between(10, 100),
     )
     options.coordinator = CoordinatorSettings(
         OperatorId(""),
@@ -289,6 +295,11 @@ def draw(profile: str, dice: Dice) -> Options:
         takeover_ms=dice.between(200, 800),
         change_timeout_ms=dice.between(500, 2500),
     )
+    if dice.chance(RETENTION):
+        options.retention = RetentionSettings(
+            age_ms=dice.between(100, 2000) if dice.chance(0.7) else 0,
+            bytes_max=dice.between(300, 8000) if dice.chance(0.7) else 0,
+        )
     return options
 
 
