@@ -57,7 +57,7 @@ class Options:
     admin: AdminOptions = field(default_factory=AdminOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
     synchro: SynchroOptions = field(default_factory=SynchroOptions)
-    retention: RetentionSettings = RetentionSettings()
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: Limits = field(default_factory=Limits)
     coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
     replicas: int = 3
