@@ -26,6 +26,7 @@ SUMMARY = "LOCAL appends, confirming a long queue, QUORUM throughput against the
 RECORD_BYTES = 1024
 LOCAL_TARGET, LINEAR_TARGET, BEFORE_TARGET = 1.5, 1.5, 0.95
 CONFIRM_US_GUARD = 40
+APPENDED = 'tidemark_appends_total{outcome="APPENDED"}'
 
 
 def run(context: Context) -> Outcome:
@@ -39,15 +40,26 @@ def run(context: Context) -> Outcome:
 # --- LOCAL appends
 
 
-def _append(cluster: Cluster, durability: str, seconds: float) -> list[float]:
+def _append(cluster: Cluster, group: str, durability: str, seconds: float) -> list[float]:
     """Return the time of each append in milliseconds: one client, one record at a time."""
-    group = f"limbo-{durability.lower()}"
-    cluster.make_group(group, 1)
     said = run_worker(
         "writers", addresses=cluster.addresses, group=group, clients=1, tasks=1, record_bytes=RECORD_BYTES,
         warm_seconds=1.0, seconds=seconds, options={"durability": durability},
     )
     return list(said["times_ms"])
+
+
+def _append_alone(cluster: Cluster, group: str, seconds: float) -> list[float]:
+    """The same while the followers stand still, so that nobody else uses disk and processors."""
+    appends = {node: cluster.metrics(node).get(APPENDED, 0.0) for node in cluster.nodes()}
+    followers = [node for node in appends if node != max(appends, key=appends.__getitem__)]
+    try:
+        for node in followers:
+            cluster.runtime.pause(node)
+        return _append(cluster, group, "LOCAL", seconds)
+    finally:
+        for node in followers:
+            cluster.runtime.resume(node)
 
 
 def _local(context: Context, outcome: Outcome) -> None:
@@ -63,12 +75,16 @@ def _local(context: Context, outcome: Outcome) -> None:
     floor()
     context.say(f"LOCAL, then QUORUM, one append at a time, {seconds:g} s each")
     with clusters.running(context) as cluster:
-        local_ms, quorum_ms = _append(cluster, "LOCAL", seconds), _append(cluster, "QUORUM", seconds)
+        cluster.make_group("limbo", 1)
+        local_ms = _append(cluster, "limbo", "LOCAL", seconds)
+        quorum_ms = _append(cluster, "limbo", "QUORUM", seconds)
+        alone_ms = _append_alone(cluster, "limbo", min(seconds, 2))  # the limbo is bounded
     floor()
     sync_ms, trip_ms = spread(syncs_ms)["p50"], spread(trips_ms)["p50"]
     local, quorum = spread(local_ms), spread(quorum_ms)
     outcome.add("LOCAL append, p50", local["p50"], "ms")
     outcome.add("LOCAL append, p99", local["p99"], "ms")
+    outcome.add("LOCAL append while the followers stand still, p50", spread(alone_ms)["p50"], "ms")
     outcome.add("QUORUM append, for comparison, p50", quorum["p50"], "ms")
     outcome.add(
         "LOCAL append, p50, against the floor", local["p50"] / (sync_ms + trip_ms), "x", target=LOCAL_TARGET,
@@ -81,7 +97,8 @@ def _local(context: Context, outcome: Outcome) -> None:
         "seconds of LOCAL appends": seconds,
     }
     outcome.samples |= {
-        "local_ms": local_ms, "quorum_ms": quorum_ms, "fdatasync_ms": syncs_ms, "echo_stream_ms": trips_ms,
+        "local_ms": local_ms, "local_alone_ms": alone_ms, "quorum_ms": quorum_ms, "fdatasync_ms": syncs_ms,
+        "echo_stream_ms": trips_ms,
     }
 
 
