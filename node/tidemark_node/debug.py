@@ -13,6 +13,7 @@ from tidemark_core.base.entry import Durability
 from tidemark_core.base.ids import ShardId
 from tidemark_wire.limbo import durability_text
 
+from .delivery import Deliveries
 from .driver import Driver
 from .peers import Links
 from .routing import Routing
@@ -26,11 +27,14 @@ LIMBO_ENTRIES_OF_MANY_MAX = 5
 class Debug:
     """Collects the dump from the parts that hold the facts."""
 
-    def __init__(self, driver: Driver, links: Links, routing: Routing, snapshots: Snapshots) -> None:
+    def __init__(
+        self, driver: Driver, links: Links, routing: Routing, snapshots: Snapshots, deliveries: Deliveries
+    ) -> None:
         self._driver = driver
         self._links = links
         self._routing = routing
         self._snapshots = snapshots
+        self._deliveries = deliveries
 
     def dump(self, shard: int, every_shard: bool) -> str:
         """Return the node's queues, links and story, and the status of one shard or of all."""
@@ -48,6 +52,7 @@ class Debug:
             "pulling": self._snapshots.describe(),
             "shards": [driver.core.status(shard) for shard in wanted if shard in driver.core.shards],
             "limbo": self._limbo(wanted, LIMBO_ENTRIES_OF_MANY_MAX if every_shard else LIMBO_ENTRIES_MAX),
+            "deliveries": self._deliveries.describe(None if every_shard else ShardId(shard)),
             "story": [
                 told for told in driver.story if every_shard or told["shard"] == f"{shard >> 32}/{shard & 0xFFFFFFFF}"
             ],

@@ -18,7 +18,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tidemark_core.base.effects import (
     DiskSpace,
@@ -53,6 +53,7 @@ OFTEN_TOLD_MS = 1000
 DISK_CHECK_SECONDS = 1.0
 REOPEN_SECONDS = 0.5
 READ_THREADS = 2
+DELIVERY_THREADS = 2
 
 RELOADED = Refused(
     Reason.NOT_LEADER,
@@ -60,6 +61,8 @@ RELOADED = Refused(
 )
 RELOADING = Refused(Reason.NOT_LEADER, "this node loads its shards again after its disk failed a write; retry")
 STOPPING = Refused(Reason.SHUTTING_DOWN, "the node stops", retry_after_ms=100)
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -125,6 +128,7 @@ class Driver:
         self._quiet.set()
         self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+        self._delivery_threads = ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery")
 
     def start(self) -> None:
         """Begin to watch the disk; events may be posted from now on."""
@@ -173,18 +177,34 @@ class Driver:
 
     async def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> Slice:
         """Read whole entries in a thread.  Raises StoreFailed while the store is closed."""
-        if self.reloading or self._stopped:
+        return await self._in_thread(self._read_threads, lambda store: store.read(shard, first, last, bytes_max))
+
+    async def deliver(self, work: Callable[[Store], T]) -> T:
+        """Run `work`, which only reads, in a thread of its own kind: readers in numbers must not hold up replication.
+
+        Raises StoreFailed while the store is closed.
+        """
+        return await self._in_thread(self._delivery_threads, work)
+
+    async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[Store], T]) -> T:
+        if not self.open:
             raise StoreFailed("the store is closed", no_space=False)
         self._reads += 1
         self._quiet.clear()
-        try:
-            return await self._loop.run_in_executor(
-                self._read_threads, self.store.read, shard, first, last, bytes_max
-            )
-        finally:
-            self._reads -= 1
-            if not self._reads:
-                self._quiet.set()
+        done = threads.submit(work, self.store)
+        # Whoever waits may be cancelled while the thread still reads, and the store must not be closed under it.
+        done.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._read_ended))
+        return await asyncio.wrap_future(done)
+
+    def _read_ended(self) -> None:
+        self._reads -= 1
+        if not self._reads:
+            self._quiet.set()
+
+    @property
+    def open(self) -> bool:
+        """Whether the store can be read: no reload is under way and nothing was stopped."""
+        return not self.reloading and not self._stopped
 
     @property
     def depths(self) -> dict[str, int]:
@@ -482,3 +502,4 @@ class Driver:
             await self._close_store()
         self._sync_thread.shutdown(wait=False)
         self._read_threads.shutdown(wait=False)
+        self._delivery_threads.shutdown(wait=False)

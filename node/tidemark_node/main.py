@@ -27,8 +27,10 @@ from tidemark_wire.convert import Draining
 
 from .appends import Appends
 from .debug import Debug
+from .delivery import Deliveries
 from .disk import DiskGuard
 from .driver import Driver
+from .explain import Explain
 from .logs import set_up
 from .metrics import Metrics, MetricsEndpoint
 from .outcomes import Outcomes
@@ -122,14 +124,16 @@ class Node:
         driver.links, driver.snapshots = self.links, self.snapshots
         synchro = Synchro(driver, routing)
         driver.on_shards = synchro.tell
-        debug = Debug(driver, self.links, routing, self.snapshots)
+        self.deliveries = Deliveries(driver, routing, metrics)
+        debug = Debug(driver, self.links, routing, self.snapshots, self.deliveries)
         services = Services(
             settings, self.address, self.metrics_address, driver, self.links, routing, synchro, debug, self.draining
         )
         self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max)
         reads = Reads(driver, routing, metrics)
         add_services(
-            self.server, services, self.links, self.appends, reads, Outcomes(driver, routing, metrics),
+            self.server, services, self.links, self.appends, reads, self.deliveries,
+            Outcomes(driver, routing, metrics), Explain(driver, routing),
             SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second), self.health,
         )
         metrics.watch_shards(lambda: [driver.core.status(shard) for shard in driver.core.shards])
@@ -172,6 +176,7 @@ class Node:
         self.draining.set()
         await self.health.say(False)
         self.driver.board.wake_all()
+        self.deliveries.stop()
         stopping = asyncio.ensure_future(self.server.stop(SERVER_GRACE_SECONDS))
         await self.links.close()
         self.snapshots.reset()

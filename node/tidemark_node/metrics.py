@@ -57,6 +57,12 @@ class Metrics:
         self.of_traces = {"rolled_back": self.limbo_rollbacks, "quorum_timeout": self.limbo_timeouts}
         self.read_bytes = counter("read_bytes", "Bytes sent to readers.")
         self.readers = gauge("readers", "Open read streams.")
+        self.delivery_streams = gauge("delivery_streams", "Open streams of readers that are served by every member.")
+        self.delivery_items = counter("delivery_items", "Entries and holes sent by delivery, by mode.", "mode")
+        self.delivery_bytes = counter("delivery_bytes", "Bytes of entries and holes sent by delivery.")
+        self.delivery_skipped_bytes = counter(
+            "delivery_skipped_bytes", "Bytes of entries that delivery passed over, for another member sends them."
+        )
         self.snapshot_sent_bytes = counter("snapshot_sent_bytes", "Bytes of snapshots served.")
         self.snapshot_received_bytes = counter("snapshot_received_bytes", "Bytes of snapshots pulled.")
 

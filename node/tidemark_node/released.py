@@ -6,6 +6,7 @@ Stays out: who may read; a reader that is woken without news asks the core again
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from tidemark_core.base.ids import ShardId
 
@@ -16,6 +17,7 @@ class ReleasedBoard:
     def __init__(self) -> None:
         self._upto: dict[ShardId, int] = {}
         self._waiters: dict[ShardId, list[asyncio.Future[None]]] = {}
+        self._watchers: dict[ShardId, dict[Callable[[], None], None]] = {}
 
     def upto(self, shard: ShardId) -> int:
         """Return the newest released offset told by the core, -1 when it told none."""
@@ -24,7 +26,7 @@ class ReleasedBoard:
     def released(self, shard: ShardId, upto: int) -> None:
         """Note a new released offset and wake whoever waits for it."""
         self._upto[shard] = upto
-        if shard in self._waiters:
+        if shard in self._waiters or shard in self._watchers:
             self.wake(shard)
 
     def wake(self, shard: ShardId) -> None:
@@ -32,11 +34,23 @@ class ReleasedBoard:
         for waiter in self._waiters.pop(shard, ()):
             if not waiter.done():
                 waiter.set_result(None)
+        for watcher in self._watchers.get(shard, ()):
+            watcher()
+
+    def watch(self, shard: ShardId, watcher: Callable[[], None]) -> None:
+        """Call `watcher` whenever readers of the shard are woken, until `unwatch`; it must not change who watches."""
+        self._watchers.setdefault(shard, {})[watcher] = None
+
+    def unwatch(self, shard: ShardId, watcher: Callable[[], None]) -> None:
+        watchers = self._watchers.get(shard, {})
+        watchers.pop(watcher, None)
+        if not watchers:
+            self._watchers.pop(shard, None)
 
     def wake_all(self) -> None:
         """Wake every reader: the shards were unloaded, or the node stops."""
         self._upto.clear()
-        for shard in list(self._waiters):
+        for shard in [*self._waiters, *self._watchers]:
             self.wake(shard)
 
     async def moved(self, shard: ShardId, timeout_seconds: float) -> None:

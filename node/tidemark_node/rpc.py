@@ -1,6 +1,6 @@
 """Services of the node: which handler answers which method.
 
-Stays out: the work; it is in `appends`, `reads`, `outcomes`, `snapshots`, `peers` and the driver.
+Stays out: the work; each handler's module has it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from tidemark_wire.v1 import common_pb2, node_pb2
 
 from .appends import Appends
 from .debug import Debug
+from .delivery import Deliveries
 from .driver import Driver
+from .explain import Explain
 from .outcomes import Outcomes
 from .peers import Links
 from .reads import Reads
@@ -120,8 +122,8 @@ def of_our_version(handler: Any) -> Any:
 
 
 def add_services(
-    server: grpc.aio.Server, services: Services, links: Links, appends: Appends, reads: Reads, outcomes: Outcomes,
-    snapshots: SnapshotServer, health_of_node: Health,
+    server: grpc.aio.Server, services: Services, links: Links, appends: Appends, reads: Reads,
+    deliveries: Deliveries, outcomes: Outcomes, explain: Explain, snapshots: SnapshotServer, health_of_node: Health,
 ) -> None:
     """Register every method.  Raw streams have no serializers: their frames are bytes."""
     unary, stream, bidi = (
@@ -150,8 +152,12 @@ def add_services(
         "tidemark.v1.Tidemark": {
             "Append": bidi(of_our_version(appends.serve)),
             "Read": stream(of_our_version(reads.serve), pb.ReadRequest.FromString),
+            "Deliver": bidi(of_our_version(deliveries.serve)),
             "Outcome": typed(unary, of_our_version(outcomes.outcome), pb.OutcomeRequest, pb.OutcomeResponse),
             "Limbo": typed(unary, of_our_version(outcomes.limbo), pb.LimboRequest, pb.LimboResponse),
+            "ExplainRead": typed(
+                unary, of_our_version(explain.read), pb.ExplainReadRequest, pb.ExplainReadResponse
+            ),
             "GetShardMap": typed(unary, services.get_shard_map, pb.GetShardMapRequest, common_pb2.ShardMap),
             "WatchShardMap": typed(stream, services.watch_shard_map, pb.GetShardMapRequest, common_pb2.ShardMap),
         },

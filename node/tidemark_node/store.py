@@ -2,7 +2,7 @@
 
 Layout: `headers` and `log` (payloads) by shard and base offset, `system` for identity and for state and
 checkpoint of each shard.  `apply` writes a turn's persists without syncing, `sync` makes everything applied
-so far durable; `sync` and `read` may run in threads, for they let the event loop go on while they wait.
+so far durable; `sync` and whatever reads may run in threads, for they let the event loop go on while they wait.
 What cannot be trusted any more is moved aside and the disk begins a new life (rule K14): a replica must never
 vote with what is left of a log.
 Stays out: what the writes mean, when to sync, whether there is space (`disk`).
@@ -42,7 +42,7 @@ from tidemark_core.base.entry import Entry, decode, decode_header
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import ShardId
 
-from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused, typed
+from .store_errors import EntryDamaged, Faults, StoreDamaged, StoreFailed, StoreRefused, typed
 
 STORE_FORMAT = 2
 WRITE_BUFFER_BYTES = 64 << 20
@@ -278,9 +278,23 @@ class Store:
 
         Stops behind `bytes_max` bytes; at least one entry when there is one.  Thread-safe.
         """
-        headers, damaged_at = self._read_headers(shard, first, last, bytes_max)
+        headers: list[Entry] = []
+        damaged_at: int | None = None
+        try:
+            for header in self.walk(shard, first, last):
+                headers.append(header)
+                bytes_max -= header.size
+                if bytes_max <= 0:
+                    break
+        except EntryDamaged as damaged:
+            damaged_at = damaged.offset
+        found = self.whole(shard, headers)
+        return found if found.damaged_at is not None else found._replace(damaged_at=damaged_at)
+
+    def whole(self, shard: ShardId, headers: Sequence[Entry]) -> Slice:
+        """Return the entries of these headers with their payloads, up to the first damaged one.  Thread-safe."""
         if not headers:
-            return Slice((), damaged_at)
+            return Slice((), None)
         keys = [_KEY.pack(shard, header.base) for header in headers]
         entries: list[Entry] = []
         for header, payload in zip(headers, self._payloads(keys), strict=True):
@@ -288,37 +302,36 @@ class Store:
                 entries.append(decode(header.header, b"" if payload is None else payload))
             except CorruptEntry:
                 return Slice(tuple(entries), header.base)
-        return Slice(tuple(entries), damaged_at)
+        return Slice(tuple(entries), None)
 
-    def _read_headers(
-        self, shard: ShardId, first: int, last: int, bytes_max: int
-    ) -> tuple[list[Entry], int | None]:
+    def walk(self, shard: ShardId, first: int, last: int) -> Iterator[Entry]:
+        """Yield verified headers from the entry that holds `first`, while their last offset is at most `last`.
+
+        Raises EntryDamaged at the first offset up to `last` that no intact header holds.  Thread-safe.
+        """
         start = self._header_at_or_before(shard, first)
         within = _Range(self._headers, shard, first if start is None else start[0], max(last, first) + 1)
         found = within.found
         found.seek(within.start)
-        headers: list[Entry] = []
         expected = first
-        while bytes_max > 0 and found.valid():
-            base = _KEY.unpack(found.key())[1]
+        while found.valid():
             try:
                 header = decode_header(found.value())
-            except (CorruptEntry, ValueError):
-                return headers, base
+            except (CorruptEntry, ValueError) as error:
+                raise EntryDamaged(_KEY.unpack(found.key())[1]) from error
             if header.last >= first:
-                if base > expected:
-                    return headers, expected
+                if header.base > expected:
+                    raise EntryDamaged(expected)
                 if header.last > last:
-                    return headers, None
-                headers.append(header)
-                bytes_max -= header.size
+                    return
                 expected = header.last + 1
+                yield header
             found.next()
         broken = within.broken()
         if broken is not None:
             _log.error("headers cannot be read", extra={"reason": broken})
-        short = bytes_max > 0 and (broken is not None or expected <= last)
-        return headers, expected if short else None
+        if broken is not None or expected <= last:
+            raise EntryDamaged(expected)
 
     def _payloads(self, keys: list[bytes]) -> list[bytes | None]:
         try:

@@ -1,4 +1,4 @@
-"""How the store fails: three kinds of error, each with its own consequence, and the faults that tests inject.
+"""How the store fails: kinds of error, each with its own consequence, and the faults that tests inject.
 
 Stays out: the database itself.
 """
@@ -20,6 +20,14 @@ class StoreFailed(Exception):
     def __init__(self, message: str, no_space: bool) -> None:
         super().__init__(message)
         self.no_space = no_space
+
+
+class EntryDamaged(Exception):
+    """The entry at `offset` cannot be read intact."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"offset {offset}")
+        self.offset = offset
 
 
 class Faults:

@@ -96,7 +96,7 @@ def encode_request(message: StartCall | Window | Stop) -> bytes:
 def _encode_start(call: StartCall) -> bytes:
     start, group = call.start, short_text(call.group, "group")
     members = [short_text(node, "ensemble") for node in start.ensemble]
-    wrong = _what_is_wrong(start)
+    wrong = check_start(start)
     if wrong is not None:
         raise ValueError(wrong)
     down = sum(1 << start.ensemble.index(node) for node in set(start.known_down))
@@ -114,7 +114,7 @@ def _encode_start(call: StartCall) -> bytes:
     return b"".join(parts)
 
 
-def _what_is_wrong(start: Start) -> str | None:
+def check_start(start: Start) -> str | None:
     """Return why no node could act upon a START, naming the field, or None."""
     members = len(start.ensemble)
     if not 1 <= members <= SLOTS_MAX:
@@ -169,7 +169,7 @@ def _decode_start(cursor: Cursor) -> StartCall:
     start = Start(
         generation, first, until, _word(_MODES, mode, "mode"), known_down, ensemble, near, window_bytes
     )
-    wrong = _what_is_wrong(start)
+    wrong = check_start(start)
     if wrong is not None:
         raise RemoteViolation(f"START: {wrong}")
     return StartCall(group, shard, start, frame_bytes)

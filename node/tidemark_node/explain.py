@@ -1,0 +1,98 @@
+"""Tidemark/ExplainRead: who would send what to a reader, and why, computed from the headers of one member.
+
+Stays out: the rule (core's `delivery`) and what is being sent right now (the debug dump of `delivery`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.delivery.messages import Start
+from tidemark_wire.delivery import check_start, mode_of
+from tidemark_wire.v1 import node_pb2
+
+from .driver import RELOADING, Driver
+from .routing import Routing, Target
+from .store import Store
+from .store_errors import EntryDamaged, StoreFailed
+from .stretch import Piece, Rule, pieces
+
+COUNT_DEFAULT = 100
+COUNT_MAX = 10_000
+
+
+class Explain:
+    """Answers people; changes nothing and serves no reader."""
+
+    def __init__(self, driver: Driver, routing: Routing) -> None:
+        self._driver = driver
+        self._routing = routing
+
+    async def read(self, request: Any, context: Any) -> node_pb2.ExplainReadResponse:
+        """Handler of one question."""
+        target = self._routing.find(request.group, request.shard)
+        if isinstance(target, Refused):
+            await self._routing.refuse(context, target, None)
+        start = _start_of(request, target)
+        if isinstance(start, Refused):
+            await self._routing.refuse(context, start, None)
+        driver = self._driver
+        readable = driver.core.readable(target.shard) if driver.open else None
+        if readable is None:
+            nobody = Refused(Reason.NOT_MEMBER, f"{driver.core.me.node} is no member of this shard")
+            await self._routing.refuse(context, nobody if driver.open else RELOADING, target)
+        first, released = readable
+        position = max(start.first, first)
+        holes = driver.core.holes(target.shard, position, released) or []
+        count = request.count or COUNT_DEFAULT
+        try:
+            found = await driver.deliver(
+                lambda store: list(_intact(store, target.shard, position, released, holes, count))
+            )
+        except StoreFailed:
+            await self._routing.refuse(context, RELOADING, target)
+        rule = Rule(start, driver.core.me.node)
+        return node_pb2.ExplainReadResponse(
+            ensemble=start.ensemble, first=first, released=released,
+            through=found[-1].last if found else position - 1,
+            items=[_explained(rule, piece) for piece in found],
+        )
+
+
+def _start_of(request: Any, target: Target) -> Start | Refused:
+    """Return the START of a reader with these facts, or what is wrong with them."""
+    if request.count > COUNT_MAX:
+        return Refused(Reason.INVALID_SPEC, f"count is {request.count}, must be at most {COUNT_MAX}")
+    try:
+        mode = mode_of(request.mode)
+    except RemoteViolation as violation:
+        return Refused(Reason.INVALID_SPEC, str(violation))
+    ensemble = tuple(request.ensemble) or tuple(target.info.ensemble)
+    start = Start(
+        0, getattr(request, "from"), -1, mode, tuple(request.known_down), ensemble, tuple(request.priorities), 0
+    )
+    wrong = check_start(start)
+    return start if wrong is None else Refused(Reason.INVALID_SPEC, wrong)
+
+
+def _intact(
+    store: Store, shard: ShardId, first: int, last: int, holes: list[tuple[int, int]], count: int
+) -> Iterator[Piece]:
+    """Yield what lies there, up to the first header that cannot be read.  Runs in a reader thread."""
+    with contextlib.suppress(EntryDamaged):
+        yield from islice(pieces(store, shard, first, last, holes), count)
+
+
+def _explained(rule: Rule, piece: Piece) -> node_pb2.ExplainedItem:
+    order, sender, senders = rule.explain(piece.order)
+    header = piece.header
+    return node_pb2.ExplainedItem(
+        first=piece.first, last=piece.last, kind="HOLE" if header is None else header.kind.name,
+        bytes=piece.size, order=order, sender=sender, senders=senders,
+    )
