@@ -238,13 +238,11 @@ class _Stream:
         readable = core.readable(run.shard)
         assert readable is not None, "asked in this loop turn"
         first, released = readable
-        trimmed = run.position < first
-        if trimmed or not run.answered:
+        if run.position < first or not run.answered:        # also when retention has overtaken us
             run.answered = True
             run.position = max(run.position, first)
+            run.told = max(run.told, first - 1)
             await self._say(run, Started(run.start.generation, Status.OK, released, first))
-            if trimmed:
-                await self._ship(run, released, ())
             return
         holes = core.holes(run.shard, run.position, released) or []
         last = released

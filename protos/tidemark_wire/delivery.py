@@ -3,7 +3,8 @@
 Reader to node: START (which replaces what ran on the stream before), WINDOW, STOP.  Node to reader: STARTED and
 SHIPMENT.  Messages are those of the core's `delivery`; what only the wire needs stands beside them.
 Everything decoded is bounded and checked first: whatever is malformed raises RemoteViolation and yields nothing that
-could be acted upon, and a damaged entry names the generation it came in, for the reader must fail over (S9).
+could be acted upon.  An entry whose header is intact and whose payload is not comes out as DAMAGED: its offsets are
+certain, and the reader must fail over (S9).
 Stays out: gRPC itself, who sends what, and any judgement about offsets.
 """
 
@@ -14,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_core.base.entry import Entry
-from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Status, Window
+from google_crc32c import value as crc32c
+from tidemark_core.base.entry import HEADER_BYTES, Entry, decode_header
+from tidemark_core.base.errors import CorruptEntry, RemoteViolation
+from tidemark_core.delivery.messages import DAMAGED, Item, Shipment, Start, Started, Status, Window
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 
 from .frames import FRAME_BYTES_MAX, Cursor, short_text
@@ -45,7 +47,7 @@ _STATUSES = (Status.OK, Status.NOT_MEMBER, Status.ACCESS, Status.UNAVAILABLE)
 
 
 class CorruptShipment(RemoteViolation):
-    """An entry of a shipment fails its checksum: nothing of the shipment is used, its sender is to be passed over."""
+    """Nothing of a shipment of this generation can be used; its sender is to be passed over (S9)."""
 
     def __init__(self, message: str, generation: int) -> None:
         super().__init__(message)
@@ -198,20 +200,20 @@ def encode_answer(message: Started | Shipment) -> bytes:
 
 
 def decode_answer(frame: bytes) -> Started | Shipment:
-    """Return what a node said, every entry verified.
+    """Return what a node said; a payload that fails its checksum is replaced by DAMAGED.
 
-    Raises CorruptShipment when an entry fails its checksum, RemoteViolation where the frame is malformed.
+    Raises CorruptShipment when anything else is wrong with a shipment, RemoteViolation when the frame is malformed.
     """
     cursor = Cursor(frame)
     (kind,) = cursor.unpack(_KIND)
     message: Started | Shipment
     if kind == _STARTED_KIND:
         message = _decode_started(cursor)
+        _check_end(cursor)
     elif kind == _SHIPMENT_KIND:
         message = _decode_shipment(cursor)
     else:
         raise RemoteViolation(f"frame of kind {kind} from a node is not known to this build")
-    _check_end(cursor)
     return message
 
 
@@ -223,31 +225,42 @@ def _decode_started(cursor: Cursor) -> Started:
 
 def _decode_shipment(cursor: Cursor) -> Shipment:
     generation, first, through, released, count = cursor.unpack(_SHIPMENT)
+    try:
+        items = _decode_items(cursor, first, through, count)
+        _check_end(cursor)
+    except (RemoteViolation, CorruptEntry, ValueError) as error:
+        raise CorruptShipment(f"shipment of generation {generation}: {error}", generation) from error
+    return Shipment(generation, first, through, released, items)
+
+
+def _decode_items(cursor: Cursor, first: int, through: int, count: int) -> tuple[Item, ...]:
     if count * (len(_HOLE_ITEM) + HOLE_BYTES) > cursor.end - cursor.at:
-        raise RemoteViolation(f"shipment announces {count} items and has no room for them")
+        raise RemoteViolation(f"it announces {count} items and has no room for them")
     items: list[Item] = []
     lowest = -1  # the first item may begin before the shipment: whoever asked did so in its middle
     for _ in range(count):
-        item = _decode_item(cursor, generation)
-        if not (item.first <= item.last <= through and item.first >= lowest and item.last >= first):
+        item = _decode_item(cursor)
+        if not (lowest <= item.first <= item.last <= through and item.last >= first):
             raise RemoteViolation(
-                f"item {item.first}..{item.last} is not in order, or not inside the shipment's {first}..{through}"
+                f"item {item.first}..{item.last} is not in order, or not inside the coverage {first}..{through}"
             )
         lowest = item.last + 1
         items.append(item)
-    return Shipment(generation, first, through, released, tuple(items))
+    return tuple(items)
 
 
-def _decode_item(cursor: Cursor, generation: int) -> Item:
+def _decode_item(cursor: Cursor) -> Item:
+    """Take one item; raises CorruptEntry when not even its offsets are certain."""
     kind = cursor.take(1)
     if kind == _HOLE_ITEM:
         return hole_item(*cursor.unpack(_HOLE))
     if kind != _ENTRY_ITEM:
         raise RemoteViolation(f"item of kind {kind[0]} is not known to this build")
-    try:
-        return entry_item(cursor.entry())
-    except RemoteViolation as violation:
-        raise CorruptShipment(str(violation), generation) from violation
+    header = decode_header(cursor.take(HEADER_BYTES))
+    payload = cursor.take(header.payload_bytes)
+    if crc32c(payload) != header.payload_crc:
+        return Item(header.base, header.last, header.size, DAMAGED)
+    return entry_item(header._replace(payload=payload))
 
 
 # --- words ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tidemark_core.base.entry import HEADER_BYTES, Batch, Kind, control, seal
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, EntryId
-from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.messages import DAMAGED, Item, Shipment, Start, Started, Status, Window
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 from tidemark_wire import delivery, frames
 from tidemark_wire.delivery import (
@@ -189,22 +189,30 @@ def entry_at(base: int, count: int = 1, payload: bytes = b"payload") -> Item:
 def test_item_out_of_order_or_outside_is_a_violation(first: int, through: int, items: tuple):
     """Whoever misses a record must be able to trust what a shipment says about its coverage."""
     frame = delivery.encode_answer(Shipment(1, first, through, 20, items))
-    with pytest.raises(RemoteViolation, match="is not in order, or not inside the shipment's"):
+    with pytest.raises(RemoteViolation, match="is not in order, or not inside the coverage"):
         decode_answer(frame)
 
 
 SHIPMENT = Shipment(77, 4, 12, 30, (entry_at(3, 3), hole_item(6, 8), entry_at(10, 2)))
 
 
-@pytest.mark.parametrize("at", [-1, -20, -(8 + HEADER_BYTES)])
-def test_damaged_entry_tells_its_generation(at: int):
-    """Payload, header, or what kind of item it is: S9 needs to know which generation to rewind."""
+def test_damaged_payload_stands_out_among_the_others():
+    """Its offsets are certain: the reader takes the rest, and learns that this node does not hold it."""
+    frame = bytearray(delivery.encode_answer(SHIPMENT))
+    frame[-1] ^= 0xFF
+    whole, hole, last = SHIPMENT.items
+    expected = replace(SHIPMENT, items=(whole, hole, last._replace(body=DAMAGED)))
+    assert expected == decode_answer(bytes(frame))
+
+
+@pytest.mark.parametrize("at", [-8, -20, -(7 + HEADER_BYTES), -(8 + HEADER_BYTES)])
+def test_shipment_that_cannot_be_used_tells_its_generation(at: int):
+    """Header or kind of an item: S9 needs to know which generation to rewind."""
     frame = bytearray(delivery.encode_answer(SHIPMENT))
     frame[at] ^= 0xFF
-    with pytest.raises(RemoteViolation) as caught:
+    with pytest.raises(CorruptShipment, match="shipment of generation 77: ") as caught:
         decode_answer(bytes(frame))
-    if at > -(8 + HEADER_BYTES):
-        assert isinstance(caught.value, CorruptShipment) and 77 == caught.value.generation
+    assert 77 == caught.value.generation
 
 
 def test_item_count_beyond_the_frame_is_a_violation():
