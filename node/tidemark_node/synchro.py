@@ -1,7 +1,7 @@
-"""Synchro settings: each shard held here is told what its group asks of the synchro quorum, once and on every change.
+"""Settings: each shard held here is told what its group asks of quorum and retention, once and on every change.
 
 The shard map may come before a shard does, and shards are loaded again after a failed write: whichever comes last
-settles it.  Stays out: what a quorum is and when it is reached; the core knows.
+settles it.  Stays out: what a quorum is and when it is reached, what is removed when; the core knows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tidemark_core.base.formula import InvalidFormula, quorum_in_force
 from tidemark_core.base.ids import ShardId, shard_id
 from tidemark_core.limbo.settings import QUORUM_TIMEOUT_MS, Rollback, SynchroSettings
 from tidemark_core.node import NodeCore
-from tidemark_core.replication.settings import Configure
+from tidemark_core.replication.settings import Configure, RetentionSettings
 from tidemark_wire.v1 import common_pb2
 
 from .driver import Driver
@@ -19,22 +19,34 @@ from .routing import Routing
 MEMBERS_MAX = 16
 """Slots of an ensemble: the reading order of an entry has so many nibbles (K1)."""
 
+RETENTION_MAX_MS = 100 * 365 * 86_400_000
+
 
 class InvalidSettings(ValueError):
     """The map says something of a group that cannot be; the message names the field."""
 
 
-def settings_of(pushed: common_pb2.ShardMap) -> dict[ShardId, SynchroSettings]:
+def settings_of(pushed: common_pb2.ShardMap) -> dict[ShardId, Configure]:
     """Return what the map says of every shard.  Raises InvalidSettings."""
     zone_of = tuple(sorted((node.node, node.zone) for node in pushed.nodes if node.zone))
-    found: dict[ShardId, SynchroSettings] = {}
+    found: dict[ShardId, Configure] = {}
     for group in pushed.groups:
-        settings = _settings_of_group(group, zone_of)
-        found.update((shard_id(group.group_id, info.index), settings) for info in group.shards)
+        synchro, retention = _synchro_of(group, zone_of), _retention_of(group)
+        for info in group.shards:
+            shard = shard_id(group.group_id, info.index)
+            found[shard] = Configure(shard, synchro, retention)
     return found
 
 
-def _settings_of_group(group: common_pb2.GroupInfo, zone_of: tuple[tuple[str, str], ...]) -> SynchroSettings:
+def _retention_of(group: common_pb2.GroupInfo) -> RetentionSettings:
+    if group.retention_ms > RETENTION_MAX_MS:
+        raise InvalidSettings(
+            f"groups[{group.name}].retention_ms: {group.retention_ms} is more than {RETENTION_MAX_MS}, a hundred years"
+        )
+    return RetentionSettings(group.retention_ms, group.retention_bytes)
+
+
+def _synchro_of(group: common_pb2.GroupInfo, zone_of: tuple[tuple[str, str], ...]) -> SynchroSettings:
     try:
         rollback = Rollback(group.rollback or Rollback.DEFINITE)
     except ValueError as error:
@@ -58,9 +70,9 @@ class Synchro:
         self._driver = driver
         self._routing = routing
         self._map = routing.map
-        self._wanted: dict[ShardId, SynchroSettings] = {}
+        self._wanted: dict[ShardId, Configure] = {}
         self._core: NodeCore | None = None  # the one that was told
-        self._told: dict[ShardId, SynchroSettings] = {}
+        self._told: dict[ShardId, Configure] = {}
 
     def tell(self) -> None:
         """Bring every shard up to date; to be called when the map or the shards held may have changed."""
@@ -76,4 +88,4 @@ class Synchro:
             settings = self._wanted.get(shard)
             if settings is not None and settings != self._told.get(shard):
                 self._told[shard] = settings
-                driver.post(Configure(shard, settings))
+                driver.post(settings)

@@ -16,14 +16,18 @@ from tidemark_core.replication.records import ShardRecord
 
 from .detector import DetectorSettings
 from .metadata import StoredObject
+from .resources.base import quantity_bytes
 
 BATCH_BYTES_MAX = 8 << 20
 """The most a batch may have, whatever the group says; the core's own limit."""
 
+BYTES_MAX = 2**63 - 1
+"""More than any disk has; a quantity may be longer than a number on the wire."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A LogGroup as the planner and the shard map see it; `synchro_zones` 0 is not asked."""
+    """A LogGroup as the planner and the shard map see it; 0 of zones and of retention is not asked."""
 
     name: str
     group_id: int
@@ -37,6 +41,8 @@ class Group:
     synchro_zones: int
     quorum_timeout_ms: int
     rollback: str
+    retention_ms: int
+    retention_bytes: int
     spread_zones: bool
     pools: tuple[str, ...]
     cluster: str
@@ -118,6 +124,7 @@ def group_view(stored: StoredObject) -> Group:
     spec = stored.spec
     replication: Mapping[str, Any] = spec.get("replication") or {}
     placement: Mapping[str, Any] = spec.get("placement") or {}
+    retention: Mapping[str, Any] = spec.get("retention") or {}
     return Group(
         name=stored.name,
         group_id=stored.number,
@@ -131,6 +138,8 @@ def group_view(stored: StoredObject) -> Group:
         synchro_zones=replication.get("synchroZones", 0),
         quorum_timeout_ms=1_000 * replication.get("quorumTimeoutSeconds", 5),
         rollback=replication.get("rollback", "Definite"),
+        retention_ms=1_000 * retention.get("seconds", 604_800),
+        retention_bytes=min(quantity_bytes(retention.get("size") or "0"), BYTES_MAX),
         spread_zones=replication.get("spread", "Zone") == "Zone",
         pools=tuple(placement.get("nodePools") or ()),
         cluster=spec["clusterRef"]["name"],

@@ -26,8 +26,6 @@ def asked_in_vain(resource: Resource) -> list[str]:
     found = []
     if spec.replication.copies < spec.replication.factor:
         found.append("spec.replication.payloadCopies: every member keeps every payload")
-    if "retention" in spec.model_fields_set:
-        found.append("spec.retention: nothing is removed")
     if "delivery" in spec.model_fields_set:
         found.append("spec.delivery: readers are served by the leader")
     return found

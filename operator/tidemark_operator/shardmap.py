@@ -55,6 +55,8 @@ def build_shard_map(
             synchro_zones=group.synchro_zones,
             quorum_timeout_ms=group.quorum_timeout_ms,
             rollback=group.rollback,
+            retention_ms=group.retention_ms,
+            retention_bytes=group.retention_bytes,
         )
         for index, record in enumerate(found):
             assert record is not None

@@ -1,4 +1,4 @@
-"""Synchro settings: each shard is told once and on every change, whichever comes first, the map or the shard."""
+"""Settings: each shard is told once and on every change, whichever comes first, the map or the shard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from node_harness import GROUP_ID, shard_map
 from tidemark_core.base.ids import Member, ShardId, shard_id
 from tidemark_core.limbo.settings import Rollback, SynchroSettings
-from tidemark_core.replication.settings import Configure
+from tidemark_core.replication.settings import Configure, RetentionSettings
 from tidemark_node.routing import Routing
 from tidemark_node.synchro import InvalidSettings, Synchro, settings_of
 
@@ -46,20 +46,36 @@ class Rig:
 def test_map_says_all_of_a_group():
     zones = {"a": "east", "c": "west"}
     pushed = shard_map(
-        NODES, "a", 1, zones=zones, synchro_quorum="N-1", quorum_timeout_ms=700, rollback="Immediate", synchro_zones=2
+        NODES, "a", 1, zones=zones, synchro_quorum="N-1", quorum_timeout_ms=700, rollback="Immediate", synchro_zones=2,
+        retention_ms=60_000, retention_bytes=1 << 40,
     )
     settings = SynchroSettings("N-1", 700, Rollback.IMMEDIATE, 2, (("a", "east"), ("c", "west")))
-    assert {FIRST: settings} == settings_of(pushed)
+    assert {FIRST: Configure(FIRST, settings, RetentionSettings(60_000, 1 << 40))} == settings_of(pushed)
 
 
 def test_map_that_says_nothing_means_the_defaults():
-    assert {FIRST: SynchroSettings()} == settings_of(shard_map(NODES, "a", 1, zones={"a": "east"}))
+    assert {FIRST: Configure(FIRST, SynchroSettings())} == settings_of(shard_map(NODES, "a", 1, zones={"a": "east"}))
 
 
 @pytest.mark.parametrize("quorum", ["N+", "2;", "N/(N-7)", "__import__", "9" * 65])
 def test_formula_that_cannot_be_is_named(quorum: str):
     with pytest.raises(InvalidSettings, match=r"groups\[orders\]\.synchro_quorum"):
         settings_of(shard_map(NODES, "a", 1, synchro_quorum=quorum))
+
+
+def test_retention_beyond_a_hundred_years_is_named():
+    with pytest.raises(InvalidSettings, match=r"groups\[orders\]\.retention_ms"):
+        settings_of(shard_map(NODES, "a", 1, retention_ms=1 << 63))
+
+
+def test_retention_that_changed_is_told():
+    rig = Rig()
+    rig.hold(FIRST)
+    assert [Configure(FIRST, SynchroSettings(), RetentionSettings(1_000))] == rig.push(1, retention_ms=1_000)
+    assert [] == rig.push(2, retention_ms=1_000)
+    assert [Configure(FIRST, SynchroSettings(), RetentionSettings(1_000, 5))] == rig.push(
+        3, retention_ms=1_000, retention_bytes=5
+    )
 
 
 def test_shard_that_comes_after_the_map_is_told():

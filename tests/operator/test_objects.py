@@ -167,6 +167,16 @@ async def test_what_decides_when_a_record_is_confirmed_is_applied_and_may_change
     assert (seen.synchro_quorum, seen.synchro_zones, seen.quorum_timeout_ms) == (3, 0, 5_000)
 
 
+@pytest.mark.parametrize(("asked", "kept_ms", "kept_bytes"), [
+    ("{}", 604_800_000, 0), ("{seconds: 60}", 60_000, 0), ("{seconds: 0, size: 1.5Gi}", 0, 3 << 29),
+    ("{size: 99999999999999999999T}", 604_800_000, 2**63 - 1),
+])
+async def test_what_is_kept_is_applied(objects: Objects, asked: str, kept_ms: int, kept_bytes: int) -> None:
+    assert await objects.apply(group(more=f", retention: {asked}")) == ["LogGroup/orders created"]
+    seen = group_view(mirror(objects).groups["orders"].value)
+    assert (seen.retention_ms, seen.retention_bytes) == (kept_ms, kept_bytes)
+
+
 async def test_an_unsafe_rollback_is_warned_of_when_it_is_new(objects: Objects) -> None:
     warning = (
         "; warning: spec.replication.rollback: Immediate is unsafe under failover: a record told rolled back may be "
@@ -195,12 +205,12 @@ async def test_what_is_not_in_force_is_named_in_the_answer(objects: Objects) -> 
     text = group(more=", retention: {seconds: 60}").replace("{factor: 3}", "{factor: 3, payloadCopies: 2}")
     assert await objects.apply(text) == [
         "LogGroup/orders created; not in force in this release: spec.replication.payloadCopies: every member keeps "
-        "every payload; spec.retention: nothing is removed"
+        "every payload"
     ]
 
 
 async def test_all_that_is_to_be_said_is_said_of_its_object(objects: Objects) -> None:
     text = group(more=", retention: {seconds: 60}").replace("{factor: 3}", "{factor: 3, rollback: Immediate}")
     noted, quiet = await objects.apply(text + "---" + group("quiet"))
-    assert "; not in force in this release: spec.retention: nothing is removed; warning: spec.rep" in noted
+    assert "LogGroup/orders created; warning: spec.rep" in noted
     assert quiet == "LogGroup/quiet created"

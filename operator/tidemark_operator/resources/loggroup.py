@@ -293,9 +293,12 @@ class Delivery(ApiModel):
 
 class Retention(ApiModel):
     seconds: Annotated[int, Field(ge=0, le=3_153_600_000)] = Field(
-        default=604_800, description="0 keeps records for ever."
+        default=604_800, description="Records live at least so long; 0 keeps them for ever."
     )
-    size: Quantity | None = Field(default=None, description="Per shard; the older limit wins.")
+    size: Quantity | None = Field(
+        default=None,
+        description="Bytes of one copy of a shard; 0 is no limit. Whichever limit is reached first removes records.",
+    )
 
 
 class LogGroupSpec(ApiModel):
