@@ -741,7 +741,7 @@ def test_the_view_shows_the_quorum_and_the_zones_in_force(led: Node) -> None:
     assert (2, 2, 70) == (view.quorum, view.zones, view.timeout_ms)
 
 
-def test_only_the_leader_has_a_limbo(node: Node) -> None:
+def test_q2_only_the_leader_has_a_limbo(node: Node) -> None:
     assert node.core is not None
     assert node.core.limbo(SHARD, 0, 9) is None
     fence(node, 1)
