@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.limbo.decisions import Decisions, Range
 from tidemark_core.replication.invariants import (
     check_contiguous,
+    check_decisions,
     check_leader,
     check_log,
     check_members,
@@ -23,7 +25,7 @@ from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_core.replication.replica import Role
 
-from tests.core.support import A, Author, B, C, D, E, Node, batch, lead
+from tests.core.support import A, Author, B, C, D, E, Node, batch, lead, serving
 
 STEADY = ShardRecord(5, 50, Status.STEADY, (A, B, C), A)
 SWAPPING = replace(STEADY, status=Status.RECONFIGURATION, change=Change(Operation.SWAP, Phase.PREPARE, C, D))
@@ -116,6 +118,68 @@ def test_o6_k4_a_leader_in_an_impossible_state_is_noticed(plant: Callable[[Leade
 
     with pytest.raises(AssertionError, match=rule):
         check_leader(leader)
+
+
+def plant_bytes(leader: Leader) -> None:
+    leader.outcomes.limbo.bytes += 1
+
+
+def plant_confirmed(leader: Leader) -> None:
+    next(iter(leader.outcomes.limbo)).last = 0
+
+
+def plant_rollback_of_the_queue(leader: Leader) -> None:
+    next(iter(leader.outcomes.limbo)).covered = Range(1, 3)
+
+
+def plant_rollback_of_the_log(leader: Leader) -> None:
+    leader.replica.log.decisions.ranges.append(Range(1, 3))
+
+
+def plant_rollback_of_what_was_told(leader: Leader) -> None:
+    for item in leader.outcomes.limbo:
+        item.covered, item.told = Range(1, 3), True
+    leader.replica.log.decisions.ranges.append(Range(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"),
+    [
+        (plant_bytes, "bytes do not add up"), (plant_confirmed, "L3"), (plant_rollback_of_the_queue, "L8"),
+        (plant_rollback_of_the_log, "L8"), (plant_rollback_of_what_was_told, "L15"),
+    ],
+)
+def test_l3_l8_l15_a_limbo_in_an_impossible_state_is_noticed(plant: Callable[[Leader], None], rule: str) -> None:
+    node = Node(A)
+    leader = serving(node, quorum="N")
+    node.append(1, batch(0))
+    node.append(2, batch(1))
+    check_leader(leader)
+    plant(leader)
+
+    with pytest.raises(AssertionError, match=rule):
+        check_leader(leader)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "confirmed", "rule"),
+    [
+        ([Range(1, 3), Range(3, 5)], 9, "L7"), ([Range(1, 3), Range(2, 5)], 9, "L7"), ([Range(3, 3)], 9, "L7"),
+        ([Range(4, 6), Range(1, 3)], 9, "L7"), ([Range(1, 3)], 1, "L3"), ([Range(1, 3)], 2, "L3"),
+    ],
+)
+def test_l3_l7_decisions_that_overlap_and_a_watermark_inside_one_are_noticed(
+    ranges: list[Range], confirmed: int, rule: str
+) -> None:
+    decisions = Decisions()
+    for sound in ([], [Range(1, 3), Range(4, 6)]):
+        decisions.ranges = list(sound)
+        for outside in (-1, 0, 3, 6, 9):
+            check_decisions(decisions, outside)
+    decisions.ranges = ranges
+
+    with pytest.raises(AssertionError, match=rule):
+        check_decisions(decisions, confirmed)
 
 
 @pytest.mark.parametrize("record", [STEADY, SWAPPING, replace(STEADY, status=Status.ELECTION, leader=None)])
