@@ -23,7 +23,7 @@ from ..base.effects import (
     SnapshotDescriptor,
     Write,
 )
-from ..base.entry import Batch, Entry, Kind, control, seal
+from ..base.entry import Batch, Durability, Entry, Kind, control, seal
 from ..base.ids import EntryId, Member, Peer
 from ..base.refusals import Reason, Refused
 from .acks import committable
@@ -74,8 +74,8 @@ class Leader:
     """One leadership: from BecomeLeader until fenced, refused by a newer epoch, or restarted."""
 
     __slots__ = (
-        "_dirty", "_fresh", "_notice_armed", "_resend_armed", "active", "change", "contracted", "cursors", "durable",
-        "epoch_first", "outcomes", "replica", "retention", "transfer",
+        "_dirty", "_fresh", "_notice_armed", "_pushed_later", "_resend_armed", "active", "change", "contracted",
+        "cursors", "durable", "epoch_first", "outcomes", "replica", "retention", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -91,6 +91,7 @@ class Leader:
         self.transfer: Transfer | None = None
         self._fresh: list[Entry] = []             # appended in this turn, not yet handed to the store
         self._dirty = False                       # something to push at the end of the turn
+        self._pushed_later = False                # something to push once our own copy is durable
         self._resend_armed = False
         self._notice_armed = False
 
@@ -207,7 +208,10 @@ class Leader:
         )
         log.append(entry)
         self._fresh.append(entry)
-        self._dirty = True
+        if entry.durability is Durability.LOCAL:
+            self._pushed_later = True   # our own disk answers it: that write goes first, the followers' next
+        else:
+            self._dirty = True
         return self.outcomes.enter(now_ms, entry, m.request)
 
     def _refuse_append(self, batch: Batch) -> Refused | None:
@@ -450,6 +454,8 @@ class Leader:
         if m.epoch != self.epoch:
             return []
         self.durable = max(self.durable, m.upto)
+        if self._pushed_later:
+            self._pushed_later, self._dirty = False, True
         if not self.cursors:
             self._shrink_tail()
         return self.outcomes.on_durable(self.durable) + self.advance(now_ms) + self._transfer_ready()

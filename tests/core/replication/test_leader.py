@@ -1371,3 +1371,25 @@ def test_those_who_wait_for_one_batch_are_bounded(led: Node) -> None:
     led.complete()
     ack(led, B)
     assert Appended(1, 1, 1, QUORUM) == led.answer(0) == led.answer(WAITERS_MAX - 1)
+
+
+def test_a_local_append_is_written_here_first_and_pushed_once_it_is_durable(led: Node) -> None:
+    """Its writer waits for our disk alone, so the followers' disks do not come first."""
+    led.complete()
+    led.take_sent()
+    led.append(1, batch(0, durability=Durability.LOCAL))
+    assert [] == led.take_sent(Append)
+
+    led.complete()
+
+    assert [[0]] == [[entry.sequence for entry in push.entries] for push in led.take_sent(Append)[:1]]
+
+
+def test_a_local_append_is_pushed_at_once_with_a_quorum_append_behind_it(led: Node) -> None:
+    led.complete()
+    led.take_sent()
+    led.step(
+        AppendRequest(SHARD, 1, batch(0, durability=Durability.LOCAL)), AppendRequest(SHARD, 2, batch(1)),
+    )
+
+    assert [0, 1] == [entry.sequence for entry in led.take_sent(Append)[0].entries]
