@@ -52,7 +52,7 @@ class Reader:
     """One shard's stream.  `mode` is how the reader wants to be served while nothing is wrong."""
 
     __slots__ = (
-        "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_pause_ms", "_progress_ms", "_released",
+        "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_mark", "_pause_ms", "_progress_ms", "_released",
         "_rewind_at_ms", "_rewind_why", "_seen_ms", "_slowness", "_unconsumed_bytes", "_waiting_ms", "all_send_all",
         "delivered_bytes", "down", "duplicates", "ended", "ensemble", "generation", "mode", "next", "priorities",
         "settings", "sources", "until",
@@ -80,6 +80,7 @@ class Reader:
         self._buffer = Buffer()
         self._slowness = Slowness()
         self._released = -1                      # as far as any member told
+        self._mark = -1                          # the members are compared by how they get to it
         self._unconsumed_bytes = 0
         self._consumed_bytes = 0                 # since the window slid
         self._progress_ms = 0                    # when something was delivered, or nobody could be blamed
@@ -209,6 +210,11 @@ class Reader:
         self._consumed_bytes += size
         return [] if self.ended else self._after(now_ms)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that are here ahead of the next offset."""
+        return self._buffer.bytes
+
     def _hear(self, source: Source, released: int) -> None:
         source.released = max(source.released, released)
         self._released = max(self._released, released)
@@ -232,6 +238,8 @@ class Reader:
             return effects
         effects += self._slide(now_ms)
         effects += self._judge(now_ms)
+        if all(source.through >= self._mark for source in self._live()):
+            self._mark = self._released  # so that at the tail, too, whoever is through sooner was busy for less
         if not self._hungry:
             self._waiting_ms = None
         elif self._waiting_ms is None:
@@ -368,10 +376,13 @@ class Reader:
 
     def _silent(self) -> list[Source]:
         """Return whom silence is held against (S14): nobody when no member has answered past the next offset."""
-        known_down = self.known_down
-        live = [source for source in self.sources.values() if source.node not in known_down]
+        live = self._live()
         silent = [source for source in live if source.through < self.next]
         return silent if len(silent) < len(live) else []
+
+    def _live(self) -> list[Source]:
+        known_down = self.known_down
+        return [source for source in self.sources.values() if source.node not in known_down]
 
     @property
     def _hungry(self) -> bool:
@@ -385,7 +396,7 @@ class Reader:
         elif not self.all_send_all and not self._silent():
             self._blame_ms = now_ms  # they may all be waiting for us, or all are silent: rule S18
         for node, source in self.sources.items() if now_ms > self._seen_ms else ():
-            if source.owes(self._released) and self._measures(node):
+            if source.owes(self._mark) and self._measures(node):
                 self._slowness.busy(node, now_ms - self._seen_ms)
         self._seen_ms = now_ms
 

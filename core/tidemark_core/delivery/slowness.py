@@ -19,6 +19,8 @@ from statistics import median
 ROUND_MS = 1_000
 WAITED_MS = 200
 """Shorter waits per round, on average, are nobody's fault."""
+WAIT_MS_MIN = 10
+"""A shorter wait is the way to the member; it does not count."""
 WAITED_MS_MAX = 2 * WAITED_MS
 """What one round counts at most, so that a single hiccup, however long, makes nobody slow."""
 MARGIN = 10
@@ -96,7 +98,8 @@ class Slowness:
 
     def waited(self, node: str, ms: int) -> None:
         """The reader stood still for so long until the node brought the next offset."""
-        self._meter(node).waited_ms += ms
+        if ms >= WAIT_MS_MIN:
+            self._meter(node).waited_ms += ms
 
     def busy(self, node: str, ms: int) -> None:
         """For so long the node had something to send, and leave to send it."""
