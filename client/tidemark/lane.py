@@ -41,6 +41,7 @@ BACKOFF_FIRST_S = 0.01
 BACKOFF_MAX_S = 0.5
 ATTEMPT_STALLED_S = 1.0  # no answer for so long: look for a newer leader
 ATTEMPT_ABANDONED_S = 1.0  # no answer for so long behind the quorum timeout and no newer leader: a fresh stream
+LAST_ANSWER_S = 0.2  # when time is over, the answer that is under way is awaited for so long
 ASK_AGAIN_S = 0.1  # a leader that does not know is not asked more often
 FORGOTTEN_AFTER_S = 24 * 3600.0  # an idle producer may be forgotten; a busy one is not
 
@@ -286,6 +287,7 @@ class Lane:
         self._timer = None
         if any(flight.link is not None for flight in self.flights):
             return  # answers of the running attempt come first; the last one brings us back
+        self._expire_late(self._dispatcher.loop.time())
         if self.flights and self.flights[0].error is not None:
             self._renew()  # a refused sequence was never used, so neither was any behind it
         if not self._rollbacks.to_ask(self.flights):
@@ -354,9 +356,7 @@ class Lane:
 
     def check_time(self, now: float) -> None:
         """Tell callers whose time is over, and look after a silent leader."""
-        for flight in list(self.flights):
-            if not flight.expired and flight.error is None and now >= flight.pending.deadline:
-                self._expire(flight)
+        self._expire_late(now)
         if self.flights and all(flight.expired or flight.error is not None for flight in self.flights):
             self._renew()
             self.recover(0.0)
@@ -370,6 +370,14 @@ class Lane:
             patience_s = self._dispatcher.group.quorum_timeout_s + ATTEMPT_ABANDONED_S
             if link is not None and now - max(min(sent), link.answered_at) > patience_s:
                 link.abort("no answer; a fresh stream is opened")
+
+    def _expire_late(self, now: float) -> None:
+        for flight in list(self.flights):
+            if flight.expired or flight.error is not None:
+                continue
+            under_way = flight.link is not None and not flight.doubtful  # its answer may say that it is in no log
+            if now >= flight.pending.deadline + (LAST_ANSWER_S if under_way else 0.0):
+                self._expire(flight)
 
     def _expire(self, flight: Flight) -> None:
         """Tell callers whose time is over the truth as far as it is known."""

@@ -384,7 +384,7 @@ async def test_a_batch_that_may_have_been_taken_is_unknown_when_its_time_is_over
 
 async def test_a_deposed_leaders_refusal_says_nothing_of_the_try_that_is_under_way(one):
     cluster, client, shard = one
-    async with single(client, timeout_s=1.0, on_quorum_timeout="raise") as appender:
+    async with single(client, timeout_s=3.0, on_quorum_timeout="raise") as appender:
         first = appender.append_nowait(b"a")
         await until(lambda: shard.sent)
         shard.time_out()
@@ -397,6 +397,7 @@ async def test_a_deposed_leaders_refusal_says_nothing_of_the_try_that_is_under_w
         shard.limbo, shard.silent = False, 1
         shard.drop_last(1)
         cluster.elect(shard, "n1")
+        client.routing.refresh_soon()  # its watch may be at n0, which is paused
         await until(lambda: len(shard.sent) == 3)  # taken by n1, which does not answer
         shard.refusals.extend([Refused(Reason.OVERLOADED, "full", 2, -1, 20)] * 1000)
         cluster.nodes["n0"].paused.set()
@@ -417,6 +418,7 @@ async def test_a_rollback_told_by_two_leaders_is_one(one):
         shard.begin_rollback(1)
         cluster.nodes["n1"].delay_s = 0.3
         cluster.elect(shard, "n1")
+        client.routing.refresh_soon()  # its watch may be at n0, which is paused
         await until(lambda: len(shard.sent) == 2)
         shard.limbo = False
         shard.finish_rollback()
