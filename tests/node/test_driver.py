@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import pytest
@@ -35,7 +35,7 @@ from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Appended
 from tidemark_node.disk import DiskGuard
-from tidemark_node.driver import Driver
+from tidemark_node.driver import QUICK_SYNC_BYTES, Driver
 from tidemark_node.main import Node
 from tidemark_node.metrics import Metrics
 from tidemark_node.settings import Settings
@@ -98,9 +98,11 @@ class GatedStore(Store):
 
     gate: threading.Event | None = None
     syncs = 0
+    threads: ClassVar[list[str]] = []
 
     def sync(self) -> None:
         self.syncs += 1
+        self.threads.append(threading.current_thread().name)
         if self.gate is not None:
             self.gate.wait()
         super().sync()
@@ -158,6 +160,36 @@ async def test_what_rides_on_a_write_waits_for_its_sync(rig: Rig):
     GatedStore.gate.set()
     await rig.until(lambda: rig.core.seen == ["durable"])
     assert ["push", "ack"] == rig.out.flushed
+
+
+@pytest.mark.parametrize(
+    ("seconds", "beside", "size", "here"),
+    [
+        (0.0001, (), 10, True),
+        (0.01, (), 10, False),                             # a slow disk must not hold up the loop
+        (0.0001, (Send(S1, ME, "push"),), 10, False),      # others wait for what this turn has to say
+        (0.0001, (), QUICK_SYNC_BYTES + 1, False),
+    ],
+)
+async def test_a_quick_disk_is_waited_for_when_nobody_else_waits(
+    rig: Rig, seconds: float, beside: tuple[Effect, ...], size: int, here: bool
+):
+    rig.driver._sync_seconds = seconds
+    GatedStore.threads.clear()
+    entry = chain_of(1, payload_bytes=size)[0]
+    rig.driver.post(Do([Persist(S1, (PutEntry(entry),), (Feed("durable"),)), *beside]))
+    await rig.until(lambda: rig.core.seen == ["durable"])
+    assert [here] == [name == threading.current_thread().name for name in GatedStore.threads]
+
+
+async def test_a_write_that_fails_on_a_quick_disk_is_like_a_crash_too(rig: Rig):
+    rig.driver._sync_seconds = 0.0001
+    rig.faults.sync = OSError(5, "Input/output error")
+    rig.driver.post(Do([persist(0, Feed("durable"))]))
+    await rig.until(lambda: rig.health[:1] == [False])
+    rig.faults.sync = None
+    await rig.until(lambda: rig.health == [False, True])
+    assert [] == rig.core.seen
 
 
 async def test_turns_go_on_during_a_sync_and_join_the_next_one(rig: Rig):
