@@ -1,9 +1,9 @@
 """Retention: the leader removes what is older or more than its group keeps, by itself.
 
 Entries go in whole stretches, from mark to mark of the log.  A stretch is expired when the entry behind it is `age`
-old, so nothing younger than `age` goes.  Of a log that holds more than `bytes_max`, the oldest stretches go until
-15/16 of it are left, so that a busy shard is not trimmed at every mark.  The newest stretch always stays: less than
-1 MiB, 1024 entries and, with a bound on age, a sixteenth of that age.
+old, so nothing younger than `age` goes.  When a stretch ends and the log holds more than `bytes_max`, the oldest
+stretches go until 15/16 of it are left, so that a busy shard is not trimmed at every mark.  The newest stretch always
+stays: less than 1 MiB, 1024 entries and, with a bound on age, a sixteenth of that age.
 
 Clocks are not trusted at once.  Age is judged at the time of the look before this one, and looks are a tenth of `age`
 apart (at most 6 hours): a clock that is wrong, or jumps ahead, has so long to be put right before anything goes, and
@@ -61,11 +61,11 @@ def mark_every_ms(settings: RetentionSettings, least_ms: int) -> int:
 class Retention:
     """When one leadership looks, and what it removes then."""
 
-    __slots__ = ("_armed", "_leader", "_looked_ms", "_mark", "_told_ms")
+    __slots__ = ("_leader", "_looked_ms", "_mark", "_told_ms", "armed")
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
-        self._armed = False
+        self.armed = False              # a look is due
         self._looked_ms = 0             # when the clock was looked at last; age is judged at that time
         self._mark = -1                 # the newest mark seen
         self._told_ms: int | None = None
@@ -76,7 +76,7 @@ class Retention:
 
     def on_settings(self, now_ms: int) -> list[Effect]:
         """What is kept has changed."""
-        was_armed, self._armed = self._armed, False
+        was_armed, self.armed = self.armed, False
         effects = self._arm(now_ms)
         if was_armed and not effects:
             effects.append(SetTimer(self._leader.replica.shard, RETENTION_TIMER, None))
@@ -96,7 +96,7 @@ class Retention:
 
     def on_timer(self, now_ms: int) -> list[Effect]:
         """Look: remove what was too old at the look before, or is too much now."""
-        self._armed = False
+        self.armed = False
         leader = self._leader
         log = leader.replica.log
         wanted = retention_point(log, self._settings, min(now_ms, self._looked_ms))
@@ -110,10 +110,10 @@ class Retention:
 
     def _arm(self, now_ms: int) -> list[Effect]:
         """No timer while nothing can expire: an idle shard costs nothing, one with data a look when it is due."""
-        due_ms = None if self._armed else self._due_ms(now_ms)
+        due_ms = None if self.armed else self._due_ms(now_ms)
         if due_ms is None:
             return []
-        self._armed = True
+        self.armed = True
         return [SetTimer(self._leader.replica.shard, RETENTION_TIMER, due_ms)]
 
     def _due_ms(self, now_ms: int) -> int | None:
