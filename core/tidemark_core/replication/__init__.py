@@ -29,6 +29,8 @@ Identity        K14 a member is (node, incarnation).  A wiped disk neither votes
 Producers       L18 (producer, sequence) -> place is a fold over the whole log, undone on truncation, carried in
                 checkpoints.  L19 known -> its fate, next -> append, higher -> SEQUENCE_GAP, forgotten ->
                 SEQUENCE_TOO_OLD.  L21 a lost LOCAL acknowledgement shows as a gap.
+Retention       #281 the trim point is bounded by confirmed and by every member's match, and rests while members
+                change.  The leader looks by itself; an entry goes when it was of age at two looks.
 Restart         A replica that led an epoch never leads that epoch again: what it sent and had not yet synced
                 may live on elsewhere.  Hence LEADER is durable before the first push.
 
