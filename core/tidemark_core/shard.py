@@ -279,4 +279,6 @@ class Shard:
         replica, entry = self.replica, m.entry
         if entry is None or entry.base != m.base or not replica.log.contains(entry.id):
             return []
+        if entry.last < replica.log.first:
+            return []   # trimmed since we asked
         return [replica.trace("entry_repaired", f"{entry.id}"), replica.persist([PutEntry(entry)])]

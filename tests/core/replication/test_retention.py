@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import Persist, SetTimer, Trace
+from tidemark_core.base.effects import LogReadFailed, Persist, SetTimer, Trace
 from tidemark_core.base.ids import NOTHING
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.log import NEVER_MS, Log
-from tidemark_core.replication.messages import Abort, Append, Commit, Operation, Prepare
+from tidemark_core.replication.messages import Abort, Append, Commit, Fetched, Operation, Prepare
 from tidemark_core.replication.retention import (
     LOOK_MAX_MS,
     RETENTION_TIMER,
@@ -400,6 +400,19 @@ def test_issue_281_nothing_goes_while_members_change(make_node: MakeNode, contra
     everybody_acks(node)
     look(node)
     assert 5 == first(node), "the stretch of the change's NOOP is the newest"
+
+
+def test_a_repair_that_comes_after_the_trim_does_not_bring_the_entry_back(kept: Node) -> None:
+    add(kept, 3, every_ms=MINUTE)
+    damaged = kept.stored()[1]
+    kept.step(LogReadFailed(SHARD, None, damaged.base))
+    look(kept)
+    look(kept)
+    assert damaged.base < first(kept)
+    kept.receive(B, Fetched(damaged.base, damaged))
+    kept.complete()
+
+    assert [2, 3] == [entry.base for entry in kept.stored()]
 
 
 def test_status_says_what_is_kept(kept: Node) -> None:
