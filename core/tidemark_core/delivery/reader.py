@@ -354,10 +354,10 @@ class Reader:
         """Rules S14 and S18.  Nobody is blamed while the application is slow or nothing more is released."""
         if not self._watched:
             return []
-        if now_ms >= self._all_send_all_at:
+        if now_ms >= self._all_send_all_at:  # and again, should a stream be stuck where nobody else could help
             return self._ask_all(now_ms, f"no progress at offset {self.next}")
         effects: list[ReaderEffect] = []
-        if now_ms - self._blame_ms >= self.settings.scd_timeout_ms:
+        if not self.all_send_all and now_ms - self._blame_ms >= self.settings.scd_timeout_ms:
             for source in self._silent():
                 why = f"nothing about offset {self.next} for {now_ms - self._blame_ms} ms"
                 effects += self._list(now_ms, source, Reason.SILENT, why)
@@ -365,7 +365,7 @@ class Reader:
 
     @property
     def _watched(self) -> bool:
-        return self._hungry and self._rewind_at_ms is None and not self.all_send_all
+        return self._hungry and self._rewind_at_ms is None
 
     @property
     def _all_send_all_at(self) -> int:
@@ -516,7 +516,7 @@ class Reader:
                 times.append(source.asked_ms + self.settings.started_timeout_ms)
         if self._watched:
             times.append(self._all_send_all_at)
-            if self._silent():
+            if not self.all_send_all and self._silent():
                 times.append(self._blame_ms + self.settings.scd_timeout_ms)
         return [WakeAt(min(times) if times else None)]
 

@@ -101,7 +101,7 @@ class Case:
         for _ in range(dice.choice((0, 1, 3, 10, 30))):
             world.later(dice.randint(0, until_ms), dice.choice((
                 self.kill, self.kill, self.cut, self.hang, self.hang, self.refuse, self.be_late, self.spoil,
-                self.swap, self.leave, self.join, self.pause, self.trim_one, self.slow_down,
+                self.swap, self.get_stuck, self.leave, self.join, self.pause, self.trim_one, self.slow_down,
             )))
         if dice.random() < 0.7:
             for at in range(0, until_ms, dice.choice((500, 3_000))):
@@ -133,6 +133,10 @@ class Case:
     def resume(self, member: Member) -> None:
         member.hung = False
         member.go_on()
+
+    def get_stuck(self) -> None:
+        for name in self.dice.choice((self.world.ensemble, self.world.ensemble[:1])):
+            self.world.members[name].stuck = True
 
     def refuse(self) -> None:
         member = self.one()
@@ -209,6 +213,8 @@ class Case:
         world.application.item_ms = 0
         for member in world.members.values():
             member.refuses, member.delay_ms, member.rate = False, 0, max(member.rate, 100)
+            if member.name in world.reader.down or world.reader.all_send_all:
+                member.stuck = False  # nobody would notice
             self.resume(member)
         self.tell()
         self.go_on()

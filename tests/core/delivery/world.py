@@ -85,6 +85,7 @@ class Member:
         self.released = -1
         self.first = 0
         self.hung = False
+        self.stuck = False                    # it has lost count of its window; only START helps
         self.refuses = False
         self.member = True
         self.connected = False
@@ -92,7 +93,7 @@ class Member:
         self.inbox: deque[Start | Window] = deque()
         self.start: Start | None = None
         self.position = 0
-        self.told = -1
+        self.told = self.told_released = -1
         self.granted_bytes = 0
         self.sent_bytes = 0
         self.busy_until_ms = 0
@@ -158,7 +159,7 @@ class Member:
                 self._say(Started(generation, Status.UNAVAILABLE, self.released, self.first, "not now"))
             else:
                 self.start, self.position, self.told = message, message.first, message.first - 1
-                self.granted_bytes, self.sent_bytes = message.window_bytes, 0
+                self.granted_bytes, self.sent_bytes, self.stuck = message.window_bytes, 0, False
                 self._say(Started(generation, Status.OK, self.released, self.first))
 
     def _ship(self) -> None:
@@ -179,7 +180,7 @@ class Member:
         while self.position <= self.released and len(items) < 8 and size < 50_000 and not 0 <= start.until < self.position:
             entry = log.entries[log.at(self.position)]
             if self._ours(start, entry) and entry.first not in log.lacking.get(self.name, ()):
-                if self.sent_bytes >= self.granted_bytes:
+                if self.stuck or self.sent_bytes >= self.granted_bytes:
                     full = True
                     break
                 items.append(self._item(entry))
@@ -188,9 +189,9 @@ class Member:
                 self.position = items[-1].last + 1
             else:
                 self.position = entry.last + 1
-        if items or self.position - 1 > self.told:
+        if items or self.position - 1 > self.told or (self.stuck and self.released > self.told_released):
             shipment = Shipment(start.generation, self.told + 1, self.position - 1, self.released, tuple(items))
-            self.told = self.position - 1
+            self.told, self.told_released = self.position - 1, self.released
             self.busy_until_ms = self.world.now + size // self.rate
             self._say(shipment)
             if not full:
@@ -329,7 +330,7 @@ class World:
                 return done()
             self.now = at
             self._steps += 1
-            assert self._steps < 2_000_000, "the world does not come to rest"
+            assert self._steps < 300_000, "the world does not come to rest"
             if wake is not None and wake <= at:
                 self._wake_ms = None
                 self.run(self.reader.on_time(self.now))
