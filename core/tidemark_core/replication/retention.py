@@ -7,7 +7,7 @@ stays: less than 1 MiB, 1024 entries and, with a bound on age, a sixteenth of th
 
 Clocks are not trusted at once.  Age is judged at the time of the look before this one, and looks are a tenth of `age`
 apart (at most 6 hours): a clock that is wrong, or jumps ahead, has so long to be put right before anything goes, and
-a new leadership looks once before it removes anything.  Hence a record lives between `age` and 1.1 times `age`, plus
+a new leadership looks once before it removes anything.  Hence a record lives between `age` and 1.2 times `age`, plus
 its stretch.  A clock set back only delays: entries are never logged earlier than those before them.
 
 Bounds are those of any trim (#281): what is confirmed, what every member holds, nothing while members change.
