@@ -10,6 +10,9 @@
 """
 
 from tidemark_core.base.entry import Durability
+from tidemark_core.delivery.location import Location
+from tidemark_core.delivery.messages import GapKind
+from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboEntry, LimboView
 from tidemark_core.replication.messages import Fate, Outcome
 
@@ -19,9 +22,10 @@ from .batch import SCHEMA, Appended, ReadBatch, Record
 from .client import Client, connect
 from .cursor import EARLIEST, LATEST
 from .errors import TidemarkError
-from .gaps import Gap, GapKind
+from .gaps import Gap
 from .loop import run
 from .pending import AppendedBatch
+from .read_stats import ReadStats
 from .reader import Reader
 
 QUORUM = Durability.QUORUM
@@ -30,6 +34,6 @@ LOCAL = Durability.LOCAL
 
 __all__ = [
     "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "Appended", "AppendedBatch", "Appender", "Client",
-    "Durability", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Outcome", "ReadBatch", "Reader", "Record",
-    "TidemarkError", "connect", "errors", "run",
+    "Durability", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Location", "Outcome", "ReadBatch", "ReadStats",
+    "Reader", "Record", "SlowDetection", "TidemarkError", "connect", "errors", "run",
 ]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import grpc
 from tidemark_core.base.entry import Durability
+from tidemark_core.delivery.location import Location
+from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Outcome
 from tidemark_wire.v1 import common_pb2
@@ -19,6 +21,7 @@ from .cursor import EARLIEST, LATEST, End, Start
 from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .links import Links
 from .questions import Questions
+from .read_settings import DEFAULT_MODE, ReadSettings
 from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
 from .settings import AppendSettings
@@ -31,7 +34,7 @@ class Client:
         self.channels = Channels(credentials)
         self.routing = Routing(addresses, self.channels)
         self.links = Links(self.channels)
-        self._questions = Questions(self.routing, self.channels)
+        self.questions = Questions(self.routing, self.channels)
         self._open: set[Appender | Reader] = set()
         self._closed = False
 
@@ -86,21 +89,38 @@ class Client:
         shards: Sequence[int] | None = None,
         from_: Start | Mapping[int, Start] = EARLIEST,
         until: End | Mapping[int, End] = LATEST,
-        buffer_bytes: int = 16 << 20,
-        timeout_s: float = 30.0,
+        mode: str = DEFAULT_MODE,
+        location: str | Location | None = None,
         gaps: bool = False,
+        buffer_bytes: int = 16 << 20,
+        window_bytes: int | None = None,
+        timeout_s: float = 30.0,
+        scd_timeout_s: float = 10.0,
+        all_send_all_timeout_s: float = 30.0,
+        started_timeout_s: float = 5.0,
+        slow_detection: SlowDetection | str = SlowDetection.ON,
     ) -> Reader:
         """Return a reader of a group; iterate over it for records, over its `batches()` for whole batches.
 
         `from_` is 'earliest' or an offset, `until` is 'latest' (what is readable when the read begins), the last
-        offset wanted, or None to go on for ever; both may be mappings by shard.  With `gaps` the offsets that were
-        rolled back are yielded too, as `Gap`s between the records.
+        offset wanted, or None to go on for ever; both may be mappings by shard.  With `gaps` the offsets without a
+        record are yielded too, as `Gap`s between the records.
+
+        `mode` says who sends: 'scd' all members together, each record once; 'local' the same from members near
+        `location` ('region=eu,zone=a'; 'scd' with a location is 'local'); 'all' every member everything; 'leader'
+        the leader alone.  What is read ahead is bounded by `buffer_bytes`; `window_bytes` is how much of one shard
+        its members may send ahead of the application, else an even part of it.  A member that says nothing about
+        the next record for `scd_timeout_s` is passed over, after `all_send_all_timeout_s` all are asked for
+        everything; `slow_detection` 'on' passes over a member that is far slower than the others, 'observe' only
+        counts it, 'off' does not look.
         """
         self._check_open()
-        reader = Reader(
-            self, group, shards=shards, from_=from_, until=until, buffer_bytes=buffer_bytes, timeout_s=timeout_s,
-            gaps=gaps,
+        settings = ReadSettings.checked(
+            mode=mode, location=location, gaps=gaps, buffer_bytes=buffer_bytes, window_bytes=window_bytes,
+            timeout_s=timeout_s, scd_timeout_s=scd_timeout_s, all_send_all_timeout_s=all_send_all_timeout_s,
+            started_timeout_s=started_timeout_s, slow_detection=slow_detection,
         )
+        reader = Reader(self, group, settings, shards=shards, from_=from_, until=until)
         self._open.add(reader)
         return reader
 
@@ -114,14 +134,14 @@ class Client:
         this leader's log has no such batch now; while the appender still runs, or a failover, it may yet.
         """
         self._check_open()
-        return await self._questions.outcome(group, shard, producer, sequence, wait=wait, timeout_s=timeout_s)
+        return await self.questions.outcome(group, shard, producer, sequence, wait=wait, timeout_s=timeout_s)
 
     async def limbo(
         self, group: str, shard: int, *, entries_max: int = 100, timeout_s: float = 10.0
     ) -> LimboView:
         """Return what is appended to a shard and not yet confirmed: who waits for whom, its oldest entries first."""
         self._check_open()
-        return await self._questions.limbo(group, shard, entries_max=entries_max, timeout_s=timeout_s)
+        return await self.questions.limbo(group, shard, entries_max=entries_max, timeout_s=timeout_s)
 
     def forget(self, part: Appender | Reader) -> None:
         """Called by a part that closes."""

@@ -18,6 +18,7 @@ import grpc.aio
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import Reason
+from tidemark_core.delivery.messages import GapKind
 from tidemark_wire import channel as wire
 from tidemark_wire.frames import ReadFrame, decode_read
 from tidemark_wire.status import refusal_from_rpc_error
@@ -25,8 +26,8 @@ from tidemark_wire.v1 import node_pb2
 
 from .batch import ReadBatch
 from .errors import Unavailable, error_of
-from .gaps import Gap, GapKind
 from .lane import RETRIED
+from .read_stats import ReadStats
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -53,6 +54,7 @@ class ShardCursor:
         self.end = None if end in (None, LATEST) else int(end)  # last offset wanted, inclusive
         self.tail = end is None
         self.released = -1  # newest bound heard of
+        self.stats = ReadStats()
         self._from_earliest = start == EARLIEST
         self._reader = reader
         self._call: grpc.aio.UnaryStreamCall | None = None
@@ -74,10 +76,10 @@ class ShardCursor:
                 return
             if self.next > before:
                 backoff_s = 0.0
-            if not self.tail and self._reader.loop.time() - self._progress_at > self._reader.timeout_s:
+            if not self.tail and self._reader.loop.time() - self._progress_at > self._reader.settings.timeout_s:
                 raise Unavailable(
                     f"shard {self.shard} of {self._reader.group_name!r} could not be read on from offset {self.next} "
-                    f"for {self._reader.timeout_s:g} s ({self._trouble or 'no leader'})"
+                    f"for {self._reader.settings.timeout_s:g} s ({self._trouble or 'no leader'})"
                 )
             if not self._moved:
                 await self._reader.routing.wait_changed(max(pause_s, backoff_s) * random.uniform(0.5, 1.0))  # noqa: S311
@@ -92,10 +94,11 @@ class ShardCursor:
             self._trouble = "no leader is known"
             reader.routing.refresh_soon()
             return BACKOFF_MAX_S
+        self.stats.failovers += 0 <= self._leader_epoch < leader.epoch
         self._leader_epoch = leader.epoch
         request = node_pb2.ReadRequest(
             group=reader.group_name, shard=self.shard, until=-1 if self.end is None else self.end, tail=self.tail,
-            bytes_max=reader.frame_bytes, **{"from": self.next},
+            bytes_max=reader.settings.frame_bytes, **{"from": self.next},
         )
         method = reader.channels.to(leader.address).unary_stream(
             wire.READ, request_serializer=node_pb2.ReadRequest.SerializeToString
@@ -104,6 +107,7 @@ class ShardCursor:
         try:
             while (data := await self._next_frame(call)) is not grpc.aio.EOF:
                 self._progress_at = reader.loop.time()
+                self.stats.received(leader.node or leader.address, len(data))
                 await self._take(decode_read(data))
             if not self.tail:
                 return None
@@ -132,10 +136,10 @@ class ShardCursor:
                 done, _ = await asyncio.wait({reading}, timeout=SILENCE_S)
                 while not done:
                     self._reader.routing.refresh_soon()
-                    if self._reader.loop.time() - self._progress_at > self._reader.timeout_s:
+                    if self._reader.loop.time() - self._progress_at > self._reader.settings.timeout_s:
                         raise Unavailable(
                             f"shard {self.shard} of {self._reader.group_name!r} sent nothing for "
-                            f"{self._reader.timeout_s:g} s, offset {self.next} is wanted"
+                            f"{self._reader.settings.timeout_s:g} s, offset {self.next} is wanted"
                         )
                     done, _ = await asyncio.wait({reading}, timeout=SILENCE_S)
                 return reading.result()
@@ -154,7 +158,9 @@ class ShardCursor:
             while holes and holes[0][0] < entry.base:
                 await self._pass_hole(*holes.popleft(), last_wanted)
             if entry.last < self.next or entry.base > last_wanted:
+                self.stats.duplicates += entry.last < self.next
                 continue
+            self.stats.bytes_delivered += entry.size
             if entry.kind is not Kind.DATA:
                 self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
                 self.next = entry.last + 1
@@ -171,9 +177,17 @@ class ShardCursor:
         first, last = max(first, self.next), min(last, last_wanted)
         if first > last:
             return
-        self._reader.holes += last - first + 1
-        if self._reader.gaps:
-            await self._reader.put(Gap(GapKind.HOLE, self.shard, first, last))
+        gap = self._reader.gap(GapKind.HOLE, self.shard, first, last)
+        if gap is not None:
+            await self._reader.put(gap)
+        self.next = last + 1
+
+    def _pass_trimmed(self, last: int) -> None:
+        """Go on behind what retention removed."""
+        last = last if self.end is None else min(last, self.end)
+        gap = self._reader.gap(GapKind.TRIM, self.shard, self.next, last, silent=True)
+        if gap is not None:
+            self._reader.push(gap)
         self.next = last + 1
 
     def _on_error(self, error: grpc.aio.AioRpcError) -> float | None:
@@ -186,8 +200,9 @@ class ShardCursor:
                 raise Unavailable(self._trouble) from error
             return 0.0
         refused = hinted.refused
-        if refused.reason is Reason.TRIMMED and self._from_earliest and refused.expected > self.next:
-            self.next = refused.expected
+        passable = self._from_earliest or reader.settings.gaps
+        if refused.reason is Reason.TRIMMED and passable and refused.expected > self.next:
+            self._pass_trimmed(refused.expected - 1)
             return 0.0
         if refused.reason not in READ_RETRIED:
             raise error_of(refused) from error
@@ -195,6 +210,9 @@ class ShardCursor:
             reader.group_name, self.shard, hinted.leader_node, hinted.leader_address, refused.epoch
         )
         return max(0, refused.retry_after_ms) / 1000
+
+    def taken(self, batch: ReadBatch) -> None:
+        """The application has taken a batch; what is read ahead is bounded by the reader."""
 
     def on_map(self) -> None:
         """Leave a leader that was superseded; it may be paused and never say so."""

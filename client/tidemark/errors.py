@@ -144,6 +144,32 @@ class UndecodableBatch(TidemarkError):
     advice = "It was written by something else than this client; read it with `payload` of `batches()`."
 
 
+class _OfRange(TidemarkError):
+    """An error about the offsets from `first` to `last` of a shard; to read on behind them, begin at `last + 1`."""
+
+    def __init__(self, message: str, *, shard: int, first: int, last: int) -> None:
+        super().__init__(message)
+        self.shard = shard
+        self.first = first
+        self.last = last
+
+
+class DataLoss(_OfRange):
+    """Every member of a shard answered that it does not hold these records, which were in the log."""
+
+    reason = "DATALOSS"
+    advice = (
+        "Keep every disk and report it with `tidemark debug dump`; with gaps=True a reader yields a Gap and goes on."
+    )
+
+
+class AccessDenied(_OfRange):
+    """The reader may not read on."""
+
+    reason = "ACCESS"
+    advice = "Ask whoever owns the log group for access."
+
+
 class RequestRefused(TidemarkError):
     """The cluster said no; nothing changed.  `refused` is the refusal with its numbers."""
 

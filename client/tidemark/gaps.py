@@ -1,22 +1,21 @@
-"""Gaps: offsets that a reader passes over on evidence, for those who want to see them.
+"""Gaps: offsets without a record, for those who want to see them.
 
-Stays out: finding them; nodes say where they are (cursor).
+Stays out: finding them; nodes say where they are (cursor, delivery).
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
-
-class GapKind(StrEnum):
-    """Why there is nothing to read."""
-
-    HOLE = "HOLE"  # appended and rolled back: in nobody's log, now and for ever
+from tidemark_core.delivery.messages import GapKind
 
 
 class Gap(NamedTuple):
-    """The offsets from `first` to `last`, inclusive, hold no record of the shard and never will."""
+    """The offsets from `first` to `last`, inclusive, of which the reader gets no record.
+
+    HOLE: appended and rolled back, in nobody's log for ever.  TRIM: removed by retention.  DATALOSS: every member
+    answered that it does not hold them.  ACCESS: the reader may not read on.
+    """
 
     kind: GapKind
     shard: int

@@ -1,4 +1,5 @@
-"""Questions that only the leader of a shard can answer: what became of a batch, what waits in the limbo.
+"""Questions that only the leader of a shard can answer: what became of a batch, what waits in the limbo, where the
+log ends.
 
 A question follows the leader, as appends and reads do, until it is answered or its time is over.
 Stays out: how long an answer may take on the node; what it means (the core's rules L19 and L20).
@@ -18,6 +19,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Fate, Outcome
 from tidemark_wire import channel as wire
+from tidemark_wire.frames import decode_read
 from tidemark_wire.limbo import ENTRIES_MAX, limbo_from_proto, outcome_from_proto
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
@@ -33,6 +35,7 @@ LOOK_EVERY_S = 0.25  # while an answer is awaited: is there a newer leader?
 SILENCE_S = 2.0
 BACKOFF_FIRST_S = 0.01
 BACKOFF_MAX_S = 0.5
+BEYOND_EVERYTHING = 1 << 62  # an offset no log reaches
 
 
 class Questions:
@@ -57,11 +60,15 @@ class Questions:
         request = node_pb2.OutcomeRequest(
             group=group_name, shard=shard, producer=producer, sequence=sequence, wait=wait
         )
+
+        def send(address: str, left_s: float) -> Awaitable[Any]:
+            return self._stub(address).Outcome(request, timeout=left_s, metadata=wire.hello_metadata())
+
         answer: Outcome | None = None
         while answer is None or (wait and answer.fate is Fate.UNKNOWN):
             try:
                 answer = await self._ask(
-                    group_name, shard, "Outcome", request, outcome_from_proto, deadline=deadline, timeout_s=timeout_s
+                    group_name, shard, send, outcome_from_proto, deadline=deadline, timeout_s=timeout_s
                 )
             except Unavailable:
                 if answer is None:
@@ -76,9 +83,36 @@ class Questions:
         deadline = self._deadline(timeout_s)
         await self._check(group_name, shard)
         request = node_pb2.LimboRequest(group=group_name, shard=shard, entries_max=entries_max)
+
+        def send(address: str, left_s: float) -> Awaitable[Any]:
+            return self._stub(address).Limbo(request, timeout=left_s, metadata=wire.hello_metadata())
+
+        return await self._ask(group_name, shard, send, limbo_from_proto, deadline=deadline, timeout_s=timeout_s)
+
+    async def latest(self, group_name: str, shard: int, *, timeout_s: float) -> int:
+        """Return the last offset that may be read now, all that was acknowledged included; -1: none."""
+        request = node_pb2.ReadRequest(group=group_name, shard=shard, until=-1, **{"from": BEYOND_EVERYTHING})
+
+        async def send(address: str, left_s: float) -> bytes:
+            method = self._channels.to(address).unary_stream(
+                wire.READ, request_serializer=node_pb2.ReadRequest.SerializeToString
+            )
+            call = method(request, timeout=left_s, metadata=wire.hello_metadata())
+            try:
+                frame = await call.read()
+                if frame is grpc.aio.EOF:
+                    raise RemoteViolation("the node ended the stream")
+                return bytes(frame)
+            finally:
+                call.cancel()
+
         return await self._ask(
-            group_name, shard, "Limbo", request, limbo_from_proto, deadline=deadline, timeout_s=timeout_s
+            group_name, shard, send, lambda frame: decode_read(frame).released, deadline=self._deadline(timeout_s),
+            timeout_s=timeout_s,
         )
+
+    def _stub(self, address: str) -> node_pb2_grpc.TidemarkStub:
+        return node_pb2_grpc.TidemarkStub(self._channels.to(address))
 
     def _deadline(self, timeout_s: float) -> float:
         return asyncio.get_running_loop().time() + at_least("timeout_s", timeout_s, 0.001)
@@ -87,7 +121,7 @@ class Questions:
         self._routing.check_shard(await self._routing.find_group(group_name), shard)
 
     async def _ask(
-        self, group_name: str, shard: int, method: str, request: object, parse: Callable[[Any], T], *,
+        self, group_name: str, shard: int, send: Callable[[str, float], Awaitable[Any]], parse: Callable[[Any], T], *,
         deadline: float, timeout_s: float,
     ) -> T:
         """Return the leader's answer; raises RequestRefused, Unavailable."""
@@ -99,10 +133,8 @@ class Questions:
             if leader is None:
                 routing.refresh_soon()
             else:
-                stub = node_pb2_grpc.TidemarkStub(self._channels.to(leader.address))
-                call = getattr(stub, method)(request, timeout=left_s, metadata=wire.hello_metadata())
                 try:
-                    answer = await self._while_leading(call, group_name, shard, leader)
+                    answer = await self._while_leading(send(leader.address, left_s), group_name, shard, leader)
                     if answer is None:
                         continue  # another one leads
                     return parse(answer)

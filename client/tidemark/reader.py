@@ -1,8 +1,8 @@
 """Reader: records of a group's shards, each shard in offset order and up to what is released.
 
-One cursor per shard reads ahead into a buffer that all share and that is bounded by bytes.  What was rolled back is
-passed over and counted, or yielded as gaps between the records.
-Stays out: leaders and failovers (cursor), decoding of records (batch).
+One cursor per shard reads ahead into a queue that all share: from all members of its shard (delivery), or from its
+leader (cursor).  What was rolled back is passed over and counted, or yielded as gaps between the records.
+Stays out: members, leaders and failovers; decoding of records (batch).
 """
 
 from __future__ import annotations
@@ -12,10 +12,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.delivery.messages import GapKind
+
 from .batch import ReadBatch, Record
 from .cursor import EARLIEST, LATEST, End, ShardCursor, Start
-from .errors import Closed, InvalidArgument
+from .delivery import ShardDelivery
+from .errors import AccessDenied, Closed, DataLoss, InvalidArgument, Trimmed
 from .gaps import Gap
+from .read_settings import LEADER, ReadSettings
+from .read_stats import ReadStats, together
+from .running_clock import RunningClock
 
 if TYPE_CHECKING:
     from .client import Client
@@ -30,46 +37,40 @@ class Reader:
 
     `positions` says, per shard, the offset that would be delivered next: pass it as `from_` to go on later.
     `epochs_begun` counts the elections whose mark in the log was passed over, `holes` the offsets that were rolled
-    back.  With `gaps` every iteration has `Gap`s among what it yields.
+    back, `stats` what crossed the network.  With `gaps` every iteration has `Gap`s among what it yields.
     """
 
     def __init__(
         self,
         client: Client,
         group_name: str,
+        settings: ReadSettings,
         *,
         shards: Sequence[int] | None = None,
         from_: Start | Mapping[int, Start] = EARLIEST,
         until: End | Mapping[int, End] = LATEST,
-        buffer_bytes: int = 16 << 20,
-        frame_bytes: int = 1 << 20,
-        timeout_s: float = 30.0,
-        gaps: bool = False,
     ) -> None:
-        if not isinstance(gaps, bool):
-            raise InvalidArgument("gaps", f"is {gaps!r}, must be True or False")
-        self.gaps = gaps
+        self.settings = settings
         self.group_name = group_name
         self.routing = client.routing
         self.channels = client.channels
+        self.questions = client.questions
         self.loop = asyncio.get_running_loop()
-        self.timeout_s = timeout_s
-        self.frame_bytes = frame_bytes
-        self.buffer_bytes = buffer_bytes
+        self.clock = RunningClock(self.loop)
         group = client.routing.group(group_name)
         wanted = sorted(group.shards) if shards is None else list(dict.fromkeys(shards))
         for shard in wanted:
             client.routing.check_shard(group, shard)
-        self.cursors = {
-            shard: ShardCursor(
-                self, shard, _start(_of(from_, shard, EARLIEST)), _end(_of(until, shard, LATEST))
-            )
+        kind = ShardCursor if settings.mode == LEADER else ShardDelivery
+        self.cursors: dict[int, ShardCursor | ShardDelivery] = {
+            shard: kind(self, shard, _start(_of(from_, shard, EARLIEST)), _end(_of(until, shard, LATEST)))
             for shard in wanted
         }
         self.epochs_begun = 0
         self.holes = 0
         self.positions = {shard: cursor.next for shard, cursor in self.cursors.items()}
         self._ready: deque[Item] = deque()
+        self._held: dict[int, deque[Item]] = {}  # of paused shards
         self.buffered_bytes = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -100,7 +101,8 @@ class Reader:
                 raise self._error
             if self._closed:
                 return []
-            if not self._tasks:  # the cursors ran to their ends, over control entries too
+            if not self._tasks and not any(self._held.values()):
+                # The cursors ran to their ends, over control entries too.
                 for shard, cursor in self.cursors.items():
                     self.positions[shard] = cursor.next
                 return []
@@ -111,6 +113,8 @@ class Reader:
             batch = self._ready.popleft()
             self.buffered_bytes -= _size(batch)
             self.positions[batch.shard] = batch.last + 1
+            if not isinstance(batch, Gap):
+                self.cursors[batch.shard].taken(batch)
             batches.append(batch)
         self._room.set()
         return batches
@@ -129,6 +133,39 @@ class Reader:
     def __aiter__(self) -> AsyncIterator[Any]:
         return self.records()
 
+    @property
+    def stats(self) -> ReadStats:
+        """Return what was received and delivered so far, from whom, and what was done about trouble."""
+        return together(cursor.stats for cursor in self.cursors.values())
+
+    @property
+    def paused(self) -> frozenset[int]:
+        """The shards of which nothing is handed out."""
+        return frozenset(self._held)
+
+    def pause(self, *shards: int) -> None:
+        """Hand nothing out of these shards, or of all, until `resume`; what is read ahead stays bounded."""
+        for shard in self._mine(shards):
+            if shard not in self._held:
+                self._held[shard] = deque(item for item in self._ready if item.shard == shard)
+        self._ready = deque(item for item in self._ready if item.shard not in self._held)
+        self.buffered_bytes = sum(map(_size, self._ready))
+
+    def resume(self, *shards: int) -> None:
+        """Go on with these shards, or with all."""
+        for shard in self._mine(shards):
+            held = self._held.pop(shard, deque())
+            self._ready.extend(held)
+            self.buffered_bytes += sum(map(_size, held))
+        self._wake.set()
+        self._room.set()
+
+    def _mine(self, shards: Sequence[int]) -> Sequence[int]:
+        for shard in shards:
+            if shard not in self.cursors:
+                raise InvalidArgument("shards", f"shard {shard!r} is not among those read, {sorted(self.cursors)}")
+        return shards or list(self.cursors)
+
     async def __aenter__(self) -> Reader:
         return self
 
@@ -146,19 +183,51 @@ class Reader:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.clock.stop()
         self._ready.clear()
+        self._held.clear()
         self._wake.set()
 
     # --- what cursors call
 
     async def put(self, item: Item) -> None:
-        """Hand a batch or a gap over, waiting while the buffer is full."""
-        while self._ready and self.buffered_bytes + _size(item) > self.buffer_bytes:
+        """Hand a batch or a gap over, waiting while the queue is full or the shard is paused."""
+        while item.shard in self._held or (
+            self._ready and self.buffered_bytes + _size(item) > self.settings.buffer_bytes
+        ):
             self._room.clear()
             await self._room.wait()
+        self.push(item)
+
+    def push(self, item: Item) -> None:
+        """Hand a batch or a gap over; the cursor itself bounds how many."""
+        if item.shard in self._held:
+            self._held[item.shard].append(item)
+            return
         self._ready.append(item)
         self.buffered_bytes += _size(item)
         self._wake.set()
+
+    def gap(self, kind: GapKind, shard: int, first: int, last: int, *, silent: bool = False) -> Gap | None:
+        """Return the gap to hand over, None when nobody wants to see it; raises what must not be passed over unseen."""
+        if kind is GapKind.HOLE:
+            self.holes += last - first + 1
+        if self.settings.gaps:
+            return Gap(kind, shard, first, last)
+        where = f"{first} to {last} of shard {shard} of {self.group_name!r}"
+        match kind:
+            case GapKind.TRIM if not silent:
+                raise Trimmed(
+                    Refused(Reason.TRIMMED, f"offsets {where} were removed by retention", expected=last + 1)
+                )
+            case GapKind.DATALOSS:
+                raise DataLoss(f"no member holds offsets {where}", shard=shard, first=first, last=last)
+            case GapKind.ACCESS:
+                raise AccessDenied(
+                    f"reading shard {shard} of {self.group_name!r} from offset {first} on is not allowed",
+                    shard=shard, first=first, last=last,
+                )
+        return None
 
     # --- inside
 
@@ -166,6 +235,7 @@ class Reader:
         if self._closed:
             raise Closed("the reader is closed")
         self._started = True
+        self.clock.start()
         for shard, cursor in self.cursors.items():
             task = asyncio.create_task(cursor.run(), name=f"tidemark-read-{self.group_name}-{shard}")
             self._tasks.add(task)

@@ -100,6 +100,8 @@ class Routing:
         self._groups: dict[str, Group] = {}
         self._leaders: dict[tuple[str, int], Leader | None] = {}
         self._epochs: dict[tuple[str, int], int] = {}
+        self._ensembles: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._nodes: dict[str, common_pb2.NodeInfo] = {}
         self._addresses: dict[str, str] = {}
         self._hints: dict[tuple[str, int], Leader] = {}
         self._listeners: set[Callable[[], None]] = set()
@@ -171,6 +173,14 @@ class Routing:
     def epoch(self, group: str, shard: int) -> int:
         """Return the newest epoch of the shard in the map, -1 when it is not in it."""
         return self._epochs.get((group, shard), -1)
+
+    def ensemble(self, group: str, shard: int) -> tuple[str, ...]:
+        """Return the nodes that hold the shard, in slot order; none when it is not in the map."""
+        return self._ensembles.get((group, shard), ())
+
+    def node(self, name: str) -> common_pb2.NodeInfo | None:
+        """Return what the map says of a node."""
+        return self._nodes.get(name)
 
     def nodes(self) -> list[str]:
         """Return every address worth asking: those of the map first, then those given by the user."""
@@ -259,13 +269,15 @@ class Routing:
             self._last_error = "the node has not been given a shard map yet"
             return
         self.map, self._loaded = new, True
+        self._nodes = {node.node: node for node in new.nodes}
         self._addresses = {node.node: node.address for node in new.nodes}
         self._groups = {group.name: _group(group) for group in new.groups if _is_whole(group)}
-        self._leaders, self._epochs = {}, {}
+        self._leaders, self._epochs, self._ensembles = {}, {}, {}
         for group in new.groups:
             for shard in group.shards:
                 place, address = (group.name, shard.index), self._addresses.get(shard.leader, "")
                 self._epochs[place] = shard.epoch
+                self._ensembles[place] = tuple(shard.ensemble)
                 self._leaders[place] = Leader(shard.leader, address, shard.epoch) if address else None
                 hint = self._hints.get(place)
                 if hint is not None and shard.epoch >= hint.epoch:

@@ -22,6 +22,7 @@ from .client import Client
 from .client import connect as connect_async
 from .loop import new_event_loop
 from .pending import AppendedBatch
+from .read_stats import ReadStats
 from .reader import Reader, items_of
 
 T = TypeVar("T")
@@ -104,6 +105,23 @@ class SyncReader:
     @property
     def holes(self) -> int:
         return self._reader.holes
+
+    @property
+    def stats(self) -> ReadStats:
+        """What was received and delivered so far; `Reader.stats`."""
+        return self._thread.wait(_call(lambda: self._reader.stats))
+
+    @property
+    def paused(self) -> frozenset[int]:
+        return self._reader.paused
+
+    def pause(self, *shards: int) -> None:
+        """Hand nothing out of these shards, or of all, until `resume`; batches taken ahead are still yielded."""
+        self._thread.wait(_call(self._reader.pause, *shards))
+
+    def resume(self, *shards: int) -> None:
+        """Go on with these shards, or with all."""
+        self._thread.wait(_call(self._reader.resume, *shards))
 
     def batches(self) -> Iterator[Any]:
         """Yield whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s."""

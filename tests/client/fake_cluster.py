@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
+from fake_delivery import FakeStream, Faults
 from tidemark_core.base.entry import Durability, Entry, Kind, check_batch, control, seal
 from tidemark_core.base.ids import NOTHING
 from tidemark_core.base.refusals import Reason, Refused
@@ -41,6 +42,7 @@ class FakeShard:
 
     index: int
     leader: str
+    members: int = 1
     epoch: int = 1
     entries: list[Entry] = field(default_factory=list)
     producers: ProducerTable = field(default_factory=ProducerTable)
@@ -71,13 +73,18 @@ class FakeShard:
         last = self.entries[-1] if self.entries else None
         place = {"epoch": self.epoch, "prev": last.id if last else NOTHING, "prev_chain": last.chain if last else 0}
         if kind is Kind.DATA:
-            entry = seal(batch, kind=kind, logged_ms=1000, **place)
+            entry = seal(batch, kind=kind, logged_ms=1000, order=self._order(), **place)
             self.producers.note(entry)
         else:
             entry = control(kind, b"", logged_ms=1000, argument=argument, **place)
         self.entries.append(entry)
         self._wake()
         return entry
+
+    def _order(self) -> int:
+        """Return the reading order of the next entry: each member comes first in turn."""
+        start = len(self.entries)
+        return sum((start + place) % self.members << 4 * place for place in range(self.members))
 
     def _wake(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
@@ -238,6 +245,9 @@ class FakeNode:
         self.streams = 0
         self.delay_s = 0.0
         self.read_delay_s = 0.0  # between two frames of a read
+        self.delivery = Faults()
+        self.zone = ""
+        self.location = ""
         self.known = common_pb2.ShardMap()  # what it would say of the map; set by FakeCluster.push
         self.paused = asyncio.Event()
         self.paused.set()
@@ -253,6 +263,7 @@ class FakeNode:
                     "tidemark.v1.Tidemark",
                     {
                         "Append": grpc.stream_stream_rpc_method_handler(servicer.append),
+                        "Deliver": grpc.stream_stream_rpc_method_handler(servicer.deliver),
                         "Read": grpc.unary_stream_rpc_method_handler(
                             servicer.read, request_deserializer=node_pb2.ReadRequest.FromString
                         ),
@@ -340,6 +351,10 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
             call.batch, call.resume_after, lambda value: reply(frames.AppendAnswer(call.request, value))
         )
 
+    async def deliver(self, stream, context):  # type: ignore[no-untyped-def]
+        wire.read_hello(context.invocation_metadata())
+        await FakeStream(self.node, context).run()
+
     async def _led(self, request, context) -> FakeShard:  # type: ignore[no-untyped-def]
         await self.node.paused.wait()
         shard = self.node.cluster.groups[request.group][request.shard]
@@ -417,6 +432,7 @@ class FakeCluster:
         self.hints = True
         self.reads: list[tuple[int, int, int, bool]] = []
         self.questions: list[tuple[str, int]] = []  # node, sequence of every Outcome call
+        self.ensemble: list[str] | None = None  # None: every node is a member
         self.keys_required = False
         self.max_record_bytes = 1 << 20
         self.default_ack = "Quorum"
@@ -426,7 +442,7 @@ class FakeCluster:
         for number in range(nodes):
             node = self.nodes[f"n{number}"] = FakeNode(self, f"n{number}")
             await node.start()
-        self.groups[group] = {index: FakeShard(index, f"n{index % nodes}") for index in range(shards)}
+        self.groups[group] = {index: FakeShard(index, f"n{index % nodes}", nodes) for index in range(shards)}
         for shard in self.groups[group].values():
             shard.add(None, Kind.EPOCH_START)
         self.push()
@@ -438,7 +454,9 @@ class FakeCluster:
     def shard_map(self) -> common_pb2.ShardMap:
         result = common_pb2.ShardMap(version=self.version, cluster="fake")
         for node in self.nodes.values():
-            result.nodes.add(node=node.name, address=node.address, available=node.alive)
+            result.nodes.add(
+                node=node.name, address=node.address, available=node.alive, zone=node.zone, location=node.location
+            )
         for number, (name, shards) in enumerate(self.groups.items()):
             group = result.groups.add(
                 name=name, group_id=number + 1, kind="Log", max_batch_bytes=BATCH_BYTES_MAX,
@@ -449,7 +467,8 @@ class FakeCluster:
             for index, shard in shards.items():
                 last = index == len(shards) - 1
                 group.shards.add(
-                    index=index, epoch=shard.epoch, leader=shard.leader, ensemble=list(self.nodes), status="STEADY",
+                    index=index, epoch=shard.epoch, leader=shard.leader, status="STEADY",
+                    ensemble=list(self.nodes) if self.ensemble is None else self.ensemble,
                     hash_min=index * width, hash_max=(1 << 32) - 1 if last else (index + 1) * width - 1,
                 )
         return result

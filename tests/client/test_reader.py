@@ -13,15 +13,21 @@ from tidemark import errors
 from tidemark_core.base.entry import Batch
 
 
+@pytest.fixture(params=["leader", "scd"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Who sends."""
+    return request.param
+
+
 async def fill(client: tidemark.Client, count: int, **options: object) -> None:
     async with client.appender("orders", batch_records=10) as appender:
         for start in range(0, count, 10):
             await appender.append_batch([str(number).encode() for number in range(start, start + 10)], **options)
 
 
-async def test_reads_everything_in_order_per_shard(cluster, client):
+async def test_reads_everything_in_order_per_shard(cluster, client, mode):
     await fill(client, 400)
-    records = [record async for record in client.read("orders")]
+    records = [record async for record in client.read("orders", mode=mode)]
     assert sorted(int(record.value) for record in records) == list(range(400))
     for shard in range(4):
         offsets = [record.offset for record in records if record.shard == shard]
@@ -29,41 +35,41 @@ async def test_reads_everything_in_order_per_shard(cluster, client):
     assert {record.epoch for record in records} == {1}
 
 
-async def test_bounds_cut_inside_batches(connect_to):
+async def test_bounds_cut_inside_batches(connect_to, mode):
     _, client = await connect_to(nodes=1, shards=1)
     await fill(client, 50)
-    records = [record async for record in client.read("orders", from_=15, until=33)]
+    records = [record async for record in client.read("orders", mode=mode, from_=15, until=33)]
     assert [record.offset for record in records] == list(range(15, 34))
     assert [int(record.value) for record in records] == list(range(14, 33))
-    batches = [batch async for batch in client.read("orders", from_={0: 5}, until={0: 12}).batches()]
+    batches = [batch async for batch in client.read("orders", mode=mode, from_={0: 5}, until={0: 12}).batches()]
     assert [(batch.first, batch.last, len(batch), batch.record_batch.num_rows) for batch in batches] == [
         (5, 10, 6, 6), (11, 12, 2, 2),
     ]
 
 
-async def test_empty_shards_end_at_once(client):
-    assert [record async for record in client.read("orders")] == []
+async def test_empty_shards_end_at_once(client, mode):
+    assert [record async for record in client.read("orders", mode=mode)] == []
 
 
-async def test_elections_passed_over_are_counted_once(connect_to):
+async def test_elections_passed_over_are_counted_once(connect_to, mode):
     cluster, client = await connect_to(nodes=1, shards=2)
     await fill(client, 40)
     cluster.elect(cluster.groups["orders"][1], "n0")
     await fill(client, 40)
-    reader = client.read("orders")
+    reader = client.read("orders", mode=mode)
     assert len([record async for record in reader]) == 80
     assert reader.epochs_begun == 3
 
 
-async def test_chosen_shards_only(cluster, client):
+async def test_chosen_shards_only(cluster, client, mode):
     await fill(client, 400)
-    reader = client.read("orders", shards=[2])
+    reader = client.read("orders", mode=mode, shards=[2])
     assert {record.shard async for record in reader} == {2}
     assert reader.positions == {2: 101}
 
 
-async def test_tail_delivers_what_comes_later_and_stops_on_close(cluster, client):
-    reader = client.read("orders", until=None)
+async def test_tail_delivers_what_comes_later_and_stops_on_close(cluster, client, mode):
+    reader = client.read("orders", mode=mode, until=None)
     seen: list[int] = []
 
     async def tail() -> None:
@@ -90,7 +96,7 @@ async def test_after_a_failover_the_read_goes_on_behind_the_last_record(connect_
     shard = cluster.groups["orders"][0]
     cluster.nodes["n0"].read_delay_s = 0.05
     values: list[int] = []
-    async for record in client.read("orders", buffer_bytes=1):
+    async for record in client.read("orders", mode="leader", buffer_bytes=1):
         values.append(int(record.value))
         if len(values) == 25:
             await cluster.nodes["n0"].kill()
@@ -106,7 +112,7 @@ async def test_a_paused_leader_is_left_when_another_is_elected(connect_to):
     cluster.nodes["n0"].read_delay_s = 0.05
     values: list[int] = []
     async with asyncio.timeout(10):
-        async for record in client.read("orders", buffer_bytes=1):
+        async for record in client.read("orders", mode="leader", buffer_bytes=1):
             values.append(int(record.value))
             if len(values) == 25:
                 cluster.nodes["n0"].paused.clear()
@@ -115,45 +121,93 @@ async def test_a_paused_leader_is_left_when_another_is_elected(connect_to):
     assert values == list(range(200))
 
 
-async def test_trimmed_records_are_skipped_from_earliest_and_refused_by_offset(connect_to):
+async def test_trimmed_records_are_skipped_from_earliest_and_refused_by_offset(connect_to, mode):
     cluster, client = await connect_to(nodes=1, shards=1)
     await fill(client, 50)
     cluster.groups["orders"][0].trimmed_to = 21
-    assert [record.offset async for record in client.read("orders")] == list(range(21, 51))
+    assert [record.offset async for record in client.read("orders", mode=mode)] == list(range(21, 51))
     with pytest.raises(errors.Trimmed) as caught:
-        _ = [record async for record in client.read("orders", from_=5)]
+        _ = [record async for record in client.read("orders", mode=mode, from_=5)]
     assert caught.value.first == 21
+    items = [item async for item in client.read("orders", mode=mode, from_=5, until=23, gaps=True)]
+    assert items[0] == tidemark.Gap(tidemark.GapKind.TRIM, 0, 5, 20), "one gap, and the read goes on"
+    assert [item.offset for item in items[1:]] == [21, 22, 23]
+    (gap,) = [item async for item in client.read("orders", mode=mode, until=15, gaps=True)]
+    assert (gap.first, gap.last) == (0, 15)
 
 
-async def test_no_leader_within_the_time_is_unavailable(connect_to):
+async def test_no_leader_within_the_time_is_unavailable(connect_to, mode):
     cluster, client = await connect_to(nodes=1, shards=1)
     cluster.groups["orders"][0].leader = ""
     cluster.push()
     await client.routing.wait_changed(1)
     with pytest.raises(errors.Unavailable, match="shard 0 of 'orders'"):
-        _ = [record async for record in client.read("orders", timeout_s=0.3)]
+        _ = [record async for record in client.read("orders", mode=mode, timeout_s=0.3)]
 
 
-async def test_a_foreign_payload_is_named_and_its_bytes_stay_readable(connect_to):
+async def test_a_foreign_payload_is_named_and_its_bytes_stay_readable(connect_to, mode):
     cluster, client = await connect_to(nodes=1, shards=1)
     payload = b"not arrow at all"
     cluster.groups["orders"][0].add(Batch(b"p" * 16, 0, 1, 1, 1, crc32c(payload), payload))
     with pytest.raises(errors.UndecodableBatch):
-        _ = [record async for record in client.read("orders")]
-    assert [batch.payload async for batch in client.read("orders").batches()] == [payload]
+        _ = [record async for record in client.read("orders", mode=mode)]
+    assert [batch.payload async for batch in client.read("orders", mode=mode).batches()] == [payload]
 
 
-async def test_slow_readers_bound_what_is_read_ahead(connect_to):
-    _, client = await connect_to(nodes=1, shards=1)
+async def test_slow_readers_bound_what_is_read_ahead(connect_to, mode):
+    _, client = await connect_to(nodes=3, shards=1)
     async with client.appender("orders") as appender:
-        for _ in range(40):
-            await appender.append_batch([b"x" * 10_000] * 10)
-    reader = client.read("orders", buffer_bytes=300_000)
+        for _ in range(100):
+            await appender.append_batch([b"x" * 1_000] * 10)
+    reader = client.read("orders", mode=mode, buffer_bytes=300_000)
     batches = reader.batches()
     await anext(batches)
-    await asyncio.sleep(0.2)
-    assert reader.buffered_bytes <= 300_000
-    assert 1 + len([batch async for batch in batches]) == 40
+    await asyncio.sleep(0.3)
+    assert 100_000 < reader.buffered_bytes <= 300_000 + 3 * 11_000, "each sender oversteps by a batch at most"
+    assert 1 + len([batch async for batch in batches]) == 100
+
+
+async def test_paused_shards_wait_and_hold_nobody_up(cluster, client, mode):
+    await fill(client, 400)
+    reader = client.read("orders", mode=mode, buffer_bytes=2_000)
+    reader.pause(1, 3)
+    assert reader.paused == {1, 3}
+    seen: list[tidemark.ReadBatch] = []
+    while sum(len(batch) for batch in seen) < 200:
+        seen += await asyncio.wait_for(reader.next_batches(100), 5)
+    assert {batch.shard for batch in seen} == {0, 2}
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.next_batches(1), 0.1)
+    assert {shard: reader.positions[shard] for shard in (1, 3)} == {1: 0, 3: 0}
+    reader.resume(1)
+    (batch,) = await asyncio.wait_for(reader.next_batches(1), 5)
+    assert (batch.shard, batch.first) == (1, 1)
+    reader.pause()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.next_batches(1), 0.1)
+    reader.resume()
+    rest = [batch]
+    while batches := await asyncio.wait_for(reader.next_batches(100), 5):
+        rest += batches
+    for shard in (1, 3):
+        assert [batch.first for batch in rest if batch.shard == shard] == list(range(1, 101, 10))
+    assert set(reader.positions.values()) == {101}
+    with pytest.raises(errors.InvalidArgument, match="shard 9 is not among"):
+        reader.pause(9)
+    await reader.close()
+
+
+async def test_what_crossed_the_network_is_counted(connect_to, mode):
+    _, client = await connect_to(nodes=3, shards=2)
+    await fill(client, 400)
+    reader = client.read("orders", mode=mode)
+    assert len([record async for record in reader]) == 400
+    stats = reader.stats
+    assert stats.bytes_received > stats.bytes_delivered > 400 * 10
+    assert 1 < stats.received_over_delivered < 1.5, "small batches in frames of their own"
+    assert sum(stats.shares.values()) == pytest.approx(1)
+    assert set(stats.shares) == ({"n0", "n1"} if mode == "leader" else {"n0", "n1", "n2"})
+    assert (stats.duplicates, stats.failovers, stats.rewinds, stats.known_down) == (0, 0, {}, {})
 
 
 async def test_bad_bounds_name_the_field(client):
@@ -169,9 +223,9 @@ async def test_bad_bounds_name_the_field(client):
         client.read("nothing")
 
 
-async def test_a_reader_may_be_left_early_and_closed_twice(cluster: FakeCluster, client: tidemark.Client):
+async def test_a_reader_may_be_left_early_and_closed_twice(cluster: FakeCluster, client: tidemark.Client, mode: str):
     await fill(client, 100)
-    reader = client.read("orders")
+    reader = client.read("orders", mode=mode)
     async for _ in reader:
         break
     assert sum(reader.positions.values()) == 1 + 1, "only what was handed out counts"
@@ -206,57 +260,58 @@ async def holed(connect_to) -> tuple[FakeCluster, tidemark.Client]:  # type: ign
     return cluster, client
 
 
-async def test_holes_are_passed_over_and_counted(connect_to):
+async def test_holes_are_passed_over_and_counted(connect_to, mode):
     _, client = await holed(connect_to)
-    reader = client.read("orders")
+    reader = client.read("orders", mode=mode)
     offsets = [record.offset async for record in reader]
     assert offsets == [*range(1, 21), *range(42, 62)]
     assert reader.holes == 20
     assert reader.positions == {0: 62}
 
 
-async def test_gaps_are_yielded_in_their_place_when_asked_for(connect_to):
+async def test_gaps_are_yielded_in_their_place_when_asked_for(connect_to, mode):
     _, client = await holed(connect_to)
     hole = tidemark.Gap(tidemark.GapKind.HOLE, 0, 21, 40)
-    reader = client.read("orders", gaps=True)
+    reader = client.read("orders", mode=mode, gaps=True)
     items = [item async for item in reader]
     assert items[20] == hole
     assert hole.offsets == 20
     assert [item.offset for item in items[:20] + items[21:]] == [*range(1, 21), *range(42, 62)]
-    batches = [item async for item in client.read("orders", gaps=True).batches()]
+    batches = [item async for item in client.read("orders", mode=mode, gaps=True).batches()]
     assert [(item.first, item.last) for item in batches] == [(1, 10), (11, 20), (21, 40), (42, 51), (52, 61)]
     assert batches[2] == hole
 
 
-async def test_bounds_may_lie_in_a_hole(connect_to):
+async def test_bounds_may_lie_in_a_hole(connect_to, mode):
     _, client = await holed(connect_to)
-    assert [record.offset async for record in client.read("orders", from_=30, until=43)] == [42, 43]
-    (gap, *rest) = [item async for item in client.read("orders", from_=30, until=42, gaps=True)]
+    assert [record.offset async for record in client.read("orders", mode=mode, from_=30, until=43)] == [42, 43]
+    (gap, *rest) = [item async for item in client.read("orders", mode=mode, from_=30, until=42, gaps=True)]
     assert (gap.first, gap.last, len(rest)) == (30, 40, 1)
-    reader = client.read("orders", from_=19, until=25, gaps=True)
+    reader = client.read("orders", mode=mode, from_=19, until=25, gaps=True)
     items = [item async for item in reader]
     assert [items[0].offset, items[1].offset, items[2].first, items[2].last] == [19, 20, 21, 25]
     assert reader.positions == {0: 26}
-    reader = client.read("orders", from_=22, until=24)
+    reader = client.read("orders", mode=mode, from_=22, until=24)
     assert [item async for item in reader] == []
     assert (reader.holes, reader.positions) == (3, {0: 25})
 
 
-async def test_a_position_taken_behind_a_gap_goes_on_there(connect_to):
+async def test_a_position_taken_behind_a_gap_goes_on_there(connect_to, mode):
     _, client = await holed(connect_to)
-    reader = client.read("orders", gaps=True)
+    reader = client.read("orders", mode=mode, gaps=True)
     async for item in reader:
         if isinstance(item, tidemark.Gap):
             break
     await reader.close()
     assert reader.positions == {0: 41}
-    assert [record.offset async for record in client.read("orders", from_=reader.positions)] == list(range(42, 62))
+    rest = client.read("orders", mode=mode, from_=reader.positions)
+    assert [record.offset async for record in rest] == list(range(42, 62))
 
 
 async def test_after_a_failover_a_hole_is_counted_once(connect_to):
     cluster, client = await holed(connect_to)
     cluster.nodes["n0"].read_delay_s = 0.05
-    reader = client.read("orders", gaps=True, buffer_bytes=1)
+    reader = client.read("orders", mode="leader", gaps=True, buffer_bytes=1)
     gaps = offsets = 0
     async for item in reader:
         if isinstance(item, tidemark.Gap):
@@ -268,10 +323,10 @@ async def test_after_a_failover_a_hole_is_counted_once(connect_to):
     assert (gaps, offsets, reader.holes) == (1, 40, 20)
 
 
-async def test_a_tail_is_told_of_holes_too_and_undecided_records_are_not_shown(connect_to):
+async def test_a_tail_is_told_of_holes_too_and_undecided_records_are_not_shown(connect_to, mode):
     cluster, client = await connect_to(nodes=1, shards=1)
     shard = cluster.groups["orders"][0]
-    reader = client.read("orders", until=None, gaps=True)
+    reader = client.read("orders", mode=mode, until=None, gaps=True)
     seen: list[object] = []
 
     async def tail() -> None:
@@ -299,19 +354,37 @@ async def test_a_tail_is_told_of_holes_too_and_undecided_records_are_not_shown(c
     assert seen[1].value == b"kept"
 
 
-async def test_the_synchronous_reader_yields_gaps_too(connect_to):
+async def test_the_synchronous_reader_yields_gaps_too(connect_to, mode):
     cluster, _ = await holed(connect_to)
 
     def read() -> tuple[list, list, int]:
         with tidemark.sync.connect(cluster.addresses()) as client:
-            reader = client.read("orders")
-            return list(client.read("orders", gaps=True)), list(reader), reader.holes
+            reader = client.read("orders", mode=mode)
+            return list(client.read("orders", mode=mode, gaps=True)), list(reader), reader.holes
 
     with_gaps, plain, holes = await asyncio.to_thread(read)
     assert with_gaps[20] == tidemark.Gap(tidemark.GapKind.HOLE, 0, 21, 40)
     assert (len(with_gaps), len(plain), holes) == (41, 40, 20)
 
 
-async def test_gaps_is_a_yes_or_no(client):
-    with pytest.raises(errors.InvalidArgument, match="gaps"):
-        client.read("orders", gaps="HOLE")
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        ("gaps", {"gaps": "HOLE"}),
+        ("mode", {"mode": "fast"}),
+        ("location", {"mode": "local"}),
+        ("location", {"location": "planet=earth"}),
+        ("location", {"location": 7}),
+        ("location", {"mode": "leader", "location": "zone=a"}),
+        ("window_bytes", {"window_bytes": 0}),
+        ("buffer_bytes", {"buffer_bytes": "much"}),
+        ("scd_timeout_s", {"scd_timeout_s": -1}),
+        ("all_send_all_timeout_s", {"all_send_all_timeout_s": None}),
+        ("slow_detection", {"slow_detection": "yes"}),
+    ],
+)
+async def test_bad_options_name_the_field(client, field, options):
+    with pytest.raises(errors.InvalidArgument) as caught:
+        client.read("orders", **{"mode": "scd", **options})
+    assert caught.value.field == field
+    assert str(caught.value).count(field) == 1

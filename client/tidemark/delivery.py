@@ -1,0 +1,349 @@
+"""ShardDelivery: the read of one shard from all of its members, each record from one of them, across failovers.
+
+The shell around core's `delivery.reader`: a stream to each member, frames and time in, records and gaps out.  What the
+application has not taken yet is not consumed, and the members' windows count it.
+Stays out: who sends what, whom to pass over and when to begin again (core); merging shards (reader).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tidemark_core.base.entry import Kind
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.delivery.location import InvalidLocation, Location, parse_location, priority
+from tidemark_core.delivery.messages import (
+    Deliver,
+    DeliverGap,
+    Finished,
+    GapKind,
+    Note,
+    ReaderEffect,
+    Started,
+    Status,
+    Tell,
+    WakeAt,
+)
+from tidemark_core.delivery.order import Mode
+from tidemark_core.delivery.reader import Reader as CoreReader
+from tidemark_wire.delivery import CorruptShipment, decode_answer
+from tidemark_wire.v1 import common_pb2
+
+from .batch import ReadBatch
+from .cursor import EARLIEST, LATEST, End, Start
+from .errors import Unavailable, UnknownGroup
+from .member_stream import MemberStream
+from .read_stats import ReadStats
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+log = logging.getLogger("tidemark.delivery")
+
+UNKNOWN = (Reason.UNKNOWN_GROUP, Reason.UNKNOWN_SHARD)
+
+
+class ShardDelivery:
+    """Where the read of one shard stands."""
+
+    def __init__(self, reader: Reader, shard: int, start: Start, end: End) -> None:
+        self.shard = shard
+        self.group_name = reader.group_name
+        self.routing = reader.routing
+        self.channels = reader.channels
+        self.frame_bytes = reader.settings.frame_bytes
+        self._reader = reader
+        self._settings = reader.settings
+        self._clock = reader.clock
+        self._from_earliest = start == EARLIEST
+        self._heard: set[str] = set()
+        self._removed_before = 0     # by what members said at first: no news to a read from the earliest record
+        self._first = 0 if start == EARLIEST else int(start)
+        self._end = end
+        self._core: CoreReader | None = None
+        self._streams: dict[str, MemberStream] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._done: asyncio.Future[None] = reader.loop.create_future()
+        self._stats = ReadStats()
+        self._trouble = ""
+        self._untaken = 0            # batches that the application has not taken
+        self._passed_bytes = 0       # control entries behind them
+        self._progress_ms = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._wake_ms: int | None = None
+
+    @property
+    def next(self) -> int:
+        """Offset behind everything delivered."""
+        return self._core.next if self._core is not None else self._first
+
+    @property
+    def stats(self) -> ReadStats:
+        """Return what was counted so far."""
+        core = self._core
+        if core is not None:
+            self._stats.duplicates, self._stats.bytes_delivered = core.duplicates, core.delivered_bytes
+            down = {node: core.down.get(node, "slow") for node in core.known_down}
+            self._stats.known_down = {self.shard: down} if down else {}
+        return self._stats
+
+    # --- life
+
+    async def run(self) -> None:
+        """Read until the end; raises what the user must know."""
+        if self._end == LATEST:
+            self._end = await self._reader.questions.latest(
+                self.group_name, self.shard, timeout_s=self._settings.timeout_s
+            )
+        if self._end is not None and int(self._end) < self._first:
+            return
+        try:
+            await self._begin()
+            await self._finished()
+        finally:
+            await self._stop()
+
+    async def _begin(self) -> None:
+        deadline = self._reader.loop.time() + self._settings.timeout_s
+        while not (ensemble := self._ensemble()):
+            if self._reader.loop.time() > deadline:
+                raise self._unavailable("the shard map names no member")
+            self.routing.refresh_soon()
+            await self.routing.wait_changed(0.1)
+        mode, until = self._settings.core_mode, -1 if self._end is None else int(self._end)
+        settings = self._settings.of_shard(len(self._reader.cursors))
+        self._core = CoreReader(ensemble, self._first, until, mode, settings, self._priorities(ensemble))
+        self._progress_ms = self._clock.ms()
+        self._apply(self._core.begin(self._clock.ms()))
+        self._meet(ensemble)
+
+    async def _finished(self) -> None:
+        """Wait for the end; one that is known must come nearer."""
+        patience_ms = int(self._settings.timeout_s * 1000)
+        while not self._done.done():
+            now_ms = self._clock.ms()
+            if self._untaken:
+                self._progress_ms = now_ms
+            left_ms = self._progress_ms + patience_ms - now_ms
+            if self._end is not None and left_ms <= 0:
+                raise self._unavailable(self._trouble or "silence")
+            await asyncio.wait({self._done}, timeout=None if self._end is None else (left_ms + 1) / 1000)
+        self._done.result()
+
+    async def _stop(self) -> None:
+        if not self._done.done():
+            self._done.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        streams, self._streams = list(self._streams.values()), {}
+        await asyncio.gather(*(stream.close() for stream in streams), *self._leaving)
+
+    def fail(self, error: BaseException | None) -> None:
+        """End with an error."""
+        if error is not None and not self._done.done():
+            self._done.set_exception(error)
+
+    def _unavailable(self, why: str) -> Unavailable:
+        return Unavailable(
+            f"shard {self.shard} of {self.group_name!r} could not be read on from offset {self.next} "
+            f"for {self._settings.timeout_s:g} s ({why})"
+        )
+
+    # --- members
+
+    def _ensemble(self) -> tuple[str, ...]:
+        return self.routing.ensemble(self.group_name, self.shard)
+
+    def _priorities(self, ensemble: Iterable[str]) -> tuple[int, ...]:
+        if self._settings.core_mode is not Mode.LOCAL:
+            return ()
+        return tuple(priority(self._settings.location, location_of(self.routing.node(node))) for node in ensemble)
+
+    def on_map(self) -> None:
+        """Hear of other members, and of other places of members."""
+        if self._core is None or self._done.done():
+            return
+        ensemble = self._ensemble()
+        if not ensemble:
+            self._check_known()
+            return
+        self._apply(self._core.on_ensemble(self._clock.ms(), ensemble, self._priorities(ensemble)))
+        self._meet(ensemble)
+        for stream in self._streams.values():
+            stream.on_map()
+
+    def _meet(self, ensemble: tuple[str, ...]) -> None:
+        """Have a stream to each member, and to nobody else."""
+        for node in [node for node in self._streams if node not in ensemble]:
+            leaving = asyncio.create_task(self._streams.pop(node).close())
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+        for node in ensemble:
+            if node not in self._streams and not self._done.done():
+                self._streams[node] = MemberStream(self, node)
+
+    def _check_known(self) -> None:
+        """Give up when the shard is neither in the map nor known to any member that answers."""
+        if self.routing.find(self.group_name) is None and any(
+            stream.refused in UNKNOWN for stream in self._streams.values()
+        ):
+            self.fail(UnknownGroup(Refused(Reason.UNKNOWN_GROUP, f"no log group is named {self.group_name!r}")))
+
+    # --- what streams say
+
+    def on_connected(self, node: str) -> None:
+        if self._core is not None:
+            self._apply(self._core.on_connected(self._clock.ms(), node))
+
+    def on_closed(self, node: str, why: str) -> None:
+        if self._core is None:
+            return
+        self._trouble = f"{node}: {why}"
+        self._apply(self._core.on_closed(self._clock.ms(), node, why))
+        self._check_known()
+        hopeless = [stream.hopeless for stream in self._streams.values()]
+        if hopeless and all(hopeless):
+            self.fail(Unavailable(hopeless[0]))
+
+    def on_frame(self, stream: MemberStream, frame: bytes) -> None:
+        """Take one frame; raises RemoteViolation when it is not even a shipment."""
+        core, node = self._core, stream.node
+        if core is None:
+            return
+        self._stats.received(node, len(frame))
+        try:
+            message = decode_answer(frame)
+        except CorruptShipment as error:
+            log.warning("shard %d of %s: %s sent a damaged frame: %s", self.shard, self.group_name, node, error)
+            self._apply(core.on_corrupt(self._clock.ms(), node, error.generation, str(error)))
+            return
+        if isinstance(message, Started):
+            if message.status is Status.OK:
+                stream.healthy()
+                self._hear(node, message.first)
+            self._apply(core.on_started(self._clock.ms(), node, message))
+        else:
+            self._apply(core.on_shipment(self._clock.ms(), node, message))
+
+    def _hear(self, node: str, first: int) -> None:
+        if self._from_earliest and node not in self._heard:
+            self._heard.add(node)
+            self._removed_before = max(self._removed_before, first)
+
+    # --- what the reader says
+
+    def taken(self, batch: ReadBatch) -> None:
+        """The application has taken a batch."""
+        self._untaken -= 1
+        self._progress_ms = self._clock.ms()
+        if self._core is not None and not self._done.done():
+            passed, self._passed_bytes = self._passed_bytes, 0
+            self._apply(self._core.on_consumed(self._clock.ms(), batch.entry.size + passed))
+
+    # --- effects
+
+    def _apply(self, effects: list[ReaderEffect]) -> None:
+        core = self._core
+        assert core is not None
+        try:
+            while not self._done.done():
+                for effect in effects:
+                    self._run_effect(effect)
+                passed = self._passed_bytes
+                if self._untaken or not passed:
+                    return
+                self._passed_bytes = 0
+                effects = core.on_consumed(self._clock.ms(), passed)
+        except Exception as error:
+            self.fail(error)
+
+    def _run_effect(self, effect: ReaderEffect) -> None:
+        match effect:
+            case Deliver():
+                self._deliver(effect)
+            case Tell():
+                stream = self._streams.get(effect.node)
+                if stream is not None:
+                    stream.tell(effect.message)
+            case WakeAt():
+                self._wake_at(effect.at_ms)
+            case DeliverGap():
+                self._deliver_gap(effect)
+            case Note():
+                self._note(effect)
+            case Finished():
+                if not self._done.done():
+                    self._done.set_result(None)
+
+    def _deliver(self, effect: Deliver) -> None:
+        entry = effect.item.body
+        self._progress_ms = self._clock.ms()
+        if entry.kind is Kind.DATA:
+            self._untaken += 1
+            self._reader.push(ReadBatch(self.shard, entry, effect.first, effect.last))
+        else:
+            self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
+            self._passed_bytes += effect.item.size
+
+    def _deliver_gap(self, effect: DeliverGap) -> None:
+        silent = effect.kind is GapKind.TRIM and effect.last < self._removed_before
+        self._progress_ms = self._clock.ms()
+        gap = self._reader.gap(effect.kind, self.shard, effect.first, effect.last, silent=silent)
+        if gap is not None:
+            self._reader.push(gap)
+
+    def _note(self, note: Note) -> None:
+        stats = self._stats
+        match note.what:
+            case "rewind":
+                stats.rewinds[str(note.reason)] += 1
+            case "known_down":
+                stats.failovers += 1
+                self.routing.refresh_soon()
+            case "slow":
+                stats.slow += 1
+            case "all_send_all":
+                stats.all_send_all += 1
+        log.log(
+            logging.DEBUG if note.what == "rewind" else logging.INFO, "shard %d of %s: %s %s (%s) %s",
+            self.shard, self.group_name, note.what, note.node, note.reason, note.detail,
+        )
+
+    # --- time
+
+    def _wake_at(self, at_ms: int | None) -> None:
+        """Ask for one call at that time; a timer that is set for an earlier one is left and looks again."""
+        self._wake_ms = at_ms
+        if at_ms is None or (self._timer is not None and self._timer_ms <= at_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        pause_s = max(0.0, (at_ms - self._clock.ms()) / 1000)
+        self._timer = self._reader.loop.call_later(pause_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        at_ms = self._wake_ms
+        if at_ms is None or self._core is None or self._done.done():
+            return
+        now_ms = self._clock.ms()
+        if now_ms < at_ms:
+            self._wake_at(at_ms)
+        else:
+            self._apply(self._core.on_time(now_ms))
+
+
+def location_of(info: common_pb2.NodeInfo | None) -> Location:
+    """Return where a node stands: its location, else its zone, else nowhere known."""
+    if info is None:
+        return Location()
+    try:
+        return parse_location(info.location) if info.location else Location(zone=info.zone)
+    except InvalidLocation as error:
+        log.warning("node %s: %s", info.node, error)
+        return Location()
