@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
 
 ROUND_MS = 1_000
 WAITED_MS = 200
@@ -165,7 +164,8 @@ class Slowness:
         ]
         if meter.rounds < ROUNDS_MIN or not others or meter.average_waited_ms <= WAITED_MS:
             return None
-        usual = int(median(others))
+        ranked = sorted(others)
+        usual = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) // 2
         if meter.cost <= MARGIN * usual:
             return None
         return (
