@@ -274,7 +274,7 @@ class _Stream:
         except StoreFailed:
             return                                          # whoever calls finds out what happened
         if self.run_now is not run:
-            return
+            return                                          # nobody waits for it any more
         passed = [hole for hole in holes if hole[0] <= found.through]
         if self._driver.core is not core or core.holes(shard, position, found.through) != passed:
             return                                          # the log was given up while it was read
@@ -320,10 +320,9 @@ class _Stream:
         await self._say(run, shipment)
 
     async def _say(self, run: _Run, message: Started | Shipment) -> None:
-        """Write unless the reader has begun another generation; only the sending task writes, one thing at a time."""
-        if self.run_now is run:
-            run.doing = "sending"
-            await self._context.write(encode_answer(message))
+        """Write; only the sending task does, so nothing of an older generation follows STARTED of a newer one."""
+        run.doing = "sending"
+        await self._context.write(encode_answer(message))
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait for a word of the reader, of the board or of the node."""

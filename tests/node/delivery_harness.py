@@ -104,6 +104,7 @@ class Stream:
         self.answers: list[Answer] = []
         self._channel = channel.open_channel(address)
         self._call = self._channel.stream_stream(channel.DELIVER)()
+        self._reading: asyncio.Future[Any] | None = None
 
     async def start(
         self, first: int = 0, until: int = -1, mode: Mode = Mode.SINGLE_COPY, down: Sequence[str] = (),
@@ -131,15 +132,19 @@ class Stream:
 
     async def next(self, timeout_seconds: float = 10.0) -> Answer | None:
         """Return the next message of any generation, None at the end of the stream."""
-        async with asyncio.timeout(timeout_seconds):
-            frame = await self._call.read()
+        self._reading = self._reading or asyncio.ensure_future(self._call.read())
+        # A read that is cancelled would end the call: what did not come in time is waited for next time.
+        done, _ = await asyncio.wait((self._reading,), timeout=timeout_seconds)
+        if not done:
+            raise TimeoutError(f"no answer within {timeout_seconds} s")
+        frame, self._reading = self._reading.result(), None
         if frame is grpc.aio.EOF:
             return None
         self.answers.append(decode_answer(frame))
         return self.answers[-1]
 
     async def nothing(self, seconds: float = 0.2) -> None:
-        """Check that nothing comes for a while; ends the stream, for a read that was given up cannot be repeated."""
+        """Check that nothing comes for a while."""
         try:
             answer = await self.next(seconds)
         except TimeoutError:
@@ -172,23 +177,23 @@ class Stream:
     async def end(self) -> grpc.StatusCode:
         """Close our side and return how the node ended the stream."""
         await self._call.done_writing()
-        async with asyncio.timeout(10):
-            while await self._call.read() is not grpc.aio.EOF:
-                pass
-            return await self._call.code()
+        while await self.next() is not None:
+            pass
+        return await self._call.code()
 
     async def failure(self) -> grpc.aio.AioRpcError:
         """Return the error with which the node ended the stream."""
-        async with asyncio.timeout(10):
-            try:
-                while await self._call.read() is not grpc.aio.EOF:
-                    pass
-            except grpc.aio.AioRpcError as error:
-                return error
+        try:
+            while await self.next() is not None:
+                pass
+        except grpc.aio.AioRpcError as error:
+            return error
         raise AssertionError(f"the stream ended with {await self._call.code()}")
 
     async def close(self) -> None:
         self._call.cancel()
+        if self._reading is not None:
+            await asyncio.gather(self._reading, return_exceptions=True)
         await self._channel.close()
 
 

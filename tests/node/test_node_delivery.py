@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -127,8 +128,9 @@ async def test_payload_and_header_arrive_as_stored(begun: Callable[..., Any], op
 
 
 async def test_window_bounds_what_is_sent_and_coverage_ends_in_front_of_the_next(
-    begun: Callable[..., Any], open_stream: Callable[..., Stream]
+    begun: Callable[..., Any], open_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(delivery, "COVERAGE_SECONDS", 60.0)     # at once, not when it is time
     (node, *_) = await begun(rotating_log(30, payload=bytes(1000)))
     size = rotating_log(1, payload=bytes(1000))[1].size
     control = rotating_log(0)[0].size
@@ -140,9 +142,12 @@ async def test_window_bounds_what_is_sent_and_coverage_ends_in_front_of_the_next
     await stream.window(control + 2 * size + 1)     # a byte more: one item may begin
     got = await stream.through(9)
     assert [(7, 7)] == offsets(got) and 9 == got[-1].through
-    await stream.window(5)                          # never taken back
     await stream.window(control + 5 * size)
+    await stream.window(5)                          # never taken back
     assert [(10, 10), (13, 13)] == offsets(await stream.through(15))
+    await stream.window(5)
+    await stream.window(control + 5 * size + 1)
+    assert [(16, 16)] == offsets(await stream.through(18))
     await stream.nothing()
 
 
@@ -215,6 +220,32 @@ async def test_start_replaces_what_is_under_way(begun: Callable[..., Any], open_
         await stream.next(0.2)
 
 
+async def test_slice_that_was_read_for_an_older_generation_is_dropped(
+    begun: Callable[..., Any], open_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
+):
+    (node,) = await begun(rotating_log(30, members=1), names=("a",))
+    entered, leave = threading.Event(), threading.Event()
+    take = delivery.take
+
+    def slow(*arguments: Any, **more: Any) -> Any:
+        entered.set()
+        assert leave.wait(10)
+        return take(*arguments, **more)
+
+    monkeypatch.setattr(delivery, "take", slow)
+    stream = open_stream(node, ("a",))
+    await stream.start()
+    await stream.ok()
+    await asyncio.to_thread(entered.wait, 10)
+    await stream.start(first=20)
+    async with asyncio.timeout(10):
+        while [2] != [run["generation"] for run in node.deliveries.describe(None)]:
+            await asyncio.sleep(0.01)
+    leave.set()
+    await stream.ok()
+    assert [(o, o) for o in range(20, 31)] == offsets(await stream.through(30))
+
+
 async def test_stop_ends_a_generation_and_not_the_stream(
     begun: Callable[..., Any], open_stream: Callable[..., Stream]
 ):
@@ -223,8 +254,15 @@ async def test_stop_ends_a_generation_and_not_the_stream(
     await stream.start(window=1)
     await stream.ok()
     await stream.through(0)
+    stream.generation = 7
+    await stream.stop()                             # of another generation
+    stream.generation = 1
+    size = rotating_log(1)[1].size
+    await stream.window(2 * size)
+    assert [(1, 1), (2, 2)] == offsets(await stream.through(2))[:2]
     await stream.stop()
     await stream.window(1 << 30)                    # too late
+    await stream.nothing()
     await stream.start(first=29)
     await stream.ok()
     assert [(29, 29), (30, 30)] == offsets(await stream.through(30))
@@ -232,13 +270,19 @@ async def test_stop_ends_a_generation_and_not_the_stream(
 
 
 async def test_reader_that_has_everything_asked_for_hears_no_more(
-    begun: Callable[..., Any], open_stream: Callable[..., Stream]
+    begun: Callable[..., Any], open_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
 ):
-    (node, *_) = await begun(rotating_log(30))
+    monkeypatch.setattr(delivery, "COVERAGE_SECONDS", 60.0)
+    entries = rotating_log(30)
+    (node, *_) = await begun(entries, confirmed=8)
     stream = open_stream(node)
-    await stream.start(first=8, until=9)
+    await stream.start(until=9)
     await stream.ok()
-    assert [] == offsets(await stream.through(9))
+    assert [(0, 0), (1, 1), (4, 4), (7, 7)] == offsets(await stream.through(8))
+    node.driver.post(Received(SHARD, Member("b", "x"), None, followed(entries, confirmed=9, commit=30)))
+    assert [] == offsets(await stream.through(9))   # the last of it at once
+    node.driver.post(Received(SHARD, Member("b", "x"), None, followed(entries, confirmed=30, commit=30)))
+    await stream.nothing()
     await stream.start(first=20, until=10)          # nothing was asked for, and START is answered all the same
     await stream.ok()
     await stream.nothing()
@@ -291,6 +335,18 @@ async def test_tail_is_sent_at_once_and_coverage_of_others_now_and_then(
     coverage = await others.through(1000)
     assert [] == offsets(coverage)
     assert 2 <= len(coverage) <= 3 + slowest / delivery.COVERAGE_SECONDS
+
+
+async def test_backlog_of_others_is_covered_as_it_is_looked_at(
+    begun: Callable[..., Any], open_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(delivery, "ENTRIES_MAX", 10)
+    (node, *_) = await begun(rotating_log(95, members=1))
+    stream = open_stream(node)
+    await stream.start(mode=Mode.LOCAL, near=(0, 1, 1), until=95)
+    await stream.ok()
+    got = await stream.through(95)
+    assert [] == offsets(got) and [*range(9, 95, 10), 95] == [shipment.through for shipment in got]
 
 
 # --- what was rolled back, what was trimmed -----------------------------------------------------------------------
@@ -486,20 +542,23 @@ def damage(node: Node, entry: Entry) -> None:
 
 
 async def test_damaged_entry_is_waited_for_and_coverage_ends_in_front_of_it(
-    begun: Callable[..., Any], open_stream: Callable[..., Stream]
+    begun: Callable[..., Any], open_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(delivery, "REPAIR_SECONDS", 1.0)
+    monkeypatch.setattr(delivery, "LOOK_AGAIN_SECONDS", 0.1)
     entries = rotating_log(30)
     (node, *_) = await begun(entries)
     damage(node, entries[7])                        # ours
     damage(node, entries[8])                        # another node's: nobody looks
     stream = open_stream(node)
-    await stream.start(until=30)
+    await stream.start()
     await stream.ok()
     got = await stream.through(6)
     assert [(0, 0), (1, 1), (4, 4)] == offsets(got) and 6 == got[-1].through
     node.driver.store.apply([Persist(SHARD, (PutEntry(entries[7]),))])
     got = await stream.through(30)
     assert (7, 7) == offsets(got)[0] and 8 == len(offsets(got))
+    await stream.nothing(1.2)                       # nobody is blamed for what was repaired
     assert "corrupt_entry" in {told["what"] for told in node.driver.story}
 
 
