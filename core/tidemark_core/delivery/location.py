@@ -5,10 +5,14 @@ Stays out: where locations come from; labels and flags are the shells' business.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 SCOPES = ("region", "zone", "cluster", "row", "rack")
 LABEL_LENGTH_MAX = 63
+TEXT_LENGTH_MAX = 1_000
+
+_LABEL = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class InvalidLocation(ValueError):
@@ -30,13 +34,20 @@ class Location(NamedTuple):
 
 def parse_location(text: str) -> Location:
     """Read "region=eu,zone=a,rack=r1"; raises InvalidLocation naming what is wrong."""
+    if len(text) > TEXT_LENGTH_MAX:
+        raise InvalidLocation(f"location: the text is longer than {TEXT_LENGTH_MAX} characters")
     labels: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, (part.strip(" ") for part in text.split(","))):
         scope, separator, label = part.partition("=")
         if scope not in SCOPES or not separator:
-            raise InvalidLocation(f"location: {part!r} is not one of {', '.join(SCOPES)} and a label, as in zone=a")
-        if not label or len(label) > LABEL_LENGTH_MAX:
-            raise InvalidLocation(f"location: the label of {scope} must have 1 to {LABEL_LENGTH_MAX} characters")
+            raise InvalidLocation(
+                f"location: {part[:LABEL_LENGTH_MAX]!r} is not one of {', '.join(SCOPES)} and a label, as in zone=a"
+            )
+        if len(label) > LABEL_LENGTH_MAX or not _LABEL.fullmatch(label):
+            raise InvalidLocation(
+                f"location: the label of {scope} must be 1 to {LABEL_LENGTH_MAX} letters, digits, dots, dashes or "
+                "underscores"
+            )
         if scope in labels:
             raise InvalidLocation(f"location: {scope} is given twice")
         labels[scope] = label

@@ -52,10 +52,10 @@ class Reader:
     """One shard's stream.  `mode` is how the reader wants to be served while nothing is wrong."""
 
     __slots__ = (
-        "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_mark", "_pause_ms", "_progress_ms", "_released",
-        "_rewind_at_ms", "_rewind_why", "_seen_ms", "_slowness", "_unconsumed_bytes", "_waiting_ms", "all_send_all",
-        "delivered_bytes", "down", "duplicates", "ended", "ensemble", "generation", "mode", "next", "priorities",
-        "settings", "sources", "until",
+        "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_mark", "_pause_ms", "_progress_ms",
+        "_released", "_rewind_at_ms", "_rewind_why", "_seen_ms", "_slowness", "_unconsumed_bytes", "_waiting_ms",
+        "all_send_all", "delivered_bytes", "down", "duplicates", "ended", "ensemble", "generation", "mode", "next",
+        "priorities", "settings", "sources", "until",
     )
 
     def __init__(
@@ -438,6 +438,9 @@ class Reader:
     def _start_all(self, now_ms: int) -> list[ReaderEffect]:
         """Rule S8: a new generation from the next offset on, on every member."""
         effects: list[ReaderEffect] = [self._rewind_why] if self.generation else []
+        if not self.all_send_all and len(self.known_down) == len(self.sources):
+            self.all_send_all = True  # S17, without a generation in between
+            effects.append(Note("all_send_all", "", Reason.ALL_SEND_ALL, "everybody is listed"))
         self.generation += 1
         self._rewind_at_ms = None
         self._consumed_bytes = 0

@@ -257,7 +257,7 @@ def play(seed: int) -> Case:
 def final_stretch(self: Case, at_end: Callable[[], bool]) -> None:
     """With all well, every byte is received once."""
     world, reader = self.world, self.world.reader
-    settle_ms = LIVELY_MS if reader.mode is Mode.ALL_SEND_ALL else 1_000  # the last copy comes long after the first
+    settle_ms = LIVELY_MS  # what older generations, or all but the first to send, still bring
     world.run_until(world.now + settle_ms)
     received, delivered, generation = world.bytes_received, reader.delivered_bytes, reader.generation
     self.append(60, clean=True)

@@ -177,7 +177,8 @@ class Member:
         items: list[Item] = []
         size = 0
         full = False
-        while self.position <= self.released and len(items) < 8 and size < 50_000 and not 0 <= start.until < self.position:
+        last = self.released if start.until < 0 else min(self.released, start.until)
+        while self.position <= last and len(items) < 8 and size < 50_000:
             entry = log.entries[log.at(self.position)]
             if self._ours(start, entry) and entry.first not in log.lacking.get(self.name, ()):
                 if self.stuck or self.sent_bytes >= self.granted_bytes:
@@ -412,7 +413,7 @@ class World:
 
     def _check_note(self, note: Note) -> None:
         assert note.reason is not Reason.VIOLATION, f"honest {note.node} is accused: {note.detail}"
-        if note.what == "known_down" and note.reason is Reason.SILENT or "no progress" in note.detail:
+        if note.reason is Reason.SILENT or "no progress" in note.detail:
             assert not self.application.queue, "blamed while the application is the slow one"
             assert max(member.released for member in self.members.values()) >= self.expected, "blamed at the tail"
 
