@@ -11,6 +11,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 import grpc.aio
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Refused
@@ -27,10 +28,10 @@ class Faults:
     """What is wrong with a node's deliveries, and what it was asked and sent."""
 
     refusal: Refused | None = None           # of whole streams
+    unimplemented: bool = False
     status: Status = Status.OK               # how START is answered
     message: str = ""
     deaf: bool = False                       # START is heard and never answered
-    mute_from: int | None = None             # nothing at or behind this offset is covered
     item_delay_s: float = 0.0
     damaged: set[int] = field(default_factory=set)       # base offsets whose payload is damaged on the way
     garbled: set[int] = field(default_factory=set)       # base offsets whose header is
@@ -61,6 +62,8 @@ class FakeStream:
         if faults.refusal is not None:
             error = to_rpc_error(faults.refusal)
             await self.context.abort(error.code, error.details, error.trailing_metadata)
+        if faults.unimplemented:
+            await self.context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
         faults.streams += 1
         faults.opened += 1
         listener = asyncio.create_task(self._listen())
@@ -110,8 +113,6 @@ class FakeStream:
             return False
         item, order = self._at(shard, self.position)
         last = item.last
-        if faults.mute_from is not None and last >= faults.mute_from:
-            return False
         slots = slots_of(order, len(start.ensemble))
         if start.mode is Mode.LOCAL:
             slots = nearest_first(slots, start.priorities)
