@@ -270,6 +270,18 @@ def test_a1_l11_a_confirm_record_follows_the_decision_and_nobody_waits_for_it(le
     assert [(3, "CONFIRM", 2)] == records(led), "one for both"
 
 
+def test_l11_a_confirm_names_what_is_confirmed_and_not_what_is_merely_committed(led: Node) -> None:
+    led.append(1, batch(0))
+    led.append(2, batch(1))
+    led.complete()
+    ack(led, B)
+    ack(led, C, 1)
+    led.fire(NOTICE_TIMER)
+
+    assert (2, 1) == (led.replica.commit, led.replica.confirmed)
+    assert [(3, "CONFIRM", 1)] == records(led)
+
+
 def test_q18_the_acknowledgement_of_a_confirm_record_decides_nothing(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()

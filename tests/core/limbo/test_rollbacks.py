@@ -290,6 +290,17 @@ def test_issue_13095_an_append_parked_during_the_rollback_does_not_enter_the_log
     assert Reason.PRODUCER_ROLLED_BACK is reason(led.append(5, batch(2)))
 
 
+def test_q27_a_write_in_front_of_the_rollback_does_not_end_it(led: Node) -> None:
+    led.append(1, batch(0))
+    led.time_out()
+    led.complete(1)
+    assert 1 == led.leader.durable, "the entry is durable, its rollback is not"
+    assert Reason.ROLLING_BACK is reason(led.append(2, other(0)))
+    led.complete(1)
+
+    assert led.append(3, other(0)) is None
+
+
 @pytest.mark.parametrize("written", [False, True], ids=["in flight", "durable"])
 def test_issue_13085_l8_a_late_decisive_acknowledgement_confirms_nothing_of_the_range(
     led: Node, written: bool
@@ -524,6 +535,32 @@ def test_l19_the_fate_of_a_sequence_outlives_the_trim_of_its_bytes(make_node: An
         node.append(37 + 10 * restarted, batch(2, payload=big))
         assert 4 == rolled_back(node, 37 + 10 * restarted)
         assert Reason.PRODUCER_ROLLED_BACK is reason(node.append(38 + 10 * restarted, batch(6)))
+
+
+def test_l6_l19_who_asks_a_new_leader_about_an_inherited_rollback_is_told_when_its_epoch_start_commits(
+    led: Node,
+) -> None:
+    """Covered by a record whose fate nobody here knows: wait, and then that fate."""
+    led.append(1, batch(0))
+    led.append(2, batch(1))
+    led.time_out()
+    led.complete()
+    fence(led, 2)
+    led.complete()
+    lead(led, 2, followers=[(B, EntryId(1, 3)), (C, EntryId(1, 0))])
+    led.append(5, batch(0))
+    led.outcome(6, 1, wait=True)
+    led.append(7, batch(1))
+    assert Outcome(Fate.UNKNOWN, 1, 1, 1) == led.outcome(8, 0)
+    led.complete()
+    assert [None] * 3 == [led.answer(request) for request in (5, 6, 7)]
+    ack(led, B)
+
+    assert (3, 3) == (rolled_back(led, 5), rolled_back(led, 7))
+    assert Outcome(Fate.ROLLED_BACK, 1, 2, 1, 3) == led.answer(6)
+    assert [6, 7, 5] == list(led.replies)[-3:], "L17: newest first"
+    assert Reason.PRODUCER_ROLLED_BACK is reason(led.append(9, batch(2)))
+    assert led.append(10, batch(2), resume_after=3) is None
 
 
 # --- Immediate ------------------------------------------------------------------------------------------------

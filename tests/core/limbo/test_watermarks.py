@@ -355,7 +355,7 @@ def test_issue_5167_a_snapshot_with_an_undecided_rollback_shows_neither_side(
     """The ROLLBACK is in the log, uncommitted: the new member may be told either way later."""
     for decided in (True, False):
         node = make_node(B)
-        node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, snapshot_of(author, 2, 2)))
+        node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, snapshot_of(author, 4 if decided else 2, 2)))
         node.step(SnapshotChunk(SHARD, 2, tuple(author.entries)))
         node.complete()
         assert (2, [], [1]) == (node.replica.confirmed, node.holes(), shown(node))
