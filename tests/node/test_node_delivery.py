@@ -143,12 +143,27 @@ async def test_window_bounds_what_is_sent_and_coverage_ends_in_front_of_the_next
     got = await stream.through(9)
     assert [(7, 7)] == offsets(got) and 9 == got[-1].through
     await stream.window(control + 5 * size)
-    await stream.window(5)                          # never taken back
     assert [(10, 10), (13, 13)] == offsets(await stream.through(15))
-    await stream.window(5)
-    await stream.window(control + 5 * size + 1)
-    assert [(16, 16)] == offsets(await stream.through(18))
     await stream.nothing()
+
+
+async def test_grant_is_not_taken_back_and_coverage_goes_on_without_one(
+    begun: Callable[..., Any], open_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(delivery, "COVERAGE_SECONDS", 60.0)
+    entries = rotating_log(30)
+    (_, node, _) = await begun(entries, confirmed=1)
+    size = entries[1].size
+    stream = open_stream(node)
+    await stream.start(window=2 * size)
+    await stream.ok()
+    assert [] == offsets(await stream.through(1))
+    await stream.window(5)
+    await stream.nothing()                          # it has come
+    for confirmed, expected, through in ((5, [(2, 2), (5, 5)], 5), (8, [], 7)):
+        node.driver.post(Received(SHARD, Member("a", "x"), None, followed(entries, confirmed, commit=30)))
+        got = await stream.through(through)         # the last one is ours, and there is no grant for it
+        assert expected == offsets(got) and through == got[-1].through
 
 
 async def test_grant_of_another_generation_is_none_of_this_one(
