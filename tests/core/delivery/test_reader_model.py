@@ -128,11 +128,7 @@ class Case:
     def hang(self) -> None:
         member = self.one()
         member.hung = True
-        self.back_later(lambda: self.resume(member))
-
-    def resume(self, member: Member) -> None:
-        member.hung = False
-        member.go_on()
+        self.back_later(member.recover)
 
     def get_stuck(self) -> None:
         for name in self.dice.choice((self.world.ensemble, self.world.ensemble[:1])):
@@ -147,12 +143,13 @@ class Case:
     def be_late(self) -> None:
         member = self.one()
         member.delay_ms = self.dice.choice((300, 6_000, 8_000))
-        self.back_later(lambda: setattr(member, "delay_ms", 0))
+        self.back_later(member.recover)
 
     def slow_down(self) -> None:
         member = self.one()
-        rate, member.rate = member.rate, 20
-        self.back_later(lambda: setattr(member, "rate", max(rate, member.rate)))
+        if not member.slowed:
+            member.slowed, member.rate = member.rate, 20
+        self.back_later(member.recover)
 
     def spoil(self) -> None:
         self.world.spoil_rate = 0.2
@@ -212,10 +209,10 @@ class Case:
         world.spoil_rate = 0.0
         world.application.item_ms = 0
         for member in world.members.values():
-            member.refuses, member.delay_ms, member.rate = False, 0, max(member.rate, 100)
+            member.refuses = False
             if member.name in world.reader.down or world.reader.all_send_all:
                 member.stuck = False  # nobody would notice
-            self.resume(member)
+            member.recover()
         self.tell()
         self.go_on()
         self.release(20)

@@ -52,6 +52,7 @@ class Log:
 
     def __init__(self) -> None:
         self.entries: list[Logged] = []
+        self.largest = 0
         self._firsts: list[int] = []
         self.lacking: dict[str, set[int]] = {}    # node: first offsets of entries whose payload it does not hold
         self.damaged: dict[str, set[int]] = {}    # node: those whose payload fails its checksum
@@ -63,6 +64,7 @@ class Log:
     def append(self, count: int, size: int, order: int, hidden: bool = False) -> Logged:
         entry = Logged(self.head + 1, self.head + count, size, order, hidden)
         self.entries.append(entry)
+        self.largest = max(self.largest, size)
         self._firsts.append(entry.first)
         return entry
 
@@ -85,6 +87,8 @@ class Member:
         self.released = -1
         self.first = 0
         self.hung = False
+        self.slowed = 0                       # what its rate was before, 0: it is the usual one
+        self.trouble_ms = -60_000             # when something last ceased to ail it
         self.stuck = False                    # it has lost count of its window; only START helps
         self.refuses = False
         self.member = True
@@ -98,6 +102,18 @@ class Member:
         self.sent_bytes = 0
         self.busy_until_ms = 0
         self._due: int | None = None
+
+    def was_troubled(self, since_ms: int) -> bool:
+        """Say whether something ailed it at some time since then."""
+        return self.hung or self.stuck or self.delay_ms > 0 or self.slowed or self.trouble_ms >= since_ms
+
+    def recover(self) -> None:
+        """It hangs no longer, is as fast as it was, and answers in time."""
+        self.trouble_ms = self.world.now
+        self.hung, self.delay_ms = False, 0
+        if self.slowed:
+            self.rate, self.slowed = self.slowed, 0
+        self.go_on()
 
     # --- connection -----------------------------------------------------------------------------------
 
@@ -159,7 +175,9 @@ class Member:
                 self._say(Started(generation, Status.UNAVAILABLE, self.released, self.first, "not now"))
             else:
                 self.start, self.position, self.told = message, message.first, message.first - 1
-                self.granted_bytes, self.sent_bytes, self.stuck = message.window_bytes, 0, False
+                self.granted_bytes, self.sent_bytes = message.window_bytes, 0
+                if self.stuck:
+                    self.stuck, self.trouble_ms = False, self.world.now
                 self._say(Started(generation, Status.OK, self.released, self.first))
 
     def _ship(self) -> None:
@@ -253,12 +271,14 @@ class Application:
     def __init__(self, world: World) -> None:
         self.world = world
         self.queue: deque[int] = deque()
+        self.untaken_bytes = 0
         self.item_ms = 0
         self.paused = False
         self._going = False
 
     def deliver(self, size: int) -> None:
         self.queue.append(size)
+        self.untaken_bytes += size
         self.go_on()
 
     def go_on(self) -> None:
@@ -272,8 +292,9 @@ class Application:
             return
         size = self.queue.popleft()
         if not self.item_ms:  # as fast as it comes
-            size += sum(self.queue)
+            size = self.untaken_bytes
             self.queue.clear()
+        self.untaken_bytes -= size
         self.go_on()
         self.world.run(self.world.reader.on_consumed(self.world.now, size))
 
@@ -413,15 +434,19 @@ class World:
 
     def _check_note(self, note: Note) -> None:
         assert note.reason is not Reason.VIOLATION, f"honest {note.node} is accused: {note.detail}"
+        if note.reason is Reason.SILENT:
+            since_ms = self.now - self.reader.settings.scd_timeout_ms - 1_000
+            member, trimmed = self.members[note.node], max(member.first for member in self.members.values())
+            excused = member.told < trimmed  # it was still at what others had trimmed
+            assert excused or member.was_troubled(since_ms), f"{note.node} is blamed for the silence of others"
         if note.reason is Reason.SILENT or "no progress" in note.detail:
             assert not self.application.queue, "blamed while the application is the slow one"
             assert max(member.released for member in self.members.values()) >= self.expected, "blamed at the tail"
 
     def _check_memory(self) -> None:
-        window, largest = self.reader.settings.window_bytes, max((e.size for e in self.log.entries), default=0)
-        over = len(self.members) * largest
+        window, over = self.reader.settings.window_bytes, len(self.members) * self.log.largest
         assert self.reader.buffered_bytes <= window + over, "more is buffered than the window and an item each"
-        assert sum(self.application.queue) <= 2 * window + over, "a slow application is drowned"
+        assert self.application.untaken_bytes <= 2 * window + over, "a slow application is drowned"
 
     def _check_delivered(self, effect: Deliver) -> None:
         entry = self.log.entries[self.log.at(self.expected)]
