@@ -476,9 +476,10 @@ class Leader:
         """Recompute commit (O24), walk confirmed behind it (L3), answer whoever waited."""
         replica = self.replica
         matches = self.matches()
-        committed = replica.advance_commit(committable(replica.log, self.epoch, self.ensemble, matches))
+        held = committable(replica.log, self.epoch, self.ensemble, matches)
+        committed = replica.advance_commit(held)
         confirmed = replica.confirmed
-        effects = self.outcomes.decide(matches)
+        effects = self.outcomes.decide(matches, held)
         if committed or replica.confirmed > confirmed:
             if not self._notice_armed and self.cursors:
                 self._notice_armed = True

@@ -169,10 +169,13 @@ class Outcomes:
 
     # --- deciding -----------------------------------------------------------------------------------------
 
-    def decide(self, matches: Mapping[Member, int]) -> list[Effect]:
-        """Walk `confirmed` with what is acknowledged now (L3), and answer."""
+    def decide(self, matches: Mapping[Member, int], held: int) -> list[Effect]:
+        """Walk `confirmed` with what is acknowledged now (L3), and answer.
+
+        `held` is what a majority of the ensemble in force holds of this epoch: less than commit when the ensemble grew.
+        """
         replica, ensemble = self.replica, self.leader.ensemble
-        synchro = replica.commit
+        synchro = held
         if self.settings is None or self.settings.zones > 1 or (
             needed_members(self.settings, len(ensemble)) > majority(len(ensemble))
         ):

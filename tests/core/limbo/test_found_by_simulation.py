@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemark_core.base.entry import Durability, Kind
+from tidemark_core.base.ids import EntryId
 from tidemark_core.limbo.decisions import Range
 from tidemark_core.limbo.waiting import Item, Limbo, Verdict, Waiter
 from tidemark_core.replication.leader import NOTICE_TIMER, TRANSFER_TIMER
-from tidemark_core.replication.messages import Append, PrepareTransfer
+from tidemark_core.replication.messages import Append, Appended, Commit, Operation, Prepare, PrepareTransfer
 
-from tests.core.support import OPERATOR, SHARD, A, B, C, Node, ack, batch, serving
+from tests.core.support import OPERATOR, SHARD, A, B, C, D, Node, ack, batch, serving
 
 MakeNode = Callable[..., Node]
 
@@ -30,6 +31,30 @@ def test_l17_callers_of_an_inherited_rollback_are_answered_newest_first() -> Non
         (1, Verdict.CONFIRMED), (4, Verdict.ROLLED_BACK), (3, Verdict.ROLLED_BACK), (2, Verdict.ROLLED_BACK),
         (7, Verdict.CONFIRMED),
     ] == [(answer.item.base, answer.verdict) for answer in answers]
+
+
+def test_l3_what_an_old_majority_holds_is_confirmed_when_a_majority_of_the_grown_ensemble_holds_it(
+    make_node: MakeNode,
+) -> None:
+    """Everybody was asked for, the ensemble grew, then a majority was asked for: two of four is none."""
+    led = make_node(A)
+    serving(led, quorum="N")
+    led.append(1, batch(0))
+    led.complete()
+    ack(led, B)
+    led.receive(OPERATOR, Prepare(2, 20, Operation.EXPAND, None, D))
+    led.complete()
+    ack(led, B)
+    led.receive(OPERATOR, Commit(2, 20, Operation.EXPAND, (A, B, C, D), None, D, EntryId(1, 0)))
+    led.complete()
+    assert (2, 0) == (led.replica.commit, led.replica.confirmed)
+
+    led.configure(quorum="")
+    assert 0 == led.replica.confirmed
+    ack(led, C)
+
+    assert 2 == led.replica.confirmed
+    assert Appended(1, 1, 1, Durability.QUORUM) == led.answer(1)
 
 
 def test_l11_a_confirm_that_a_transfer_held_up_is_written_when_the_transfer_is_given_up(make_node: MakeNode) -> None:
