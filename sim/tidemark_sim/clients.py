@@ -42,6 +42,7 @@ class ClientOptions:
     twice: float = 0.05
     old_again: float = 0.02
     ask: float = 0.05           # chance to ask for the fate of some batch
+    stragglers: float = 0.1     # chance that a copy sent before a rollback was known arrives long after
     records_max: int = 4
     payload_bytes_max: int = 64
     reads: float = 0.1
@@ -153,8 +154,11 @@ class Producer:
         return oldest + IN_FLIGHT_MAX
 
     def _send(self, sequence: int, node: str) -> None:
-        world, batch = self.world, self.batches[sequence]
-        event = AppendRequest(self.shard, world.request_number(), batch, self.resume_after)
+        self._send_batch(self.batches[sequence], self.resume_after, node)
+
+    def _send_batch(self, batch: Batch, resume_after: int, node: str) -> None:
+        world, sequence = self.world, batch.sequence
+        event = AppendRequest(self.shard, world.request_number(), batch, resume_after)
         world.network.send(
             self.name, node, world.nodes[node].request, event,
             lambda value: world.network.send(node, self.name, self._answer, sequence, batch, node, value),
@@ -323,6 +327,10 @@ class Producer:
         ended = [each.ended.expected for each in flights if each.ended]
         if not ended and (self.unsure or self.immediate):
             ended = [each.behind.expected for each in flights if each.behind]
+        for each in flights:
+            if self.world.dice.chance(self.world.options.clients.stragglers):
+                delay = self.world.dice.around(60)
+                self.world.after(delay, self._send_batch, each.batch, self.resume_after, self.target)
         self.resume_after = max((self.resume_after, *ended))
         self.outstanding.clear()
         sequence = min(unused, default=self.next_sequence)

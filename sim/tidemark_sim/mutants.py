@@ -1,15 +1,13 @@
 """The product minus one repair, each named by its rule: proof that the checkers see.
 
-A mutant is a few replaced functions for the length of a run.  `profile` and `first_seed` say where it shows
-soonest; a test runs each until it is caught.
-Stays out: anything a run of the product uses.
+`profile` and `first_seed` say where each shows soonest; a test runs it until it is caught.
+Stays out: anything a run of the product uses; what the limbo may lack is in `limbo_mutants`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import tidemark_core.shard as core_shard
@@ -31,49 +29,10 @@ from tidemark_core.replication.records import Phase
 from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
 
+from .limbo_mutants import LIMBO_MUTANTS
 from .metadata import MetadataStore
+from .mutant import Mutant, early, substitute
 from .node import Node
-
-RUNS_MAX = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One repair removed."""
-
-    name: str
-    missing: str
-    change: Callable[[ExitStack], None]
-    profile: str | None = None
-    first_seed: int = 0
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Remove the repair for the length of the context."""
-        with ExitStack() as stack:
-            self.change(stack)
-            yield
-
-
-def _replace(stack: ExitStack, target: Any, name: str, value: Any) -> None:
-    original = target.__dict__[name]
-    setattr(target, name, value)
-    stack.callback(setattr, target, name, original)
-
-
-def _early(effects: list[Any], kinds: tuple[type, ...]) -> list[Any]:
-    """Take effects of these message kinds out of the write that they should wait for, and run them first."""
-    early: list[Any] = []
-    rest: list[Any] = []
-    for effect in effects:
-        if isinstance(effect, Persist):
-            early += [each for each in effect.then if isinstance(each, Send) and isinstance(each.message, kinds)]
-            kept = tuple(each for each in effect.then if each not in early)
-            rest.append(replace(effect, then=kept))
-        else:
-            rest.append(effect)
-    return [*early, *rest]
-
 
 # --- T1 -----------------------------------------------------------------------------------------------------
 
@@ -86,7 +45,7 @@ def _t1_one_shot(stack: ExitStack) -> None:
         cursor.attach(m.head)
         return [*self._push(cursor), *self._arm_resend(now_ms)]
 
-    _replace(stack, Leader, "on_truncated", on_truncated)
+    substitute(stack, Leader, "on_truncated", on_truncated)
     _no_prev_check(stack)
 
 
@@ -100,12 +59,12 @@ def _no_prev_check(stack: ExitStack) -> None:
 
     def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
         with ExitStack() as inner:
-            _replace(inner, Log, "contains", contains)
-            _replace(inner, Log, "append", append)
+            substitute(inner, Log, "contains", contains)
+            substitute(inner, Log, "append", append)
             return follow(self, sender, m)
 
     original, follow = Log.append, Follower.on_append
-    _replace(stack, Follower, "on_append", on_append)
+    substitute(stack, Follower, "on_append", on_append)
 
 
 # --- T2, T3, T3b, T4, T5, T6 --------------------------------------------------------------------------------
@@ -116,7 +75,7 @@ def _t2_no_compare(stack: ExitStack) -> None:
         original(self, operator, life, replace(effect, expected=self.records[effect.shard][1]))
 
     original = MetadataStore._apply
-    _replace(stack, MetadataStore, "_apply", apply)
+    substitute(stack, MetadataStore, "_apply", apply)
 
 
 def _t3_commit_falls(stack: ExitStack) -> None:
@@ -126,7 +85,7 @@ def _t3_commit_falls(stack: ExitStack) -> None:
         return original(self, now_ms)
 
     original = Leader.advance
-    _replace(stack, Leader, "advance", advance)
+    substitute(stack, Leader, "advance", advance)
 
 
 def _t3b_no_noop(stack: ExitStack) -> None:
@@ -135,7 +94,7 @@ def _t3b_no_noop(stack: ExitStack) -> None:
             original(self, now_ms, kind)
 
     original = Leader._open_epoch
-    _replace(stack, Leader, "_open_epoch", open_epoch)
+    substitute(stack, Leader, "_open_epoch", open_epoch)
 
 
 def _t4_stale_factor(stack: ExitStack) -> None:
@@ -155,10 +114,10 @@ def _t4_stale_factor(stack: ExitStack) -> None:
                 return offset if offset >= 0 and log.epoch_at(offset) == epoch else -1
 
             with ExitStack() as inner:
-                _replace(inner, core_leader, "committable", committable)
+                substitute(inner, core_leader, "committable", committable)
                 return super().advance(now_ms)
 
-    _replace(stack, core_shard, "Leader", StaleFactor)
+    substitute(stack, core_shard, "Leader", StaleFactor)
 
 
 def _t5_fence_old_only(stack: ExitStack) -> None:
@@ -170,7 +129,7 @@ def _t5_fence_old_only(stack: ExitStack) -> None:
         return message
 
     original = Coordinator._fence
-    _replace(stack, Coordinator, "_fence", fence)
+    substitute(stack, Coordinator, "_fence", fence)
 
 
 def _t6_contract_in_election(stack: ExitStack) -> None:
@@ -195,15 +154,15 @@ def _t6_contract_in_election(stack: ExitStack) -> None:
         )
 
     original, start = core_coordinator.ensembles_of, Coordinator._elect
-    _replace(stack, core_coordinator, "ensembles_of", ensembles_of)
-    _replace(stack, Coordinator, "_elect", elect)
+    substitute(stack, core_coordinator, "ensembles_of", ensembles_of)
+    substitute(stack, Coordinator, "_elect", elect)
 
 
 def _union_only_old_majority(stack: ExitStack) -> None:
     def answered(self: Ensembles, heads: Any) -> bool:
         return has_majority(self.fencing[: len(self.final)], heads)
 
-    _replace(stack, Ensembles, "answered", answered)
+    substitute(stack, Ensembles, "answered", answered)
 
 
 # --- durability of promises ---------------------------------------------------------------------------------
@@ -211,10 +170,10 @@ def _union_only_old_majority(stack: ExitStack) -> None:
 
 def _ack_before_sync(stack: ExitStack) -> None:
     def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
-        return _early(original(self, sender, m), (AppendAck,))
+        return early(original(self, sender, m), (AppendAck,))
 
     original = Follower.on_append
-    _replace(stack, Follower, "on_append", on_append)
+    substitute(stack, Follower, "on_append", on_append)
 
 
 def _leader_counts_unsynced(stack: ExitStack) -> None:
@@ -223,15 +182,15 @@ def _leader_counts_unsynced(stack: ExitStack) -> None:
         return original(self, then, writes)
 
     original = Leader._persist_fresh
-    _replace(stack, Leader, "_persist_fresh", persist_fresh)
+    substitute(stack, Leader, "_persist_fresh", persist_fresh)
 
 
 def _fence_overtakes(stack: ExitStack) -> None:
     def on_fence(self: Follower, sender: Any, m: Any) -> list[Any]:
-        return _early(original(self, sender, m), (core_coordinator.Fenced,))
+        return early(original(self, sender, m), (core_coordinator.Fenced,))
 
     original = Follower.on_fence
-    _replace(stack, Follower, "on_fence", on_fence)
+    substitute(stack, Follower, "on_fence", on_fence)
 
 
 def _epoch_not_stored(stack: ExitStack) -> None:
@@ -242,7 +201,7 @@ def _epoch_not_stored(stack: ExitStack) -> None:
         return effect
 
     original = Replica.persist
-    _replace(stack, Replica, "persist", persist)
+    substitute(stack, Replica, "persist", persist)
 
 
 def _leads_again(stack: ExitStack) -> None:
@@ -253,7 +212,7 @@ def _leads_again(stack: ExitStack) -> None:
         return replica
 
     original = Replica.restore
-    _replace(stack, Replica, "restore", classmethod(restore))
+    substitute(stack, Replica, "restore", classmethod(restore))
 
 
 # --- counting -----------------------------------------------------------------------------------------------
@@ -264,7 +223,7 @@ def _figure_8(stack: ExitStack) -> None:
         held = [match for member, match in matches.items() if member in ensemble]
         return quorum_offset(held, majority(len(ensemble)))
 
-    _replace(stack, core_leader, "committable", committable)
+    substitute(stack, core_leader, "committable", committable)
 
 
 def _old_member_counts(stack: ExitStack) -> None:
@@ -275,7 +234,7 @@ def _old_member_counts(stack: ExitStack) -> None:
         return effects
 
     original = Leader.on_prepare
-    _replace(stack, Leader, "on_prepare", on_prepare)
+    substitute(stack, Leader, "on_prepare", on_prepare)
 
 
 def _commit_before_snapshot(stack: ExitStack) -> None:
@@ -287,7 +246,7 @@ def _commit_before_snapshot(stack: ExitStack) -> None:
         return effects
 
     original = Coordinator._on_prepared
-    _replace(stack, Coordinator, "_on_prepared", on_prepared)
+    substitute(stack, Coordinator, "_on_prepared", on_prepared)
 
 
 def _choice_by_offset(stack: ExitStack) -> None:
@@ -296,7 +255,7 @@ def _choice_by_offset(stack: ExitStack) -> None:
         return original(final, turned, preferred)
 
     original = core_coordinator.choose_leader
-    _replace(stack, core_coordinator, "choose_leader", choose_leader)
+    substitute(stack, core_coordinator, "choose_leader", choose_leader)
 
 
 # --- identity -----------------------------------------------------------------------------------------------
@@ -309,7 +268,7 @@ def _wiped_votes(stack: ExitStack) -> None:
         self.member, self.incarnations = member, incarnations
 
     original = Node.wipe
-    _replace(stack, Node, "wipe", wipe)
+    substitute(stack, Node, "wipe", wipe)
 
 
 # --- followers ----------------------------------------------------------------------------------------------
@@ -318,15 +277,15 @@ def _wiped_votes(stack: ExitStack) -> None:
 def _table_on_leaders_only(stack: ExitStack) -> None:
     def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
         with ExitStack() as inner:
-            _replace(inner, ProducerTable, "note", lambda table, entry: table._known.get(entry.producer))
+            substitute(inner, ProducerTable, "note", lambda table, entry: table._known.get(entry.producer))
             return original(self, sender, m)
 
     original = Follower.on_append
-    _replace(stack, Follower, "on_append", on_append)
+    substitute(stack, Follower, "on_append", on_append)
 
 
 def _table_not_undone(stack: ExitStack) -> None:
-    _replace(stack, ProducerTable, "restore", lambda table, producer, before: None)
+    substitute(stack, ProducerTable, "restore", lambda table, producer, before: None)
 
 
 def _table_not_in_checkpoint(stack: ExitStack) -> None:
@@ -334,7 +293,7 @@ def _table_not_in_checkpoint(stack: ExitStack) -> None:
         return original(self)._replace(producers=ProducerTable())
 
     original = Log.checkpoint
-    _replace(stack, Log, "checkpoint", checkpoint)
+    substitute(stack, Log, "checkpoint", checkpoint)
 
 
 def _trim_past_followers(stack: ExitStack) -> None:
@@ -343,11 +302,11 @@ def _trim_past_followers(stack: ExitStack) -> None:
 
     def trim(self: Leader, before: int) -> list[Any]:
         with ExitStack() as inner:
-            _replace(inner, Leader, "matches", matches)
+            substitute(inner, Leader, "matches", matches)
             return original(self, before)
 
     original = Leader.trim
-    _replace(stack, Leader, "trim", trim)
+    substitute(stack, Leader, "trim", trim)
 
 
 def _new_member_counts(stack: ExitStack) -> None:
@@ -360,7 +319,7 @@ def _new_member_counts(stack: ExitStack) -> None:
         return effects
 
     original = Leader.on_prepare
-    _replace(stack, Leader, "on_prepare", on_prepare)
+    substitute(stack, Leader, "on_prepare", on_prepare)
 
 
 def _ack_over_gap(stack: ExitStack) -> None:
@@ -375,7 +334,7 @@ def _ack_over_gap(stack: ExitStack) -> None:
         return original(self, sender, m)
 
     original = Follower.on_append
-    _replace(stack, Follower, "on_append", on_append)
+    substitute(stack, Follower, "on_append", on_append)
 
 
 def _old_leader_demotes(stack: ExitStack) -> None:
@@ -387,7 +346,7 @@ def _old_leader_demotes(stack: ExitStack) -> None:
         return [*effects, *original(self, now_ms, sender, message)]
 
     original = Shard._on_received
-    _replace(stack, Shard, "_on_received", on_received)
+    substitute(stack, Shard, "_on_received", on_received)
 
 
 def _reply_before_commit(stack: ExitStack) -> None:
@@ -395,26 +354,26 @@ def _reply_before_commit(stack: ExitStack) -> None:
         while self._unanswered and self._unanswered[0].last <= max(confirmed, durable):
             answers.append(self._settle(self._unanswered.popleft(), Verdict.CONFIRMED))
 
-    _replace(stack, Limbo, "_answer", answer)
+    substitute(stack, Limbo, "_answer", answer)
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("T1", "truncation until the head matches, and the check of the predecessor", _t1_one_shot, "divergence", 60),
+    Mutant("T1", "truncation until the head matches, and the check of the predecessor", _t1_one_shot, "divergence", 29),
     Mutant("T2", "compare of the revision", _t2_no_compare, "operators"),
     Mutant("T3", "commit never falls", _t3_commit_falls, "reconfiguration"),
-    Mutant("T3b", "NOOP at PREPARE", _t3b_no_noop, "wide"),
-    Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "contracts", 28),
-    Mutant("T5", "new member is fenced too", _t5_fence_old_only, "swaps", 50),
-    Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "contracts", 95),
-    Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 10),
+    Mutant("T3b", "NOOP at PREPARE", _t3b_no_noop, "wide", 245),
+    Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "contracts"),
+    Mutant("T5", "new member is fenced too", _t5_fence_old_only, "swaps", 43),
+    Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "contracts", 34),
+    Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 192),
     Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
     Mutant("K4", "ack rides on the write", _ack_before_sync, "replication"),
     Mutant("L1 leader", "leader counts its durable copy only", _leader_counts_unsynced, "replication"),
     Mutant("L1 fence", "fence answer is ordered after earlier writes", _fence_overtakes, "replication"),
     Mutant("#87", "epoch is durable before the fence is answered", _epoch_not_stored, "replication"),
-    Mutant("restart", "whoever led an epoch never leads it again", _leads_again, "divergence"),
+    Mutant("restart", "whoever led an epoch never leads it again", _leads_again, "divergence", 36),
     Mutant("O25", "entries of older epochs commit only indirectly", _figure_8, "divergence"),
-    Mutant("K12", "leaver is silenced at PREPARE", _old_member_counts, "swaps", 45),
+    Mutant("K12", "leaver is silenced at PREPARE", _old_member_counts, "swaps", 10),
     Mutant("#579", "highest head is by epoch first", _choice_by_offset, "divergence"),
     Mutant("K14", "wiped disk is another member", _wiped_votes, "disks"),
     Mutant("L18", "producer table is folded on followers", _table_on_leaders_only, "replication"),
@@ -425,4 +384,5 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),
     Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "divergence"),
     Mutant("O24", "answer waits for commit", _reply_before_commit, "replication"),
+    *LIMBO_MUTANTS,
 )

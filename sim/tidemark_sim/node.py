@@ -43,6 +43,7 @@ from tidemark_core.replication.settings import Configure
 
 from .disk import Disk, Image, Queued
 from .pull import Pull
+from .trace import Violation
 
 if TYPE_CHECKING:
     from .world import World
@@ -276,6 +277,9 @@ class Node:
             elif kind is Trace:
                 world.trace.count(f"core_{effect.what}")
                 world.trace.note(self.name, "trace", f"{effect.what} {effect.detail}")
+                if effect.what == "violation":
+                    # Nobody here lies: whoever is refused as a liar, or refuses, is broken.
+                    raise Violation("violation", f"{self.name} refuses what it was sent: {effect.detail}")
             elif kind is ReadLog:
                 delay = world.dice.between(0, world.options.disk.read_ms_max)
                 world.after(delay, self._read, self.life, effect)

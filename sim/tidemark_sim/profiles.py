@@ -231,11 +231,12 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "nodes": (1, 3, 6), "wide": (1, 0.4, 0.4), "shards": (0.1, 2, 2), "operators": (0.2, 2, 2),
             "probe_ms": (1, 15, 50), "operator_crash_in_step": (0.2, 0.002, 0.02), "chunk_bytes_max": (1, 400, 4000),
         },
-        "network": {"straggle": (0.5, 0.005, 0.06)},
+        "network": {"straggle": (0.6, 0.01, 0.1), "repeat": (0.6, 0.01, 0.2)},
         "disk": {"sync_ms_max": (1, 1, 8), "crash_in_step": (0.4, 0.0003, 0.002)},
         "clients": {
             "producers": (1, 1, 3), "think_ms": (1, 20, 120), "local": (0.8, 0.1, 0.5), "commit": (0.7, 0.05, 0.4),
             "twice": (0.6, 0.02, 0.2), "old_again": (0.8, 0.02, 0.2), "ask": (1, 0.02, 0.3), "reads": (0.8, 0.05, 0.3),
+            "stragglers": (0.8, 0.1, 0.6),
         },
         "admin": {
             "every_ms": (1, 150, 800), "swap": (0.7, 0.3, 1), "expand": (0.4, 0.1, 0.5), "contract": (0.4, 0.1, 0.5),
@@ -246,7 +247,8 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "crash_leader": (0.7, 0.3, 1.5), "cut_pair": (0.6, 0.3, 1), "isolate": (0.6, 0.3, 1.5),
             "cut_peers": (0.3, 0.2, 1), "lag": (0.9, 0.5, 3), "slow_link": (0.6, 0.3, 1.5),
             "slow_disk": (0.6, 0.3, 1.5), "stall": (0.9, 1, 4), "ambush_rollback": (0.8, 0.05, 0.4),
-            "ambush": (0.4, 0.1, 0.4), "wipe": (0.15, 0.1, 0.3), "disk_full": (0.15, 0.1, 0.3), "corrupt": (0.15, 0.1, 0.5),
+            "ambush": (0.4, 0.1, 0.4), "wipe": (0.15, 0.1, 0.3), "disk_full": (0.15, 0.1, 0.3),
+            "corrupt": (0.15, 0.1, 0.5),
         },
         "synchro": {
             "timeout_ms_min": (1, 60, 300), "timeout_ms_max": (1, 200, 1500), "formula": (0.95, 0.5, 1),

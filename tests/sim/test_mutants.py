@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tidemark_sim.mutants import MUTANTS, RUNS_MAX, Mutant
+from tidemark_sim.mutant import RUNS_MAX, Mutant
+from tidemark_sim.mutants import MUTANTS
 from tidemark_sim.runner import run_seed
+
+BROKEN = ("AttributeError", "NameError", "TypeError", "KeyError", "IndexError")
+"""A mutant must break a promise, not stumble over its own feet."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
@@ -16,6 +20,7 @@ def test_mutant_is_caught(mutant: Mutant) -> None:
     else:
         pytest.fail(f"{mutant.name} without '{mutant.missing}' passes {RUNS_MAX} seeds of {mutant.profile}")
 
+    assert not result.message.startswith(BROKEN), f"{mutant.name} does not run: {result.message}"
     product = run_seed(seed, mutant.profile)
     assert product.passed, f"seed {seed} fails on the product too: {product.message}"
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -59,6 +60,20 @@ def test_seed_replays_exactly_in_another_process_under_another_hash_seed() -> No
     assert one[0] == run_seed(seeds[0]).digest
 
 
+def test_limbo_meets_what_it_is_there_for() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(40):
+        met.update(run_seed(seed, "limbo").counts)
+
+    wanted = (
+        "core_rollback_appended", "rollbacks_confirmed", "rollbacks_lost", "core_quorum_timeout", "timeouts_told",
+        "rollbacks_told", "renumberings", "late_acks_during_rollback", "outcomes_asked", "quorum_changes",
+        "quorum_changes_during_rollback", "local_lost", "stalls", "rollbacks_ambushed_written",
+        "rollbacks_ambushed_durable", "rollbacks_ambushed_acked", "rollbacks_ambushed_confirmed",
+    )
+    assert [] == [name for name in wanted if not met[name]]
+
+
 def test_canary_fails() -> None:
     result = run_seed(1, checkers=(AlwaysWrong,))
 
@@ -102,6 +117,15 @@ def test_results_do_not_depend_on_jobs(capsys: pytest.CaptureFixture[str]) -> No
     assert outcomes[0] == outcomes[1]
     assert outcomes[0]["runs"] == 8
     assert set(REQUIRED) <= set(outcomes[0]["counts"])
+
+
+def test_command_line_fails_when_something_was_never_met(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark_sim.__main__.REQUIRED_FROM_RUNS", 2)
+
+    assert main(["--seed", "0", "--runs", "2", "--steps", "20", "--jobs", "1", "--json"]) == 2
+    assert "rollbacks_lost" in json.loads(capsys.readouterr().out)["never_met"]
 
 
 def test_command_line_refuses_nonsense() -> None:

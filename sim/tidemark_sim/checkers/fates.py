@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import PutEntry, Write
-from tidemark_core.base.entry import Entry, Kind
+from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.replica import Role
 
@@ -58,6 +58,24 @@ def covered_by(entries: list[Entry], upto: int) -> dict[int, int]:
     return hidden
 
 
+def _aimed(node: Node, image: Image, record: Entry, confirmed: int) -> None:
+    """L7, Q21: a leader rolls back from its oldest undecided QUORUM entry, and nothing that it inherited."""
+    opening = max((entry.base for entry in image.entries if entry.kind is Kind.EPOCH_START), default=-1)
+    if not opening <= confirmed:
+        raise Violation("L7", f"{node.name} writes {record.id} before {opening} is confirmed")
+    undecided = image.entries[image.position(confirmed + 1):]
+    hidden = covered_by(undecided, image.last)
+    oldest = next(
+        (
+            entry.base for entry in undecided
+            if entry.kind is Kind.DATA and entry.durability is Durability.QUORUM and entry.base not in hidden
+        ),
+        -1,
+    )
+    if record.sequence != oldest:
+        raise Violation("L7", f"{node.name} writes {record.id} from {record.sequence}, its oldest is {oldest}")
+
+
 class Fates:
     """Watches what nodes confirm."""
 
@@ -86,6 +104,9 @@ class Fates:
         entry = write.entry  # type: ignore[union-attr]
         if entry.kind is Kind.ROLLBACK:
             self.shards[shard].rollbacks.setdefault((entry.epoch, entry.base), entry.sequence)
+            held = node.core.shards[shard] if node.core is not None else None
+            if held is not None and held.leader is not None and image.at(entry.base) is None:
+                _aimed(node, image, entry, held.replica.confirmed)
 
     def committed(self, shard: ShardId, node: Node, entry: Entry) -> None:
         """A committed record is in every later log: nothing it covers may ever have been shown."""
