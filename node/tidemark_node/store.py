@@ -38,7 +38,7 @@ from tidemark_core.base.effects import (
     Wipe,
     Write,
 )
-from tidemark_core.base.entry import Entry, decode, decode_header
+from tidemark_core.base.entry import Entry, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import ShardId
 
@@ -292,14 +292,14 @@ class Store:
         return found if found.damaged_at is not None else found._replace(damaged_at=damaged_at)
 
     def whole(self, shard: ShardId, headers: Sequence[Entry]) -> Slice:
-        """Return the entries of these headers with their payloads, up to the first damaged one.  Thread-safe."""
+        """Return the entries of these verified headers, up to the first whose payload is damaged.  Thread-safe."""
         if not headers:
             return Slice((), None)
         keys = [_KEY.pack(shard, header.base) for header in headers]
         entries: list[Entry] = []
         for header, payload in zip(headers, self._payloads(keys), strict=True):
             try:
-                entries.append(decode(header.header, b"" if payload is None else payload))
+                entries.append(with_payload(header, b"" if payload is None else payload))
             except CorruptEntry:
                 return Slice(tuple(entries), header.base)
         return Slice(tuple(entries), None)

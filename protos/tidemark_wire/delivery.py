@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from google_crc32c import value as crc32c
-from tidemark_core.base.entry import HEADER_BYTES, Entry, decode_header
+from tidemark_core.base.entry import HEADER_BYTES, Entry, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
 from tidemark_core.delivery.messages import DAMAGED, Item, Shipment, Start, Started, Status, Window
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
@@ -258,9 +257,10 @@ def _decode_item(cursor: Cursor) -> Item:
         raise RemoteViolation(f"item of kind {kind[0]} is not known to this build")
     header = decode_header(cursor.take(HEADER_BYTES))
     payload = cursor.take(header.payload_bytes)
-    if crc32c(payload) != header.payload_crc:
+    try:
+        return entry_item(with_payload(header, payload))
+    except CorruptEntry:
         return Item(header.base, header.last, header.size, DAMAGED)
-    return entry_item(header._replace(payload=payload))
 
 
 # --- words ------------------------------------------------------------------------------------------------

@@ -126,7 +126,11 @@ def control(
 
 def decode(header: bytes, payload: bytes) -> Entry:
     """Unpack and verify a whole entry; raises CorruptEntry when either checksum fails."""
-    entry = decode_header(header)
+    return with_payload(decode_header(header), payload)
+
+
+def with_payload(entry: Entry, payload: bytes) -> Entry:
+    """Return a verified header with its payload; raises CorruptEntry when the payload fails its checksum."""
     if len(payload) != entry.payload_bytes or crc32c(payload) != entry.payload_crc:
         raise CorruptEntry(f"payload of entry {entry.id} fails its checksum")
     return entry._replace(payload=payload)
