@@ -245,8 +245,9 @@ def test_o1_o4_nothing_on_a_node_knows_the_metadata_store_or_who_is_alive() -> N
     on_nodes = [
         root / "node.py", root / "shard.py",
         *(root / "replication" / f"{name}.py" for name in (
-            "acks", "clients", "cursor", "follower", "leader", "log", "messages", "producers", "replica")),
-        *(root / "base").glob("*.py"),
+            "acks", "clients", "cursor", "follower", "inspection", "leader", "log", "messages", "outcomes", "producers",
+            "replica")),
+        *(root / "base").glob("*.py"), *(root / "limbo").glob("*.py"),
     ]
     for path in on_nodes:
         imported: set[str] = set()

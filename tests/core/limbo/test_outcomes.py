@@ -305,7 +305,7 @@ def test_l6_l11_no_confirm_is_written_before_the_epoch_start_is_committed(node: 
     assert [] == records(node)
 
 
-def test_l11_no_confirm_is_written_on_a_full_disk_or_during_a_transfer_and_nothing_depends_on_it(led: Node) -> None:
+def test_l11_no_confirm_is_written_on_a_full_disk_and_nothing_depends_on_it(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     everybody_acks(led)
