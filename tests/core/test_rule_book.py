@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import tidemark_core.delivery
 import tidemark_core.limbo
 import tidemark_core.replication
 
@@ -24,6 +25,7 @@ RULES = [
     "A3", "A4", "K4", "K5", "K14",
     *(f"L{number}" for number in range(1, 23)),
     *(f"Q{number}" for number in range(1, 28)), "A1",
+    *(f"S{number}" for number in (*range(1, 22), *range(31, 38))), "K18",
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",
@@ -36,7 +38,7 @@ OF_QSYNC = [
 ]
 """Failures of synchronous replication in Tarantool, where the limbo comes from; one is known by its release only."""
 
-BOOKS = [tidemark_core.replication, tidemark_core.limbo]
+BOOKS = [tidemark_core.replication, tidemark_core.limbo, tidemark_core.delivery]
 
 
 def words_of_tests() -> dict[str, str]:

@@ -277,6 +277,7 @@ class Reader:
         return [DeliverGap(kind, self.next, last), *self._progress(now_ms, last)]
 
     def _progress(self, now_ms: int, last: int) -> list[ReaderEffect]:
+        assert last >= self.next, "each offset once, in order"
         self.next = last + 1
         self._progress_ms = self._blame_ms = now_ms
         self._waiting_ms = None
