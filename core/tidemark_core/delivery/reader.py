@@ -53,9 +53,9 @@ class Reader:
 
     __slots__ = (
         "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_mark", "_pause_ms", "_progress_ms",
-        "_released", "_rewind_at_ms", "_rewind_why", "_seen_ms", "_slowness", "_unconsumed_bytes", "_waiting_ms",
-        "all_send_all", "delivered_bytes", "down", "duplicates", "ended", "ensemble", "generation", "mode", "next",
-        "priorities", "settings", "sources", "until",
+        "_released", "_rewind_at_ms", "_rewind_why", "_seen_ms", "_share", "_slowness", "_unconsumed_bytes",
+        "_waiting_ms", "all_send_all", "delivered_bytes", "down", "duplicates", "ended", "ensemble", "generation",
+        "mode", "next", "priorities", "settings", "sources", "until",
     )
 
     def __init__(
@@ -123,6 +123,7 @@ class Reader:
         self.ensemble, self.priorities = tuple(ensemble), tuple(priorities)
         self.sources = {node: self.sources.get(node) or Source(node) for node in self.ensemble}
         self.down = {node: why for node, why in self.down.items() if node in self.sources}
+        self._share = max(1, self.settings.window_bytes // len(self.sources))
         self._slowness.keep(self.ensemble)
 
     def on_connected(self, now_ms: int, node: str) -> list[ReaderEffect]:
@@ -206,9 +207,13 @@ class Reader:
         """The application has taken `size` bytes of what was delivered."""
         self._look(now_ms)
         assert 0 <= size <= self._unconsumed_bytes, "only what was delivered can be consumed"
+        window_bytes = self.settings.window_bytes
+        held = self._unconsumed_bytes > window_bytes
         self._unconsumed_bytes -= size
         self._consumed_bytes += size
-        return [] if self.ended else self._after(now_ms)
+        if self.ended or (self._unconsumed_bytes > (window_bytes if held else 0) and not self._slides):
+            return []  # it still has something to do, and the windows stay as they are
+        return self._after(now_ms)
 
     @property
     def buffered_bytes(self) -> int:
@@ -290,7 +295,7 @@ class Reader:
     def known_down(self) -> tuple[str, ...]:
         """Whom the others stand in for: the down, and the slow unless that is only observed."""
         if self.settings.slow_detection is not SlowDetection.ON or not self._slowness.out:
-            return tuple(sorted(self.down))
+            return tuple(sorted(self.down)) if self.down else ()
         return tuple(sorted({*self.down, *self._slowness.out}))
 
     def _list(self, now_ms: int, source: Source, reason: Reason, why: str) -> list[ReaderEffect]:
@@ -463,16 +468,11 @@ class Reader:
             self.ensemble, near if mode is Mode.LOCAL else (), window_bytes,
         ))
 
-    @property
-    def _share(self) -> int:
-        return max(1, self.settings.window_bytes // len(self.sources))
-
     def _slide(self, now_ms: int) -> list[ReaderEffect]:
         """Grant more, and see who is back: at 0.7 of the window, or when everything released is consumed."""
         effects = self._grant()
         caught_up = self._released < self.next and self._unconsumed_bytes <= 0
-        slid = 100 * self._consumed_bytes >= SLIDE_PERCENT * self.settings.window_bytes
-        if not slid and not (caught_up and (self._consumed_bytes or self.down or self.all_send_all)):
+        if not self._slides and not (caught_up and (self._consumed_bytes or self.down or self.all_send_all)):
             return effects
         self._consumed_bytes = 0
         if self._rewind_at_ms is not None:
@@ -491,6 +491,10 @@ class Reader:
         if back:
             effects += self._rewind_soon(now_ms, back[0], Reason.BACK)
         return effects
+
+    @property
+    def _slides(self) -> bool:
+        return 100 * self._consumed_bytes >= SLIDE_PERCENT * self.settings.window_bytes
 
     def _is_back(self, source: Source) -> bool:
         return source.started and source.sends and self.next > source.corrupt_to
