@@ -108,12 +108,12 @@ class Network:
     async def _serve(
         self, name: str, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        source = self._who(writer.get_extra_info("peername")[1])
         try:
             there, back = await asyncio.open_connection(host, port)
         except OSError:
             writer.transport.abort()  # nobody listens behind us: to the caller that is a refused connection
             return
+        source = self._who(writer.get_extra_info("peername")[1])  # costs much, and a dead node is dialed often
         pipes = {
             asyncio.create_task(self._pipe((source, name), reader, back)): (source, name),
             asyncio.create_task(self._pipe((name, source), there, writer)): (name, source),

@@ -1,0 +1,272 @@
+"""Single copy delivery under faults: four readers tail a group while a node that sends is killed, paused, cut off,
+slow, damaged or started again; each sees every record once and in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import tidemark
+from tidemark import Client, Record
+
+from .cluster import Cluster, until
+from .disk import flip_payloads
+from .fault_proxy import CLIENT, Network
+from .workload import Workload, judge
+
+READERS = 4
+SHARDS = 2
+SCD_TIMEOUT_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
+    return start_cluster(4)
+
+
+@pytest.fixture(scope="module")
+def network(cluster: Cluster) -> Iterator[Network]:
+    network = Network(cluster.pids)
+    asyncio.run(cluster.put_behind(network.front))
+    yield network
+    network.close()
+
+
+@pytest.fixture(autouse=True)
+async def faultless(network: Network, healed: None) -> AsyncIterator[None]:
+    yield
+    network.heal()
+
+
+class Tail:
+    """A reader with connections of its own, and what it has read."""
+
+    def __init__(self, client: Client, group: str, **options: object) -> None:
+        timeouts = {"scd_timeout_s": SCD_TIMEOUT_S, "all_send_all_timeout_s": 4.0, "started_timeout_s": 2.0}
+        self.client = client
+        self.reader = client.read(group, until=None, **{"mode": "scd", **timeouts, **options})
+        self.records: list[Record] = []
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async for record in self.reader:
+            self.records.append(record)
+
+    def alive(self) -> bool:
+        if self._task.done():
+            self._task.result()
+            raise AssertionError("the tail ended")
+        return True
+
+    async def more(self, count: int = 100) -> None:
+        """Wait for so many more records."""
+        wanted = len(self.records) + count
+        await self.until(lambda: len(self.records) >= wanted, lambda: f"a tail reads {count} more records")
+
+    async def judge(self, load: Workload) -> None:
+        """Wait for every acknowledged record, then assert each was read once, and each shard in order."""
+        def missing() -> str:
+            seen = {(record.shard, record.offset) for record in self.records}
+            left = {(place.shard, place.offset) for _, _, place in load.acked} - seen
+            return f"every record is read, {len(left)} are missing, the first at {min(left, default=None)}"
+
+        await self.until(lambda: len(self.records) >= len(load.acked), missing)
+        judge(self.records, load)
+        for shard in range(SHARDS):
+            offsets = [record.offset for record in self.records if record.shard == shard]
+            assert offsets == sorted(set(offsets))
+
+    async def until(self, true: Callable[[], bool], what: Callable[[], str]) -> None:
+        try:
+            await until(lambda: self.alive() and true(), "")
+        except AssertionError as error:
+            raise AssertionError(f"{error}{what()}; {self.state()}") from error
+
+    def state(self) -> str:
+        return f"{self.reader.positions} {self.reader.stats}"
+
+    def heard(self, node: str) -> int:
+        """Return how many bytes came from a node."""
+        return self.reader.stats.received_from[node]
+
+    async def close(self) -> None:
+        await self.reader.close()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.client.close()
+
+
+class Tails(list[Tail]):
+    """All readers of a test."""
+
+    async def more(self, count: int = 100) -> None:
+        await asyncio.gather(*(tail.more(count) for tail in self))
+
+    async def judge(self, load: Workload) -> None:
+        await asyncio.gather(*(tail.judge(load) for tail in self))
+
+    def sender(self) -> str:
+        """Return the node that most of shard 0 came from so far: at the tail it sends what comes next too."""
+        received = sum((tail.reader.cursors[0].stats.received_from for tail in self), Counter[str]())
+        return received.most_common(1)[0][0]
+
+    async def hear(self, node: str) -> None:
+        """Wait until every reader hears a node (again)."""
+        for tail in self:
+            heard = tail.heard(node)
+            await tail.until(lambda tail=tail, heard=heard: tail.heard(node) > heard, lambda: f"{node} is heard")
+
+
+@asynccontextmanager
+async def tailing(cluster: Cluster, group: str, **options: object) -> AsyncIterator[Tails]:
+    tails = Tails([Tail(await cluster.connect(), group, **options) for _ in range(READERS)])
+    try:
+        yield tails
+    finally:
+        await asyncio.gather(*(tail.close() for tail in tails))
+
+
+@pytest.mark.parametrize("role", ["leader", "sender"])
+async def test_killed_and_started_again(cluster: Cluster, client: Client, network: Network, role: str):
+    group = await cluster.create_group(shards=SHARDS)
+    async with tailing(cluster, group) as tails:
+        async with Workload(client, group) as load:
+            await tails.more()
+            killed = tails.sender() if role == "sender" else await cluster.leader(group)
+            cluster.kill(killed)
+            await tails.more(200)
+            await cluster.start(killed)
+            await tails.more(200)
+            await tails.hear(killed)
+        await tails.judge(load)
+        assert all(tail.reader.stats.failovers for tail in tails)
+
+
+async def test_paused_with_open_sockets(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group(shards=SHARDS)
+    async with tailing(cluster, group) as tails:
+        async with Workload(client, group) as load:
+            await tails.more()
+            paused = tails.sender()
+            cluster.pause(paused)
+            await tails.more(300)
+            assert all(tail.reader.stats.failovers for tail in tails), [tail.state() for tail in tails]
+            cluster.resume(paused)
+            await tails.more(200)
+            await tails.hear(paused)
+        await tails.judge(load)
+
+
+async def test_cut_off_from_everybody(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group(shards=SHARDS)
+    async with tailing(cluster, group) as tails:
+        async with Workload(client, group) as load:
+            await tails.more()
+            lost = tails.sender()
+            network.cut(lost, CLIENT, "operator", *(name for name in cluster.nodes if name != lost))
+            await tails.more(300)
+            network.heal()
+            await tails.more(200)
+            await tails.hear(lost)
+        await tails.judge(load)
+
+
+async def test_cut_off_from_readers_alone(cluster: Cluster, client: Client, network: Network):
+    """Its peers are content with it, so nothing else will help the readers."""
+    group = await cluster.create_group(shards=SHARDS)
+    async with tailing(cluster, group) as tails:
+        async with Workload(client, group) as load:
+            await tails.more()
+            lost = tails.sender()
+            for shard in range(SHARDS):  # appends go on
+                members = [name for name in await cluster.members(group, shard) if name != lost]
+                await cluster.transfer(group, shard, members[0])
+            network.cut_one_way(lost, CLIENT)
+            await tails.more(300)
+            assert all(tail.reader.stats.failovers for tail in tails), [tail.state() for tail in tails]
+            network.heal()
+            await tails.more(200)
+            await tails.hear(lost)
+        await tails.judge(load)
+
+
+async def test_connections_that_break_again_and_again(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group(shards=SHARDS)
+    async with tailing(cluster, group) as tails:
+        async with Workload(client, group) as load:
+            for turn in range(6):
+                await tails.more(60)
+                network.break_off(CLIENT, cluster.nodes[turn % len(cluster.nodes)])
+        await tails.judge(load)
+
+
+async def test_slow_on_the_way(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group(shards=SHARDS)
+    async with tailing(cluster, group) as tails:
+        async with Workload(client, group) as load:
+            await tails.more()
+            network.delay(CLIENT, tails.sender(), 0.4)
+            await tails.more(300)
+            network.heal()
+        await tails.judge(load)
+
+
+async def test_damaged_on_disk(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group(shards=SHARDS)
+    async with Workload(client, group) as load:
+        await load.more(400)
+    await cluster.replicated(group)
+    for shard in range(SHARDS):
+        victim = (await cluster.members(group, shard))[-1]
+        number = await cluster.shard_number(group, shard)
+        cluster.kill("operator", victim)
+        assert flip_payloads(cluster, victim, number, every=3)
+        await cluster.heal()
+    async with tailing(cluster, group) as tails:
+        await tails.judge(load)
+
+
+async def test_swapped_out(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group(shards=SHARDS)
+    async with tailing(cluster, group) as tails:
+        async with Workload(client, group) as load:
+            await tails.more()
+            for shard in range(SHARDS):
+                leaver = (await cluster.members(group, shard))[-1]
+                (spare,) = await cluster.spares(group, shard)
+                await cluster.change("SWAP", group, shard, from_node=leaver, to_node=spare)
+                await tails.more()
+        await tails.judge(load)
+        assert all(tail.reader.stats.rewinds["ENSEMBLE"] for tail in tails)
+
+
+async def test_readers_that_want_everything_from_everybody(cluster: Cluster, client: Client, network: Network):
+    group = await cluster.create_group(shards=SHARDS)
+    async with tailing(cluster, group, mode="all") as tails:
+        async with Workload(client, group) as load:
+            await tails.more()
+            cluster.kill(tails.sender())
+            await tails.more(200)
+        await tails.judge(load)
+        assert all(tail.reader.stats.duplicates > 100 for tail in tails)
+
+
+async def test_a_reader_may_change_its_mind(cluster: Cluster, client: Client, network: Network):
+    """Positions of one mode go on in another."""
+    group = await cluster.create_group(shards=SHARDS)
+    async with Workload(client, group) as load:
+        await load.more(300)
+    records: list[Record] = []
+    positions: dict[int, int] | str = tidemark.EARLIEST
+    for turn, mode in enumerate(("scd", "leader", "all", "scd"), start=1):
+        reader = client.read(group, from_=positions, mode=mode)
+        async for record in reader:
+            records.append(record)
+            if turn < 4 and len(records) >= turn * 60:
+                break
+        await reader.close()
+        positions = reader.positions
+    judge(records, load)
