@@ -71,6 +71,7 @@ class Producer:
         self.items = 0
         self.next_sequence = 0
         self.resume_after = -1
+        self.heard_epoch = -1   # newest epoch that answered
         self.batches: dict[int, Batch] = {}   # by sequence: the batch that has it, or used it up
         self.answered: dict[int, Appended] = {}
         self.rolled_back: dict[int, Refused] = {}
@@ -198,6 +199,7 @@ class Producer:
             return
         assert isinstance(value, Refused), f"an append is answered Appended or Refused, not {value!r}"
         outstanding = self.outstanding.get(sequence)
+        self.heard_epoch = max(self.heard_epoch, value.epoch)
         if value.reason in NEVER and not self.immediate:
             raise Violation("L19", f"{self.name}/{sequence} was refused: {value.reason} {value.message}")
         if outstanding is not None and outstanding.ended is None:
@@ -205,6 +207,7 @@ class Producer:
 
     def _appended(self, sequence: int, node: str, value: Appended) -> None:
         world = self.world
+        self.heard_epoch = max(self.heard_epoch, value.epoch)
         if sequence in self.outstanding:
             del self.outstanding[sequence]
             world.trace.count("appends_acked")
@@ -221,6 +224,8 @@ class Producer:
         world = self.world
         pause = min(10 * outstanding.attempt, 120) + world.dice.around(10)
         match value.reason:
+            case Reason.SEQUENCE_GAP | Reason.PRODUCER_ROLLED_BACK if value.epoch < self.heard_epoch:
+                self._look_elsewhere()   # a leader that was replaced does not know what the log holds
             case Reason.ROLLED_BACK:
                 outstanding.ended = self.rolled_back[sequence] = value
                 world.trace.count("rollbacks_told")

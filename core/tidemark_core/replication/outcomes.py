@@ -62,7 +62,7 @@ class Outcomes:
     def on_settings(self, now_ms: int) -> list[Effect]:
         """Other settings are in force: they may confirm, never un-confirm; waits that began keep their deadline."""
         self._decided = None
-        return self.leader.advance(now_ms)
+        return self.on_durable(self.leader.durable) + self.leader.advance(now_ms)
 
     # --- entering -----------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Outcomes:
         fate = self.replica.fate(place)
         if fate is Fate.UNKNOWN and self._immediate:
             covered = self.replica.log.decisions.covering(place.base)
-            if covered is not None and covered.at <= self.leader.durable:
+            if covered is not None and self.limbo.opening < covered.at <= self.leader.durable:  # ours, not inherited
                 return Fate.ROLLED_BACK
         return fate
 

@@ -723,3 +723,33 @@ def test_l11_a_confirm_may_follow_a_rollback_and_names_what_lies_in_front_or_beh
 
     assert [(3, "ROLLBACK", 2), (4, "CONFIRM", 1), (6, "CONFIRM", 5)] == records(led)
     assert ([(2, 2)], 5) == (led.holes(), led.replica.confirmed)
+
+
+def test_l8_immediate_that_comes_into_force_later_tells_those_who_wait(led: Node) -> None:
+    led.append(1, batch(0))
+    led.now_ms = 5_000
+    led.fire(QUORUM_TIMER)
+    led.complete()
+    led.append(2, batch(0))
+    assert led.answer(2) is None, "the record is on the leader's disk alone"
+
+    led.configure(rollback=Rollback.IMMEDIATE)
+
+    assert 2 == rolled_back(led, 2)
+
+
+def test_l6_an_inherited_rollback_is_told_once_epoch_start_is_committed_immediate_or_not(led: Node) -> None:
+    led.append(1, batch(0))
+    led.now_ms = 5_000
+    led.fire(QUORUM_TIMER)
+    led.complete()
+    fence(led, 2)
+    led.complete()
+    led.configure(rollback=Rollback.IMMEDIATE)
+    lead(led, 3)
+
+    led.append(2, batch(0))
+    assert led.answer(2) is None, "what another leadership rolled back is not ours to call definite"
+    ack(led, B)
+
+    assert 2 == rolled_back(led, 2)
