@@ -190,7 +190,6 @@ class Reader:
         if not m.items:
             # In local reading a node may have nothing to send for long: that it answers shows that it is back.
             source.sends = source.sends or (self.mode is Mode.LOCAL and m.through >= self.next)
-            self._slowness.passed(node)
         source.through = max(source.through, m.through)
         return effects + self._after(now_ms)
 

@@ -56,7 +56,7 @@ class Meter:
     past_work: int = 0
 
     def fold(self) -> None:
-        """End the round.  One in which the member sent nothing goes on for it."""
+        """End the round.  One in which the member sent nothing says nothing: it may have had nothing to send."""
         if self.work:
             keep, of = _KEEP
             self.rounds += 1
@@ -64,7 +64,7 @@ class Meter:
             self.past_waited = self.past_waited * keep // of + min(self.waited_ms, WAITED_MS_MAX) * _WHOLE
             self.past_busy = self.past_busy * keep // of + self.busy_ms * _WHOLE
             self.past_work = self.past_work * keep // of + self.work
-            self.waited_ms = self.busy_ms = self.work = 0
+        self.waited_ms = self.busy_ms = self.work = 0
 
     @property
     def average_waited_ms(self) -> int:
@@ -107,12 +107,6 @@ class Slowness:
     def sent(self, node: str, size: int) -> None:
         """The node sent an item."""
         self._meter(node).work += size + ITEM_WORK
-
-    def passed(self, node: str) -> None:
-        """The node has looked, and none of it was its to send: no work, so no time spent on it."""
-        meter = self._meter(node)
-        if not meter.work:
-            meter.busy_ms = 0
 
     def _meter(self, node: str) -> Meter:
         return self._meters.setdefault(node, Meter())

@@ -262,6 +262,20 @@ def test_another_ensemble_is_a_rewind_with_the_new_members() -> None:
     assert [] == hand.out
 
 
+def test_a_new_member_gets_its_time_to_answer() -> None:
+    hand = Hand(released=-1)
+    hand.wait(10 * STARTED_MS)
+
+    hand.run(hand.reader.on_ensemble(hand.now, ("a", "b", "d"), ()))
+    hand.wait(2)
+    hand.start_all()
+    hand.wait(STARTED_MS - 2)
+    assert {} == hand.reader.down
+    hand.wait(2)
+
+    assert {"d"} == set(hand.reader.down)
+
+
 def test_the_same_ensemble_is_no_news_but_other_places_are() -> None:
     hand = Hand(mode=Mode.LOCAL, priorities=(1, 0, 0))
 
@@ -430,8 +444,10 @@ def test_s13_a_closed_stream_lists_the_node() -> None:
     hand = Hand()
 
     hand.close("a")
+    hand.ship("a", 9, item(0, 9))
     hand.wait(1)
 
+    assert [] == hand.out
     assert ("a",) == hand.told("b").known_down
     assert [Reason.CLOSED] == hand.reasons("known_down")
 
@@ -660,6 +676,16 @@ def test_s18_after_a_change_of_known_down_the_timeout_begins_anew_unless_all_are
     hand.wait(ALL_MS - 2)
     assert not hand.reader.all_send_all
     hand.wait(1)
+
+    assert hand.reader.all_send_all
+
+
+def test_s18_who_was_heard_before_the_rewind_is_silent_all_the_same() -> None:
+    hand = stalled()
+    hand.wait(SCD_MS + 1)
+    hand.start_all()
+
+    hand.wait(ALL_MS - SCD_MS - 1)
 
     assert hand.reader.all_send_all
 

@@ -127,12 +127,10 @@ def test_short_waits_are_the_way_to_the_member() -> None:
         assert verdict is not None and not verdict.slow
 
 
-def test_coverage_alone_is_no_work_and_takes_no_time() -> None:
+def test_time_in_which_a_member_found_nothing_to_send_is_not_held_against_it() -> None:
     rounds = Rounds()
     for _ in range(100):
-        rounds.slowness.busy("b", 1_000)
-        rounds.slowness.passed("b")
-        rounds.round({"a": FAST, "c": FAST})
+        rounds.round({"a": FAST, "b": (0, 1_000, 0), "c": FAST})
 
     assert rounds.until_slow({"a": FAST, "b": (300, 20, MIB), "c": FAST}) is None
 
@@ -386,6 +384,23 @@ def test_down_wins_over_slow_and_slow_is_better_than_nobody() -> None:
     assert ("a", "c") == made.reader.known_down
     assert not made.reader.all_send_all
     made.kill("b")
-    made.revive("a")
-    made.run_until(made.now + 1_000)
-    assert {"b"} <= set(made.reader.down)
+    assert {"a", "b", "c"} == set(made.reader.down)
+
+
+def test_who_was_down_is_not_slow_when_it_is_back() -> None:
+    made = world()
+    made.members["b"].rate = 2_000
+    fill(made, 100)
+    made.begin()
+    made.run_until(60_000, lambda: bool(slow_notes(made)))
+    made.kill("b")
+    made.run_until(made.now + 100)
+    assert {"b"} == set(made.reader.down)
+
+    made.revive("b")
+    made.members["b"].rate = 100_000
+    made.run_until(made.now + 3_000)
+    fill(made, 50)
+    made.run_until(made.now + 3_000)
+
+    assert () == made.reader.known_down
