@@ -97,15 +97,17 @@ class Outcomes:
 
     def of_known(self, now_ms: int, m: AppendRequest, place: Place) -> list[Effect]:
         """Rule L19: a batch that is in the log is answered with its fate, now or once it is decided."""
+        fate = self._fate(place)
         if place.count != m.batch.count:
+            # Undecided, it may be what a deposed leader took before a rollback gave the sequence to another batch.
+            reason = Reason.QUORUM_TIMEOUT if fate is Fate.UNKNOWN else Reason.INVALID_BATCH
             return [
                 Reply(m.request, Refused(
-                    Reason.INVALID_BATCH,
-                    f"sequence {m.batch.sequence} holds {place.count} records, this retry has {m.batch.count}",
+                    reason, f"sequence {m.batch.sequence} holds {place.count} records, this retry has {m.batch.count}",
                     self.leader.epoch,
                 ))
             ]
-        match self._fate(place):
+        match fate:
             case Fate.CONFIRMED:
                 return [Reply(m.request, Appended(place.epoch, place.base, place.count, Durability.QUORUM))]
             case Fate.ROLLED_BACK:

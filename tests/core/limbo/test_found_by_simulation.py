@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import EntryId
+from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.decisions import Range
 from tidemark_core.limbo.waiting import Item, Limbo, Verdict, Waiter
 from tidemark_core.replication.leader import NOTICE_TIMER, TRANSFER_TIMER
@@ -55,6 +56,19 @@ def test_l3_what_an_old_majority_holds_is_confirmed_when_a_majority_of_the_grown
 
     assert 2 == led.replica.confirmed
     assert Appended(1, 1, 1, Durability.QUORUM) == led.answer(1)
+
+
+def test_l19_a_leader_that_cannot_know_calls_no_batch_invalid(make_node: MakeNode) -> None:
+    """Cut off, it holds what was sent under a sequence before a rollback elsewhere gave that to another batch."""
+    led = make_node(A)
+    serving(led)
+    led.append(1, batch(0, count=2))
+    told = "sequence 0 holds 2 records, this retry has 1"
+
+    assert Refused(Reason.QUORUM_TIMEOUT, told, 1) == led.append(2, batch(0))
+    led.complete()
+    ack(led, B)
+    assert Refused(Reason.INVALID_BATCH, told, 1) == led.append(3, batch(0))
 
 
 def test_l11_a_confirm_that_a_transfer_held_up_is_written_when_the_transfer_is_given_up(make_node: MakeNode) -> None:

@@ -650,6 +650,8 @@ def test_l19_the_sixth_last_batch_is_too_old(led: Node) -> None:
 
 def test_l19_a_repeat_with_another_count_is_refused(led: Node) -> None:
     led.append(1, batch(0, count=2))
+    led.complete()
+    ack(led, B)
 
     assert Refused(Reason.INVALID_BATCH, "sequence 0 holds 2 records, this retry has 3", 1) == led.append(
         2, batch(0, count=3)
