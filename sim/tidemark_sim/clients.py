@@ -291,8 +291,8 @@ class Producer:
                     self._offer(sequence)
         lost = [
             sequence
-            for sequence in range(expected, min(self.outstanding, default=expected))
-            if self.immediate or (sequence in self.answered and self.answered[sequence].durability == Durability.LOCAL)
+            for sequence in range(expected, self._window - IN_FLIGHT_MAX)
+            if sequence not in self.outstanding and (self.immediate or self._is_local(sequence))
         ]
         for sequence in lost:
             self.rewound = True
@@ -300,6 +300,9 @@ class Producer:
             self.outstanding[sequence] = Outstanding(self.batches[sequence])
         for sequence in lost:
             self._offer(sequence)
+
+    def _is_local(self, sequence: int) -> bool:
+        return sequence in self.answered and self.answered[sequence].durability == Durability.LOCAL
 
     # --- rollbacks ----------------------------------------------------------------------------------------
 
@@ -327,19 +330,19 @@ class Producer:
         """Once every batch under way is rolled back or was not appended, give them new sequences, in their order."""
         if not self._settling or self._undecided():
             return
-        flights = [self.outstanding[sequence] for sequence in sorted(self.outstanding)]
-        unused = [sequence for sequence in sorted(self.outstanding) if self.outstanding[sequence].ended is None]
-        ended = [each.ended.expected for each in flights if each.ended]
-        if not ended and (self.unsure or self.immediate):
-            ended = [each.behind.expected for each in flights if each.behind]
-        for each in flights:
+        newest = max((sequence for sequence, each in self.outstanding.items() if each.ended), default=-1)
+        if newest < 0:
+            self._go_on_as_before()
+            return
+        flights = [sequence for sequence in sorted(self.outstanding) if sequence >= newest or self._ended(sequence)]
+        sequence = next((each for each in flights if not self._ended(each)), self.next_sequence)
+        again = [self.outstanding.pop(each) for each in flights]
+        for each in again:
             if self.world.dice.chance(self.world.options.clients.stragglers):
                 delay = self.world.dice.around(60)
                 self.world.after(delay, self._send_batch, each.batch, self.resume_after, self.target)
-        self.resume_after = max((self.resume_after, *ended))
-        self.outstanding.clear()
-        sequence = min(unused, default=self.next_sequence)
-        for each in flights:
+        self.resume_after = max(self.resume_after, *(each.ended.expected for each in again if each.ended))
+        for each in again:
             # Late answers to what was sent before do not find the new one.
             fresh = Outstanding(each.batch._replace(sequence=sequence))
             self.outstanding[sequence] = fresh
@@ -347,8 +350,22 @@ class Producer:
             sequence += 1
         self.next_sequence = max(self.next_sequence, sequence)
         self.world.trace.count("renumberings")
-        for sequence in sorted(self.outstanding):
+        for sequence, each in list(self.outstanding.items()):
+            each.behind = None
             self._offer(sequence)
+
+    def _ended(self, sequence: int) -> bool:
+        return self.outstanding[sequence].ended is not None
+
+    def _go_on_as_before(self) -> None:
+        """What was rolled back is none of what is under way: the record was lost, or the leader is an old one."""
+        behind = [each.behind.expected for each in self.outstanding.values() if each.behind]
+        if self.unsure or self.immediate:
+            self.resume_after = max(self.resume_after, *behind)
+        self._look_elsewhere()
+        for sequence, each in self.outstanding.items():
+            each.behind = None
+            self._offer_after(self.world.dice.around(30), sequence, each)
 
 
 class Readers:
