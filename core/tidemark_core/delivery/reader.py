@@ -244,9 +244,7 @@ class Reader:
         effects += self._judge(now_ms)
         if all(source.through >= self._mark for source in self._live()):
             self._mark = self._released  # so that at the tail, too, whoever is through sooner was busy for less
-        if not self._hungry:
-            self._waiting_ms = None
-        elif self._waiting_ms is None:
+        if self._hungry and self._waiting_ms is None:
             self._waiting_ms = now_ms
         return effects + self._wake(now_ms)
 

@@ -85,7 +85,7 @@ class Verdict:
 
 
 class Slowness:
-    """The meters of one reader's members."""
+    """The meters of one reader's members.  Nothing is told of a member while it is kept out, nor while it is down."""
 
     __slots__ = ("_began_ms", "_meters", "_sentences", "out")
 
@@ -138,13 +138,12 @@ class Slowness:
         back = tuple(node for node, until_ms in self.out.items() if until_ms <= now_ms)
         for node in back:
             del self.out[node]
-            self._meters.pop(node, None)
         slow: list[tuple[str, str]] = []
         suspects = sorted(self._meters, key=lambda node: -self._meters[node].cost)
         for node in suspects:
             if len(self.out) >= room:
                 break
-            why = None if node in self.out else self._too_slow(node)
+            why = self._too_slow(node)
             if why is not None:
                 self._keep_out(now_ms, node)
                 slow.append((node, why))
@@ -154,7 +153,7 @@ class Slowness:
         meter = self._meters[node]
         others = [
             other.cost for name, other in self._meters.items()
-            if name != node and name not in self.out and other.rounds >= ROUNDS_MIN
+            if name != node and other.rounds >= ROUNDS_MIN
         ]
         if meter.rounds < ROUNDS_MIN or not others or meter.average_waited_ms <= WAITED_MS:
             return None

@@ -92,6 +92,14 @@ def test_one_hiccup_makes_nobody_slow_however_long() -> None:
         assert rounds.until_slow({"a": FAST, "b": FAST, "c": FAST}) is None
 
 
+def test_a_newcomer_gets_its_rounds() -> None:
+    rounds = Rounds()
+    for _ in range(10):
+        rounds.round({"a": FAST, "c": FAST})
+
+    assert ([], []) == rounds.round({"a": FAST, "b": SLOW, "c": FAST})
+
+
 def test_without_others_to_compare_with_nobody_is_slow() -> None:
     assert Rounds().until_slow({"a": SLOW}) is None
     assert Rounds().until_slow({"a": SLOW, "b": (0, 500, 0), "c": (0, 0, 0)}) is None
@@ -170,6 +178,7 @@ def test_never_more_than_there_is_room_for_and_the_slowest_first() -> None:
 
     rounds.until_slow(members, room=1)
     assert ["c"] == list(rounds.slowness.out)
+    del members["c"]
     assert rounds.until_slow(members, room=1) is None
     rounds.until_slow(members, room=2)
 
@@ -252,6 +261,7 @@ def test_a_node_fifty_times_slower_is_gone_around_within_seconds(block: int, win
     assert ["b"] == slow_notes(made)
     assert {} == made.reader.down
     assert at < made.expected
+    assert [Reason.SLOW] == [note.reason for _, note in made.notes if note.what == "rewind"]
 
 
 def test_only_watching_changes_nothing_but_tells() -> None:
