@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import appends, changes, debug, dev, limbo, outcomes, reads, views
+from . import appends, changes, debug, dev, explain, limbo, outcomes, reads, tails, views
 from .demo import command as demo
 from .failures import INTERRUPTED, OK, describe
 from .output import fail
@@ -40,6 +40,8 @@ app.command()(demo.demo)
 app.add_typer(dev.dev_app, name="dev")
 app.command()(appends.append)
 app.command()(reads.read)
+app.command()(tails.tail)
+app.add_typer(explain.explain_app, name="explain")
 app.command()(outcomes.outcome)
 app.command()(limbo.limbo)
 app.command()(views.shards)

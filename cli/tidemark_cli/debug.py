@@ -28,12 +28,14 @@ DUMP_TIMEOUT_S = 10.0
 debug_app = typer.Typer(no_args_is_help=True, help="Look inside a running cluster.")
 
 
-async def dump_node(address: str, request: node_pb2.DebugDumpRequest) -> dict[str, Any]:
+async def dump_node(
+    address: str, request: node_pb2.DebugDumpRequest, timeout_s: float = DUMP_TIMEOUT_S
+) -> dict[str, Any]:
     """Return a node's dump, or why there is none."""
     async with wire.open_channel(address) as channel:
         try:
             stub = node_pb2_grpc.ControlStub(channel)
-            answer = await stub.DebugDump(request, timeout=DUMP_TIMEOUT_S, metadata=wire.hello_metadata())
+            answer = await stub.DebugDump(request, timeout=timeout_s, metadata=wire.hello_metadata())
         except grpc.aio.AioRpcError as error:
             return {"error": f"{error.code().name}: {error.details()}"}
     return json.loads(answer.json)

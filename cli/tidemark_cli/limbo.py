@@ -8,7 +8,6 @@ Stays out: deciding anything; leaders do.
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import Annotated, Any
 
 import tidemark
@@ -21,6 +20,7 @@ from tidemark import LimboEntry, LimboView, TidemarkError
 
 from . import target
 from .failures import FAILED, INTERRUPTED, OK, describe
+from .interrupts import until_interrupted
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption
 from .output import emit, fail, stdout, table
 
@@ -168,7 +168,7 @@ def limbo(
                     await asyncio.sleep(interval_s)
 
     if watch:
-        tidemark.run(_until_interrupted(follow()))
+        tidemark.run(until_interrupted(follow()))
         raise typer.Exit(INTERRUPTED)
     seen = tidemark.run(once())
     document = {
@@ -179,26 +179,6 @@ def limbo(
     code = _report(group, shards, seen)
     if code != OK:
         raise typer.Exit(code)
-
-
-async def _until_interrupted(work: Any) -> None:
-    """Run `work` until Ctrl-C, which ends it quietly."""
-    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
-    interrupted = False
-
-    def interrupt() -> None:
-        nonlocal interrupted
-        interrupted = True
-        task.cancel()
-
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    try:
-        await task
-    except asyncio.CancelledError:
-        if not interrupted:
-            raise
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 def _report(group: str, shards: list[int], seen: list[Look]) -> int:

@@ -22,6 +22,7 @@ from .batch import SCHEMA, Appended, ReadBatch, Record
 from .client import Client, connect
 from .cursor import EARLIEST, LATEST
 from .errors import TidemarkError
+from .explain import ExplainedItem, Explanation
 from .gaps import Gap
 from .loop import run
 from .pending import AppendedBatch
@@ -34,6 +35,7 @@ LOCAL = Durability.LOCAL
 
 __all__ = [
     "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "Appended", "AppendedBatch", "Appender", "Client",
-    "Durability", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Location", "Outcome", "ReadBatch", "ReadStats",
-    "Reader", "Record", "SlowDetection", "TidemarkError", "connect", "errors", "run",
+    "Durability", "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Location",
+    "Outcome", "ReadBatch", "ReadStats", "Reader", "Record", "SlowDetection", "TidemarkError", "connect", "errors",
+    "run",
 ]

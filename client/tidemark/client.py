@@ -19,9 +19,10 @@ from tidemark_wire.v1 import common_pb2
 from .appender import Appender
 from .cursor import EARLIEST, LATEST, End, Start
 from .errors import Closed, InvalidArgument, LocalAppendsLost
+from .explain import Explanation, Explanations
 from .links import Links
 from .questions import Questions
-from .read_settings import DEFAULT_MODE, ReadSettings
+from .read_settings import DEFAULT_MODE, SCD, ReadSettings
 from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
 from .settings import AppendSettings
@@ -35,6 +36,7 @@ class Client:
         self.routing = Routing(addresses, self.channels)
         self.links = Links(self.channels)
         self.questions = Questions(self.routing, self.channels)
+        self._explanations = Explanations(self.routing, self.channels)
         self._open: set[Appender | Reader] = set()
         self._closed = False
 
@@ -142,6 +144,25 @@ class Client:
         """Return what is appended to a shard and not yet confirmed: who waits for whom, its oldest entries first."""
         self._check_open()
         return await self.questions.limbo(group, shard, entries_max=entries_max, timeout_s=timeout_s)
+
+    async def latest(self, group: str, shard: int, *, timeout_s: float = 30.0) -> int:
+        """Return the last offset of a shard that may be read now, all that was acknowledged included; -1: none."""
+        self._check_open()
+        self.routing.check_shard(await self.routing.find_group(group), shard)
+        return await self.questions.latest(group, shard, timeout_s=timeout_s)
+
+    async def explain_read(
+        self, group: str, shard: int, *, first: int = 0, count: int = 100, mode: str = SCD,
+        location: str | Location | None = None, down: Sequence[str] = (), timeout_s: float = 10.0,
+    ) -> Explanation:
+        """Return who would send a reader what, of `count` entries and holes from offset `first` on, and why.
+
+        `mode` and `location` are those of `read`; `down` names members that the reader takes to be down.
+        """
+        self._check_open()
+        return await self._explanations.read(
+            group, shard, first=first, count=count, mode=mode, location=location, down=down, timeout_s=timeout_s
+        )
 
     def forget(self, part: Appender | Reader) -> None:
         """Called by a part that closes."""

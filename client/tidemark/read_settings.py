@@ -17,7 +17,7 @@ from .settings import at_least, one_of
 
 SCD, LOCAL, ALL, LEADER = "scd", "local", "all", "leader"
 MODES = (SCD, LOCAL, ALL, LEADER)
-DEFAULT_MODE = LEADER
+DEFAULT_MODE = SCD
 
 WINDOW_BYTES_MIN = 64 << 10
 _CORE_MODES = {SCD: Mode.SINGLE_COPY, LOCAL: Mode.LOCAL, ALL: Mode.ALL_SEND_ALL}

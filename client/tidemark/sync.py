@@ -20,6 +20,7 @@ from .appender import Appender
 from .batch import Appended, Record
 from .client import Client
 from .client import connect as connect_async
+from .explain import Explanation
 from .loop import new_event_loop
 from .pending import AppendedBatch
 from .read_stats import ReadStats
@@ -160,6 +161,14 @@ class SyncClient:
     def limbo(self, group: str, shard: int, **options: Any) -> LimboView:
         """Return what is appended to a shard and not yet confirmed; the options are those of `Client.limbo`."""
         return self._thread.wait(self._client.limbo(group, shard, **options))
+
+    def latest(self, group: str, shard: int, **options: Any) -> int:
+        """Return the last offset that may be read now; the options are those of `Client.latest`."""
+        return self._thread.wait(self._client.latest(group, shard, **options))
+
+    def explain_read(self, group: str, shard: int, **options: Any) -> Explanation:
+        """Return who would send a reader what; the options are those of `Client.explain_read`."""
+        return self._thread.wait(self._client.explain_read(group, shard, **options))
 
     def close(self) -> None:
         try:

@@ -18,14 +18,14 @@ from fake_cluster import FakeCluster, FakeShard  # its folder is no package
 
 
 class FakeInAThread:
-    """One shard on one node; `script` runs work beside the command under test."""
+    """One shard on one node, or more; `script` runs work beside the command under test."""
 
-    def __init__(self, shards: int = 1) -> None:
+    def __init__(self, shards: int = 1, nodes: int = 1) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.cluster: FakeCluster = self.call(FakeCluster().start(1, shards))
-        (self.address,) = self.cluster.addresses()
+        self.cluster: FakeCluster = self.call(FakeCluster().start(nodes, shards))
+        self.address = self.cluster.addresses()[0]
 
     def shard(self, index: int = 0) -> FakeShard:
         return self.cluster.groups["orders"][index]

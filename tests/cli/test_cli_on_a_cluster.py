@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from tidemark_cli.reads import record_document
+from tidemark_cli.records import record_document
 
 
 def leader_of(on: Cli, group: str, shard: int = 0) -> str:

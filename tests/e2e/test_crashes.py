@@ -120,7 +120,7 @@ async def test_retry_after_a_change_of_leader_is_answered_with_its_first_place(c
     await cluster.replicated(group)
     for name in (leader, *others):  # the old leader's own third batch is gone from its disk too
         await cluster.transfer(group, 0, name)
-        payloads = [entry.entry.payload async for entry in client.read(group).batches()]
+        payloads = [entry.entry.payload async for entry in client.read(group, mode="leader").batches()]
         assert payloads == [batch(0).payload, batch(1).payload, batch(2).payload], name
 
 

@@ -103,7 +103,7 @@ async def test_leader_cut_off_from_everybody_but_clients_is_replaced(
     await cluster.replicated(group)
     for name in (leader, heir):
         await cluster.transfer(group, 0, name)
-        payloads = [entry.entry.payload async for entry in client.read(group).batches()]
+        payloads = [entry.entry.payload async for entry in client.read(group, mode="leader").batches()]
         assert b"written by a deposed leader" not in payloads
         assert payloads.count(batch(0).payload) == 1
 

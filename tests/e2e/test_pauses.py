@@ -62,7 +62,7 @@ async def test_appends_that_waited_in_a_paused_leader_are_not_acknowledged(clust
     await cluster.replicated(group)
     for name in await cluster.members(group):
         await cluster.transfer(group, 0, name)
-        payloads = [entry.entry.payload async for entry in client.read(group).batches()]
+        payloads = [entry.entry.payload async for entry in client.read(group, mode="leader").batches()]
         assert b"never acknowledged" not in payloads, f"{name} kept what a deposed leader wrote"
         assert payloads.count(batch(0).payload) == 1
 

@@ -112,16 +112,16 @@ class Workload:
             f"every shard of {self.group} acknowledges", timeout_s)
 
 
-async def read_all(client: Client, group: str, *, timeout_s: float = 30.0) -> list[Record]:
-    """Read a group from its leaders, from the beginning to what is readable now."""
+async def read_all(client: Client, group: str, *, timeout_s: float = 30.0, mode: str = "scd") -> list[Record]:
+    """Read a group from the beginning to what is readable now."""
     async with asyncio.timeout(timeout_s + 30):
-        return [record async for record in client.read(group, timeout_s=timeout_s)]
+        return [record async for record in client.read(group, timeout_s=timeout_s, mode=mode)]
 
 
-async def check_read_back(client: Client, *workloads: Workload) -> list[Record]:
+async def check_read_back(client: Client, *workloads: Workload, mode: str = "scd") -> list[Record]:
     """Assert that readers see every acknowledged record exactly once, in order per key; return what they see."""
     group = workloads[0].group
-    records = await read_all(client, group)
+    records = await read_all(client, group, mode=mode)
     judge(records, *workloads)
     return records
 
@@ -161,4 +161,5 @@ async def check_every_copy(cluster: Cluster, client: Client, *workloads: Workloa
     for turn in range(max(len(members) for members in ensembles.values())):
         for shard, members in ensembles.items():
             await cluster.transfer(group, shard, members[turn % len(members)])
-        await check_read_back(client, *workloads)
+        await check_read_back(client, *workloads, mode="leader")
+    await check_read_back(client, *workloads)

@@ -1,0 +1,115 @@
+"""`tidemark tail`: the last records of each shard, and with --follow whatever comes behind them.
+
+Stays out: how records look (records).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import tidemark
+import typer
+from tidemark import Gap, GapKind, Record
+
+from . import target
+from .interrupts import until_interrupted
+from .options import (
+    DEFAULT_DIR,
+    ClusterOption,
+    DirOption,
+    GapsOption,
+    GroupArgument,
+    JsonOption,
+    KeysOption,
+    LocationOption,
+    ModeOption,
+    ShardsOption,
+    StatsOption,
+    TimeoutOption,
+)
+from .records import Writer, copy, finish, form_of, show_stats
+
+LAST_MAX = 100_000
+
+
+async def last_records(
+    client: tidemark.Client, group: str, shard: int, end: int, count: int, options: dict[str, Any]
+) -> Sequence[Record]:
+    """Return the last `count` records of a shard up to offset `end`, fewer when there are no more.
+
+    Control entries and rolled-back records take offsets too, so the first look may find too few.
+    """
+    found: deque[Record] = deque(maxlen=count)
+    span = 2 * count
+    while count and end >= 0:
+        first = max(0, end - span + 1)
+        found.clear()
+        trimmed = False
+        async for item in client.read(group, shards=[shard], from_=first, until=end, **{**options, "gaps": True}):
+            if isinstance(item, Gap):
+                trimmed = trimmed or item.kind is GapKind.TRIM
+            else:
+                found.append(item)
+        if len(found) == count or first == 0 or trimmed:
+            break
+        span *= 4
+    return found
+
+
+def tail(
+    group: GroupArgument,
+    last: Annotated[
+        int, typer.Option("--last", "-n", min=0, max=LAST_MAX, help="So many of the last records of each shard.")
+    ] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes later, until Ctrl-C.")] = False,
+    shards: ShardsOption = None,
+    keys: KeysOption = False,
+    gaps: GapsOption = False,
+    mode: ModeOption = None,
+    location: LocationOption = None,
+    stats: StatsOption = False,
+    as_json: JsonOption = False,
+    as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Write one JSON object per record and line.")] = False,
+    timeout_s: TimeoutOption = 30.0,
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+) -> None:
+    """Read the last records of each shard of GROUP, and with --follow what comes behind them."""
+    form = form_of(as_json, as_jsonl)
+    if as_json and follow:
+        raise typer.BadParameter("a tail has no end, so it is no JSON document; use --jsonl", param_hint="--json")
+    if stats and not follow:
+        raise typer.BadParameter("counts what --follow reads, and goes with it", param_hint="--stats")
+    writer = Writer(form=form, keys=keys)
+    options: dict[str, Any] = {"timeout_s": timeout_s, "gaps": gaps, "location": location}
+    if mode is not None:
+        options["mode"] = mode.value
+
+    async def write_last(client: tidemark.Client, wanted: Sequence[int], positions: dict[int, int]) -> None:
+        for shard in wanted:
+            end = await client.latest(group, shard, timeout_s=timeout_s)
+            positions[shard] = end + 1
+            for record in await last_records(client, group, shard, end, last, options):
+                writer.write(record)
+        writer.flush()
+
+    async def main() -> bool:
+        async with await target.connect(state, cluster) as client:
+            found = await client.group(group)
+            wanted = sorted(found.shards) if shards is None else list(dict.fromkeys(shards))
+            positions: dict[int, int] = {}
+            if await until_interrupted(write_last(client, wanted, positions)):
+                return True
+            if not follow:
+                return False
+            reader = client.read(group, shards=wanted, from_=positions, until=None, **options)
+            try:
+                return await until_interrupted(copy(reader, writer, limit=None, live=True))
+            finally:
+                await reader.close()
+                if stats:
+                    show_stats(reader.stats, form)
+
+    finish(main(), writer)
