@@ -5,6 +5,7 @@ Stays out: how records look (records), members, leaders and failovers (client).
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import tidemark
@@ -29,27 +30,47 @@ from .options import (
 from .records import Writer, copy, finish, form_of, show_stats
 
 
-def start_of(text: str) -> int | str:
-    """Return `earliest` or an offset."""
-    return _bound("--from", text, tidemark.EARLIEST)
+def start_of(text: str) -> int | str | datetime:
+    """Return `earliest`, an offset or a time."""
+    if text == tidemark.EARLIEST or text.isdecimal():
+        return text if text == tidemark.EARLIEST else int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither 'earliest' nor an offset nor a time such as 2026-01-31T12:00:00+00:00",
+            param_hint="--from",
+        ) from None
+    return time if time.tzinfo is not None else time.astimezone()  # what stands on the clock here
 
 
 def end_of(text: str) -> int | str:
     """Return `latest` or an offset."""
-    return _bound("--until", text, tidemark.LATEST)
-
-
-def _bound(option: str, text: str, word: str) -> int | str:
-    if text == word:
-        return word
+    if text == tidemark.LATEST:
+        return text
     if not text.isdecimal():
-        raise typer.BadParameter(f"{text!r} is neither {word!r} nor an offset", param_hint=option)
+        raise typer.BadParameter(f"{text!r} is neither 'latest' nor an offset", param_hint="--until")
     return int(text)
+
+
+async def starts_of(
+    client: tidemark.Client, group: str, shards: list[int] | None, start: int | str | datetime, timeout_s: float
+) -> int | str | dict[int, int]:
+    """Return where to begin: for a time an offset per shard."""
+    if not isinstance(start, datetime):
+        return start
+    wanted = sorted((await client.group(group)).shards) if shards is None else shards
+    return {shard: await client.offset_at(group, shard, start, timeout_s=timeout_s) for shard in wanted}
 
 
 def read(
     group: GroupArgument,
-    from_: Annotated[str, typer.Option("--from", metavar="OFFSET|earliest", help="First offset wanted.")] = "earliest",
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="OFFSET|TIME|earliest", help="First offset wanted, or what was logged from a time on."
+        ),
+    ] = "earliest",
     until: Annotated[str, typer.Option("--until", metavar="OFFSET|latest", help="Last offset wanted.")] = "latest",
     tail: Annotated[bool, typer.Option("--tail", help="Go on with what is appended later, until Ctrl-C.")] = False,
     shards: ShardsOption = None,
@@ -75,8 +96,9 @@ def read(
     async def main() -> bool:
         async with await target.connect(state, cluster) as client:
             await client.group(group)
+            starts = await starts_of(client, group, shards, start, timeout_s)
             reader = client.read(
-                group, shards=shards, from_=start, until=end, timeout_s=timeout_s, gaps=gaps, location=location,
+                group, shards=shards, from_=starts, until=end, timeout_s=timeout_s, gaps=gaps, location=location,
                 **({} if mode is None else {"mode": mode.value}),
             )
             try:

@@ -6,6 +6,7 @@ Stays out: everything they do.
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 
 import grpc
@@ -17,6 +18,7 @@ from tidemark_core.replication.messages import Outcome
 from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
+from .batch import timestamp_us_of
 from .cursor import EARLIEST, LATEST, End, Start
 from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .explain import Explanation, Explanations
@@ -150,6 +152,21 @@ class Client:
         self._check_open()
         self.routing.check_shard(await self.routing.find_group(group), shard)
         return await self.questions.latest(group, shard, timeout_s=timeout_s)
+
+    async def offset_at(
+        self, group: str, shard: int, timestamp: datetime.datetime | int, *, timeout_s: float = 30.0
+    ) -> int:
+        """Return the first offset of a shard that was logged at a time or later, for `from_` of a read.
+
+        `timestamp` is an aware datetime or microseconds since 1970.  It is compared with the clock of the leader that
+        took the record, in milliseconds, not with the record's own timestamp.  The offset behind the end when nothing
+        was logged since.
+        """
+        self._check_open()
+        logged_us = timestamp_us_of(timestamp)
+        if logged_us is None:
+            raise InvalidArgument("timestamp", "is None, must be a datetime or microseconds")
+        return await self.questions.offset_at(group, shard, -(-logged_us // 1000), timeout_s=timeout_s)
 
     async def explain_read(
         self, group: str, shard: int, *, first: int = 0, count: int = 100, mode: str = SCD,

@@ -26,6 +26,7 @@ from tidemark_wire.v1 import node_pb2
 
 from .batch import ReadBatch
 from .errors import Unavailable, error_of
+from .gaps import Gap
 from .lane import RETRIED
 from .read_stats import ReadStats
 
@@ -211,8 +212,8 @@ class ShardCursor:
         )
         return max(0, refused.retry_after_ms) / 1000
 
-    def taken(self, batch: ReadBatch) -> None:
-        """The application has taken a batch; what is read ahead is bounded by the reader."""
+    def taken(self, item: ReadBatch | Gap) -> None:
+        """The application has taken a batch or a gap; what is read ahead is bounded by the reader."""
 
     def on_map(self) -> None:
         """Leave a leader that was superseded; it may be paused and never say so."""

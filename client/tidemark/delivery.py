@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.delivery.location import InvalidLocation, Location, parse_location, priority
 from tidemark_core.delivery.messages import (
     Deliver,
     DeliverGap,
@@ -30,13 +29,15 @@ from tidemark_core.delivery.messages import (
 from tidemark_core.delivery.order import Mode
 from tidemark_core.delivery.reader import Reader as CoreReader
 from tidemark_wire.delivery import CorruptShipment, decode_answer
-from tidemark_wire.v1 import common_pb2
 
 from .batch import ReadBatch
 from .cursor import EARLIEST, LATEST, End, Start
 from .errors import Unavailable, UnknownGroup
+from .gaps import Gap
 from .member_stream import MemberStream
+from .near import shared_scopes
 from .read_stats import ReadStats
+from .running_clock import Alarm
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -69,12 +70,10 @@ class ShardDelivery:
         self._done: asyncio.Future[None] = reader.loop.create_future()
         self._stats = ReadStats()
         self._trouble = ""
-        self._untaken = 0            # batches that the application has not taken
+        self._untaken = 0            # batches and gaps that the application has not taken
         self._passed_bytes = 0       # control entries behind them
         self._progress_ms = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
-        self._wake_ms: int | None = None
+        self._alarm = Alarm(reader.loop, reader.clock, lambda: self._feed(self._core.on_time))
 
     @property
     def next(self) -> int:
@@ -118,7 +117,7 @@ class ShardDelivery:
         settings = self._settings.of_shard(len(self._reader.cursors))
         self._core = CoreReader(ensemble, self._first, until, mode, settings, self._priorities(ensemble))
         self._progress_ms = self._clock.ms()
-        self._apply(self._core.begin(self._clock.ms()))
+        self._feed(self._core.begin)
         self._meet(ensemble)
 
     async def _finished(self) -> None:
@@ -135,10 +134,9 @@ class ShardDelivery:
         self._done.result()
 
     async def _stop(self) -> None:
-        if not self._done.done():
-            self._done.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        if not self._done.cancel() and not self._done.cancelled():
+            self._done.exception()  # whoever closes the reader does not want to hear of it
+        self._alarm.set(None)
         streams, self._streams = list(self._streams.values()), {}
         await asyncio.gather(*(stream.close() for stream in streams), *self._leaving)
 
@@ -161,7 +159,7 @@ class ShardDelivery:
     def _priorities(self, ensemble: Iterable[str]) -> tuple[int, ...]:
         if self._settings.core_mode is not Mode.LOCAL:
             return ()
-        return tuple(priority(self._settings.location, location_of(self.routing.node(node))) for node in ensemble)
+        return shared_scopes(self.routing, self._settings.location, ensemble)
 
     def on_map(self) -> None:
         """Hear of other members, and of other places of members."""
@@ -171,7 +169,7 @@ class ShardDelivery:
         if not ensemble:
             self._check_known()
             return
-        self._apply(self._core.on_ensemble(self._clock.ms(), ensemble, self._priorities(ensemble)))
+        self._feed(self._core.on_ensemble, ensemble, self._priorities(ensemble))
         self._meet(ensemble)
         for stream in self._streams.values():
             stream.on_map()
@@ -197,13 +195,13 @@ class ShardDelivery:
 
     def on_connected(self, node: str) -> None:
         if self._core is not None:
-            self._apply(self._core.on_connected(self._clock.ms(), node))
+            self._feed(self._core.on_connected, node)
 
     def on_closed(self, node: str, why: str) -> None:
         if self._core is None:
             return
         self._trouble = f"{node}: {why}"
-        self._apply(self._core.on_closed(self._clock.ms(), node, why))
+        self._feed(self._core.on_closed, node, why)
         self._check_known()
         hopeless = [stream.hopeless for stream in self._streams.values()]
         if hopeless and all(hopeless):
@@ -219,15 +217,15 @@ class ShardDelivery:
             message = decode_answer(frame)
         except CorruptShipment as error:
             log.warning("shard %d of %s: %s sent a damaged frame: %s", self.shard, self.group_name, node, error)
-            self._apply(core.on_corrupt(self._clock.ms(), node, error.generation, str(error)))
+            self._feed(core.on_corrupt, node, error.generation, str(error))
             return
         if isinstance(message, Started):
             if message.status is Status.OK:
                 stream.healthy()
                 self._hear(node, message.first)
-            self._apply(core.on_started(self._clock.ms(), node, message))
+            self._feed(core.on_started, node, message)
         else:
-            self._apply(core.on_shipment(self._clock.ms(), node, message))
+            self._feed(core.on_shipment, node, message)
 
     def _hear(self, node: str, first: int) -> None:
         if self._from_earliest and node not in self._heard:
@@ -236,20 +234,22 @@ class ShardDelivery:
 
     # --- what the reader says
 
-    def taken(self, batch: ReadBatch) -> None:
-        """The application has taken a batch."""
+    def taken(self, item: ReadBatch | Gap) -> None:
+        """The application has taken a batch or a gap."""
         self._untaken -= 1
         self._progress_ms = self._clock.ms()
         if self._core is not None and not self._done.done():
             passed, self._passed_bytes = self._passed_bytes, 0
-            self._apply(self._core.on_consumed(self._clock.ms(), batch.entry.size + passed))
+            self._feed(self._core.on_consumed, passed + (0 if isinstance(item, Gap) else item.entry.size))
 
     # --- effects
 
-    def _apply(self, effects: list[ReaderEffect]) -> None:
+    def _feed(self, event: Callable[..., list[ReaderEffect]], *facts: object) -> None:
+        """Tell the core what happened and run what follows from it; any error ends the read."""
         core = self._core
         assert core is not None
         try:
+            effects = event(self._clock.ms(), *facts)
             while not self._done.done():
                 for effect in effects:
                     self._run_effect(effect)
@@ -270,7 +270,7 @@ class ShardDelivery:
                 if stream is not None:
                     stream.tell(effect.message)
             case WakeAt():
-                self._wake_at(effect.at_ms)
+                self._alarm.set(effect.at_ms)
             case DeliverGap():
                 self._deliver_gap(effect)
             case Note():
@@ -294,6 +294,7 @@ class ShardDelivery:
         self._progress_ms = self._clock.ms()
         gap = self._reader.gap(effect.kind, self.shard, effect.first, effect.last, silent=silent)
         if gap is not None:
+            self._untaken += 1
             self._reader.push(gap)
 
     def _note(self, note: Note) -> None:
@@ -312,38 +313,3 @@ class ShardDelivery:
             logging.DEBUG if note.what == "rewind" else logging.INFO, "shard %d of %s: %s %s (%s) %s",
             self.shard, self.group_name, note.what, note.node, note.reason, note.detail,
         )
-
-    # --- time
-
-    def _wake_at(self, at_ms: int | None) -> None:
-        """Ask for one call at that time; a timer that is set for an earlier one is left and looks again."""
-        self._wake_ms = at_ms
-        if at_ms is None or (self._timer is not None and self._timer_ms <= at_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ms = at_ms
-        pause_s = max(0.0, (at_ms - self._clock.ms()) / 1000)
-        self._timer = self._reader.loop.call_later(pause_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        at_ms = self._wake_ms
-        if at_ms is None or self._core is None or self._done.done():
-            return
-        now_ms = self._clock.ms()
-        if now_ms < at_ms:
-            self._wake_at(at_ms)
-        else:
-            self._apply(self._core.on_time(now_ms))
-
-
-def location_of(info: common_pb2.NodeInfo | None) -> Location:
-    """Return where a node stands: its location, else its zone, else nowhere known."""
-    if info is None:
-        return Location()
-    try:
-        return parse_location(info.location) if info.location else Location(zone=info.zone)
-    except InvalidLocation as error:
-        log.warning("node %s: %s", info.node, error)
-        return Location()

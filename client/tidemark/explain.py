@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import grpc.aio
-from tidemark_core.delivery.location import Location, priority
+from tidemark_core.delivery.location import Location
 from tidemark_core.delivery.order import Mode
 from tidemark_wire import channel as wire
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
-from .delivery import location_of
 from .errors import InvalidArgument, TidemarkError, Unavailable, error_of
+from .near import shared_scopes
 from .read_settings import LEADER, ReadSettings
 from .routing import Channels, Routing
 from .settings import at_least
@@ -84,7 +84,7 @@ class Explanations:
         for node in down:
             if node not in ensemble:
                 raise InvalidArgument("down", f"{node!r} is no member of shard {shard}: {', '.join(ensemble)}")
-        shared = tuple(priority(settings.location, location_of(self._routing.node(node))) for node in ensemble)
+        shared = shared_scopes(self._routing, settings.location, ensemble)
         local = settings.core_mode is Mode.LOCAL
         request = node_pb2.ExplainReadRequest(
             group=group_name, shard=shard, count=count, mode=str(settings.core_mode), known_down=sorted(set(down)),

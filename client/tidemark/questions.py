@@ -1,5 +1,5 @@
 """Questions that only the leader of a shard can answer: what became of a batch, what waits in the limbo, where the
-log ends.
+log ends, and where it was at some time.
 
 A question follows the leader, as appends and reads do, until it is answered or its time is over.
 Stays out: how long an answer may take on the node; what it means (the core's rules L19 and L20).
@@ -19,12 +19,12 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Fate, Outcome
 from tidemark_wire import channel as wire
-from tidemark_wire.frames import decode_read
+from tidemark_wire.frames import ReadFrame, decode_read
 from tidemark_wire.limbo import ENTRIES_MAX, limbo_from_proto, outcome_from_proto
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
-from .errors import InvalidArgument, Unavailable, error_of
+from .errors import InvalidArgument, Trimmed, Unavailable, error_of
 from .lane import RETRIED
 from .routing import Channels, Leader, Routing
 from .settings import at_least
@@ -36,6 +36,10 @@ SILENCE_S = 2.0
 BACKOFF_FIRST_S = 0.01
 BACKOFF_MAX_S = 0.5
 BEYOND_EVERYTHING = 1 << 62  # an offset no log reaches
+
+
+def _as_it_is(answer: T) -> T:
+    return answer
 
 
 class Questions:
@@ -91,25 +95,57 @@ class Questions:
 
     async def latest(self, group_name: str, shard: int, *, timeout_s: float) -> int:
         """Return the last offset that may be read now, all that was acknowledged included; -1: none."""
-        request = node_pb2.ReadRequest(group=group_name, shard=shard, until=-1, **{"from": BEYOND_EVERYTHING})
+        deadline = self._deadline(timeout_s)
+        frame = await self._frame_at(group_name, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
+        return frame.released
 
-        async def send(address: str, left_s: float) -> bytes:
+    async def offset_at(self, group_name: str, shard: int, logged_ms: int, *, timeout_s: float) -> int:
+        """Return the first offset logged at a time or later, by its leader's clock, which never falls along a log.
+
+        What was logged later than all there is has the offset behind the end.  Found by halves, an entry at a time.
+        """
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        latest = await self._frame_at(group_name, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
+        low, high = 0, latest.released + 1
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                frame = await self._frame_at(group_name, shard, middle, middle, deadline, timeout_s)
+                while frame.holes:  # a hole's time is that of the record behind it
+                    end = frame.holes[-1][1] + 1
+                    frame = await self._frame_at(group_name, shard, end, end, deadline, timeout_s)
+            except Trimmed as trimmed:
+                low = max(low, trimmed.first)
+                continue
+            entry = frame.entries[0]
+            if entry.logged_ms < logged_ms:
+                low = entry.last + 1
+            else:
+                high = min(middle, entry.base)
+        return max(low, 0)
+
+    async def _frame_at(
+        self, group_name: str, shard: int, first: int, until: int, deadline: float, timeout_s: float
+    ) -> ReadFrame:
+        """Return the first frame of a read from the leader that has what was asked for."""
+        request = node_pb2.ReadRequest(group=group_name, shard=shard, until=until, **{"from": first})
+
+        async def send(address: str, left_s: float) -> ReadFrame:
             method = self._channels.to(address).unary_stream(
                 wire.READ, request_serializer=node_pb2.ReadRequest.SerializeToString
             )
             call = method(request, timeout=left_s, metadata=wire.hello_metadata())
             try:
-                frame = await call.read()
-                if frame is grpc.aio.EOF:
-                    raise RemoteViolation("the node ended the stream")
-                return bytes(frame)
+                while (data := await call.read()) is not grpc.aio.EOF:
+                    frame = decode_read(data)
+                    if until < 0 or frame.through >= until:
+                        return frame
+                raise RemoteViolation("the node ended the stream")
             finally:
                 call.cancel()
 
-        return await self._ask(
-            group_name, shard, send, lambda frame: decode_read(frame).released, deadline=self._deadline(timeout_s),
-            timeout_s=timeout_s,
-        )
+        return await self._ask(group_name, shard, send, _as_it_is, deadline=deadline, timeout_s=timeout_s)
 
     def _stub(self, address: str) -> node_pb2_grpc.TidemarkStub:
         return node_pb2_grpc.TidemarkStub(self._channels.to(address))

@@ -113,8 +113,7 @@ class Reader:
             batch = self._ready.popleft()
             self.buffered_bytes -= _size(batch)
             self.positions[batch.shard] = batch.last + 1
-            if not isinstance(batch, Gap):
-                self.cursors[batch.shard].taken(batch)
+            self.cursors[batch.shard].taken(batch)
             batches.append(batch)
         self._room.set()
         return batches

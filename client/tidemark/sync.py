@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import datetime
 import itertools
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -165,6 +166,10 @@ class SyncClient:
     def latest(self, group: str, shard: int, **options: Any) -> int:
         """Return the last offset that may be read now; the options are those of `Client.latest`."""
         return self._thread.wait(self._client.latest(group, shard, **options))
+
+    def offset_at(self, group: str, shard: int, timestamp: datetime.datetime | int, **options: Any) -> int:
+        """Return the first offset logged at a time or later; the options are those of `Client.offset_at`."""
+        return self._thread.wait(self._client.offset_at(group, shard, timestamp, **options))
 
     def explain_read(self, group: str, shard: int, **options: Any) -> Explanation:
         """Return who would send a reader what; the options are those of `Client.explain_read`."""

@@ -90,6 +90,22 @@ def test_read_near_a_location(fake: FakeInAThread, on_fake: Cli):
     assert "location: 'planet=earth'" in wrong.err
 
 
+def test_read_from_a_time_on(fake: FakeInAThread, on_fake: Cli):
+    for shard, logged_ms in ((0, 1_000_000), (1, 1_000_000)):
+        fake.shard(shard).logged_ms = logged_ms
+    fill(fake, 100)
+    for shard in (0, 1):
+        fake.shard(shard).logged_ms = 2_000_000
+    fill(fake, 60)
+    newer = on_fake("read", "orders", "--from", "1970-01-01T00:16:41Z", "--json").document
+    assert sorted(int(record["value"]) for record in newer) == list(range(60))
+    assert len(on_fake("read", "orders", "--from", "1970-01-01T00:16:40Z", "--json").document) == 160
+    assert on_fake("read", "orders", "--from", "2099-01-01", "--json").document == []
+    wrong = on_fake("read", "orders", "--from", "yesterday")
+    assert wrong.code == 2
+    assert "nor a time" in wrong.err
+
+
 def test_gaps_are_told_where_asked_for(fake: FakeInAThread, on_fake: Cli):
     fill(fake, 100)
     fake.shard(0).trimmed_to = 11

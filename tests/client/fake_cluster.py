@@ -44,6 +44,7 @@ class FakeShard:
     leader: str
     members: int = 1
     epoch: int = 1
+    logged_ms: int = 1000
     entries: list[Entry] = field(default_factory=list)
     producers: ProducerTable = field(default_factory=ProducerTable)
     refusals: deque[Refused] = field(default_factory=deque)  # given to the next appends, in turn
@@ -73,10 +74,10 @@ class FakeShard:
         last = self.entries[-1] if self.entries else None
         place = {"epoch": self.epoch, "prev": last.id if last else NOTHING, "prev_chain": last.chain if last else 0}
         if kind is Kind.DATA:
-            entry = seal(batch, kind=kind, logged_ms=1000, order=self._order(), **place)
+            entry = seal(batch, kind=kind, logged_ms=self.logged_ms, order=self._order(), **place)
             self.producers.note(entry)
         else:
-            entry = control(kind, b"", logged_ms=1000, argument=argument, **place)
+            entry = control(kind, b"", logged_ms=self.logged_ms, argument=argument, **place)
         self.entries.append(entry)
         self._wake()
         return entry

@@ -12,7 +12,7 @@ import tidemark
 import tidemark.sync
 from fake_cluster import FakeCluster
 from tidemark import errors
-from tidemark.delivery import location_of
+from tidemark.near import location_of
 from tidemark.running_clock import RunningClock
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.location import Location
@@ -417,6 +417,26 @@ async def test_windows_bound_what_members_send_ahead(cluster, client):
     assert (stats.failovers, stats.rewinds) == (0, {}), "a slow application is nobody's fault"
     rest = [batch async for batch in batches]
     assert [batch.first for batch in (first, *rest)] == list(range(1, RECORDS, 10))
+
+
+async def test_gaps_that_nobody_takes_are_bounded_too(connect_to):
+    cluster, client = await connect_to(nodes=3, shards=1)
+    shard = cluster.groups["orders"][0]
+    for number in range(100):
+        await append(client, range(10))
+        shard.begin_rollback(1 + 11 * number)
+        shard.finish_rollback()
+    mark = shard.entries[-1].size
+    reader = client.read("orders", gaps=True, window_bytes=9 * mark, **FAST)
+    (first,) = await reader.next_batches(1)
+    assert first == tidemark.Gap(tidemark.GapKind.HOLE, 0, 1, 10)
+    await asyncio.sleep(0.4)
+    assert len(reader._ready) <= 2 * 9 + 3
+    items = [first]
+    while more := await reader.next_batches(100):
+        items += more
+    assert [(item.first, item.last) for item in items] == [(first, first + 9) for first in range(1, 1101, 11)]
+    assert reader.holes == 1000
 
 
 async def test_a_blocked_loop_is_nobodys_fault(cluster, client, tail):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections.abc import Callable
 
 import pytest
@@ -155,3 +156,75 @@ async def test_a_refusal_that_asking_again_does_not_change_is_raised(undecided):
         await client.outcome("orders", 0, places[0].producer, places[0].sequence)
     assert caught.value.refused.reason is Reason.SEQUENCE_TOO_OLD
     assert (await client.outcome("orders", 0, places[1].producer, places[1].sequence)).base == places[1].offset
+
+
+# --- where the log ends, and where it was at some time
+
+
+async def append_at(client: tidemark.Client, shard: FakeShard, logged_ms: int, count: int = 10) -> None:
+    shard.logged_ms = logged_ms
+    async with client.appender("orders", batch_records=10) as appender:
+        await appender.append_batch([b"x"] * count)
+
+
+async def test_the_last_offset_that_may_be_read(connect_to):
+    cluster, client = await connect_to(nodes=2, shards=1)
+    shard = cluster.groups["orders"][0]
+    assert await client.latest("orders", 0) == 0, "the mark of the election"
+    await append_at(client, shard, 2000)
+    assert await client.latest("orders", 0) == 10
+    shard.limbo = True
+    appender = client.appender("orders")
+    waiting = appender.append_nowait(b"a")
+    await until(lambda: shard.undecided)
+    assert await client.latest("orders", 0) == 10
+    shard.confirm()
+    await waiting
+    assert await client.latest("orders", 0) == 11
+    with pytest.raises(errors.UnknownShard):
+        await client.latest("orders", 3)
+    shard.leader = ""
+    cluster.push()
+    await until(lambda: client.routing.leader("orders", 0) is None)
+    with pytest.raises(errors.Unavailable):
+        await client.latest("orders", 0, timeout_s=0.2)
+
+
+async def test_the_first_offset_logged_at_a_time_or_later(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    shard = cluster.groups["orders"][0]
+    for logged_ms in (2000, 3000, 3000, 5000):
+        await append_at(client, shard, logged_ms, 20)  # 1-20, 21-40, 41-60, 61-80
+    expected = {0: 0, 1000: 0, 1001: 1, 2000: 1, 2001: 21, 3000: 21, 3001: 61, 5000: 61, 5001: 81}
+    found = {at: await client.offset_at("orders", 0, at * 1000) for at in expected}
+    assert found == expected
+    assert await client.offset_at("orders", 0, 2_000_001) == 21, "a fraction of a millisecond later"
+    later = datetime.datetime.fromtimestamp(3, datetime.UTC)
+    records = [record async for record in client.read("orders", from_=await client.offset_at("orders", 0, later))]
+    assert [record.offset for record in records] == list(range(21, 81))
+    shard.trimmed_to = 31
+    assert await client.offset_at("orders", 0, 0) == 31
+    assert await client.offset_at("orders", 0, 5_000_000) == 61
+    with pytest.raises(errors.InvalidArgument, match="time zone"):
+        await client.offset_at("orders", 0, datetime.datetime(2026, 1, 1))
+    with pytest.raises(errors.InvalidArgument, match="timestamp"):
+        await client.offset_at("orders", 0, None)
+
+
+async def test_a_time_may_lie_in_a_hole(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    shard = cluster.groups["orders"][0]
+    await append_at(client, shard, 2000)
+    shard.limbo, shard.logged_ms = True, 3000
+    appender = client.appender("orders", batch_records=10, on_rollback="raise")
+    waiting = asyncio.create_task(appender.append_batch([b"lost"] * 30))
+    await until(lambda: len(shard.undecided) == 3)
+    shard.logged_ms = 4000
+    shard.begin_rollback(11)
+    shard.finish_rollback()
+    with pytest.raises(errors.RolledBack):
+        await waiting
+    shard.limbo = False
+    await append_at(client, shard, 5000)  # 42-51
+    found = [await client.offset_at("orders", 0, at * 1000) for at in (2000, 2500, 3000, 4000, 4500, 5000, 6000)]
+    assert found == [1, 11, 11, 11, 42, 42, 52]
