@@ -17,7 +17,7 @@ async def main(addresses: list[str], group: str, passes: int) -> None:
         for _ in range(passes):
             records = value_bytes = payload_bytes = 0
             began = time.perf_counter()
-            async for batch in client.read(group).batches():
+            async for batch in client.read(group, mode="leader").batches():
                 values = batch.record_batch.column(1)
                 records += len(values)
                 value_bytes += values.nbytes - 4 * (len(values) + 1)    # without Arrow's own offsets
