@@ -157,7 +157,9 @@ class Reader:
         if m.status is not Status.OK:
             why = f"{m.status}: {m.message}" if m.message else str(m.status)
             return self._fault(now_ms, source, Reason.REFUSED, why)  # S12
-        source.started, source.retry_ms = True, None
+        if source.retry_ms is not None:
+            return []  # it goes on with a stream that was given up: what it sent since was not counted
+        source.started = True
         self._hear(source, m.released)
         source.first = max(source.first, m.first)
         source.through = max(source.through, m.first - 1)

@@ -924,6 +924,21 @@ def test_after_a_violation_the_node_is_started_anew() -> None:
     assert [(0, 9)] == hand.out
 
 
+def test_a_stream_that_was_given_up_is_not_revived_by_another_started() -> None:
+    hand = Hand(mode=Mode.ALL_SEND_ALL)
+    hand.run(hand.reader.on_corrupt(hand.now, "a", 1, "damaged"))
+    hand.ship("a", 4, item(0, 4))
+
+    hand.start("a", first=5)
+    hand.ship("a", 9, item(5, 9), first=5)
+    assert [] == hand.out
+    hand.wait(STARTED_MS)
+    hand.start("a", first=5)
+    hand.ship("a", 9, item(5, 9), first=5)
+
+    assert [(GapKind.TRIM, 0, 4), (5, 9)] == hand.out
+
+
 def test_messages_of_strangers_are_ignored() -> None:
     hand = Hand()
 

@@ -213,6 +213,7 @@ class Case:
             if member.name in world.reader.down or world.reader.all_send_all:
                 member.stuck = False  # nobody would notice
             member.recover()
+            member.rate = 10_000  # the bound is on standing still, not on how much there is to send
         self.tell()
         self.go_on()
         self.release(20)
