@@ -339,7 +339,8 @@ async def test_a_new_address_is_tried_at_once(cluster, client, tail):
     await reading.reach(RECORDS)
     node = cluster.nodes["n0"]
     await node.kill()
-    await asyncio.sleep(1.5)  # by now it waits for long between two tries
+    reading.reader.cursors[0]._streams["n0"]._backoff_s = 30.0  # as after a long time
+    await asyncio.sleep(1.0)
     await node.start()
     cluster.push()
     await until(lambda: node.delivery.streams, 1)
@@ -383,8 +384,9 @@ async def test_the_end_that_no_leader_tells_is_unavailable(cluster, client):
 async def test_a_cluster_without_the_service_says_so(cluster, client):
     for node in cluster.nodes.values():
         node.delivery.unimplemented = True
-    with pytest.raises(errors.Unavailable, match="UNIMPLEMENTED"):
-        _ = [record async for record in client.read("orders", until=20, **FAST)]
+    async with asyncio.timeout(5):  # at once, not when its time is over
+        with pytest.raises(errors.Unavailable, match="UNIMPLEMENTED"):
+            _ = [record async for record in client.read("orders", until=20, **FAST)]
 
 
 async def test_a_tail_outlives_the_loss_of_every_member(cluster, client, tail):
@@ -406,7 +408,7 @@ async def test_a_tail_outlives_the_loss_of_every_member(cluster, client, tail):
 
 async def test_windows_bound_what_members_send_ahead(cluster, client):
     entry = cluster.groups["orders"][0].entries[1].size
-    reader = client.read("orders", window_bytes=9 * entry, **FAST)
+    reader = client.read("orders", window_bytes=9 * entry, timeout_s=0.5, **FAST)
     batches = reader.batches()
     first = await anext(batches)
     await asyncio.sleep(1.2)  # far beyond every timeout
@@ -428,11 +430,12 @@ async def test_gaps_that_nobody_takes_are_bounded_too(connect_to):
         shard.finish_rollback()
     mark = shard.entries[-1].size
     reader = client.read("orders", gaps=True, window_bytes=9 * mark, **FAST)
-    (first,) = await reader.next_batches(1)
-    assert first == tidemark.Gap(tidemark.GapKind.HOLE, 0, 1, 10)
-    await asyncio.sleep(0.4)
-    assert len(reader._ready) <= 2 * 9 + 3
-    items = [first]
+    reader.pause()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.next_batches(1), 0.4)
+    assert 1 <= len(reader._held[0]) <= 2 * 9 + 3
+    reader.resume()
+    items = []
     while more := await reader.next_batches(100):
         items += more
     assert [(item.first, item.last) for item in items] == [(first, first + 9) for first in range(1, 1101, 11)]
@@ -448,21 +451,50 @@ async def test_a_blocked_loop_is_nobodys_fault(cluster, client, tail):
     assert (reading.reader.stats.failovers, reading.reader.stats.rewinds) == (0, {})
 
 
-async def test_the_clock_stands_still_while_the_loop_is_blocked():
-    clock = RunningClock(asyncio.get_running_loop())
+class FakeLoop:
+    """A loop whose time the test sets, and whose timers it runs."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, Callable[[], object]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> FakeLoop:
+        self.timers.append((self.now + seconds, callback))
+        return self
+
+    def cancel(self) -> None:
+        self.timers.pop()
+
+    def run(self, until: float) -> None:
+        """Let time pass and every timer run when it is due."""
+        while self.timers and min(self.timers)[0] <= until:
+            due, callback = self.timers.pop(self.timers.index(min(self.timers)))
+            self.now = max(self.now, due)
+            callback()
+        self.now = until
+
+
+def test_the_clock_stands_still_while_the_loop_is_blocked():
+    loop = FakeLoop()
+    clock = RunningClock(loop)  # type: ignore[arg-type]
     clock.start()
-    before = clock.ms()
-    await asyncio.sleep(0.6)
-    assert 500 <= clock.ms() - before <= 900
-    before = clock.ms()
-    time.sleep(2)
-    await asyncio.sleep(0)
-    passed = [clock.ms() - before]
-    await asyncio.sleep(0.3)
-    passed.append(clock.ms() - before)
-    assert passed == sorted(passed)
-    assert passed[-1] < 1_200
+    began = clock.ms()
+    loop.run(102.1)
+    assert clock.ms() - began == 2_100, "an idle loop is no blocked one"
+    loop.now = 110.0  # no timer ran
+    blocked = clock.ms() - began
+    assert 2_500 <= blocked <= 2_600
+    loop.now = 111.0
+    assert clock.ms() - began == blocked
+    loop.run(111.0)
+    assert clock.ms() - began == blocked
+    loop.run(112.0)
+    assert clock.ms() - began == blocked + 1_000
     clock.stop()
+    assert not loop.timers
 
 
 async def test_a_paused_shard_is_nobodys_fault(cluster, client, tail):
