@@ -253,7 +253,9 @@ class Coordinator:
             record.status is Status.RECONFIGURATION and change is not None and change.phase is Phase.COMMIT
             and leader is not None and not self._lost(leader)
         ):
-            self.change = RunningChange(None, prepared=True, resumed=True)
+            # It may be our own, interrupted: whoever asked for it still waits.
+            asked = self.change.request if self.change is not None else None
+            self.change = RunningChange(asked, prepared=True, resumed=True)
             return [resumed, *self._send_commit(now_ms)]
         return [resumed, *self._elect(now_ms)]
 

@@ -889,6 +889,27 @@ def test_a_refusal_of_a_repeated_step_does_not_undo_a_change_in_commit(desk: Des
     assert desk.record.change is not None and Phase.COMMIT is desk.record.change.phase
 
 
+@pytest.mark.parametrize("ending", ["committed", "by election"])
+def test_whoever_asked_for_a_change_is_answered_though_the_operator_was_inactive_in_between(
+    desk: Desk, ending: str
+) -> None:
+    desk.committing()
+    desk.step(SetActive(False))
+    desk.step(SetActive(True))
+    if ending == "committed":
+        desk.hear(A, Committed(6))
+    else:
+        desk.hear(A, Rejected(6, "Commit", Refused(Reason.NOT_LEADER, epoch=6)))
+        desk.stored()
+        for member in (A, B, C, D):
+            desk.hear(member, Fenced(desk.record.epoch, desk.record.election, HEAD))
+        [(leader, _)] = desk.sent(BecomeLeader)
+        desk.hear(leader, BecameLeader(desk.record.epoch, desk.record.election))
+    desk.stored()
+
+    assert [(A, B, D)] == [done.ensemble for done in desk.replies()]
+
+
 @pytest.mark.parametrize("message", [Prepared(6, SNAPSHOT), Committed(6)], ids=["Prepared", "Committed"])
 def test_answers_of_a_change_count_only_from_its_leader(desk: Desk, message: Any) -> None:
     desk = desk.preparing() if isinstance(message, Prepared) else desk.committing()
