@@ -19,6 +19,7 @@ from tidemark_core.base.entry import Batch
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_wire import channel as wire
 from tidemark_wire.frames import AppendAnswer, AppendCall, append_parts, decode_answers
+from tidemark_wire.tasks import cancelled
 
 from .routing import Channels
 
@@ -79,8 +80,7 @@ class AppendLink:
 
     async def close(self) -> None:
         self._waiting.clear()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
 
     async def _run(self) -> None:
         writer = asyncio.create_task(self._write(), name=f"tidemark-append-writer-{self.address}")
@@ -98,7 +98,6 @@ class AppendLink:
             self.error = self.error or "the stream was cancelled"
         finally:
             self.broken = True
-            writer.cancel()
             self._call.cancel()
             self._on_closed(self)
             lanes = {id(lane): lane for lane, _, _ in self._waiting.values()}
@@ -106,7 +105,7 @@ class AppendLink:
             self._outbox.clear()
             for lane in lanes.values():
                 lane.on_link_lost(self)
-            await asyncio.gather(writer, return_exceptions=True)
+            await cancelled(writer)
 
     async def _read(self) -> None:
         waiting, now = self._waiting, asyncio.get_running_loop().time

@@ -20,6 +20,7 @@ from tidemark_core.delivery.messages import Start, Window
 from tidemark_wire import channel as wire
 from tidemark_wire.delivery import StartCall, encode_request
 from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.tasks import cancelled
 
 if TYPE_CHECKING:
     from .delivery import ShardDelivery
@@ -45,6 +46,7 @@ class MemberStream:
         self._known = self._look_up()
         self._backoff_s = 0.0
         self._pause_s = 0.0              # the node asked for at least so long
+        self._closing = False
         self._task = asyncio.create_task(self._run(), name=f"tidemark-deliver-{delivery.shard}-{node}")
         self._task.add_done_callback(self._on_done)
 
@@ -76,8 +78,8 @@ class MemberStream:
             self._news.set()
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._closing = True
+        await cancelled(self._task)
 
     # --- inside
 
@@ -95,6 +97,8 @@ class MemberStream:
             self._pause_s = 0.0
             address = self._known[0]
             why = await self._serve(address) if address else "the shard map does not say where it is"
+            if self._closing:
+                return
             self._delivery.on_closed(self.node, why)
             self._backoff_s = min(BACKOFF_MAX_S, max(BACKOFF_FIRST_S, self._backoff_s * 2))
             pause_s = max(self._pause_s, self._backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
@@ -123,9 +127,8 @@ class MemberStream:
             return "the stream was cancelled"
         finally:
             self._call = None
-            writer.cancel()
             call.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            await cancelled(writer)
 
     async def _status(self, call: grpc.aio.StreamStreamCall) -> str:
         code = await call.code()

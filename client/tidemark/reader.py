@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import GapKind
+from tidemark_wire.tasks import cancelled
 
 from .batch import ReadBatch, Record
 from .cursor import EARLIEST, LATEST, End, ShardCursor, Start
@@ -179,9 +180,7 @@ class Reader:
         self._stop_listening()
         self._on_close(self)
         tasks, self._tasks = self._tasks, set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*tasks)
         self.clock.stop()
         self._ready.clear()
         self._held.clear()

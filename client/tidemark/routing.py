@@ -20,6 +20,7 @@ import xxhash
 from tidemark_core.base.entry import Durability
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire import channel as wire
+from tidemark_wire.tasks import cancelled
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 from .errors import InvalidArgument, Unavailable, UnknownGroup, UnknownShard
@@ -126,10 +127,7 @@ class Routing:
         self._watch = asyncio.create_task(self._watch_forever(), name="tidemark-shard-map")
 
     async def close(self) -> None:
-        tasks = [task for task in (self._watch, self._refreshing) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(self._watch, self._refreshing)
         self._listeners.clear()
 
     # --- look-ups

@@ -19,6 +19,7 @@ from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended
 from tidemark_wire.frames import AppendAnswer, AppendCall, decode_appends, encode_answers
 from tidemark_wire.status import to_rpc_error
+from tidemark_wire.tasks import cancelled
 
 from .driver import Driver
 from .metrics import Metrics
@@ -115,10 +116,9 @@ class Appends:
             await asyncio.wait((sender,))
         finally:
             stream.closed = True
-            sender.cancel()
-            (ended,) = await asyncio.gather(sender, return_exceptions=True)
-            if isinstance(ended, Exception) and not context.cancelled():  # a client that went away is no error
-                _log.warning("answers of an append stream cannot be sent", extra={"reason": repr(ended)})
+            for error in await cancelled(sender):
+                if not context.cancelled():  # a client that went away is no error
+                    _log.warning("answers of an append stream cannot be sent", extra={"reason": repr(error)})
 
     async def _send(self, stream: _Stream, context: Any) -> None:
         while not stream.drained:

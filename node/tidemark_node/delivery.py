@@ -23,6 +23,7 @@ from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Item, Shipment, Started, Status, Window
 from tidemark_wire.delivery import StartCall, Stop, decode_request, encode_answer
+from tidemark_wire.tasks import cancelled
 
 from .driver import Driver
 from .metrics import Metrics
@@ -149,10 +150,9 @@ class _Stream:
                 await self._serve(served)
         finally:
             self._ended = True
-            listener.cancel()
-            (failed,) = await asyncio.gather(listener, return_exceptions=True)
-            if isinstance(failed, Exception) and not self._context.cancelled():
-                _log.warning("a delivery stream cannot be heard", extra={"reason": repr(failed)})
+            for error in await cancelled(listener):
+                if not self._context.cancelled():
+                    _log.warning("a delivery stream cannot be heard", extra={"reason": repr(error)})
 
     # --- listening ----------------------------------------------------------------------------------------------
 

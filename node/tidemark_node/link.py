@@ -17,6 +17,7 @@ from tidemark_core.base.effects import Received
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Peer
 from tidemark_wire.frames import decode_messages
+from tidemark_wire.tasks import cancelled
 
 from .metrics import Metrics
 
@@ -117,11 +118,9 @@ class Link:
         finally:
             self._closed.set()
             self._idle.set()
-            for task in tasks:
-                task.cancel()
-            for ended in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(ended, Exception) and not isinstance(ended, grpc.RpcError | asyncio.InvalidStateError):
-                    _log.warning("link ended", extra={"peer": str(self.peer), "reason": repr(ended)})
+            for error in await cancelled(*tasks):
+                if not isinstance(error, grpc.RpcError | asyncio.InvalidStateError):
+                    _log.warning("link ended", extra={"peer": str(self.peer), "reason": repr(error)})
 
     async def _receive(self, post: Callable[[Received, int], None], room: Callable[[], Awaitable[None]]) -> None:
         while (frame := await self._read()) is not grpc.aio.EOF:

@@ -9,7 +9,6 @@ Stays out: what messages mean; addresses come from `routing`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from tidemark_core.base.ids import Member, OperatorId, Peer, ShardId
 from tidemark_wire import channel
 from tidemark_wire.convert import Draining
 from tidemark_wire.frames import message_parts
+from tidemark_wire.tasks import cancelled
 
 from .driver import Driver
 from .link import Link, OutQueue
@@ -248,12 +248,7 @@ class Links:
         """Break every link for good."""
         self._closed = True
         self.reset()
-        dialers = [reach.dialer for reach in self._reaches.values() if reach.dialer is not None]
-        for dialer in dialers:
-            dialer.cancel()
-        for dialer in dialers:
-            with contextlib.suppress(asyncio.CancelledError):
-                await dialer
+        await cancelled(*(reach.dialer for reach in self._reaches.values()))
 
     def describe(self) -> list[dict[str, Any]]:
         """Return every peer and its queue, for people."""

@@ -16,13 +16,13 @@ from tidemark_core.base.ids import shard_id
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.records import ChangeDone, ChangeProgress
 from tidemark_wire.status import to_rpc_error
+from tidemark_wire.tasks import background
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .model import Group
 from .moves import run_move
 from .plan import Move, MoveKind, PlanRefusal, choose_member, choose_victim
 from .service import VERSION, OperatorService
-from .tasks import background
 
 WATCHERS_MAX = 64
 WATCH_PACE_S = 0.05

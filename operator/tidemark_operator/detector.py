@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from .tasks import background, cancelled
+from tidemark_wire.tasks import background, cancelled
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,10 @@ from tidemark_core.replication.records import (
     StartChange,
     StartTransfer,
 )
+from tidemark_wire.tasks import background, cancelled
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable
 from .metadata import Keys
-from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from tidemark_wire.tasks import background, cancelled
+
 from .etcd import EtcdStore, Saved, StoreUnavailable, revoke_quietly
-from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 

@@ -32,11 +32,11 @@ from tidemark_wire.channel import (
 )
 from tidemark_wire.convert import Draining
 from tidemark_wire.frames import decode_messages, encode_message
+from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 from .detector import DetectorSettings, LoopLateness, Outcome, Suspicion, Verdict
 from .metadata import NodeRecord
-from .tasks import background
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +117,7 @@ class NodeLink:
         self._hurry.set()
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
 
     # --- the life of a link -------------------------------------------------------------------------------
 
@@ -231,9 +230,7 @@ class NodeLink:
             return self._judge(outcome, started), reason
         finally:
             call.cancel()
-            for job in jobs:
-                job.cancel()
-            for problem in await asyncio.gather(*jobs, return_exceptions=True):
+            for problem in await cancelled(*jobs):
                 if isinstance(problem, AssertionError):
                     raise problem
 

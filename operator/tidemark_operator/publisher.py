@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 
 import grpc.aio
+from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.v1 import common_pb2
 
 from .nodes import NodeLink, NodeLinks
-from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from typing import Any
 from tidemark_core.base.ids import ShardId, group_of
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.records import CancelChange, ChangeDone, ChangeProgress
+from tidemark_wire.tasks import background, cancelled
 
 from .driver import CoordinatorDriver
 from .etcd import StoreUnavailable
@@ -29,7 +30,6 @@ from .moves import MoveState, run_move
 from .objects import Objects
 from .plan import PlanRefusal, World, plan_reconfiguration
 from .status import Condition, ConditionMemory, some, timestamp
-from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tidemark_wire.tasks import background, cancelled
+
 from .driver import CoordinatorDriver
 from .metadata import StoredObject
 from .mirror import Mirror
@@ -18,7 +20,6 @@ from .objects import Objects
 from .plan import World
 from .reconfiguration_run import ReconfigurationRun
 from .status import Condition, ConditionMemory
-from .tasks import background, cancelled
 
 FINISHED_KEPT = 10
 

@@ -19,6 +19,7 @@ from typing import Any
 from tidemark_core.base.ids import Member, OperatorId, ShardId
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
+from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.v1 import common_pb2
 
 from .detector import LoopLateness
@@ -37,7 +38,6 @@ from .publisher import MapPublisher
 from .reconfigure import Reconfigurer
 from .shardmap import build_shard_map
 from .status import ConditionMemory, cluster_status, group_status, shard_object, with_status
-from .tasks import background, cancelled
 from .tending import Tender
 
 log = logging.getLogger(__name__)

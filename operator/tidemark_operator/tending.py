@@ -17,11 +17,11 @@ from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import StartChange, StartTransfer
+from tidemark_wire.tasks import background, cancelled
 
 from .driver import CoordinatorDriver
 from .model import Shard
 from .plan import World, next_leader
-from .tasks import background, cancelled
 
 log = logging.getLogger(__name__)
 
