@@ -231,6 +231,10 @@ class Follower:
         writes: list[Write] = []
         try:
             for entry in chunk.entries:
+                if entry.epoch > wanted.head.epoch:
+                    # The source was truncated since and follows a newer leader: this snapshot will never be whole.
+                    self._pull = None
+                    return [replica.persist(writes), replica.trace("snapshot_superseded", f"by {entry.id}")]
                 if entry.base == self._resume_at(wanted):  # else a repeat
                     self._take(entry, wanted, writes)
         except RemoteViolation as violation:

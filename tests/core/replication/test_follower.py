@@ -665,6 +665,26 @@ def test_a_violation_in_the_middle_of_a_chunk_never_leaves_the_disk_behind_the_m
     assert [] == node.take_sent(SnapshotInstalled)
 
 
+def test_a_source_that_was_truncated_meanwhile_ends_the_pull_and_no_entry_of_another_log_is_taken(
+    node: Node, author: Author
+) -> None:
+    """An election overtook the change: the source follows a newer leader now (limbo seed 3030674)."""
+    author.opening(Kind.NOOP, epoch=2)
+    snapshot = descriptor(author, 2)
+    elsewhere = author.fork(author.entries[-2].id, epoch=3)
+    elsewhere.opening()
+    elsewhere.data(count=3)
+    node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, snapshot))
+
+    effects = node.step(SnapshotChunk(SHARD, 2, tuple(elsewhere.entries)))
+    node.complete()
+
+    assert Trace(SHARD, "snapshot_superseded", f"by {elsewhere.entries[-2].id}") in effects
+    assert author.entries[:-1] == node.stored()
+    assert author.entries[-2].id == node.replica.log.head
+    assert [] == node.take_sent(SnapshotInstalled)
+
+
 def trimmed_snapshot(author: Author, commit: int, first: int) -> tuple[SnapshotDescriptor, list[Entry]]:
     """Describe the author's log as a leader would that has trimmed below `first`."""
     log = author.log
