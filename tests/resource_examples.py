@@ -1,0 +1,216 @@
+"""Objects of every kind that the rules accept and refuse, for whoever judges them: models, CEL, a real API server.
+
+A new rule needs an example here that breaks it, and all of them try it.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+HEADER = {"apiVersion": "tidemark.dev/v1alpha1", "metadata": {"name": "it"}}
+
+
+def base(kind: str) -> dict[str, Any]:
+    """A valid object of the kind; a Reconfiguration is a NodeSwap."""
+    spec: dict[str, Any] = {
+        "TidemarkCluster": {
+            "version": "0.4.2",
+            "metadataStore": {"etcd": {"endpoints": ["http://a:2379", "http://b:2379"]}},
+            "nodePools": [{"name": "default", "replicas": 3, "storage": {"data": {"size": "10Gi"}}}],
+        },
+        "LogGroup": {"clusterRef": {"name": "prod"}, "shards": 4},
+        "Reconfiguration": {
+            "clusterRef": {"name": "prod"},
+            "type": "NodeSwap",
+            "nodeSwap": {"from": "prod-1", "to": {"node": "prod-2"}},
+        },
+    }[kind]
+    return copy.deepcopy({**HEADER, "kind": kind, "spec": spec})
+
+
+def changed(kind: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """The base object with values set at dotted paths; `None` removes one."""
+    data = base(kind)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        place: Any = data
+        for name in parents:
+            place = place[int(name)] if isinstance(place, list) else place.setdefault(name, {})
+        if value is None:
+            place.pop(last, None)
+        elif isinstance(place, list):
+            place[int(last)] = value
+        else:
+            place[last] = value
+    return data
+
+
+ETCD = "spec.metadataStore.etcd"
+REPLICATION = "spec.replication"
+
+# (kind, changes, the field that the refusal names; None: accepted)
+OBJECTS: list[tuple[str, dict[str, Any], str | None]] = [
+    ("TidemarkCluster", {}, None),
+    ("TidemarkCluster", {"metadata.name": "a" * 40}, None),
+    ("TidemarkCluster", {"metadata.name": "a" * 41}, "metadata.name"),
+    ("TidemarkCluster", {"metadata.name": "a.b"}, "metadata.name"),
+    ("TidemarkCluster", {"spec.nodePools.0.replicas": 0}, "spec.nodePools"),
+    ("TidemarkCluster", {f"{ETCD}.endpoints": ["http://a:1", "https://b:1"]}, f"{ETCD}.endpoints"),
+    ("TidemarkCluster", {f"{ETCD}.endpoints": ["https://a:1"]}, f"{ETCD}.tlsSecretRef"),
+    ("TidemarkCluster", {f"{ETCD}.endpoints": ["https://a:1"], f"{ETCD}.tlsSecretRef": {"name": "t"}}, None),
+    ("TidemarkCluster", {f"{ETCD}.credentialsSecretRef": {"name": "c"}}, f"{ETCD}.credentialsSecretRef"),
+    (
+        "TidemarkCluster",
+        {
+            f"{ETCD}.endpoints": ["https://a:1"],
+            f"{ETCD}.tlsSecretRef": {"name": "t"},
+            f"{ETCD}.credentialsSecretRef": {"name": "c"},
+        },
+        None,
+    ),
+    ("TidemarkCluster", {"spec.security.tls.mode": "CertManager"}, "spec.security.tls.issuerRef"),
+    ("TidemarkCluster", {"spec.security.tls": {"mode": "CertManager", "issuerRef": {"name": "ca"}}}, None),
+    ("TidemarkCluster", {"spec.security.tls.issuerRef": {"name": "ca"}}, "spec.security.tls.issuerRef"),
+    ("TidemarkCluster", {"spec.security.tls.renewBeforeDays": 90}, "spec.security.tls.renewBeforeDays"),
+    ("TidemarkCluster", {"spec.security.tls.mode": "Disabled"}, "spec.security.clientAuth"),
+    ("TidemarkCluster", {"spec.security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}, None),
+    ("LogGroup", {}, None),
+    ("LogGroup", {"metadata.name": "a" * 50}, None),
+    ("LogGroup", {"metadata.name": "a" * 51}, "metadata.name"),
+    ("LogGroup", {"spec.shards": 1024}, None),
+    ("LogGroup", {"spec.shards": 1025}, "spec.shards"),
+    ("LogGroup", {"spec.shards": 1025, "spec.shardProjection": "None"}, None),
+    ("LogGroup", {f"{REPLICATION}.payloadCopies": 2}, None),
+    ("LogGroup", {f"{REPLICATION}.payloadCopies": 1}, f"{REPLICATION}.payloadCopies"),
+    ("LogGroup", {f"{REPLICATION}.payloadCopies": 4}, f"{REPLICATION}.payloadCopies"),
+    ("LogGroup", {f"{REPLICATION}": {"factor": 4, "payloadCopies": 2}}, f"{REPLICATION}.payloadCopies"),
+    ("LogGroup", {f"{REPLICATION}.leaders": 3}, None),
+    ("LogGroup", {f"{REPLICATION}.leaders": 4}, f"{REPLICATION}.leaders"),
+    ("LogGroup", {f"{REPLICATION}": {"payloadCopies": 2, "leaders": 3}}, f"{REPLICATION}.leaders"),
+    ("LogGroup", {f"{REPLICATION}": {"payloadCopies": 2, "leaders": 1, "syncLeaders": 1}}, None),
+    ("LogGroup", {f"{REPLICATION}": {"leaders": 1, "syncLeaders": 2}}, f"{REPLICATION}.syncLeaders"),
+    ("LogGroup", {f"{REPLICATION}.syncLeaders": 3}, None),
+    ("LogGroup", {f"{REPLICATION}.syncLeaders": 4}, f"{REPLICATION}.syncLeaders"),
+    ("LogGroup", {f"{REPLICATION}.synchroQuorum": 2}, None),
+    ("LogGroup", {f"{REPLICATION}.synchroQuorum": 1}, f"{REPLICATION}.synchroQuorum"),
+    ("LogGroup", {f"{REPLICATION}.synchroQuorum": 4}, f"{REPLICATION}.synchroQuorum"),
+    ("LogGroup", {f"{REPLICATION}.synchroQuorum": "N/2+1"}, None),
+    ("LogGroup", {f"{REPLICATION}.synchroQuorum": "min(N, max(2, N-1))"}, None),
+    ("LogGroup", {f"{REPLICATION}.synchroZones": 3}, None),
+    ("LogGroup", {f"{REPLICATION}.synchroZones": 4}, f"{REPLICATION}.synchroZones"),
+    ("LogGroup", {f"{REPLICATION}": {"factor": 5, "synchroZones": 5}}, None),
+    ("LogGroup", {"spec.kind": "Documents"}, None),
+    ("LogGroup", {"spec.kind": "Documents", f"{REPLICATION}.payloadCopies": 3}, None),
+    ("LogGroup", {"spec.kind": "Documents", f"{REPLICATION}.payloadCopies": 2}, f"{REPLICATION}.payloadCopies"),
+    ("LogGroup", {"spec.placement.leaders.preference": "Zones"}, "spec.placement.leaders.zones"),
+    ("LogGroup", {"spec.placement.leaders": {"preference": "Zones", "zones": []}}, "spec.placement.leaders.zones"),
+    ("LogGroup", {"spec.placement.leaders": {"preference": "Zones", "zones": ["a"]}}, None),
+    ("LogGroup", {"spec.placement.leaders.zones": ["a"]}, "spec.placement.leaders.zones"),
+    ("LogGroup", {"spec.delivery.stallTimeoutSeconds": 31}, "spec.delivery.stallTimeoutSeconds"),
+    ("Reconfiguration", {}, None),
+    ("Reconfiguration", {"spec.nodeSwap": None}, "spec.nodeSwap"),
+    ("Reconfiguration", {"spec.nodeSwap.to.node": "prod-1"}, "spec.nodeSwap.to.node"),
+    ("Reconfiguration", {"spec.nodeSwap.to": {}}, "spec.nodeSwap.to"),
+    ("Reconfiguration", {"spec.nodeSwap.to.spread": {}}, "spec.nodeSwap.to"),
+    ("Reconfiguration", {"spec.nodeSwap.to": {"provision": {}}}, None),
+    ("Reconfiguration", {"spec.nodeSwap.to": {"spread": {}}}, None),
+    ("Reconfiguration", {"spec.rebalance": {}}, "spec.rebalance"),
+    ("Reconfiguration", {"spec.type": "Rebalance", "spec.nodeSwap": None, "spec.rebalance": {}}, None),
+    *(
+        ("Reconfiguration", {"spec.type": kind, "spec.nodeSwap": None}, f"spec.{block}")
+        for kind, block in (
+            ("Expand", "expand"),
+            ("Contract", "contract"),
+            ("LeaderTransfer", "leaderTransfer"),
+            ("Rebalance", "rebalance"),
+        )
+    ),
+    ("Reconfiguration", {"spec.expand": {"logGroup": "a", "factor": 4}}, "spec.expand"),
+    *(
+        (
+            "Reconfiguration",
+            {"spec.type": "Contract", "spec.nodeSwap": None, "spec.contract": {"logGroup": "a", **contract}},
+            field,
+        )
+        for contract, field in (
+            ({"factor": 3}, None),
+            ({"factor": 2}, "spec.contract.factor"),
+            ({"factor": 2, "belowThree": "Allowed"}, None),
+        )
+    ),
+    *(
+        (
+            "Reconfiguration",
+            {"spec.type": "LeaderTransfer", "spec.nodeSwap": None, "spec.leaderTransfer": transfer},
+            field,
+        )
+        for transfer, field in (
+            ({}, "spec.leaderTransfer"),
+            ({"from": "a"}, None),
+            ({"to": "a"}, None),
+            ({"from": "a", "to": "b"}, None),
+            ({"from": "a", "to": "a"}, "spec.leaderTransfer.to"),
+        )
+    ),
+    ("Reconfiguration", {"spec.scope": {"logGroups": ["orders"], "shardIDs": [0]}}, None),
+    ("Reconfiguration", {"spec.scope": {}}, None),
+    *(
+        (
+            "Reconfiguration",
+            {
+                "spec.type": "Expand",
+                "spec.nodeSwap": None,
+                "spec.expand": {"logGroup": "a", "factor": 4},
+                "spec.scope": scope,
+            },
+            field,
+        )
+        for scope, field in (({"logGroups": ["a"]}, "spec.scope.logGroups"), ({"shardIDs": [1]}, None))
+    ),
+    ("Reconfiguration", {"spec.approvedPlan": "sha256:0123456789"}, "spec.approvedPlan"),
+    ("Reconfiguration", {"spec.approvedPlan": "sha256:0123456789", "spec.approval": "Required"}, None),
+]
+
+POOL = {"name": "extra", "replicas": 1, "storage": {"data": {"size": "1Gi"}}}
+VOLUME = "spec.nodePools.0.storage.data"
+
+# (kind, changes of the old object, changes of the new one, the field that the refusal names; None: allowed)
+UPDATES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
+    ("TidemarkCluster", {}, {"spec.version": "0.5.0"}, None),
+    ("TidemarkCluster", {}, {f"{ETCD}.keyPrefix": "/a"}, f"{ETCD}.keyPrefix"),
+    ("TidemarkCluster", {f"{ETCD}.keyPrefix": "/a"}, {f"{ETCD}.keyPrefix": "/b"}, f"{ETCD}.keyPrefix"),
+    ("TidemarkCluster", {f"{ETCD}.keyPrefix": "/a"}, {f"{ETCD}.keyPrefix": "/a"}, None),
+    ("TidemarkCluster", {}, {"spec.failureDomain.topologyKey": "rack"}, "spec.failureDomain.topologyKey"),
+    ("TidemarkCluster", {}, {f"{VOLUME}.size": "11Gi"}, None),
+    ("TidemarkCluster", {}, {f"{VOLUME}.size": "9Gi"}, "spec.nodePools[0].storage.data.size"),
+    (
+        "TidemarkCluster",
+        {},
+        {f"{VOLUME}.storageClassName": "fast"},
+        "spec.nodePools[0].storage.data.storageClassName",
+    ),
+    ("TidemarkCluster", {}, {"spec.nodePools": [POOL]}, "spec.nodePools"),
+    ("TidemarkCluster", {"spec.nodePools": [POOL, {**POOL, "name": "old", "replicas": 0}]},
+     {"spec.nodePools": [POOL]}, None),
+    ("LogGroup", {}, {f"{REPLICATION}.factor": 4}, None),
+    ("LogGroup", {}, {f"{REPLICATION}.factor": 5}, f"{REPLICATION}.factor"),
+    ("LogGroup", {f"{REPLICATION}.factor": 5}, {}, f"{REPLICATION}.factor"),
+    ("LogGroup", {}, {"spec.shards": 5}, "spec.shards"),
+    ("LogGroup", {}, {"spec.kind": "Documents"}, "spec.kind"),
+    ("LogGroup", {}, {"spec.clusterRef.name": "other"}, "spec.clusterRef"),
+    ("Reconfiguration", {}, {"spec.suspend": True, "spec.throttle": {"maxConcurrentMoves": 1}}, None),
+    ("Reconfiguration", {}, {"spec.cancel": True}, None),
+    ("Reconfiguration", {"spec.cancel": True}, {}, "spec.cancel"),
+    ("Reconfiguration", {}, {"spec.nodeSwap.to.node": "prod-3"}, "spec.nodeSwap"),
+    ("Reconfiguration", {}, {"spec.scope": {"shardIDs": [1]}}, "spec.scope"),
+    ("Reconfiguration", {}, {"spec.approval": "Required"}, "spec.approval"),
+    ("Reconfiguration", {}, {"spec.preconditions.fullyReplicated": "Ignored"}, "spec.preconditions"),
+    ("Reconfiguration", {}, {"spec.clusterRef.name": "other"}, "spec.clusterRef"),
+    (
+        "Reconfiguration",
+        {},
+        {"spec.type": "Rebalance", "spec.nodeSwap": None, "spec.rebalance": {}},
+        "spec.type",
+    ),
+]
