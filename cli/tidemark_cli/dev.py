@@ -59,14 +59,22 @@ def up(
     zones: Annotated[
         list[str] | None, typer.Option("--zone", help="Zones, dealt to the nodes in turn; may be repeated.")
     ] = None,
+    locations: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--location", metavar="SCOPE=LABEL,...",
+            help="The same with more scopes than the zone, as in region=eu,zone=a,rack=r1; may be repeated.",
+        ),
+    ] = None,
     state: DirOption = DEFAULT_DIR,
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster, or attach to the one in --dir and start what of it does not run; then return."""
     manifests = "\n---\n".join(read_manifests(file) for file in files or [])
+    places = _places(zones, locations)
     with stderr.status("starting") as spinner:
         runtime = tidemark.run(
-            local.up(state, manifests, nodes=nodes, zones=zones or (), progress=lambda line: spinner.update(line))
+            local.up(state, manifests, nodes=nodes, locations=places, progress=lambda line: spinner.update(line))
         )
     _show(runtime, as_json)
 
@@ -123,16 +131,28 @@ def stop(names: NamesArgument, state: DirOption = DEFAULT_DIR, as_json: JsonOpti
 @dev_app.command("add-node")
 def add_node(
     zone: Annotated[str, typer.Option("--zone", help="Zone of the new node.")] = "",
+    location: Annotated[
+        str, typer.Option("--location", metavar="SCOPE=LABEL,...", help="The same with more scopes than the zone.")
+    ] = "",
     state: DirOption = DEFAULT_DIR,
     as_json: JsonOption = False,
 ) -> None:
     """Start one more node: a spare until something is moved to it."""
 
+    (place,) = _places([zone] if zone else None, [location] if location else None) or ("",)
+
     async def main() -> str:
-        return await (await local.attach(state)).add_node(zone)
+        return await (await local.attach(state)).add_node(place)
 
     name = tidemark.run(main())
     emit(as_json, {"added": name}, lambda: f"{name} started")
+
+
+def _places(zones: list[str] | None, locations: list[str] | None) -> list[str]:
+    """Return locations; a zone alone is one."""
+    if zones and locations:
+        raise typer.BadParameter("give either --zone or --location, which has the zone in it", param_hint="--location")
+    return locations or [f"zone={zone}" for zone in zones or ()]
 
 
 def _each(state: Any, as_json: bool, names: list[str], done: str, act: Any) -> None:

@@ -70,7 +70,8 @@ class Services:
         me = self._driver.core.me
         return node_pb2.NodeDescription(
             node=me.node, incarnation=me.incarnation, boot=self._driver.boot, address=self._address,
-            zone=self._settings.zone, wire_version=WIRE_VERSION, store_format=STORE_FORMAT, version=self._version,
+            zone=self._settings.zone, location=self._settings.location, wire_version=WIRE_VERSION,
+            store_format=STORE_FORMAT, version=self._version,
             draining=self._draining.is_set(), leading=len(self._driver.core.leading()),
             metrics_address=self._metrics_address, pid=os.getpid(),
         )

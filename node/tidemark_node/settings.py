@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from tidemark_core.delivery.location import InvalidLocation, Location, parse_location
 
 NODE_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 METRICS_OFF = "off"
@@ -24,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:0"
     advertise: str = ""
     zone: str = ""
+    location: str = ""
     cluster: str = ""
     metrics_listen: str = "127.0.0.1:0"
     ready_file: Path | None = None
@@ -56,6 +58,22 @@ def _node_id(text: str) -> str:
             f"{text!r} is not a node id: 1 to 63 letters, digits, dots, dashes or underscores"
         )
     return text
+
+
+def _location(text: str) -> Location:
+    try:
+        return parse_location(text)
+    except InvalidLocation as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("location: ")) from error
+
+
+def _place(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Make zone and location say one thing: the zone is a part of the location."""
+    location = given.location
+    if given.zone and location.zone not in ("", given.zone):
+        parser.error(f"argument --location: its zone is {location.zone!r}, --zone is {given.zone!r}")
+    given.zone = given.zone or location.zone
+    given.location = str(location._replace(zone=given.zone)) if any(location) else ""
 
 
 def _positive(text: str) -> int:
@@ -94,6 +112,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("listen", "host:port of the gRPC services; port 0 picks a free one", type=_address)
     option("advertise", "host:port where others reach this node; default: where it listens", type=_optional_address)
     option("zone", "failure zone")
+    option("location", "where this node stands, as in region=eu,zone=a,rack=r1", type=_location)
     option("cluster", "name of the cluster; shard maps of others are refused")
     option("metrics-listen", "host:port of the Prometheus endpoint, or 'off'", type=_metrics_address)
     option("ready-file", "file to write, as JSON, once this node serves", type=Path)
@@ -102,7 +121,9 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("disk-reserve-bytes", "free bytes below which appends are refused", type=_positive)
     option("append-bytes-max", "bytes of unanswered batches this node holds for clients", type=_positive)
     option("snapshot-bytes-per-second", "rate at which this node serves snapshots", type=_positive)
-    return Settings(**vars(parser.parse_args(arguments)))
+    given = parser.parse_args(arguments)
+    _place(parser, given)
+    return Settings(**vars(given))
 
 
 def _defaults() -> dict[str, object]:

@@ -23,7 +23,7 @@ import grpc.aio
 from tidemark_wire.channel import open_channel
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
-from .local_manifests import cluster_manifest, deal_zones, read_manifests, snapshot_rate, zones_of
+from .local_manifests import cluster_manifest, deal, places, read_manifests, snapshot_rate
 from .local_processes import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
@@ -147,14 +147,15 @@ class Runtime:
                 f"{name} is running", f"Kill it first with `tidemark dev kill {name}`.")
         shutil.rmtree(target.data, ignore_errors=True)
 
-    async def add_node(self, zone: str = "") -> str:
+    async def add_node(self, location: str = "") -> str:
         """Start one more node and return its name; ids are never reused."""
         async with locked(self.directory):
             self._refresh()
+            (cluster,) = await self.objects("TidemarkCluster")
+            (place,) = places([{"replicas": 1}], [location])
             with saved(self.directory, self.state):
                 names = await new_nodes(self.state, 1)
-                (cluster,) = await self.objects("TidemarkCluster")
-                await add_nodes(self.directory, self.state, {names[0]: zone}, snapshot_rate(cluster))
+                await add_nodes(self.directory, self.state, {names[0]: place}, snapshot_rate(cluster))
         return names[0]
 
     def _refresh(self) -> None:
@@ -218,14 +219,14 @@ async def up(
     manifests: str = "",
     *,
     nodes: int | None = None,
-    zones: Sequence[str] = (),
+    locations: Sequence[str] = (),
     cluster: str = "dev",
     progress: Callable[[str], None] = lambda line: None,
 ) -> Runtime:
     """Bring a cluster up, or attach to the one in `directory` and start whatever of it does not run.
 
     `manifests` may name the TidemarkCluster (else one called `cluster` with `nodes` nodes, default 3, is made)
-    and anything to apply once the nodes are there.  Zones are dealt to the nodes in turn.
+    and anything to apply once the nodes are there.  Locations ('region=eu,zone=a') are dealt to the nodes in turn.
     Raises LocalRuntimeError.
     """
     directory = Path(directory).absolute()
@@ -241,15 +242,16 @@ async def up(
         state = state or new_state(directory, wanted["metadata"]["name"])
         runtime = Runtime(directory, state)
         with saved(directory, state):
-            await _start_all(runtime, resources, wanted, zones, progress)
+            await _start_all(runtime, resources, wanted, locations, progress)
         return runtime
 
 
 async def _start_all(
-    runtime: Runtime, resources: list[Resource], wanted: dict[str, Any], zones: Sequence[str],
+    runtime: Runtime, resources: list[Resource], wanted: dict[str, Any], locations: Sequence[str],
     progress: Callable[[str], None],
 ) -> None:
     directory, state = runtime.directory, runtime.state
+    places(wanted["spec"]["nodePools"], locations)  # refuses what is no location before anything is started
     await start_etcd(directory, state)
     progress(f"etcd from {state.etcd_origin} at {state.etcd_url}")
     await start_operator(directory, state)
@@ -263,7 +265,7 @@ async def _start_all(
     missing = sum(pool["replicas"] for pool in pools) - len(state.nodes)
     if missing > 0:
         names = await new_nodes(state, missing)
-        dealt = deal_zones(names, zones or zones_of(pools), len(state.nodes))
+        dealt = deal(names, places(pools, locations), (node.location for node in state.nodes.values()))
         await add_nodes(directory, state, dealt, snapshot_rate(cluster))
     progress(f"{len(state.nodes)} nodes on loopback, insecure")
     await runtime.wait_for("TidemarkCluster", _all_ready, "all nodes are linked to the operator")

@@ -5,9 +5,11 @@ Stays out: applying them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
+
+from tidemark_core.delivery.location import InvalidLocation, Location, parse_location
 
 from .local_state import LocalRuntimeError, State
 from .resources import (
@@ -82,14 +84,37 @@ def _referenced(resources: list[Resource]) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def zones_of(pools: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(zone for pool in pools for zone in pool.get("zones") or ()))
+def places(pools: list[dict[str, Any]], given: Sequence[str]) -> list[str]:
+    """Return where each node of the pools is to stand: at the given locations in turn, else as its pool says.
+
+    Raises LocalRuntimeError where a text is no location.
+    """
+    if given:
+        found = _in_turn(given, sum(pool["replicas"] for pool in pools))
+    else:
+        found = [place for pool in pools for place in _in_turn(_stands_of(pool), pool["replicas"])]
+    try:
+        return [str(parse_location(place)) for place in found]
+    except InvalidLocation as error:
+        raise LocalRuntimeError(str(error), "Write it as in region=eu,zone=a,rack=r1.") from error
 
 
-def deal_zones(names: list[str], zones: Sequence[str], already: int) -> dict[str, str]:
-    return {
-        name: zones[(already + index) % len(zones)] if zones else "" for index, name in enumerate(names)
-    }
+def _in_turn(stands: Sequence[str], count: int) -> list[str]:
+    return [stands[index % len(stands)] for index in range(count)]
+
+
+def _stands_of(pool: dict[str, Any]) -> list[str]:
+    beside = {scope: label for scope, label in (pool.get("location") or {}).items() if label}
+    return [str(Location(**{**beside, "zone": zone})) for zone in pool.get("zones") or ("",)]
+
+
+def deal(names: Sequence[str], wanted: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """Return where each new node stands: at what is wanted and no node has taken yet."""
+    left = list(wanted)
+    for place in taken:
+        if place in left:
+            left.remove(place)
+    return dict(zip(names, left, strict=False))
 
 
 def snapshot_rate(cluster: dict[str, Any]) -> int:

@@ -127,20 +127,20 @@ async def new_nodes(state: State, count: int) -> list[str]:
 
 
 async def add_nodes(
-    directory: Path, state: State, zones: dict[str, str], snapshot_bytes_per_second: int
+    directory: Path, state: State, places: dict[str, str], snapshot_bytes_per_second: int
 ) -> None:
-    """Start new nodes, each in its zone."""
-    for name, zone in zones.items():
+    """Start new nodes, each at its location."""
+    for name, place in places.items():
         ready, data = directory / "ready" / f"{name}.json", directory / "nodes" / name
         state.nodes[name] = NodeState(
             [
-                sys.executable, "-m", "tidemark_node", "--node", name, "--data", str(data), "--zone", zone,
+                sys.executable, "-m", "tidemark_node", "--node", name, "--data", str(data), "--location", place,
                 "--cluster", state.cluster, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
                 "--ready-file", str(ready), "--snapshot-bytes-per-second", str(snapshot_bytes_per_second),
             ],
-            str(directory / "logs" / f"{name}.log"), None, name, zone, str(data), str(ready),
+            str(directory / "logs" / f"{name}.log"), None, name, place, str(data), str(ready),
         )
-    await asyncio.gather(*(start_node(state.nodes[name]) for name in zones))
+    await asyncio.gather(*(start_node(state.nodes[name]) for name in places))
 
 
 async def start_node(node: NodeState) -> None:

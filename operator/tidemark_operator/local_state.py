@@ -48,7 +48,7 @@ class ProcessState:
 @dataclass(slots=True)
 class NodeState(ProcessState):
     node: str = ""
-    zone: str = ""
+    location: str = ""
     data: str = ""
     ready_file: str = ""
     address: str = ""

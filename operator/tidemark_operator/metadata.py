@@ -94,12 +94,13 @@ def shard_from_name(name: str) -> ShardId:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """Where a node answers.  `pool` and `zone` decide placement."""
+    """Where a node answers and stands.  `pool` and `zone` decide placement, `location` who is near a reader."""
 
     node: str
     address: str
     zone: str = ""
     pool: str = "default"
+    location: str = ""
 
     def encode(self) -> bytes:
         return _dump(asdict(self))
@@ -108,7 +109,10 @@ class NodeRecord:
     def decode(cls, data: bytes) -> NodeRecord:
         raw = _parse(data, "node record")
         try:
-            return cls(node=raw["node"], address=raw["address"], zone=raw["zone"], pool=raw["pool"])
+            return cls(
+                node=raw["node"], address=raw["address"], zone=raw["zone"], pool=raw["pool"],
+                location=raw.get("location", ""),
+            )
         except (KeyError, TypeError) as error:
             raise RemoteViolation(f"node record cannot be read: {error!r}") from error
 

@@ -75,6 +75,7 @@ class Node:
     node: str
     address: str = ""
     zone: str = ""
+    location: str = ""
     pool: str = "default"
     member: Member | None = None
     up: bool = False

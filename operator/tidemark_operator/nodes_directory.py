@@ -40,19 +40,22 @@ class NodesDirectory:
         while True:
             for record in self.look():
                 known = self._known.get(record.node)
-                if known is not None and not record.zone:
-                    record = replace(record, zone=known.zone)
+                if known is not None:
+                    record = replace(record, zone=record.zone or known.zone, location=known.location)
                 self._keep(record)
                 self._tell(record)
             if self._unsaved:
                 await self._save()
             await asyncio.sleep(LOOK_S)
 
-    def learn_zone(self, node: str, zone: str) -> None:
+    def learn_place(self, node: str, zone: str, location: str) -> None:
         """The node itself said where it stands; its file need not."""
         known = self._known.get(node)
-        if known is not None and zone and known.zone != zone:
-            self._keep(replace(known, zone=zone))
+        if known is None:
+            return
+        placed = replace(known, zone=zone or known.zone, location=location)
+        if placed != known:
+            self._keep(placed)
 
     def _keep(self, record: NodeRecord) -> None:
         self._known[record.node] = record

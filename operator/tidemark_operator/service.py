@@ -136,6 +136,7 @@ class OperatorService:
                 node=link.node,
                 address=record.address,
                 zone=record.zone or (seen.zone if seen is not None else ""),
+                location=record.location if seen is None else seen.location,
                 pool=record.pool,
                 member=Member(seen.node, seen.incarnation) if seen is not None else None,
                 up=link.up,
@@ -264,7 +265,7 @@ class OperatorService:
     def on_up(self, link: NodeLink, member: Member, boot: str) -> None:
         log.info("%s is up at %s", member, link.record.address)
         if self._directory is not None and link.description is not None:
-            self._directory.learn_zone(link.node, link.description.zone)
+            self._directory.learn_place(link.node, link.description.zone, link.description.location)
         self.driver.node_up(member, boot)
         self.publisher.changed()
         self.publisher.node_up(link)

@@ -37,6 +37,7 @@ def build_shard_map(
             incarnation=node.member.incarnation if node.member else "",
             address=node.address,
             zone=node.zone,
+            location=node.location,
             available=node.up,
         )
     for group in sorted(groups, key=lambda group: group.name):

@@ -320,6 +320,7 @@ def cluster_status(
                 "nodeID": node_number(node.node),
                 "pool": node.pool,
                 "zone": node.zone,
+                "location": node.location,
                 "address": node.address,
                 "incarnation": node.member.incarnation if node.member else "",
                 "state": node_state(node, stale),

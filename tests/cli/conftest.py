@@ -11,6 +11,9 @@ from tidemark_cli.commands import run as run_cli
 from tidemark_operator import local
 
 
+PLACES = [f"region=eu,zone={zone},rack=r1" for zone in "abcd"]
+
+
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
     """Run a command line in this process."""
@@ -26,10 +29,10 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
 
 @pytest.fixture(scope="session")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """State folder of a local cluster of four nodes."""
+    """State folder of a local cluster of four nodes, each in a zone of its own."""
     directory = tmp_path_factory.mktemp("cluster")
     try:
-        tidemark.run(local.up(directory, nodes=4, cluster="dev"))
+        tidemark.run(local.up(directory, nodes=4, locations=PLACES, cluster="dev"))
         yield directory
     finally:
         tidemark.run(local.down(directory, wipe=True))

@@ -49,6 +49,32 @@ def fill(fake: FakeInAThread, count: int) -> None:
             appender.append_batch([b"%d" % number for number in range(start, start + 10)])
 
 
+# --- read near a place, on real nodes --------------------------------------------------------------------------
+
+
+def test_whoever_stands_near_sends_and_the_next_one_when_it_is_down(
+    on: Cli, group: str, state: Path, tmp_path: Path
+):
+    append_lines(on, group, tmp_path, 2_000)
+    cluster = on("get", "cluster", "dev", "--json").document
+    location_of = {node["name"]: node["location"] for node in cluster["status"]["nodes"]}
+    assert sorted(location_of.values()) == [f"region=eu,zone={zone},rack=r1" for zone in "abcd"]
+    ensemble = on("explain", "read", group, "--json").document["ensemble"]
+    for near in ensemble:
+        zone = location_of[near].split(",")[1]
+        explained = on("explain", "read", group, "--location", zone, "--json").document
+        assert explained["shared_scopes"] == {node: int(node == near) for node in ensemble}
+        read = on("read", group, "--shard", "0", "--location", zone, "--stats", "--json")
+        assert read.code == 0
+        stats = json.loads(read.err)
+        (share,) = [node["share"] for node in stats["nodes"] if node["node"] == near]
+        assert share > 0.95
+        down = on("explain", "read", group, "--location", zone, "--down", near, "--json").document
+        assert near not in {row["sender"] for row in down["ranges"]}
+    widest = on("explain", "read", group, "--location", "region=eu,zone=elsewhere", "--json").document
+    assert set(widest["shared_scopes"].values()) == {1}
+
+
 # --- read ------------------------------------------------------------------------------------------------------
 
 

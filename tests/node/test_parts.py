@@ -99,12 +99,28 @@ def test_settings_have_sane_defaults_and_checks(capsys: pytest.CaptureFixture[st
     assert ("127.0.0.1:0", 10.0) == (settings.listen, settings.drain_seconds)
     wrong_ones = (
         ["--node", "a b"], ["--listen", "x"], ["--disk-reserve-bytes", "-1"], ["--metrics-listen", "y"],
-        ["--drain-seconds", "nan"], ["--drain-seconds", "soon"],
+        ["--drain-seconds", "nan"], ["--drain-seconds", "soon"], ["--location", "planet=earth"],
+        ["--location", "zone=a", "--zone", "b"],
     )
     for wrong in wrong_ones:
         with pytest.raises(SystemExit):
             parse(["--node", "a", "--data", "/d", *wrong])
         assert wrong[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "zone", "location"),
+    [
+        ((), "", ""),
+        (("--zone", "a b"), "a b", ""),
+        (("--location", "rack=r1,zone=a"), "a", "zone=a,rack=r1"),
+        (("--location", "region=eu", "--zone", "a"), "a", "region=eu,zone=a"),
+        (("--location", "region=eu"), "", "region=eu"),
+    ],
+)
+def test_a_zone_is_a_part_of_the_location(arguments: tuple[str, ...], zone: str, location: str):
+    settings = parse(["--node", "a", "--data", "/d", *arguments])
+    assert (zone, location) == (settings.zone, settings.location)
 
 
 def test_node_refuses_to_run_without_assertions():

@@ -108,6 +108,24 @@ async def test_zones_that_no_node_stands_in_are_warned_of_until_a_node_brings_on
     await until(lambda: reachable()["status"] == "True", 15)
 
 
+async def test_where_nodes_stand_is_in_the_map_while_they_are_away_too(
+    service: OperatorService, three: list[FakeNode]
+) -> None:
+    await service.objects.apply(CLUSTER)
+
+    def told() -> list[tuple[str, bool]]:
+        return [(node.location, node.available) for node in three[0].newest_map.nodes]
+
+    await until(lambda: told() == [("", True)] * 3)
+    three[2].description.location = "region=eu,zone=b"
+    await three[2].stop()
+    await until(lambda: told()[2] == ("", False))
+    await three[2].start()
+    await until(lambda: told()[2] == ("region=eu,zone=b", True), 15)
+    await three[2].stop()
+    await until(lambda: told()[2] == ("region=eu,zone=b", False))
+
+
 async def test_watchers_hear_of_a_group_without_room_though_nothing_else_happens(
     service: OperatorService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

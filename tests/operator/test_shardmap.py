@@ -26,11 +26,12 @@ def test_a_map_says_who_leads_and_where() -> None:
         shard_id(1, 0): record("n1", "n2", "n3", leader="n2", epoch=4),
         shard_id(1, 1): record("n1", "n2", "n3", leader=None, status=Status.ELECTION),
     }
-    known = {**nodes(3, "abc"), "n3": node("n3", "c", up=False)}
+    known = {**nodes(3, "abc"), "n3": node("n3", "c", up=False, location="region=eu,zone=c")}
     built = build_shard_map(7, "dev", [one], records, known.values())
     assert (built.version, built.cluster) == (7, "dev")
     assert [(n.node, n.available, n.zone) for n in built.nodes] == [
         ("n1", True, "a"), ("n2", True, "b"), ("n3", False, "c")]
+    assert [n.location for n in built.nodes] == ["", "", "region=eu,zone=c"]
     first, second = built.groups[0].shards
     assert (first.leader, first.epoch, list(first.ensemble)) == ("n2", 4, ["n1", "n2", "n3"])
     assert (second.leader, second.status) == ("", "ELECTION")

@@ -56,12 +56,12 @@ def parse_location(text: str) -> Location:
 def priority(reader: Location, node: Location) -> int:
     """Return how many scopes the two share, 0 (nothing known in common) to 5 (same rack).
 
-    Scopes are nested: two racks of one name in different zones are not the same rack.  A scope that neither side
-    names is passed over, so that "zone=a" alone compares zones.
+    Scopes are nested: two racks of one name in different zones are not the same rack.  A scope that either side does
+    not name is passed over, so that "zone=a" alone compares zones.
     """
     shared = 0
     for ours, theirs in zip(reader, node, strict=True):
-        if not ours and not theirs:
+        if not (ours and theirs):
             continue
         if ours != theirs:
             break

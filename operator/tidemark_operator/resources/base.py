@@ -90,6 +90,9 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=DNS
 Zone = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 """Value of the label that names a failure domain."""
 
+LocationLabel = Annotated[str, StringConstraints(max_length=63, pattern=r"^[A-Za-z0-9._-]+$")]
+"""Label of one location scope."""
+
 Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY)]
 """Bytes with a Kubernetes suffix, see `quantity_bytes`."""
 

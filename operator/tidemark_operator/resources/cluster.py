@@ -23,6 +23,7 @@ from .base import (
     ConfigValue,
     Count,
     LabelValue,
+    LocationLabel,
     LongCount,
     Name,
     Names,
@@ -239,6 +240,13 @@ class PodMetadata(ApiModel):
     annotations: dict[str, AnnotationValue] | None = Field(default=None, max_length=64)
 
 
+class PoolLocation(ApiModel):
+    region: LocationLabel | None = Field(default=None, description="The widest scope; the zone lies inside it.")
+    cluster: LocationLabel | None = Field(default=None, description="A part of the zone.")
+    row: LocationLabel | None = Field(default=None, description="A part of the cluster.")
+    rack: LocationLabel | None = Field(default=None, description="A part of the row: the narrowest scope.")
+
+
 class NodePool(ApiModel):
     name: Name = Field(description="Pool name; part of labels, not of node names.")
     replicas: Annotated[int, Field(ge=0, le=128)] = Field(description="Desired number of nodes.")
@@ -246,6 +254,10 @@ class NodePool(ApiModel):
         default=None,
         description="Failure domains that the nodes of this pool are dealt to, evenly. "
         "Unset: chosen by the scheduler; in the local runtime every node is a domain of its own.",
+    )
+    location: PoolLocation | None = Field(
+        default=None,
+        description="Where all nodes of this pool stand beside their zone; reading near a location goes by it.",
     )
     storage: Storage
     resources: OpenObject | None = Field(
@@ -470,6 +482,7 @@ class NodeStatus(ApiModel):
     node_id: LongCount = Field(alias="nodeID", description="Never reused.")
     pool: LabelValue | None = None
     zone: LabelValue | None = None
+    location: ConfigValue | None = Field(default=None, description="As in region=eu,zone=a,rack=r1.")
     incarnation: Annotated[str, StringConstraints(max_length=36)] | None = Field(
         default=None,
         description="Identity of the disk. A new value under an old name means that the data was lost: "

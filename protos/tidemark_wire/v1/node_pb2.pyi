@@ -34,7 +34,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeDescription(_message.Message):
-    __slots__ = ("node", "incarnation", "boot", "address", "zone", "wire_version", "store_format", "version", "draining", "leading", "metrics_address", "pid")
+    __slots__ = ("node", "incarnation", "boot", "address", "zone", "wire_version", "store_format", "version", "draining", "leading", "metrics_address", "pid", "location")
     NODE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class NodeDescription(_message.Message):
     LEADING_FIELD_NUMBER: _ClassVar[int]
     METRICS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
     node: str
     incarnation: str
     boot: str
@@ -59,7 +60,8 @@ class NodeDescription(_message.Message):
     leading: int
     metrics_address: str
     pid: int
-    def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., boot: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., wire_version: _Optional[int] = ..., store_format: _Optional[int] = ..., version: _Optional[str] = ..., draining: _Optional[bool] = ..., leading: _Optional[int] = ..., metrics_address: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+    location: str
+    def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., boot: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., wire_version: _Optional[int] = ..., store_format: _Optional[int] = ..., version: _Optional[str] = ..., draining: _Optional[bool] = ..., leading: _Optional[int] = ..., metrics_address: _Optional[str] = ..., pid: _Optional[int] = ..., location: _Optional[str] = ...) -> None: ...
 
 class PushShardMapResponse(_message.Message):
     __slots__ = ("version",)

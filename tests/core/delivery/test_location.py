@@ -89,10 +89,11 @@ def test_s33_scopes_are_nested() -> None:
     assert 1 == priority(Location("eu", "a"), Location("eu", "b"))
 
 
-def test_s33_scopes_nobody_names_are_passed_over() -> None:
+def test_s33_scopes_that_one_side_does_not_name_are_passed_over() -> None:
     assert 1 == priority(Location(zone="a"), Location(zone="a"))
     assert 2 == priority(Location(zone="a", rack="r"), Location(zone="a", rack="r"))
-    assert 0 == priority(Location(zone="a"), Location("eu", "a"))
+    assert 1 == priority(Location(zone="a"), Location("eu", "a", rack="r"))
+    assert 0 == priority(Location(zone="b", rack="r"), Location("eu", "a", rack="r"))
     assert 0 == priority(Location(), Location("eu", "a"))
     assert 0 == priority(Location(), Location())
 
