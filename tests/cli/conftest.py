@@ -10,7 +10,6 @@ from cli_harness import Cli, Result
 from tidemark_cli.commands import run as run_cli
 from tidemark_operator import local
 
-
 PLACES = [f"region=eu,zone={zone},rack=r1" for zone in "abcd"]
 
 
