@@ -11,13 +11,15 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import typer
 from tidemark import QUORUM, Appended, Record
-from tidemark_cli.demo import command, majority, packages
+from tidemark_cli.demo import command, majority, packages, reading
 from tidemark_cli.demo.ledger import Ledger
 from tidemark_cli.demo.outcomes import Findings
 from tidemark_cli.demo.packages import Change
+from tidemark_cli.demo.reading import Comparison, Delivery
 from tidemark_cli.demo.scenario import Failover, Outcome
 from tidemark_cli.failures import FAILED, CommandFailed
 
@@ -83,6 +85,24 @@ def test_failover_counts_from_the_kill_to_a_new_leaders_answer():
     assert failover.done.is_set()
 
 
+@pytest.mark.parametrize(
+    ("batches", "wrong"),
+    [
+        ([b"abc", b"ab", b"ca", b"bcabc"], 0),   # over the seams of the rounds
+        ([b"abcabc", b"abc"], 3),                # missing
+        ([b"abcabcabcabc", b"a"], 1),            # too many
+        ([b"abcab", b"ab", b"cabca"], 7),        # one twice and one missing: everything between is misplaced
+        ([b"abcabc", b"xbcabc"], 1),
+    ],
+)
+def test_what_was_read_is_compared_record_by_record(batches: list[bytes], wrong: int):
+    comparison = Comparison([b"a", b"b", b"c"], 4)
+    for batch in batches:
+        for start in range(0, len(batch), 3):
+            comparison.take(pa.array([bytes([value]) for value in batch[start:start + 3]], pa.binary()))
+    assert comparison.wrong == wrong
+
+
 def test_the_bundled_data_is_found_and_whole():
     changes = packages.load(packages.find(None))
     assert len(changes) == 11_432
@@ -128,6 +148,13 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     assert document["swaps"] >= 1
     assert 0 < document["failover_ms"] < 20_000
     assert document["seconds"] < 120
+    assert document["read_bytes"] >= reading.BYTES_MIN
+    assert document["read_wrong"] == 0
+    assert 1 <= document["received_over_delivered"] < 1.05
+    assert document["rewinds"] >= 1
+    assert document["killed_reading"] in document["shares"]
+    assert sum(document["shares"].values()) == pytest.approx(1, abs=0.01)
+    assert f"SIGKILL to {document['killed_reading']}" in done.stdout
     assert document["contradictions"] == 0
     assert document["told_confirmed"] == majority.BEFORE + majority.LATE
     assert document["told_local"] == majority.LOCALS
@@ -138,19 +165,22 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("contradictions", [(), ("something is read that was rolled back",)])
-def test_a_contradiction_fails_the_demo(
+@pytest.mark.parametrize(
+    ("contradictions", "wrong"), [((), 0), (("something is read that was rolled back",), 0), ((), 1)]
+)
+def test_a_contradiction_or_a_wrong_record_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
-    contradictions: tuple[str, ...],
+    contradictions: tuple[str, ...], wrong: int,
 ):
     found = Findings(1, 2, 3, 4, 1, 2, 8, contradictions)
-    outcome = Outcome(Ledger().judge([]), found, 1.0, 5, 1, 100, "demo-1", "demo-2", "demo-5", "an etcd")
+    delivery = Delivery(300 << 20, wrong, 1.0042, 2, {"demo-1": 0.25, "demo-2": 0.75}, "demo-2", 1.5)
+    outcome = Outcome(Ledger().judge([]), delivery, found, 1.0, 5, 1, 100, "demo-1", "demo-2", "demo-5", "an etcd")
 
     async def run(*_: object) -> Outcome:
         return outcome
 
     monkeypatch.setattr(command, "run", run)
-    if contradictions:
+    if contradictions or wrong:
         with pytest.raises(typer.Exit) as ended:
             command.demo(keep=tmp_path, as_json=True)
         assert ended.value.exit_code == FAILED
@@ -158,6 +188,7 @@ def test_a_contradiction_fails_the_demo(
         command.demo(keep=tmp_path, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["contradictions"] == len(contradictions)
+    assert (document["read_wrong"], document["received_over_delivered"], document["rewinds"]) == (wrong, 1.0042, 2)
     assert [document[name] for name in ("told_confirmed", "told_local", "told_unknown", "told_rolled_back")] == [
         1, 2, 3, 4,
     ]

@@ -38,7 +38,7 @@ def demo(
         bool, typer.Option("--json", help="Tell the story on stderr; stdout has the last line only.")
     ] = False,
 ) -> None:
-    """Lose a leader, swap a node, pause a majority, lose no record: on a cluster of its own, in about a minute."""
+    """Lose a leader, swap a node, kill a sender, pause a majority, lose no record: in about a minute."""
     changes = packages.load(packages.find(data))
     directory = Path(tempfile.mkdtemp(prefix="tidemark-demo-")) if keep is None else keep
     screen = Screen(Console(highlight=False, stderr=as_json))
@@ -75,12 +75,16 @@ def demo(
 
 def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
     """Return the last line."""
-    verdict, limbo = outcome.verdict, outcome.limbo
+    verdict, delivery, limbo = outcome.verdict, outcome.delivery, outcome.limbo
     return {
         "acked": verdict.acked, "read": verdict.read, "lost": verdict.lost, "duplicated": verdict.duplicated,
         "reordered": verdict.reordered, "elections": outcome.elections, "swaps": outcome.swaps,
         "failover_ms": outcome.failover_ms, "seconds": round(seconds, 1), "killed": outcome.killed,
         "swapped": f"{outcome.swapped_from} for {outcome.swapped_to}", "etcd": outcome.etcd,
+        "read_bytes": delivery.read_bytes, "read_wrong": delivery.wrong, "seconds_reading": round(delivery.seconds, 1),
+        "received_over_delivered": round(delivery.received_over_delivered, 4), "rewinds": delivery.rewinds,
+        "shares": {node: round(share, 3) for node, share in delivery.shares.items()},
+        "killed_reading": delivery.killed,
         "told_confirmed": limbo.confirmed, "told_local": limbo.local, "told_unknown": limbo.unknown,
         "told_rolled_back": limbo.rolled_back, "then_confirmed": limbo.then_confirmed,
         "then_rolled_back": limbo.then_rolled_back, "seconds_limbo": round(outcome.seconds_limbo, 1),

@@ -1,5 +1,5 @@
 """What happens in the demo, in order: load, a leader killed, a node swapped, the dead one back, everything read; then
-a group of which the majority is paused.
+a group that is read while a node dies, and one of which the majority is paused.
 
 The writer never stops: up to the next mark it runs at its pace, and where a fault takes longer it goes on at a
 trickle, so that every act happens under load.  Stays out: folders and exit codes (command).
@@ -23,7 +23,7 @@ from ..admin import Admin
 from ..changes import reconfiguration
 from ..failures import UNAVAILABLE, CommandFailed
 from ..views import condition
-from . import majority
+from . import majority, reading
 from .acts import CLUSTER, create_group, together, within
 from .ledger import Ledger, Verdict
 from .outcomes import Findings
@@ -41,6 +41,7 @@ class Outcome(NamedTuple):
     """Everything the demo found out."""
 
     verdict: Verdict
+    delivery: reading.Delivery
     limbo: Findings
     seconds_limbo: float
     elections: int
@@ -54,7 +55,7 @@ class Outcome(NamedTuple):
     @property
     def good(self) -> bool:
         """Whether every promise was kept."""
-        return self.verdict.kept and not self.limbo.contradictions
+        return self.verdict.kept and not self.delivery.wrong and not self.limbo.contradictions
 
 
 class Failover:
@@ -101,11 +102,12 @@ async def run(directory: Path, changes: Sequence[Change], screen: Screen) -> Out
             acted = await _under_load(service, runtime, client, changes, ledger, failover, spare, screen)
             killed, source, swaps = acted
             verdict, elections = await _read_back(client, ledger, screen)
+            delivery = await reading.run(service, runtime, client, changes, screen)
             began = screen.seconds
             limbo = await majority.run(service, runtime, client, changes, screen)
             seconds_limbo = screen.seconds - began
     return Outcome(
-        verdict, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed, source, spare,
+        verdict, delivery, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed, source, spare,
         runtime.etcd_origin,
     )
 
@@ -220,7 +222,7 @@ async def _restart(service: Admin, runtime: local.Runtime, killed: str, ledger: 
 
 
 async def _read_back(client: Client, ledger: Ledger, screen: Screen) -> tuple[Verdict, int]:
-    screen.tell("reading everything back from the leaders")
+    screen.tell("reading everything back")
     screen.begin("read", len(ledger))
     reader = client.read(GROUP)
     records: list[tidemark.Record] = []
