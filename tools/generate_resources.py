@@ -1,4 +1,4 @@
-"""Writes what follows from the typed models: the CRDs, their copies in the chart, and the API reference.
+"""Writes what follows from the typed models: the CRDs, their copies in the chart, and the reference pages.
 
 Run it through `make generate`; a test compares its output with the files that are checked in.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 from api_reference import reference
+from conditions_reference import conditions_reference
 from tidemark_operator.resources import KINDS
 from tidemark_operator.resources.openapi import custom_resource_definition
 
@@ -28,7 +29,10 @@ class _Dumper(yaml.SafeDumper):
 
 def files() -> dict[str, str]:
     """Path below the repository, and text, of every generated file."""
-    written = {"docs/reference/api.md": reference()}
+    written = {
+        "docs/reference/api.md": reference(),
+        "docs/reference/conditions.md": conditions_reference(),
+    }
     for kind in KINDS.values():
         definition = custom_resource_definition(kind)
         text = NOTE + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=160, allow_unicode=True)

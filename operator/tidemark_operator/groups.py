@@ -17,6 +17,7 @@ from .metadata import Keys
 from .mirror import Mirror
 from .model import Group
 from .plan import PlanRefusal, World, place_group
+from .resources.conditions import ConditionReason
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class GroupKeeper:
         self._store = store
         self._keys = keys
         self._mirror = mirror
-        self.trouble: dict[str, tuple[str, str]] = {}
+        self.trouble: dict[str, tuple[ConditionReason, str]] = {}
 
     async def look(self, groups: Iterable[Group], world: World) -> None:
         """Create what is missing.  Raises StoreUnavailable."""
@@ -40,7 +41,7 @@ class GroupKeeper:
                 continue
             placed = place_group(group, world.nodes.values(), load)
             if isinstance(placed, PlanRefusal):
-                self.trouble[group.name] = (str(placed.reason), placed.message)
+                self.trouble[group.name] = (placed.reason, placed.message)
                 continue
             self.trouble.pop(group.name, None)
             if await self._create(missing, placed, world):

@@ -38,6 +38,7 @@ from .local_processes import (
 from .local_state import LocalRuntimeError, NodeState, ProcessState, State, load_state, locked, save_state, saved
 from .process import identify, send_signal, wait_gone
 from .resources import Resource, TidemarkCluster
+from .resources.conditions import ConditionType
 
 __all__ = ["LocalRuntimeError", "ProcessView", "Runtime", "attach", "down", "up"]
 
@@ -343,8 +344,8 @@ def _why_not(objects: list[dict[str, Any]]) -> str:
         f"{item['metadata']['name']}: {condition['reason']} {condition['message']}".strip()
         for item in objects
         for condition in item["status"]["conditions"]
-        if condition["type"] in ("Ready", "Available", "Stalled")
-        and (condition["status"] == "True") == (condition["type"] == "Stalled")
+        if condition["type"] in (ConditionType.READY, ConditionType.AVAILABLE, ConditionType.STALLED)
+        and (condition["status"] == "True") == (condition["type"] == ConditionType.STALLED)
     ]
     return "; ".join(said) or "nothing was reported"
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from tidemark_core.base.refusals import Reason, Refused
 
+from .condition_memory import timestamp
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown, Write
 from .metadata import GROUP_IDS, RECONFIGURATIONS, Keys, StoredObject, allocate
 from .mirror import Mirror, Versioned
 from .notes import notes
 from .resources import API_VERSION, InvalidManifest, Resource, check_update, load_manifests, load_resource
-from .status import timestamp
 
 SOURCE = "manifest"
 ATTEMPTS_MAX = 5

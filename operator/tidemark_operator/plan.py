@@ -17,6 +17,7 @@ from typing import Any
 from tidemark_core.base.ids import ShardId
 
 from .model import Group, Node, Shard
+from .resources.conditions import ConditionReason as R
 
 
 class MoveKind(StrEnum):
@@ -26,21 +27,9 @@ class MoveKind(StrEnum):
     TRANSFER = "LeaderTransfer"
 
 
-class PlanReason(StrEnum):
-    """Why `Validated` is False."""
-
-    NODE_NOT_FOUND = "NodeNotFound"
-    TARGET_NOT_ELIGIBLE = "TargetNotEligible"
-    FACTOR_MISMATCH = "FactorMismatch"
-    NOT_ENOUGH_DOMAINS = "NotEnoughDomains"
-    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
-    TARGETS_NOTHING = "TargetsNothing"
-    NOT_ENOUGH_NODES = "NotEnoughNodes"
-
-
 @dataclass(frozen=True, slots=True)
 class PlanRefusal:
-    reason: PlanReason
+    reason: R
     message: str
 
 
@@ -109,7 +98,7 @@ def place_group(group: Group, nodes: Iterable[Node], load: Mapping[str, int]) ->
     eligible = [node for node in nodes if node.eligible and group.allows(node)]
     if len(eligible) < group.factor:
         return PlanRefusal(
-            PlanReason.NOT_ENOUGH_NODES,
+            R.NOT_ENOUGH_NODES,
             f"factor {group.factor} needs as many nodes that are up, {len(eligible)} are eligible"
             + (f" in pools {', '.join(group.pools)}" if group.pools else ""),
         )
@@ -164,7 +153,7 @@ def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRe
             return _plan_transfer(spec, world)
         case "Rebalance":
             return _plan_rebalance(spec, world)
-    return PlanRefusal(PlanReason.TARGETS_NOTHING, f"spec.type {spec['type']!r} is not known to this build")
+    return PlanRefusal(R.TARGETS_NOTHING, f"spec.type {spec['type']!r} is not known to this build")
 
 
 def _scope(spec: Mapping[str, Any], world: World, group: str | None = None) -> list[Shard] | PlanRefusal:
@@ -173,14 +162,14 @@ def _scope(spec: Mapping[str, Any], world: World, group: str | None = None) -> l
     names = [group] if group else list(scope.get("logGroups") or world.groups)
     for name in names:
         if name not in world.groups:
-            return PlanRefusal(PlanReason.TARGETS_NOTHING, f"log group {name!r} does not exist")
+            return PlanRefusal(R.TARGETS_NOTHING, f"log group {name!r} does not exist")
     indexes = scope.get("shardIDs")
     chosen = [
         shard for shard in world.shards.values()
         if shard.group in names and (not indexes or shard.index in indexes)
     ]
     if indexes and not chosen:
-        return PlanRefusal(PlanReason.TARGETS_NOTHING, f"no shard has an id of scope.shardIDs {list(indexes)}")
+        return PlanRefusal(R.TARGETS_NOTHING, f"no shard has an id of scope.shardIDs {list(indexes)}")
     return chosen
 
 
@@ -190,11 +179,11 @@ def _plan_swap(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
     if isinstance(scope, PlanRefusal):
         return scope
     if source not in world.nodes and all(source not in shard.ensemble for shard in world.shards.values()):
-        return PlanRefusal(PlanReason.NODE_NOT_FOUND, f"nodeSwap.from: there is no node {source!r}")
+        return PlanRefusal(R.NODE_NOT_FOUND, f"nodeSwap.from: there is no node {source!r}")
     shards = [shard for shard in scope if source in shard.ensemble]
     if target.get("provision") is not None:
         return PlanRefusal(
-            PlanReason.TARGET_NOT_ELIGIBLE, "nodeSwap.to.provision needs a cluster on Kubernetes; name a node")
+            R.TARGET_NOT_ELIGIBLE, "nodeSwap.to.provision needs a cluster on Kubernetes; name a node")
     if target.get("node"):
         refusal = _check_target("nodeSwap.to.node", target["node"], shards, world)
         if refusal is not None:
@@ -225,7 +214,7 @@ def _plan_contract(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
     named = set(wanted.get("nodes") or ())
     for name in sorted(named):
         if name not in world.nodes and all(name not in shard.ensemble for shard in checked):
-            return PlanRefusal(PlanReason.NODE_NOT_FOUND, f"contract.nodes: there is no node {name!r}")
+            return PlanRefusal(R.NODE_NOT_FOUND, f"contract.nodes: there is no node {name!r}")
     load = world.replicas()
     moves = []
     for shard in checked:
@@ -270,7 +259,7 @@ def _plan_transfer(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
         return scope
     for field, name in (("from", source), ("to", target)):
         if name and name not in world.nodes:
-            return PlanRefusal(PlanReason.NODE_NOT_FOUND, f"leaderTransfer.{field}: there is no node {name!r}")
+            return PlanRefusal(R.NODE_NOT_FOUND, f"leaderTransfer.{field}: there is no node {name!r}")
     shards = [shard for shard in scope if source is None or shard.leader == source]
     if target is not None:
         refusal = _check_target("leaderTransfer.to", target, (), world)
@@ -279,7 +268,7 @@ def _plan_transfer(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
         shards = [shard for shard in shards if target in shard.ensemble]
         if not shards:
             return PlanRefusal(
-                PlanReason.TARGETS_NOTHING, f"leaderTransfer.to: {target} holds no copy of the shards in scope")
+                R.TARGETS_NOTHING, f"leaderTransfer.to: {target} holds no copy of the shards in scope")
     leaders = world.leaders()
     moves = []
     for shard in shards:
@@ -360,21 +349,21 @@ def _scope_of_factor(
 ) -> list[Shard] | PlanRefusal:
     """Return the shards one step away from the wanted factor; shards that have it already are done."""
     if not wanted.get("logGroup"):
-        return PlanRefusal(PlanReason.TARGETS_NOTHING, f"{field}: name a logGroup")
+        return PlanRefusal(R.TARGETS_NOTHING, f"{field}: name a logGroup")
     scope = _scope(spec, world, wanted["logGroup"])
     if isinstance(scope, PlanRefusal):
         return scope
     declared, factor = world.groups[wanted["logGroup"]].factor, wanted["factor"]
     if factor != declared:
         return PlanRefusal(
-            PlanReason.FACTOR_MISMATCH,
+            R.FACTOR_MISMATCH,
             f"{field}.factor is {factor}, but log group {wanted['logGroup']} declares {declared}: "
             "change spec.replication.factor of the group first",
         )
     for shard in scope:
         if len(shard.ensemble) not in (factor, factor - step):
             return PlanRefusal(
-                PlanReason.FACTOR_MISMATCH,
+                R.FACTOR_MISMATCH,
                 f"shard {shard.name} has {len(shard.ensemble)} copies; {field} to {factor} is a step of one",
             )
     return [shard for shard in scope if len(shard.ensemble) != factor]
@@ -383,18 +372,18 @@ def _scope_of_factor(
 def _check_target(field: str, name: str, shards: Iterable[Shard], world: World) -> PlanRefusal | None:
     node = world.nodes.get(name)
     if node is None:
-        return PlanRefusal(PlanReason.NODE_NOT_FOUND, f"{field}: there is no node {name!r}")
+        return PlanRefusal(R.NODE_NOT_FOUND, f"{field}: there is no node {name!r}")
     if not node.up:
-        return PlanRefusal(PlanReason.TARGET_NOT_ELIGIBLE, f"{field}: {name} is down ({node.reason})")
+        return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name} is down ({node.reason})")
     if node.draining:
-        return PlanRefusal(PlanReason.TARGET_NOT_ELIGIBLE, f"{field}: {name} is draining")
+        return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name} is draining")
     for shard in shards:
         if name in shard.ensemble:
             return PlanRefusal(
-                PlanReason.TARGET_NOT_ELIGIBLE, f"{field}: {name} already holds a copy of {shard.name}")
+                R.TARGET_NOT_ELIGIBLE, f"{field}: {name} already holds a copy of {shard.name}")
         if not world.groups[shard.group].allows(node):
             return PlanRefusal(
-                PlanReason.TARGET_NOT_ELIGIBLE,
+                R.TARGET_NOT_ELIGIBLE,
                 f"{field}: placement of log group {shard.group} does not allow pool {node.pool!r} of {name}",
             )
     return None
@@ -422,11 +411,11 @@ def _with_new_members(
         ]
         if not options:
             return PlanRefusal(
-                PlanReason.INSUFFICIENT_CAPACITY, f"no eligible node is left for a copy of {shard.name}")
+                R.INSUFFICIENT_CAPACITY, f"no eligible node is left for a copy of {shard.name}")
         fitting = [node for node in options if _fits(shard, source, node.node, spec, world)]
         if not fitting:
             return PlanRefusal(
-                PlanReason.NOT_ENOUGH_DOMAINS,
+                R.NOT_ENOUGH_DOMAINS,
                 f"every choice for {shard.name} puts two copies into one zone; "
                 "set preconditions.failureDomains: Ignore to accept that",
             )

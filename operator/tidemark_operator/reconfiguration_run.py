@@ -21,6 +21,7 @@ from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.records import CancelChange, ChangeDone, ChangeProgress
 from tidemark_wire.tasks import background, cancelled
 
+from .condition_memory import Condition, ConditionMemory, some, timestamp
 from .driver import CoordinatorDriver
 from .etcd import StoreUnavailable
 from .metadata import StoredObject
@@ -29,7 +30,8 @@ from .model import ClusterSettings, out_of_sync
 from .moves import MoveState, run_move
 from .objects import Objects
 from .plan import PlanRefusal, World, plan_reconfiguration
-from .status import Condition, ConditionMemory, some, timestamp
+from .resources.conditions import ConditionReason as R
+from .resources.conditions import ConditionType as T
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class Outcome:
     """How a Reconfiguration ended."""
 
     succeeded: bool
-    reason: str
+    reason: R
     message: str = ""
 
 
@@ -89,8 +91,8 @@ class ReconfigurationRun:
         self._clock_start = time.monotonic()
         self._outcome: Outcome | None = None
         self._refused: PlanRefusal | None = None
-        self._approved: tuple[bool, str] = (False, "WaitingForApproval")
-        self._blocked: tuple[str, str] | None = None
+        self._approved: tuple[bool | None, R] = (None, R.PLANNING)
+        self._blocked: tuple[R, str] | None = None
         self._running: dict[ShardId, asyncio.Task[None]] = {}
         self._unsaved = False
         self._saved_at = 0.0
@@ -119,26 +121,27 @@ class ReconfigurationRun:
     async def _agree_on_plan(self) -> bool:
         """Plan, and wait for approval where it is required.  False: it ended here."""
         if self._moves and self._stage not in ("Planning", "AwaitingApproval", "Queued"):
-            self._approved = (True, "AutomaticApproval")
+            automatic = self._last.spec.get("approval", "Automatic") == "Automatic"
+            self._approved = (True, R.AUTOMATIC_APPROVAL if automatic else R.APPROVED_BY_USER)
             return True  # a former operator had begun
         await self._save()
         while True:
             stored = self._stored
             if stored is None or self._over(stored) is not None:
-                self._outcome = self._over(stored) if stored else Outcome(False, "Canceled", "it was deleted")
+                self._outcome = self._over(stored) if stored else Outcome(False, R.CANCELED, "it was deleted")
                 return False
             before = self._plan.hash if self._plan else None
             if not self._make_plan(stored):
                 return False
             assert self._plan is not None
             if stored.spec.get("approval", "Automatic") == "Automatic":
-                self._approved = (True, "AutomaticApproval")
+                self._approved = (True, R.AUTOMATIC_APPROVAL)
                 return True
             approved = stored.spec.get("approvedPlan")
             if approved == self._plan.hash:
-                self._approved = (True, "ApprovedByUser")
+                self._approved = (True, R.APPROVED_BY_USER)
                 return True
-            self._approved = (False, "PlanChanged" if approved else "WaitingForApproval")
+            self._approved = (False, R.PLAN_CHANGED if approved else R.WAITING_FOR_APPROVAL)
             if before != self._plan.hash or self._stage != "AwaitingApproval":
                 self._stage = "AwaitingApproval"
                 await self._save()
@@ -148,7 +151,7 @@ class ReconfigurationRun:
         plan = plan_reconfiguration(stored.spec, self._world())
         if isinstance(plan, PlanRefusal):
             self._refused = plan
-            self._outcome = Outcome(False, "Rejected", plan.message)
+            self._outcome = Outcome(False, R.REJECTED, plan.message)
             return False
         warnings = plan.warnings
         if stored.spec["type"] == "NodeSwap" and stored.spec["nodeSwap"].get("removeSource") == "Delete":
@@ -161,20 +164,20 @@ class ReconfigurationRun:
 
     def _over(self, stored: StoredObject) -> Outcome | None:
         if stored.spec.get("cancel"):
-            return Outcome(False, "Canceled", "spec.cancel was set")
+            return Outcome(False, R.CANCELED, "spec.cancel was set")
         deadline_s = stored.spec.get("activeDeadlineSeconds", 86_400)
         if datetime.now(UTC) - datetime.fromisoformat(self._started) > timedelta(seconds=deadline_s):
-            return Outcome(False, "DeadlineExceeded", f"not finished after {deadline_s} seconds")
+            return Outcome(False, R.DEADLINE_EXCEEDED, f"not finished after {deadline_s} seconds")
         return None
 
     # --- moving ---------------------------------------------------------------------------------------------
 
     async def _move(self) -> Outcome:
         if not self._moves:
-            return Outcome(True, "NothingToDo", "every shard in scope is as asked already")
+            return Outcome(True, R.NOTHING_TO_DO, "every shard in scope is as asked already")
         while True:
             stored = self._stored
-            ended = self._over(stored) if stored else Outcome(False, "Canceled", "it was deleted")
+            ended = self._over(stored) if stored else Outcome(False, R.CANCELED, "it was deleted")
             if ended is not None:
                 await self._abort()
                 return ended
@@ -198,12 +201,12 @@ class ReconfigurationRun:
             await self._wait(0.25 if len(self._running) < len(open_moves) else 5.0)
         failed = [state for state in self._moves if state.state == "Failed"]
         if failed:
-            return Outcome(False, "MovesFailed", f"{len(failed)} of {len(self._moves)} moves failed")
-        return Outcome(True, "Completed", f"{len(self._moves)} of {len(self._moves)} moves are done")
+            return Outcome(False, R.MOVES_FAILED, f"{len(failed)} of {len(self._moves)} moves failed")
+        return Outcome(True, R.COMPLETED, f"{len(self._moves)} of {len(self._moves)} moves are done")
 
     def _precondition(
         self, stored: StoredObject, open_moves: list[MoveState], world: World
-    ) -> tuple[str, str] | None:
+    ) -> tuple[R, str] | None:
         """No new move while an affected shard misses a copy elsewhere than on a node to be emptied."""
         preconditions: Mapping[str, Any] = stored.spec.get("preconditions") or {}
         if preconditions.get("fullyReplicated", "Required") == "Ignored":
@@ -213,7 +216,7 @@ class ReconfigurationRun:
             shard = world.shards.get(state.move.shard)
             if shard is not None and set(out_of_sync(shard, world.nodes)) - {state.move.from_node}:
                 behind.append(shard.name)
-        return ("UnderReplicated", f"{some(behind)} lack copies") if behind else None
+        return (R.UNDER_REPLICATED, f"{some(behind)} lack copies") if behind else None
 
     def _start_some(self, stored: StoredObject, open_moves: list[MoveState]) -> None:
         throttle: Mapping[str, Any] = stored.spec.get("throttle") or {}
@@ -327,25 +330,25 @@ class ReconfigurationRun:
 
     def _conditions(self, done: int, total: int) -> list[Condition]:
         if self._refused is not None:
-            validated: Condition = ("Validated", False, str(self._refused.reason), self._refused.message)
+            validated: Condition = (T.VALIDATED, False, self._refused.reason, self._refused.message)
         elif self._plan is None:
-            validated = ("Validated", None, "Planning", "")
+            validated = (T.VALIDATED, None, R.PLANNING, "")
         else:
-            validated = ("Validated", True, "PlanAccepted", f"{total} moves.")
-        succeeded: Condition = ("Succeeded", None, self._stage, f"{done} of {total} moves are done.")
+            validated = (T.VALIDATED, True, R.PLAN_ACCEPTED, f"{total} moves.")
+        succeeded: Condition = (T.SUCCEEDED, None, R(self._stage), f"{done} of {total} moves are done.")
         if self._outcome is not None:
-            succeeded = ("Succeeded", self._outcome.succeeded, self._outcome.reason, self._outcome.message)
+            succeeded = (T.SUCCEEDED, self._outcome.succeeded, self._outcome.reason, self._outcome.message)
         waiting = [state for state in self._moves if state.state == "Pending" and state.message]
-        stalled: Condition = ("Stalled", False, "Progressing", "")
+        stalled: Condition = (T.STALLED, False, R.PROGRESSING if self._outcome is None else R.FINISHED, "")
         if self._outcome is None and self._blocked is not None:
-            stalled = ("Stalled", True, *self._blocked)
+            stalled = (T.STALLED, True, *self._blocked)
         elif self._outcome is None and waiting and not self._running:
             unavailable = any(str(Reason.NODE_UNAVAILABLE) in state.message for state in waiting)
-            stalled = ("Stalled", True, "NodeUnavailable" if unavailable else "MovesFailing", waiting[0].message)
+            stalled = (T.STALLED, True, R.NODE_UNAVAILABLE if unavailable else R.MOVES_FAILING, waiting[0].message)
         return [
             validated,
-            ("Approved", self._approved[0], self._approved[1], ""),
+            (T.APPROVED, self._approved[0], self._approved[1], ""),
             succeeded,
-            ("Reconciling", self._outcome is None, self._stage, ""),
+            (T.RECONCILING, self._outcome is None, R(self._stage), ""),
             stalled,
         ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemark_wire.tasks import background, cancelled
 
+from .condition_memory import Condition, ConditionMemory
 from .driver import CoordinatorDriver
 from .metadata import StoredObject
 from .mirror import Mirror
@@ -19,7 +20,8 @@ from .model import ClusterSettings
 from .objects import Objects
 from .plan import World
 from .reconfiguration_run import ReconfigurationRun
-from .status import Condition, ConditionMemory
+from .resources.conditions import ConditionReason as R
+from .resources.conditions import ConditionType as T
 
 FINISHED_KEPT = 10
 
@@ -60,12 +62,16 @@ class Reconfigurer:
             status = dict(stored.status)
             if not status:
                 behind = self.active
+                stage = R.QUEUED if behind else R.PLANNING
                 conditions: list[Condition] = [
-                    ("Validated", None, "Planning", ""),
-                    ("Succeeded", None, "Queued" if behind else "Planning", f"{behind} runs" if behind else ""),
+                    (T.VALIDATED, None, stage, ""),
+                    (T.APPROVED, None, stage, ""),
+                    (T.SUCCEEDED, None, stage, f"{behind} runs" if behind else ""),
+                    (T.RECONCILING, True, stage, ""),
+                    (T.STALLED, False, R.PROGRESSING, ""),
                 ]
                 status = {
-                    "stage": "Queued" if behind else "Planning",
+                    "stage": str(stage),
                     "conditions": self._memory.write(
                         "Reconfiguration", stored.name, stored.generation, conditions),
                 }

@@ -22,6 +22,7 @@ from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
 from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.v1 import common_pb2
 
+from .condition_memory import ConditionMemory
 from .detector import LoopLateness
 from .driver import CoordinatorDriver
 from .etcd import EtcdStore, StoreUnavailable, TlsFiles
@@ -37,7 +38,7 @@ from .plan import World
 from .publisher import MapPublisher
 from .reconfigure import Reconfigurer
 from .shardmap import build_shard_map
-from .status import ConditionMemory, cluster_status, group_status, shard_object, with_status
+from .status import cluster_status, group_status, shard_object, with_status
 from .tending import Tender
 
 log = logging.getLogger(__name__)
@@ -189,7 +190,7 @@ class OperatorService:
     def _show_cluster(self, stored: StoredObject) -> dict[str, Any]:
         world, records = self.world(), self.records()
         return with_status(stored, cluster_status(
-            stored, world.shards, records, world.nodes, self.memory,
+            stored, world.shards, records, world.nodes, world.groups, self.memory,
             key_prefix=self.keys.prefix,
             etcd_trouble="" if self.store.reachable else self.store.last_error,
             endpoints=len(self.store.endpoints),

@@ -7,61 +7,20 @@ Stays out: storing anything; the status of a Reconfiguration (`reconfiguration_r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import Phase, ShardRecord, Status
 
+from .condition_memory import Condition, ConditionMemory, some
 from .metadata import StoredObject
 from .model import Group, Node, Shard, out_of_sync, zones_of
 from .plan import distinct_domains
 from .resources import API_VERSION
+from .resources.conditions import ConditionReason as R
+from .resources.conditions import ConditionType as T
 from .shardmap import hash_range
-
-NAMES_SHOWN_MAX = 3
-
-Condition = tuple[str, bool | None, str, str]
-"""Type, status (None: Unknown), reason, message."""
-
-
-class ConditionMemory:
-    """Remembers since when each condition of each object has its status."""
-
-    def __init__(self, now: Callable[[], str] | None = None) -> None:
-        self._now = now or timestamp
-        self._since: dict[tuple[str, str, str], tuple[str, str]] = {}
-
-    def write(self, kind: str, name: str, generation: int, conditions: Iterable[Condition]) -> list[
-            dict[str, Any]]:
-        """Return conditions as objects; `lastTransitionTime` moves only when the status moves."""
-        written = []
-        for type_, value, reason, message in conditions:
-            status = "Unknown" if value is None else str(value)
-            known = self._since.get((kind, name, type_))
-            if known is None or known[0] != status:
-                known = self._since[kind, name, type_] = (status, self._now())
-            written.append({
-                "type": type_, "status": status, "reason": reason, "message": message,
-                "observedGeneration": generation, "lastTransitionTime": known[1],
-            })
-        return written
-
-    def forget(self, kind: str, name: str) -> None:
-        for key in [key for key in self._since if key[:2] == (kind, name)]:
-            del self._since[key]
-
-
-def timestamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def some(names: Iterable[str]) -> str:
-    """Name at most three examples and count the rest."""
-    listed = list(names)
-    rest = len(listed) - NAMES_SHOWN_MAX
-    return ", ".join(listed[:NAMES_SHOWN_MAX]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def with_status(stored: StoredObject, status: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +42,7 @@ def leaderless(shard: Shard, record: ShardRecord, nodes: Mapping[str, Node]) -> 
     return electing(record) or leader is None or not leader.up or leader.member != record.leader
 
 
-def unconfirmed(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> tuple[str, str] | None:
+def unconfirmed(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> tuple[R, str] | None:
     """Return the reason why quorum appends to a shard are not confirmed, and who or what is missing; None: they are.
 
     This looks at who is up with the disk the record names; whether a log has caught up is for its leader to say.
@@ -92,10 +51,26 @@ def unconfirmed(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> tuple[
     there = [nodes[name] for name in shard.ensemble if name not in behind]
     quorum, zones = group.quorum(len(shard.ensemble)), zones_of(there)
     if len(there) < quorum:
-        return "NotEnoughMembers", f"{shard.name} needs {quorum} members, {len(there)} are there"
+        return R.NOT_ENOUGH_MEMBERS, f"{shard.name} needs {quorum} members, {len(there)} are there"
     if group.synchro_zones > max(1, len(zones)):  # one member is one zone, named or not
-        return "NotEnoughZones", f"{shard.name} needs members in {group.synchro_zones} zones, they are in {len(zones)}"
+        return R.NOT_ENOUGH_ZONES, (
+            f"{shard.name} needs members in {group.synchro_zones} zones, they are in {len(zones)}")
     return None
+
+
+def crowded(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> bool:
+    """Two copies share a zone, though there are zones and the group wants its copies spread over them."""
+    return group.spread_zones and bool(zones_of(nodes.values())) and (
+        distinct_domains(shard.ensemble, nodes) < len(shard.ensemble))
+
+
+def shard_state(shard: Shard, record: ShardRecord, nodes: Mapping[str, Node]) -> str:
+    """Return what `status.state` of a Shard says."""
+    if electing(record):
+        return "Electing"
+    if leaderless(shard, record, nodes):
+        return "Leaderless"
+    return "Reconfiguring" if record.status is Status.RECONFIGURATION else "Online"
 
 
 # --- Shard --------------------------------------------------------------------------------------------------
@@ -122,15 +97,14 @@ def shard_object(
     without_leader = leaderless(shard, record, nodes)
     lacking = unconfirmed(shard, group, nodes)
     low, high = hash_range(shard.index, group.shards)
-    state = {Status.STEADY: "Steady", Status.ELECTION: "Electing", Status.RECONFIGURATION: "Reconfiguring"}
     conditions: list[Condition] = [
-        ("Available", not without_leader, "Electing" if without_leader else "LeaderElected", ""),
-        ("FullyReplicated", not behind, "CopyUnreachable" if behind else "AllCopiesInSync", some(sorted(behind))),
-        ("QuorumReachable", lacking is None, *(lacking or ("QuorumAvailable", ""))),
+        (T.AVAILABLE, not without_leader, R.ELECTING if without_leader else R.LEADER_ELECTED, ""),
+        (T.FULLY_REPLICATED, not behind, R.COPY_UNREACHABLE if behind else R.ALL_COPIES_IN_SYNC, some(sorted(behind))),
+        (T.QUORUM_REACHABLE, lacking is None, *(lacking or (R.QUORUM_AVAILABLE, ""))),
     ]
     status: dict[str, Any] = {
         "metadataRevision": revision,
-        "state": state[record.status],
+        "state": shard_state(shard, record, nodes),
         "epoch": record.epoch,
         "electionID": record.election,
         "synchroQuorum": group.quorum(len(record.ensemble)),
@@ -180,7 +154,7 @@ def shard_object(
 
 def group_status(
     group: Group, generation: int, shards: Mapping[ShardId, Shard], records: Mapping[ShardId, ShardRecord],
-    nodes: Mapping[str, Node], revision: int, memory: ConditionMemory, trouble: tuple[str, str] | None,
+    nodes: Mapping[str, Node], revision: int, memory: ConditionMemory, trouble: tuple[R, str] | None,
 ) -> dict[str, Any]:
     """`trouble` is a reason and a message when the shards could not be created."""
     present = [shard for shard_id in group.shard_ids() if (shard := shards.get(shard_id)) is not None]
@@ -191,43 +165,41 @@ def group_status(
     factors = [len(shard.ensemble) for shard in present] or [0]
     online = len(present) - len(without_leader)
     complete = len(present) == group.shards
-    zones = {node.zone for node in nodes.values() if node.zone}
-    crowded = [
-        shard for shard in present
-        if group.spread_zones and zones and distinct_domains(shard.ensemble, nodes) < len(shard.ensemble)
-    ]
+    close = [shard for shard in present if crowded(shard, group, nodes)]
+    unplaced = trouble[0] if trouble else R.CREATING_SHARDS
     ready: Condition
     if trouble is not None:
-        ready = ("Ready", False, "Stalled", trouble[1])
+        ready = (T.READY, False, R.STALLED, trouble[1])
     elif not complete:
-        ready = ("Ready", False, "CreatingShards", f"{len(present)} of {group.shards} shards exist.")
+        ready = (T.READY, False, R.CREATING_SHARDS, f"{len(present)} of {group.shards} shards exist.")
     elif without_leader:
         names = some(shard.name for shard in without_leader)
-        ready = ("Ready", False, "ShardsNotOnline", f"{names} have no leader.")
+        ready = (T.READY, False, R.SHARDS_NOT_ONLINE, f"{names} have no leader.")
     elif changing and set(factors) != {group.factor}:
-        ready = ("Ready", False, "FactorChangeInProgress", f"{min(factors)} to {max(factors)} copies.")
+        ready = (T.READY, False, R.FACTOR_CHANGE_IN_PROGRESS, f"{min(factors)} to {max(factors)} copies.")
     elif set(factors) != {group.factor}:
-        ready = ("Ready", False, "FactorChangePending",
+        ready = (T.READY, False, R.FACTOR_CHANGE_PENDING,
                  f"declared {group.factor}, in force {min(factors)} to {max(factors)}.")
     else:
-        ready = ("Ready", True, "AllShardsOnline", f"{online} of {group.shards} shards are online.")
+        ready = (T.READY, True, R.ALL_SHARDS_ONLINE, f"{online} of {group.shards} shards are online.")
     copies = Counter(node for shard in present for node in shard.ensemble)
     leaders = Counter(shard.leader for shard in present if shard.leader)
     conditions: list[Condition] = [
         ready,
-        ("Available", complete and not without_leader,
-         "LeadersElected" if complete and not without_leader else "ShardsLeaderless",
+        (T.AVAILABLE, complete and not without_leader,
+         R.SHARDS_LEADERLESS if without_leader else R.LEADERS_ELECTED if complete else R.CREATING_SHARDS,
          some(shard.name for shard in without_leader)),
-        ("FullyReplicated", complete and not under,
-         "AllCopiesInSync" if complete and not under else "CopiesMissing", some(shard.name for shard in under)),
-        ("QuorumReachable", complete and not lacking,
-         lacking[0][0] if lacking else "QuorumAvailable" if complete else "CreatingShards",
+        (T.FULLY_REPLICATED, complete and not under,
+         R.COPIES_MISSING if under else R.ALL_COPIES_IN_SYNC if complete else R.CREATING_SHARDS,
+         some(shard.name for shard in under)),
+        (T.QUORUM_REACHABLE, complete and not lacking,
+         lacking[0][0] if lacking else R.QUORUM_AVAILABLE if complete else R.CREATING_SHARDS,
          some(message for _reason, message in lacking)),
-        ("PlacementSatisfied", complete and not crowded,
-         "DomainsDistinct" if complete and not crowded else
-         trouble[0] if trouble else "NotEnoughDomains", some(shard.name for shard in crowded)),
-        ("Reconciling", not ready[1], ready[2] if not ready[1] else "Reconciled", ""),
-        ("Stalled", trouble is not None, trouble[0] if trouble else "Reconciled", trouble[1] if trouble else ""),
+        (T.PLACEMENT_SATISFIED, complete and not close,
+         R.NOT_ENOUGH_DOMAINS if close else R.DOMAINS_DISTINCT if complete else unplaced,
+         some(shard.name for shard in close)),
+        (T.RECONCILING, not ready[1], ready[2] if not ready[1] else R.RECONCILED, ""),
+        (T.STALLED, trouble is not None, trouble[0] if trouble else R.RECONCILED, trouble[1] if trouble else ""),
     ]
     return {
         "observedGeneration": generation,
@@ -256,8 +228,8 @@ def group_status(
 
 def cluster_status(
     stored: StoredObject, shards: Mapping[ShardId, Shard], records: Mapping[ShardId, ShardRecord],
-    nodes: Mapping[str, Node], memory: ConditionMemory, *, key_prefix: str, etcd_trouble: str,
-    endpoints: int, active_reconfiguration: str, last_node_id: int, version: str, waiting: int,
+    nodes: Mapping[str, Node], groups: Mapping[str, Group], memory: ConditionMemory, *, key_prefix: str,
+    etcd_trouble: str, endpoints: int, active_reconfiguration: str, last_node_id: int, version: str, waiting: int,
 ) -> dict[str, Any]:
     """`etcd_trouble` is empty while etcd answers; `waiting` counts the shards whose elections wait for it."""
     desired = sum(pool["replicas"] for pool in stored.spec["nodePools"])
@@ -271,36 +243,45 @@ def cluster_status(
     down = sorted(node.node for node in nodes.values() if not node.up)
     without_leader = [s for s in shards.values() if leaderless(s, records[s.shard], nodes)]
     under = [shard for shard in shards.values() if out_of_sync(shard, nodes)]
+    close = [shard for shard in shards.values() if crowded(shard, groups[shard.group], nodes)]
     missing = len(up) < desired or bool(down)
+    spare = len(nodes) > desired
+    other_version = stored.spec["version"] != version
     ready: Condition = (
-        ("Ready", False, "NodesNotReady", f"{len(up)} of {desired} nodes are ready: {some(down)} down."
+        (T.READY, False, R.NODES_NOT_READY, f"{len(up)} of {desired} nodes are ready: {some(down)} down."
          if down else f"{len(up)} of {desired} nodes are ready.")
-        if missing else ("Ready", True, "Reconciled", f"{len(up)} of {desired} nodes are ready.")
+        if missing else (T.READY, True, R.RECONCILED, f"{len(up)} of {desired} nodes are ready.")
     )
     available: Condition
     if not shards:
-        available = ("Available", bool(up), "NothingHosted" if up else "NoNodes", "")
+        available = (T.AVAILABLE, bool(up), R.NOTHING_HOSTED if up else R.NO_NODES, "")
     elif without_leader:
         wait = f"; {waiting} elections wait for etcd" if waiting and etcd_trouble else ""
         names = some(shard.name for shard in without_leader)
-        available = ("Available", False, "ShardsLeaderless", f"{names} have no leader{wait}.")
+        available = (T.AVAILABLE, False, R.SHARDS_LEADERLESS, f"{names} have no leader{wait}.")
     else:
-        available = ("Available", True, "QuorumsAvailable", "Every shard has a leader.")
+        available = (T.AVAILABLE, True, R.QUORUMS_AVAILABLE, "Every shard has a leader.")
     conditions: list[Condition] = [
         ready,
         available,
-        ("FullyReplicated", not under,
-         ("NodeReseeding" if stale else "CopiesMissing") if under else "AllCopiesInSync",
+        (T.FULLY_REPLICATED, not under,
+         (R.NODE_RESEEDING if stale else R.COPIES_MISSING) if under else R.ALL_COPIES_IN_SYNC,
          some(shard.name for shard in under)),
-        ("MetadataStoreReachable", not etcd_trouble,
-         "ConnectionFailed" if etcd_trouble else "Connected",
+        (T.METADATA_STORE_REACHABLE, not etcd_trouble,
+         R.CONNECTION_FAILED if etcd_trouble else R.CONNECTED,
          f"Elections and changes wait for etcd: {etcd_trouble}" if etcd_trouble else f"{endpoints} endpoints."),
-        ("Reconciling", missing, ready[2] if missing else "Reconciled", ""),
-        ("Stalled", False, "Progressing" if missing else "Reconciled", ""),
+        (T.RECONCILING, missing, ready[2] if missing else R.RECONCILED, ""),
+        (T.STALLED, False, R.PROGRESSING if missing else R.RECONCILED, ""),
+        (T.PLACEMENT_SATISFIED, not close, R.NOT_ENOUGH_DOMAINS if close else R.DOMAINS_DISTINCT,
+         some(shard.name for shard in close)),
+        (T.SCALE_DOWN_BLOCKED, spare, R.NOT_SUPPORTED if spare else R.NOT_SCALING,
+         f"{len(nodes)} nodes run, {desired} are asked for; a local cluster removes none by itself." if spare else ""),
+        (T.UPGRADE_BLOCKED, other_version, R.NOT_SUPPORTED if other_version else R.NOT_UPGRADING,
+         f"The installed version is {version}, and a local cluster runs no other." if other_version else ""),
     ]
     unmet = _security_not_in_force(stored.spec)
     conditions.append((
-        "CertificatesValid", not unmet, "IssuerNotReady" if unmet else "Disabled",
+        T.CERTIFICATES_VALID, not unmet, R.NOT_SUPPORTED if unmet else R.DISABLED,
         f"Not in force in a local cluster, which is insecure: {', '.join(unmet)}." if unmet else ""))
     zones = sorted({node.zone for node in nodes.values() if node.zone})
     return {

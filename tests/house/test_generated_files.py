@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_generation_does_not_depend_on_the_order_of_hashes(tmp_path: Path) -> No
     for seed in ("0", "1"):
         finished = subprocess.run(
             [sys.executable, str(REPOSITORY / "tools/generate_resources.py"), "--output", str(tmp_path / seed)],
-            env={"PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             timeout=300,

@@ -88,7 +88,7 @@ async def whole(runtime: Runtime, timeout_s: float = 20) -> None:
             for type_ in ("Available", "FullyReplicated")),
         "the group is whole", timeout_s)
     await runtime.wait_for(
-        "Shard", lambda shards: all(shard["status"]["state"] == "Steady" for shard in shards), "steady", timeout_s)
+        "Shard", lambda shards: all(shard["status"]["state"] == "Online" for shard in shards), "online", timeout_s)
 
 
 async def shard(runtime: Runtime, index: int = 0) -> dict[str, Any]:
@@ -104,7 +104,7 @@ async def led_by_others(runtime: Runtime, node: str, timeout_s: float = 10) -> N
     await runtime.wait_for(
         "Shard",
         lambda shards: all(
-            item["status"]["leader"] not in ("", node) and item["status"]["state"] == "Steady" for item in shards),
+            item["status"]["leader"] not in ("", node) and item["status"]["state"] == "Online" for item in shards),
         f"every shard has a leader other than {node}", timeout_s)
 
 

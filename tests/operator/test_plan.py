@@ -10,12 +10,12 @@ from tidemark_operator.plan import (
     Move,
     MoveKind,
     Plan,
-    PlanReason,
     PlanRefusal,
     next_leader,
     place_group,
     plan_reconfiguration,
 )
+from tidemark_operator.resources.conditions import ConditionReason
 
 
 def swap(source: str, target: str | None = None, **more) -> dict:
@@ -57,7 +57,7 @@ def test_full_nodes_are_chosen_last() -> None:
 ])
 def test_too_few_eligible_nodes_are_a_refusal(known) -> None:
     refusal = place_group(group(pools=("default",)), known.values(), {})
-    assert isinstance(refusal, PlanRefusal) and refusal.reason is PlanReason.NOT_ENOUGH_NODES
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.NOT_ENOUGH_NODES
     assert "2 are eligible" in refusal.message
 
 
@@ -89,17 +89,17 @@ def test_a_node_without_copies_is_an_empty_plan() -> None:
 
 
 @pytest.mark.parametrize(("spec", "reason", "fact"), [
-    (swap("n9", "n4"), PlanReason.NODE_NOT_FOUND, "nodeSwap.from"),
-    (swap("n1", "n9"), PlanReason.NODE_NOT_FOUND, "nodeSwap.to.node"),
-    (swap("n1", "n2"), PlanReason.TARGET_NOT_ELIGIBLE, "already holds a copy of orders-0000"),
-    (swap("n1", "n6"), PlanReason.TARGET_NOT_ELIGIBLE, "n6 is down"),
-    (swap("n1", "n7"), PlanReason.TARGET_NOT_ELIGIBLE, "draining"),
-    (swap("n1", "n8"), PlanReason.TARGET_NOT_ELIGIBLE, "pool"),
-    (swap("n1", "n4", scope={"logGroups": ["nope"]}), PlanReason.TARGETS_NOTHING, "'nope'"),
-    (swap("n1", "n4", scope={"shardIDs": [77]}), PlanReason.TARGETS_NOTHING, "shardIDs"),
+    (swap("n9", "n4"), ConditionReason.NODE_NOT_FOUND, "nodeSwap.from"),
+    (swap("n1", "n9"), ConditionReason.NODE_NOT_FOUND, "nodeSwap.to.node"),
+    (swap("n1", "n2"), ConditionReason.TARGET_NOT_ELIGIBLE, "already holds a copy of orders-0000"),
+    (swap("n1", "n6"), ConditionReason.TARGET_NOT_ELIGIBLE, "n6 is down"),
+    (swap("n1", "n7"), ConditionReason.TARGET_NOT_ELIGIBLE, "draining"),
+    (swap("n1", "n8"), ConditionReason.TARGET_NOT_ELIGIBLE, "pool"),
+    (swap("n1", "n4", scope={"logGroups": ["nope"]}), ConditionReason.TARGETS_NOTHING, "'nope'"),
+    (swap("n1", "n4", scope={"shardIDs": [77]}), ConditionReason.TARGETS_NOTHING, "shardIDs"),
     ({"type": "NodeSwap", "nodeSwap": {"from": "n1", "to": {"provision": {}}}},
-     PlanReason.TARGET_NOT_ELIGIBLE, "provision"),
-    (swap("n1", "n5"), PlanReason.NOT_ENOUGH_DOMAINS, "two copies into one zone"),
+     ConditionReason.TARGET_NOT_ELIGIBLE, "provision"),
+    (swap("n1", "n5"), ConditionReason.NOT_ENOUGH_DOMAINS, "two copies into one zone"),
 ])
 def test_a_swap_that_cannot_be_is_refused_with_its_reason(spec, reason, fact) -> None:
     known = {
@@ -119,7 +119,7 @@ def test_failure_domains_may_be_ignored_on_purpose() -> None:
 
 def test_no_node_left_is_insufficient_capacity() -> None:
     refusal = plan_reconfiguration(swap("n1"), world(shard(0, "n1", "n2", "n3"), nodes=nodes(3)))
-    assert isinstance(refusal, PlanRefusal) and refusal.reason is PlanReason.INSUFFICIENT_CAPACITY
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.INSUFFICIENT_CAPACITY
 
 
 # --- expand and contract ------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_contract_takes_named_nodes_then_dead_ones_and_the_leader_last() -> None
 ])
 def test_a_factor_that_is_not_declared_or_not_one_step_away_is_refused(spec, fact) -> None:
     refusal = plan_reconfiguration(spec, world(shard(0, "n1"), nodes=nodes(5)))
-    assert isinstance(refusal, PlanRefusal) and refusal.reason is PlanReason.FACTOR_MISMATCH
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.FACTOR_MISMATCH
     assert fact in refusal.message
 
 

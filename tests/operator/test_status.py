@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 from operator_views import group, node, nodes, record, shard
-from tidemark_core.replication.records import ShardRecord
+from tidemark_core.replication.records import ShardRecord, Status
+from tidemark_operator.condition_memory import ConditionMemory
+from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import Group, Node, Shard
+from tidemark_operator.resources import load_resource
+from tidemark_operator.resources.cluster import ClusterStatus
+from tidemark_operator.resources.conditions import required_types
 from tidemark_operator.resources.loggroup import LogGroupStatus
-from tidemark_operator.status import ConditionMemory, group_status, shard_object
+from tidemark_operator.status import cluster_status, group_status, shard_object, shard_state
 
 
 def memory() -> ConditionMemory:
@@ -108,3 +113,60 @@ def test_a_zone_that_is_gone_is_missed_though_a_majority_is_there() -> None:
 def test_what_is_shown_of_a_group_is_what_its_resource_allows() -> None:
     one = group(shards=1, synchro_quorum="max(N-1, 2)", synchro_zones=2)
     LogGroupStatus.model_validate_json(json.dumps(of_group(one, nodes(3, "abc"), ("n1", "n2", "n3"))))
+
+
+CLUSTER = StoredObject(
+    load_resource({
+        "apiVersion": "tidemark.dev/v1alpha1", "kind": "TidemarkCluster", "metadata": {"name": "dev"},
+        "spec": {
+            "version": "0.1.0",
+            "metadataStore": {"etcd": {"endpoints": ["http://etcd:2379"]}},
+            "nodePools": [{"name": "default", "replicas": 3, "storage": {"data": {"size": "1Gi"}}}],
+        },
+    }, "test").manifest(), "uid", "2026-01-01T00:00:00Z")
+
+
+def of_cluster(known: dict[str, Node], *ensembles: tuple[str, ...], version: str = "0.1.0") -> dict[str, Any]:
+    one = group(shards=len(ensembles))
+    shards = {made.shard: made for i, names in enumerate(ensembles) if (made := shard(i, *names, of=one))}
+    records = {made: record(*view.ensemble, leader=view.leader) for made, view in shards.items()}
+    return cluster_status(
+        CLUSTER, shards, records, known, {one.name: one}, memory(), key_prefix="/t", etcd_trouble="", endpoints=1,
+        active_reconfiguration="", last_node_id=3, version=version, waiting=0)
+
+
+def test_what_is_shown_of_a_cluster_is_what_its_resource_allows() -> None:
+    for status in (of_cluster({}), of_cluster(nodes(3, "abc"), ("n1", "n2", "n3")), of_cluster(nodes(3))):
+        ClusterStatus.model_validate_json(json.dumps(status))
+        assert {item["type"] for item in status["conditions"]} == set(required_types("TidemarkCluster"))
+
+
+def test_a_cluster_says_what_a_local_one_does_not_do() -> None:
+    calm = of_cluster(nodes(3, "abc"), ("n1", "n2", "n3"))
+    assert condition(calm, "ScaleDownBlocked")[:2] == ("False", "NotScaling")
+    assert condition(calm, "UpgradeBlocked")[:2] == ("False", "NotUpgrading")
+    assert condition(calm, "PlacementSatisfied")[:2] == ("True", "DomainsDistinct")
+    assert condition(calm, "CertificatesValid")[:2] == ("False", "NotSupported")
+    asked = of_cluster(nodes(4, "aab"), ("n1", "n2", "n3"), version="0.2.0")
+    assert condition(asked, "ScaleDownBlocked")[:2] == ("True", "NotSupported")
+    assert condition(asked, "UpgradeBlocked")[:2] == ("True", "NotSupported")
+    assert condition(asked, "PlacementSatisfied") == ("False", "NotEnoughDomains", "orders-0000")
+
+
+def test_a_group_without_shards_says_why_and_shows_every_condition() -> None:
+    status = of_group(group(), nodes(3))
+    assert {item["type"] for item in status["conditions"]} == set(required_types("LogGroup"))
+    for type_ in ("Ready", "Available", "FullyReplicated", "PlacementSatisfied"):
+        assert condition(status, type_)[:2] == ("False", "CreatingShards"), type_
+
+
+@pytest.mark.parametrize(("status", "leader_up", "state"), [
+    (Status.STEADY, True, "Online"),
+    (Status.STEADY, False, "Leaderless"),
+    (Status.ELECTION, True, "Electing"),
+    (Status.RECONFIGURATION, True, "Reconfiguring"),
+    (Status.RECONFIGURATION, False, "Leaderless"),
+])
+def test_the_state_of_a_shard(status: Status, leader_up: bool, state: str) -> None:
+    known = {**nodes(3), "n1": node("n1", up=leader_up)}
+    assert shard_state(shard(0, "n1", "n2", "n3"), record("n1", "n2", "n3", leader="n1", status=status), known) == state

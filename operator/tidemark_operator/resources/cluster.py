@@ -483,6 +483,9 @@ class NodeStatus(ApiModel):
     pool: LabelValue | None = None
     zone: LabelValue | None = None
     location: ConfigValue | None = Field(default=None, description="As in region=eu,zone=a,rack=r1.")
+    address: Annotated[str, StringConstraints(max_length=261)] | None = Field(
+        default=None, description="Where the operator reaches the node, host:port."
+    )
     incarnation: Annotated[str, StringConstraints(max_length=36)] | None = Field(
         default=None,
         description="Identity of the disk. A new value under an old name means that the data was lost: "
