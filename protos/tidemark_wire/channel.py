@@ -1,4 +1,4 @@
-"""Channels and servers: options, method names, hello metadata and the wire version; the one place for TLS.
+"""Channels and servers: options, method names, hello metadata and the wire version; in the clear or with TLS.
 
 Stays out: what is said on a stream (`frames`, `convert`).
 """
@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from .frames import FRAME_BYTES_MAX
+from .tls import Credentials
 
 WIRE_VERSION = 3
 
@@ -80,18 +81,24 @@ def server_options() -> list[tuple[str, int]]:
     ]
 
 
-def open_channel(address: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
-    """Return a channel to `address` (host:port); without credentials it is in the clear."""
-    if credentials is None:
-        return grpc.aio.insecure_channel(address, options=channel_options())
-    return grpc.aio.secure_channel(address, credentials, options=channel_options())
+def open_channel(address: str, tls: Credentials | None = None, *, server_name: str = "") -> grpc.aio.Channel:
+    """Return a channel to `address` (host:port); without `tls` it is in the clear.
+
+    The other side's certificate must name `server_name`, else what the TLS settings say, else the host.
+    """
+    options: list[tuple[str, int | str]] = [*channel_options()]
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    if name := server_name or tls.settings.server_name:
+        options.append(("grpc.ssl_target_name_override", name))
+    return grpc.aio.secure_channel(address, tls.for_channel(), options=options)
 
 
-def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
-    """Bind `server` to `address` (port 0 picks one) and return the port."""
-    if credentials is None:
+def bind(server: grpc.aio.Server, address: str, tls: Credentials | None = None) -> int:
+    """Bind `server` to `address` (port 0 picks one) and return the port; with `tls` nobody gets in without it."""
+    if tls is None:
         return server.add_insecure_port(address)
-    return server.add_secure_port(address, credentials)
+    return server.add_secure_port(address, tls.for_server())
 
 
 def hello_metadata(

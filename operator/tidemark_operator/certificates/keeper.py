@@ -1,0 +1,136 @@
+"""Keeps the certificates of a cluster: plans with what is stored and loaded, carries the plan out, looks again.
+
+Stays out: what comes next (`rotation`), who reports what (the operator's service).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tidemark_wire.identity import Identity
+from tidemark_wire.tls import fingerprint_of
+
+from .authority import Authority, InvalidCertificate, Subject, bundle_of, create_authority, issue
+from .rotation import (
+    Action,
+    CreateAuthority,
+    DropAuthority,
+    Holder,
+    Issue,
+    Policy,
+    Publish,
+    Stored,
+    StoredAuthority,
+    plan,
+)
+from .store import CertificateStore, Held
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """What is shown of the certificates."""
+
+    authority_expires: datetime
+    earliest_expires: datetime
+    overlapping: bool
+
+
+def now_utc() -> datetime:
+    """Return the time with which certificates are made and judged."""
+    return datetime.now(UTC)
+
+
+def keep(
+    store: CertificateStore, policy: Policy, now: datetime, *, wanted: Iterable[Subject] = (),
+    reports: Mapping[Identity, str] | None = None,
+) -> tuple[Action, ...]:
+    """Take the next steps and return them; none when nothing is to be done now.
+
+    `wanted` are holders that shall exist, with the names they are dialed by; those that exist go on with theirs.
+    `reports` holds the fingerprint of what a running process has loaded, empty for one that does not say (C4).
+    """
+    with store.locked():
+        authorities = {authority.id: authority for authority in store.authorities()}
+        held = store.holders()
+        stored = _stored(authorities.values(), store.retiring(), held, wanted, reports or {})
+        actions = plan(now, stored, policy)
+        for action in actions:
+            _carry_out(store, policy, now, action, authorities, held)
+    return actions
+
+
+def ensure(store: CertificateStore, policy: Policy, now: datetime, subjects: Iterable[Subject]) -> None:
+    """Make sure that these hold certificates; the CA is made when there is none yet."""
+    wanted = list(subjects)
+    while any(isinstance(action, CreateAuthority) for action in keep(store, policy, now, wanted=wanted)):
+        pass  # the next step uses the new CA
+
+
+def request_rotation(store: CertificateStore) -> str:
+    """Ask for the replacement of the CA, and with it of every certificate; return the id of the CA that goes."""
+    with store.locked():
+        authorities = store.authorities()
+        if not authorities:
+            raise InvalidCertificate("there is no CA to be replaced")
+        store.retire(authorities[-1].id)
+        return authorities[-1].id
+
+
+def rotated(store: CertificateStore, retired: str) -> bool:
+    """Say whether a CA is gone and nobody trusts it or shows a certificate of it any more."""
+    with store.locked():
+        left = {authority.id for authority in store.authorities()}
+        holders = store.holders().values()
+        return retired not in left and all(
+            held.facts.issuer != retired and retired not in held.trusts for held in holders)
+
+
+def validity(store: CertificateStore) -> Validity | None:
+    """Return how long everything lasts, None while there is nothing."""
+    authorities, holders = store.authorities(), store.holders()
+    if not authorities:
+        return None
+    ends = [held.facts.expires for held in holders.values()]
+    return Validity(
+        authorities[-1].expires, min(ends, default=authorities[-1].expires),
+        len(authorities) > 1 or bool(store.retiring()))
+
+
+def _stored(
+    authorities: Iterable[Authority], retiring: frozenset[str], held: Mapping[Identity, Held],
+    wanted: Iterable[Subject], reports: Mapping[Identity, str],
+) -> Stored:
+    subjects = {identity: one.facts.subject for identity, one in held.items()}
+    subjects |= {subject.identity: subject for subject in wanted}
+    return Stored(
+        tuple(
+            StoredAuthority(authority.id, authority.created, authority.expires, authority.id in retiring)
+            for authority in authorities),
+        tuple(_holder(subject, held.get(identity), reports.get(identity)) for identity, subject in subjects.items()),
+    )
+
+
+def _holder(subject: Subject, held: Held | None, report: str | None) -> Holder:
+    if held is None:
+        return Holder(subject)
+    facts = held.facts
+    loaded = report is None or report == fingerprint_of(held.leaf.certificate, held.bundle)
+    return Holder(subject, facts.subject, facts.issuer, facts.created, facts.expires, held.trusts, loaded)
+
+
+def _carry_out(
+    store: CertificateStore, policy: Policy, now: datetime, action: Action, authorities: dict[str, Authority],
+    held: Mapping[Identity, Held],
+) -> None:
+    match action:
+        case CreateAuthority():
+            store.put_authority(create_authority(store.cluster, now, policy.authority))
+        case Issue(subject, authority, bundle):
+            leaf = issue(authorities[authority], subject, now, policy.certificate)
+            store.put_holder(subject.identity, leaf, bundle_of(authorities[one] for one in sorted(bundle)))
+        case Publish(identity, bundle):
+            store.put_holder(identity, held[identity].leaf, bundle_of(authorities[one] for one in sorted(bundle)))
+        case DropAuthority(authority):
+            store.drop_authority(authority)

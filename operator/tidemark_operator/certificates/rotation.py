@@ -1,0 +1,145 @@
+"""What to create, issue, publish and drop next, from what is stored and loaded: `plan(now, stored, policy) -> actions`.
+
+Pure; rules C2 to C5.  Every plan is safe to carry out in any order, in part, or twice; then one plans again.
+Stays out: making certificates (`authority`), carrying out (`keeper`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemark_wire.identity import Identity
+
+from .authority import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long things last.  `overlap` is how long at least two CAs are trusted, for copies that nobody reports on."""
+
+    certificate: timedelta = timedelta(days=90)
+    renew_before: timedelta = timedelta(days=30)
+    authority: timedelta = timedelta(days=365)
+    overlap: timedelta = timedelta(days=1)
+
+    def renew_at(self, created: datetime, expires: datetime) -> datetime:
+        """Return when a certificate is replaced; one that a CA's end cut short keeps the same part of its life (C5)."""
+        return expires - (expires - created) * (self.renew_before / self.certificate)
+
+    def replace_at(self, authority: StoredAuthority) -> datetime:
+        """Return when a CA is replaced (C5)."""
+        return authority.expires - min(self.certificate, self.authority / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAuthority:
+    """A CA; `retiring` when somebody asked for its replacement."""
+
+    id: str
+    created: datetime
+    expires: datetime
+    retiring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whoever has, or is to have, a certificate.
+
+    `issuer`, `issued`, `created` and `expires` are of the files, None where there are none yet.  `loaded` is False
+    while its process says that it works with older files; one that runs not, or cannot say, has loaded them (C4).
+    """
+
+    wanted: Subject
+    issued: Subject | None = None
+    issuer: str | None = None
+    created: datetime | None = None
+    expires: datetime | None = None
+    bundle: frozenset[str] = frozenset()
+    loaded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All there is; authorities oldest first."""
+
+    authorities: tuple[StoredAuthority, ...] = ()
+    holders: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAuthority:
+    """Make a new CA; nobody uses it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Give a holder these CAs to trust, beside the certificate it has."""
+
+    holder: Identity
+    bundle: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Give a holder a new certificate of this CA, and these CAs to trust."""
+
+    subject: Subject
+    authority: str
+    bundle: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DropAuthority:
+    """Forget a CA and its key."""
+
+    authority: str
+
+
+Action = CreateAuthority | Publish | Issue | DropAuthority
+
+
+def plan(now: datetime, stored: Stored, policy: Policy) -> tuple[Action, ...]:
+    """Return the next actions; none when everything is as it should be, or has to wait."""
+    if not stored.authorities:
+        return (CreateAuthority(),)
+    old, new = stored.authorities[0], stored.authorities[-1]
+    everything = frozenset(authority.id for authority in stored.authorities)
+    if old is new:
+        actions = _bring(now, stored.holders, policy, new.id, everything)
+        due = new.retiring or now >= policy.replace_at(new)
+        return (*actions, CreateAuthority()) if due else actions
+    holders = [holder for holder in stored.holders if holder.issuer is not None]
+    dead = now >= old.expires  # nothing is left to be careful about
+    if not dead and not _everybody_trusts(holders, everything, now >= new.created + policy.overlap):
+        return _bring(now, stored.holders, policy, old.id, everything)
+    last = max((holder.created for holder in holders if holder.created is not None), default=new.created)
+    shown = any(holder.issuer != new.id for holder in holders)  # all have loaded their files, as seen above
+    if not dead and (shown or now < last + policy.overlap):
+        return _bring(now, stored.holders, policy, new.id, everything, only_of=new.id)
+    return (DropAuthority(old.id),)
+
+
+def _everybody_trusts(holders: list[Holder], everything: frozenset[str], overlapped: bool) -> bool:
+    """Say whether certificates of the new CA may be shown (C2); once one is, there is no way back."""
+    return overlapped and all(holder.bundle >= everything and holder.loaded for holder in holders)
+
+
+def _bring(
+    now: datetime, holders: tuple[Holder, ...], policy: Policy, authority: str, bundle: frozenset[str],
+    only_of: str | None = None,
+) -> tuple[Action, ...]:
+    """Give every holder what it lacks: a certificate that is of a CA in `bundle` (or `only_of`), and the bundle."""
+    accepted = bundle if only_of is None else {only_of}
+    actions: list[Action] = []
+    for holder in holders:
+        if holder.issuer not in accepted or holder.issued != holder.wanted or _is_due(now, holder, policy):
+            actions.append(Issue(holder.wanted, authority, bundle))
+        elif holder.bundle != bundle:
+            actions.append(Publish(holder.wanted.identity, bundle))
+    return tuple(actions)
+
+
+def _is_due(now: datetime, holder: Holder, policy: Policy) -> bool:
+    return (
+        holder.created is None or holder.expires is None or now >= policy.renew_at(holder.created, holder.expires))
