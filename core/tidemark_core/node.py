@@ -14,12 +14,14 @@ from .base.entry import Entry
 from .base.ids import Member, ShardId
 from .base.refusals import Reason, Refused
 from .limbo.view import LimboView
-from .replication.clients import AppendRequest, OutcomeRequest, ReadRequest, TrimRequest
+from .replication.clients import CLIENT_EVENTS
 from .replication.inspection import limbo_view
 from .replication.log import recovery_start
 from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Rejected
+from .replication.positions import subscriptions_view
 from .replication.replica import Limits, Role
 from .shard import Shard
+from .subscriptions.view import SubscriptionsView
 
 __all__ = ["Limits", "NodeCore", "recovery_start"]
 
@@ -76,7 +78,7 @@ class NodeCore:
                 if shard is None:
                     return self._unknown(event)
         elif shard is None:
-            if isinstance(event, AppendRequest | OutcomeRequest | ReadRequest | TrimRequest):
+            if isinstance(event, CLIENT_EVENTS):
                 return [Reply(event.request, Refused(Reason.UNKNOWN_SHARD, "this node holds no such shard"))]
             return []
         self._touched[event.shard] = shard
@@ -149,6 +151,13 @@ class NodeCore:
         shard = self.shards.get(shard_id)
         return limbo_view(shard.leader, now_ms, entries_max) if shard is not None and shard.leader else None
 
+    def subscriptions(self, shard_id: ShardId, now_ms: int) -> SubscriptionsView | None:
+        """Return where the subscriptions of a shard led here stand, None when it is not."""
+        shard = self.shards.get(shard_id)
+        if shard is None or shard.leader is None:
+            return None
+        return subscriptions_view(shard.replica, shard.leader.epoch, now_ms)
+
     def status(self, shard_id: ShardId) -> dict[str, Any]:
         """Return what a person wants to know of one shard, ready for JSON."""
         shard = self.shards[shard_id]
@@ -166,7 +175,11 @@ class NodeCore:
             "released": replica.released,
             "first": replica.log.first,
             "oldest_logged_ms": replica.log.marks[0].logged_ms if replica.log.marks else None,
-            "retention": {"age_ms": replica.retention.age_ms, "bytes_max": replica.retention.bytes_max},
+            "retention": {
+                "age_ms": replica.retention.age_ms, "bytes_max": replica.retention.bytes_max,
+                "bytes_hard": replica.retention.bytes_hard,
+            },
+            "subscriptions": len(replica.log.subscriptions),
             "bytes": replica.log.bytes_held,
             "unsettled_entries": replica.log.unsettled_entries,
             "producers": len(replica.log.producers),

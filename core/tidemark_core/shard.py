@@ -27,7 +27,14 @@ from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.ids import Member, Peer, ShardId
 from .base.refusals import Reason, Refused
-from .replication.clients import AppendRequest, OutcomeRequest, ReadRequest, TrimRequest
+from .replication.clients import (
+    CLIENT_EVENTS,
+    AppendRequest,
+    ClientEvent,
+    OutcomeRequest,
+    ReadRequest,
+    TrimRequest,
+)
 from .replication.follower import PULL_TIMER, Follower
 from .replication.leader import Leader
 from .replication.messages import (
@@ -51,8 +58,6 @@ from .replication.messages import (
 from .replication.replica import Limits, Replica, Role
 from .replication.retention import mark_every_ms
 from .replication.settings import Configure
-
-ClientEvent = AppendRequest | OutcomeRequest | ReadRequest | TrimRequest
 
 
 class Shard:
@@ -102,7 +107,7 @@ class Shard:
                 return self._on_received(now_ms, event.sender, event.message)
             case LocalDurable():
                 return self.leader.on_local_durable(now_ms, event) if self.leader else []
-            case AppendRequest() | OutcomeRequest() | ReadRequest() | TrimRequest():
+            case _ if isinstance(event, CLIENT_EVENTS):
                 return self._on_client(now_ms, event)
             case TimerFired():
                 if event.name == PULL_TIMER:
@@ -142,7 +147,9 @@ class Shard:
             case ReadRequest():
                 return self.leader.on_read_request(event)
             case TrimRequest():
-                return self.leader.on_trim_request(event)
+                return self.leader.on_trim_request(now_ms, event)
+            case _:
+                return self.leader.positions.on_request(now_ms, event)
 
     def _on_received(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
         """Members talk about the log, operators about who leads and who belongs (O4); neither may do the other."""

@@ -1,8 +1,8 @@
 """The store: one RocksDB per node, and the only importer of its binding.
 
-Layout: `headers` and `log` (payloads) by shard and base offset, `system` for identity and for state and
-checkpoint of each shard.  `apply` writes a turn's persists without syncing, `sync` makes everything applied
-so far durable; `sync` and whatever reads may run in threads, for they let the event loop go on while they wait.
+Layout: `headers` (with the payloads that a restart reads) and `log` (payloads) by shard and base offset, `system` for
+identity and for state and checkpoint of each shard.  `apply` writes a turn's persists without syncing, `sync` makes
+everything applied so far durable; `sync` and whatever reads may run in threads, for they let the event loop go on.
 What cannot be trusted any more is moved aside and the disk begins a new life (rule K14): a replica must never
 vote with what is left of a log.
 Stays out: what the writes mean, when to sync, whether there is space (`disk`).
@@ -38,13 +38,13 @@ from tidemark_core.base.effects import (
     Wipe,
     Write,
 )
-from tidemark_core.base.entry import Entry, decode_header, with_payload
+from tidemark_core.base.entry import Entry, folded_part, recovered, with_payload
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import ShardId
 
 from .store_errors import EntryDamaged, Faults, StoreDamaged, StoreFailed, StoreRefused, typed
 
-STORE_FORMAT = 2
+STORE_FORMAT = 3
 WRITE_BUFFER_BYTES = 64 << 20
 BLOCK_CACHE_BYTES = 16 << 20
 
@@ -182,7 +182,7 @@ class Store:
         match write:
             case PutEntry(entry):
                 key = _KEY.pack(shard, entry.base)
-                batch.put(key, entry.header, self._headers_handle)
+                batch.put(key, folded_part(entry), self._headers_handle)
                 batch.put(key, entry.payload, self._log_handle)
             case PutState(state):
                 batch.put(_STATE + shard.to_bytes(8, "big"), state, self._system_handle)
@@ -214,7 +214,7 @@ class Store:
             return max(offset, 0)
         base, header = found
         try:
-            return base if decode_header(header).last >= offset else offset
+            return base if recovered(header).last >= offset else offset
         except CorruptEntry:
             return base  # keep what cannot be judged
 
@@ -266,7 +266,7 @@ class Store:
         found.seek(within.start)
         while found.valid():
             try:
-                yield decode_header(found.value())
+                yield recovered(found.value())
             except (CorruptEntry, ValueError) as error:
                 raise StoreDamaged(f"header at {_KEY.unpack(found.key())} of {self.path}: {error}") from error
             found.next()
@@ -316,7 +316,7 @@ class Store:
         expected = first
         while found.valid():
             try:
-                header = decode_header(found.value())
+                header = recovered(found.value())
             except (CorruptEntry, ValueError) as error:
                 raise EntryDamaged(_KEY.unpack(found.key())[1]) from error
             if header.last >= first:

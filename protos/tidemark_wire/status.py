@@ -100,6 +100,9 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.TRIMMED: Meaning(
         _Code.OUT_OF_RANGE, "Retention removed these records; read from the first one kept."
     ),
+    Reason.TOO_MANY_SUBSCRIPTIONS: Meaning(
+        _Code.RESOURCE_EXHAUSTED, "Delete subscriptions nobody needs; see `tidemark subscriptions list`."
+    ),
     Reason.LEADER_CANNOT_LEAVE: Meaning(
         _Code.FAILED_PRECONDITION, "Transfer leadership first (`tidemark transfer`), or swap with --transfer."
     ),

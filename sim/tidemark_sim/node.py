@@ -34,7 +34,7 @@ from tidemark_core.base.effects import (
     Trace,
     Write,
 )
-from tidemark_core.base.entry import Entry, Kind, decode_header
+from tidemark_core.base.entry import Entry, Kind, folded_part, recovered
 from tidemark_core.base.ids import Member, Peer, ShardId
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore, recovery_start
@@ -110,7 +110,7 @@ class Node:
         for shard, image in self.disk.durable.items():
             assert image.state is not None, "a stored shard has a state"
             at = image.position(recovery_start(image.checkpoint))
-            core.load(shard, image.state, image.checkpoint, [decode_header(e.header) for e in image.entries[at:]])
+            core.load(shard, image.state, image.checkpoint, [recovered(folded_part(e)) for e in image.entries[at:]])
         self.world.trace.note(self.name, "start", self.boot)
         self.world.checkers.node_started(self)
         self.world.shard_map.node_started(self)

@@ -43,7 +43,17 @@ from tidemark_core.base.effects import (
     Wipe,
     Write,
 )
-from tidemark_core.base.entry import Batch, Durability, Entry, Kind, control, decode, decode_header, seal
+from tidemark_core.base.entry import (
+    FOLDED_WITH_PAYLOAD,
+    Batch,
+    Durability,
+    Entry,
+    Kind,
+    control,
+    decode,
+    decode_header,
+    seal,
+)
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
@@ -51,7 +61,15 @@ from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication import invariants
-from tidemark_core.replication.clients import AppendRequest, OutcomeRequest, ReadRequest, TrimRequest
+from tidemark_core.replication.clients import (
+    AppendRequest,
+    CommitPosition,
+    DeleteSubscription,
+    OutcomeRequest,
+    ReadRequest,
+    SubscriptionsRequest,
+    TrimRequest,
+)
 from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.follower import Follower
@@ -88,6 +106,7 @@ from tidemark_core.replication.records import (
 from tidemark_core.replication.replica import Limits, Replica, Role, opening_payload, with_watermarks
 from tidemark_core.replication.settings import Configure, RetentionSettings
 from tidemark_core.shard import Shard
+from tidemark_core.subscriptions.fold import LEASE_MS_DEFAULT, position_payload
 
 SHARD = shard_id(1, 0)
 OPERATOR = OperatorId("op/1")
@@ -153,6 +172,16 @@ class Author:
     def rollback(self, first: int) -> Entry:
         """Append ROLLBACK(first)."""
         return self._take(self._control(Kind.ROLLBACK, argument=first))
+
+    def position(self, name: str, offset: int, lease_ms: int = LEASE_MS_DEFAULT, *, logged_ms: int = 0) -> Entry:
+        """Append a POSITION record."""
+        payload = position_payload(name, lease_ms)
+        return self._take(
+            control(
+                Kind.POSITION, payload, epoch=self.epoch, prev=self.log.head, prev_chain=self.log.chain,
+                logged_ms=max(logged_ms, self.log.logged_ms), argument=offset,
+            )
+        )
 
     def forged(self, kind: Kind, argument: int) -> Entry:
         """Return a CONFIRM or ROLLBACK right behind our log that no fold needs to accept."""
@@ -243,7 +272,10 @@ class Image:
                 self.checkpoint = None
 
     def headers(self, first: int) -> list[Entry]:
-        return [decode_header(self.entries[base][0]) for base in sorted(self.entries) if base >= first]
+        found = [(decode_header(self.entries[base][0]), base) for base in sorted(self.entries) if base >= first]
+        return [
+            decode(*self.entries[base]) if header.kind in FOLDED_WITH_PAYLOAD else header for header, base in found
+        ]
 
     def all(self) -> list[Entry]:
         """Return every entry; raises CorruptEntry at a damaged one."""
@@ -435,6 +467,19 @@ class Node:
 
     def trim(self, request: int, before: int) -> Any:
         self.step(TrimRequest(SHARD, request, before))
+        return self.answer(request)
+
+    def commit(self, request: int, name: str, offset: int, lease_ms: int = LEASE_MS_DEFAULT, **options: bool) -> Any:
+        """Commit a position; return the answer if it came at once."""
+        self.step(CommitPosition(SHARD, request, name, offset, lease_ms, **options))
+        return self.answer(request)
+
+    def delete_subscription(self, request: int, name: str) -> Any:
+        self.step(DeleteSubscription(SHARD, request, name))
+        return self.answer(request)
+
+    def subscriptions(self, request: int) -> Any:
+        self.step(SubscriptionsRequest(SHARD, request))
         return self.answer(request)
 
     def fire(self, name: str) -> list[Effect]:

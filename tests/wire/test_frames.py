@@ -85,7 +85,9 @@ def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrat
 
 
 OFFSETS = {"upto", "through", "commit", "confirmed", "trim", "base", "first"}
-CLIENT_WORDS = {messages.Appended, messages.Outcome, messages.ReadGrant}
+CLIENT_WORDS = {
+    messages.Appended, messages.Outcome, messages.ReadGrant, messages.PositionCommitted, messages.SubscriptionDeleted,
+}
 LINK_MESSAGES = [
     value for value in vars(messages).values()
     if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__ and value not in CLIENT_WORDS

@@ -34,6 +34,11 @@ class Kind(IntEnum):
     NOOP = 3         # first entry of an epoch that a reconfiguration began (L4, T3b)
     CONFIRM = 4      # everything up to the offset in `sequence` is confirmed (L11)
     ROLLBACK = 5     # undecided entries from the offset in `sequence` on are rolled back (L7)
+    POSITION = 6     # a subscription wants the offset in `sequence` next; its name and lease are the payload (P1)
+
+
+FOLDED_WITH_PAYLOAD = frozenset((Kind.POSITION,))
+"""Kinds whose payload a restart needs; of all others it reads the header alone."""
 
 
 class Durability(IntEnum):
@@ -117,8 +122,8 @@ def control(
 ) -> Entry:
     """Seal a control entry: one offset, no producer.
 
-    `argument` is the offset that a CONFIRM or ROLLBACK names; it takes the place of the sequence, for a log is
-    recovered from its headers alone.
+    `argument` is the offset that a CONFIRM, ROLLBACK or POSITION names; it takes the place of the sequence, for a log
+    is recovered from its headers (`recovered`).
     """
     batch = Batch(NO_PRODUCER, argument, 1, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
     return seal(batch, kind=kind, epoch=epoch, prev=prev, prev_chain=prev_chain, logged_ms=logged_ms)
@@ -160,6 +165,21 @@ def decode_header(header: bytes) -> Entry:
         last_us, logged_ms, order, producer, sequence, payload_bytes, payload_crc, prev_chain, chain,
         bytes(header), b"",
     )
+
+
+def folded_part(entry: Entry) -> bytes:
+    """Return what a restart reads of an entry: its header, and the payload of the kinds that are folded with it."""
+    return entry.header + entry.payload if entry.kind in FOLDED_WITH_PAYLOAD else entry.header
+
+
+def recovered(data: bytes) -> Entry:
+    """Unpack and verify what `folded_part` returned; raises CorruptEntry."""
+    entry = decode_header(data[:HEADER_BYTES])
+    if entry.kind in FOLDED_WITH_PAYLOAD:
+        return with_payload(entry, data[HEADER_BYTES:])
+    if len(data) != HEADER_BYTES:
+        raise CorruptEntry(f"header has {len(data)} bytes, not {HEADER_BYTES}")
+    return entry
 
 
 def check_batch(batch: Batch, payload_bytes_max: int) -> str | None:

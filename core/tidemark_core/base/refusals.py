@@ -37,6 +37,7 @@ class Reason(StrEnum):
     ROLLING_BACK = "ROLLING_BACK"                # a rollback is being written; retry
     BEHIND = "BEHIND"                            # this node has not confirmed that far yet; retry
     TRIMMED = "TRIMMED"                          # retention has removed it
+    TOO_MANY_SUBSCRIPTIONS = "TOO_MANY_SUBSCRIPTIONS"  # the shard holds as many names as it may; delete some
     LEADER_CANNOT_LEAVE = "LEADER_CANNOT_LEAVE"  # transfer leadership first (O36)
     ALREADY_MEMBER = "ALREADY_MEMBER"            # the new node is in the ensemble
     NODE_UNAVAILABLE = "NODE_UNAVAILABLE"        # the named node is unknown or down

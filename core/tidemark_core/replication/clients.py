@@ -46,7 +46,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrimRequest:
-    """Remove records below offset `before` as far as commit and every follow cursor allow (#281).
+    """Remove records below offset `before` as far as commit, follow cursors and subscriptions allow (#281, P10).
 
     Answered with the trim point in force, an int, or `Refused`.
     """
@@ -54,3 +54,42 @@ class TrimRequest:
     shard: ShardId
     request: int
     before: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPosition:
+    """Subscription `name` wants `offset` next, and pins from there for `lease_ms` (P1, P4).
+
+    Answered `PositionCommitted` or `Refused`.  `seek` allows to go back (P6).
+    """
+
+    shard: ShardId
+    request: int
+    name: str
+    offset: int
+    lease_ms: int
+    seek: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubscription:
+    """Forget subscription `name`; answered `SubscriptionDeleted` or `Refused`."""
+
+    shard: ShardId
+    request: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionsRequest:
+    """Ask where all subscriptions stand; answered `subscriptions.view.SubscriptionsView` or `Refused`."""
+
+    shard: ShardId
+    request: int
+
+
+PositionEvent = CommitPosition | DeleteSubscription | SubscriptionsRequest
+ClientEvent = AppendRequest | OutcomeRequest | ReadRequest | TrimRequest | PositionEvent
+CLIENT_EVENTS = (
+    AppendRequest, OutcomeRequest, ReadRequest, TrimRequest, CommitPosition, DeleteSubscription, SubscriptionsRequest,
+)

@@ -53,6 +53,7 @@ from .messages import (
     Truncated,
 )
 from .outcomes import QUORUM_TIMER, Outcomes
+from .positions import POSITION_TIMER, Positions
 from .replica import Replica, Role, opening_payload
 from .retention import RETENTION_TIMER, Retention
 
@@ -75,7 +76,7 @@ class Leader:
 
     __slots__ = (
         "_dirty", "_fresh", "_notice_armed", "_pushed_later", "_resend_armed", "active", "change", "contracted",
-        "cursors", "durable", "epoch_first", "outcomes", "replica", "retention", "transfer",
+        "cursors", "durable", "epoch_first", "outcomes", "positions", "replica", "retention", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -85,6 +86,7 @@ class Leader:
         self.epoch_first = 0                      # offset of the control entry that opened the elected epoch
         self.cursors: dict[Member, Cursor] = {}
         self.outcomes = Outcomes(self)            # who waits for what
+        self.positions = Positions(self)          # commits of subscriptions
         self.retention = Retention(self)          # what is removed when
         self.change: Prepare | None = None        # prepared, neither committed nor aborted
         self.contracted = False                   # a contract is in force here, and maybe not stored as done yet
@@ -164,10 +166,11 @@ class Leader:
         """Stop leading: every waiting caller learns that the outcome is not known here."""
         replica = self.replica
         refusal = Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known; retry the same sequence")
-        effects: list[Effect] = [Reply(waiter, refusal) for waiter in self.outcomes.limbo.everybody()]
+        waiting = (*self.outcomes.limbo.everybody(), *self.positions.everybody())
+        effects: list[Effect] = [Reply(waiter, refusal) for waiter in waiting]
         if self._fresh:
             effects.append(self._persist_fresh())
-        for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER):
+        for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER, POSITION_TIMER):
             effects.append(SetTimer(replica.shard, timer, None))
         replica.log.tail_bytes_max = 0
         replica.log.forget_tail()
@@ -385,6 +388,8 @@ class Leader:
                 return self.outcomes.on_timer(now_ms)
             case "retention":
                 return self.retention.on_timer(now_ms)
+            case "position":
+                return self.positions.on_timer(now_ms)
             case "transfer":
                 expired, self.transfer = self.transfer, None
                 return self._transfer_expired(expired) if expired else []
@@ -480,6 +485,8 @@ class Leader:
         committed = replica.advance_commit(held)
         confirmed = replica.confirmed
         effects = self.outcomes.decide(matches, held)
+        if replica.confirmed > confirmed:
+            effects += self.positions.on_confirmed()
         if committed or replica.confirmed > confirmed:
             if not self._notice_armed and self.cursors:
                 self._notice_armed = True
@@ -631,11 +638,11 @@ class Leader:
         latest = max(released, self.epoch_first)
         return [Reply(m.request, ReadGrant(first, released, self.epoch, latest))]
 
-    def on_trim_request(self, m: TrimRequest) -> list[Effect]:
-        """#281: as far as members allow; nothing while they change."""
+    def on_trim_request(self, now_ms: int, m: TrimRequest) -> list[Effect]:
+        """#281, P10: as far as members and subscriptions allow; nothing while members change."""
         if self._membership_moves:
             return [Reply(m.request, Refused(Reason.RECONFIGURING, "the ensemble is changing", self.epoch))]
-        return [*self.trim(m.before), Reply(m.request, self.replica.log.first)]
+        return [*self.trim(min(m.before, self.retention.pinned(now_ms))), Reply(m.request, self.replica.log.first)]
 
     @property
     def _membership_moves(self) -> bool:

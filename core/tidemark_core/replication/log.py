@@ -1,8 +1,9 @@
 """The fold of a replica's log: where it ends, which epochs it holds, who produced what; never the bytes on disk.
 
 Kept for the whole log: one run per epoch (which offsets an epoch wrote), a mark about every MiB, the producer
-table, what is confirmed and rolled back.  Kept for entries above the floor (the commit offset): enough to undo
-each one exactly.  A leader also keeps the newest entries themselves, to push them without a read.
+table, what is confirmed and rolled back, where subscriptions stand.  Kept for entries above the floor (the commit
+offset): enough to undo each one exactly.  A leader also keeps the newest entries themselves, to push them without
+a read.
 Stays out: roles, messages, durability.
 """
 
@@ -18,12 +19,13 @@ from ..base.entry import EMPTY_CHAIN, Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, EntryId
 from ..limbo.decisions import Decisions
+from ..subscriptions.fold import Subscriptions
 from .producers import Known, ProducerTable
 
 MARK_BYTES = 1 << 20
 MARK_ENTRIES = 1024
 NEVER_MS = 1 << 62
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 
 _HEAD = struct.Struct(">BQqIqQqII")
 _RUN = struct.Struct(">Qqq")
@@ -69,6 +71,7 @@ class Checkpoint(NamedTuple):
     runs: tuple[Run, ...]
     marks: tuple[Mark, ...]
     decisions: Decisions
+    subscriptions: Subscriptions
     producers: ProducerTable
 
     def encode(self) -> bytes:
@@ -81,6 +84,7 @@ class Checkpoint(NamedTuple):
                 *(_RUN.pack(*run) for run in self.runs),
                 *(_MARK.pack(*mark) for mark in self.marks),
                 self.decisions.encode(),
+                self.subscriptions.encode(),
                 self.producers.encode(),
             )
         )
@@ -95,12 +99,14 @@ class Checkpoint(NamedTuple):
             at = _HEAD.size
             marks_at = at + runs * _RUN.size
             decisions_at = marks_at + marks * _MARK.size
-            decisions, rest = Decisions.decode(data, decisions_at)
+            decisions, subscriptions_at = Decisions.decode(data, decisions_at)
+            subscriptions, rest = Subscriptions.decode(data, subscriptions_at)
             return cls(
                 EntryId(epoch, offset), chain, logged_ms, bytes_total, first,
                 tuple(Run(*run) for run in _RUN.iter_unpack(data[at:marks_at])),
                 tuple(Mark(*mark) for mark in _MARK.iter_unpack(data[marks_at:decisions_at])),
                 decisions,
+                subscriptions,
                 ProducerTable.decode(data[rest:]),
             )
         except struct.error as error:
@@ -112,7 +118,7 @@ class Log:
 
     __slots__ = (
         "_steps", "_tail", "_tail_bytes", "decisions", "first", "floor", "mark_ms", "marks", "producers", "runs",
-        "settled_entries", "tail_bytes_max",
+        "settled_entries", "subscriptions", "tail_bytes_max",
     )
 
     def __init__(self, tail_bytes_max: int = 0) -> None:
@@ -121,6 +127,7 @@ class Log:
         self.marks: list[Mark] = []
         self.mark_ms = NEVER_MS         # a mark at least so often, when entries come slowly
         self.decisions = Decisions()
+        self.subscriptions = Subscriptions()
         self.producers = ProducerTable()
         self.floor = _Step(NOTHING, -1, EMPTY_CHAIN, 0, 0, None, None)
         self._steps: deque[_Step] = deque()
@@ -147,6 +154,7 @@ class Log:
         self.runs = list(checkpoint.runs)
         self.marks = list(checkpoint.marks)
         self.decisions = checkpoint.decisions.upto(checkpoint.at.offset)
+        self.subscriptions = checkpoint.subscriptions.upto(checkpoint.at.offset, checkpoint.logged_ms)
         self.producers = checkpoint.producers.copy()
         self.floor = _Step(
             checkpoint.at, -1, checkpoint.chain, checkpoint.logged_ms, checkpoint.bytes_total, None, None
@@ -188,7 +196,11 @@ class Log:
     @property
     def bytes_held(self) -> int:
         """Bytes of headers and payloads from `first` to the head."""
-        at = bisect_right(self.marks, self.first, key=lambda mark: mark.base) - 1
+        return self.bytes_from(self.first)
+
+    def bytes_from(self, offset: int) -> int:
+        """Bytes of headers and payloads from the stretch that `offset` lies in to the head, what is held of them."""
+        at = bisect_right(self.marks, max(offset, self.first), key=lambda mark: mark.base) - 1
         return self._top.bytes_total - (self.marks[at].bytes_before if at >= 0 else 0)
 
     def epoch_at(self, offset: int) -> int:
@@ -221,6 +233,8 @@ class Log:
         base, last = entry.base, entry.last
         if entry.kind is not Kind.DATA:
             self.decisions.note(entry)
+            if entry.kind is Kind.POSITION:
+                self.subscriptions.note(entry)
         if self.runs and self.runs[-1].epoch == entry.epoch:
             self.runs[-1] = Run(entry.epoch, self.runs[-1].first, last)
         else:
@@ -271,6 +285,7 @@ class Log:
         while self.marks and self.marks[-1].base > head:
             self.marks.pop()
         self.decisions.truncate(head)
+        self.subscriptions.truncate(head)
         self.forget_tail()
         return True
 
@@ -303,6 +318,7 @@ class Log:
             tuple(run._replace(last=min(run.last, floor)) for run in self.runs if run.first <= floor),
             tuple(mark for mark in self.marks if mark.base <= floor),
             self.decisions.upto(floor),
+            self.subscriptions.upto(floor, self.floor.logged_ms),
             producers,
         )
 

@@ -299,6 +299,22 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class PositionCommitted:
+    """Answer to a commit: where the subscription stands, which may be further than asked (P6)."""
+
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionDeleted:
+    """Answer to a deletion; `existed` says whether there was anything to delete."""
+
+    epoch: int
+    existed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ReadGrant:
     """This node leads the shard; read [first, released], and wait for `Released` beyond.
 

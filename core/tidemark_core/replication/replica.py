@@ -179,6 +179,7 @@ class Replica:
             replica.confirmed = max(replica.state.confirmed, replica.log.decisions.confirmed)
             replica.commit = max(commit, replica.confirmed)
             replica.log.settle(replica.commit)
+            replica.log.subscriptions.settle(replica.confirmed, replica.log.decisions.covering)
         if replica.state.role is Role.LEADER:
             replica.update(role=Role.DEPOSED)
         return replica
@@ -221,6 +222,7 @@ class Replica:
         found = self.log.decisions.covering(confirmed)
         assert found is None, f"L3: confirmed {confirmed} lies inside {found}"
         self.confirmed = confirmed
+        self.log.subscriptions.settle(confirmed, self.log.decisions.covering)
         return [Released(self.shard, confirmed)]
 
     def fate(self, place: Place) -> Fate:
@@ -252,6 +254,7 @@ class Replica:
         checkpoint: Checkpoint = self.log.checkpoint()
         self._checkpoint_at = self.log.settled_entries
         self.log.producers.purge(checkpoint.logged_ms)
+        self.log.subscriptions.purge(checkpoint.logged_ms)
         return PutCheckpoint(checkpoint.encode())
 
     def forget_log(self) -> None:

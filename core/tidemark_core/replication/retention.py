@@ -11,6 +11,8 @@ a new leadership looks once before it removes anything.  Hence a record lives be
 its stretch.  A clock set back only delays: entries are never logged earlier than those before them.
 
 Bounds are those of any trim (#281): what is confirmed, what every member holds, nothing while members change.
+Subscriptions pin from their positions on (P10), as of the look before (P4): who lets go by a clock that is wrong has
+time to come back.  The hard bound on bytes wins over them, and whoever is overrun is told of.
 Stays out: how a log is trimmed and what may be trimmed at all; those are `log`'s and `leader`'s.
 """
 
@@ -41,11 +43,27 @@ def retention_point(log: Log, settings: RetentionSettings, now_ms: int) -> int:
     if settings.age_ms:
         # What lies in front of a mark is not younger than the entry at the mark.
         at = bisect_right(marks, now_ms - settings.age_ms, key=lambda mark: mark.logged_ms) - 1
-    if settings.bytes_max and log.bytes_held > settings.bytes_max:
-        keep = settings.bytes_max - settings.bytes_max // SLACK_PART
-        at = max(at, bisect_left(marks, log.bytes_total - keep, key=lambda mark: mark.bytes_before))
-    at = min(at, len(marks) - 1)
-    return max(log.first, marks[at].base) if at >= 0 else log.first
+    point = max(log.first, marks[min(at, len(marks) - 1)].base) if at >= 0 and marks else log.first
+    return max(point, _size_point(log, _size(settings)))
+
+
+def hard_point(log: Log, settings: RetentionSettings) -> int:
+    """Return the offset below which nothing is kept whatever pins it, a mark of the log or its first offset."""
+    return _size_point(log, settings.bytes_hard)
+
+
+def _size(settings: RetentionSettings) -> int:
+    """The bound on bytes when nothing is pinned; 0: none."""
+    return settings.bytes_max or settings.bytes_hard
+
+
+def _size_point(log: Log, bytes_max: int) -> int:
+    marks = log.marks
+    if not bytes_max or not marks or log.bytes_held <= bytes_max:
+        return log.first
+    keep = bytes_max - bytes_max // SLACK_PART
+    at = bisect_left(marks, log.bytes_total - keep, key=lambda mark: mark.bytes_before)
+    return max(log.first, marks[min(at, len(marks) - 1)].base)
 
 
 def look_every_ms(settings: RetentionSettings, least_ms: int) -> int:
@@ -61,7 +79,7 @@ def mark_every_ms(settings: RetentionSettings, least_ms: int) -> int:
 class Retention:
     """When one leadership looks, and what it removes then."""
 
-    __slots__ = ("_leader", "_looked_ms", "_mark", "_told_ms", "armed")
+    __slots__ = ("_leader", "_looked_ms", "_mark", "_overrun_told_ms", "_told_ms", "armed")
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
@@ -69,6 +87,7 @@ class Retention:
         self._looked_ms = 0             # when the clock was looked at last; age is judged at that time
         self._mark = -1                 # the newest mark seen
         self._told_ms: int | None = None
+        self._overrun_told_ms: int | None = None
 
     @property
     def _settings(self) -> RetentionSettings:
@@ -90,23 +109,55 @@ class Retention:
             return []
         self._mark = mark
         effects: list[Effect] = []
-        if settings.bytes_max and log.bytes_held > settings.bytes_max:
-            effects += self._leader.trim(retention_point(log, settings, self._looked_ms))
+        if 0 < _size(settings) < log.bytes_held:
+            effects += self._trim(now_ms, retention_point(log, settings, self._looked_ms), self._looked_ms)
         return effects + self._arm(now_ms)
+
+    def pinned(self, now_ms: int) -> int:
+        """Return the offset from which on subscriptions keep the log, a very high one when there is none (P10)."""
+        lowest = self._leader.replica.log.subscriptions.lowest(min(now_ms, self._looked_ms))
+        return lowest[1].offset if lowest is not None else NEVER_MS
+
+    def _trim(self, now_ms: int, wanted: int, at_ms: int) -> list[Effect]:
+        """Remove up to `wanted` what no subscription pins at `at_ms`, and what the hard bound does not leave."""
+        leader = self._leader
+        log = leader.replica.log
+        lowest, first, hard = log.subscriptions.lowest(at_ms), log.first, hard_point(log, self._settings)
+        if lowest is None:
+            return leader.trim(wanted)
+        name, position = lowest
+        effects = leader.trim(max(min(wanted, position.offset), hard))
+        if first < log.first > position.offset and not _told_lately(self._overrun_told_ms, now_ms):
+            self._overrun_told_ms = now_ms
+            detail = f"subscription {name!r} stands at {position.offset}, the hard bound on size kept from {log.first}"
+            effects.append(leader.replica.trace("pin_overrun", detail))
+        return effects
 
     def on_timer(self, now_ms: int) -> list[Effect]:
         """Look: remove what was too old at the look before, or is too much now."""
         self.armed = False
         leader = self._leader
         log = leader.replica.log
-        wanted = retention_point(log, self._settings, min(now_ms, self._looked_ms))
+        at_ms = min(now_ms, self._looked_ms)
+        wanted = retention_point(log, self._settings, at_ms)
         self._looked_ms = now_ms
-        effects = leader.trim(wanted)
-        if log.first < wanted and (self._told_ms is None or not 0 <= now_ms - self._told_ms < BLOCKED_TOLD_MS):
+        effects = self._trim(now_ms, wanted, at_ms)
+        if log.first < wanted and not _told_lately(self._told_ms, now_ms):
             self._told_ms = now_ms
-            detail = f"offset {log.first} is kept, retention ends at {wanted}: {leader.trim_blocked_by(wanted)}"
+            detail = f"offset {log.first} is kept, retention ends at {wanted}: {self._blocked_by(wanted, at_ms)}"
             effects.append(leader.replica.trace("retention_blocked", detail))
         return effects + self._arm(now_ms)
+
+    def _blocked_by(self, wanted: int, at_ms: int) -> str:
+        log = self._leader.replica.log
+        lowest = log.subscriptions.lowest(at_ms)
+        if lowest is None or lowest[1].offset >= wanted:
+            return self._leader.trim_blocked_by(wanted)
+        name, position = lowest
+        pinned = f"subscription {name!r} stands at {position.offset}"
+        if log.first < log.trim_point(position.offset):
+            return f"{pinned}, and {self._leader.trim_blocked_by(position.offset)}"
+        return pinned
 
     def _arm(self, now_ms: int) -> list[Effect]:
         """No timer while nothing can expire: an idle shard costs nothing, one with data a look when it is due."""
@@ -124,6 +175,10 @@ class Retention:
         due = []
         if settings.age_ms:
             due.append(max(now_ms + look_every_ms(settings, least_ms), log.marks[1].logged_ms + settings.age_ms))
-        if settings.bytes_max and log.bytes_held > settings.bytes_max:
+        if 0 < _size(settings) < log.bytes_held:
             due.append(now_ms + least_ms)   # could not go at once
         return min(due, default=None)
+
+
+def _told_lately(told_ms: int | None, now_ms: int) -> bool:
+    return told_ms is not None and 0 <= now_ms - told_ms < BLOCKED_TOLD_MS

@@ -13,10 +13,14 @@ from ..limbo.settings import SynchroSettings
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """How long and how much of the log is kept, whichever bound is reached first; 0: no bound."""
+    """How long and how much of the log is kept, whichever bound is reached first; 0: no bound.
+
+    Subscriptions keep more, up to `bytes_hard`.
+    """
 
     age_ms: int = 0
     bytes_max: int = 0   # headers and payloads of one copy of the shard
+    bytes_hard: int = 0  # the same, whatever subscriptions pin (P10); at least `bytes_max`
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ from tidemark_core.replication.messages import (
     Truncated,
 )
 from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
+from tidemark_core.replication.positions import POSITION_TIMER
 from tidemark_core.replication.replica import Limits, Role
 from tidemark_core.replication.retention import RETENTION_TIMER
 
@@ -917,7 +918,7 @@ def test_o9_a_fence_ends_the_leadership_and_names_all_that_was_appended(led: Nod
         Reply(1, refusal),
         SetTimer(SHARD, RESEND_TIMER, None), SetTimer(SHARD, NOTICE_TIMER, None), SetTimer(SHARD, TRANSFER_TIMER, None),
         SetTimer(SHARD, QUORUM_TIMER, None), SetTimer(SHARD, RETENTION_TIMER, None),
-        Trace(SHARD, "resigned", "epoch 1"),
+        SetTimer(SHARD, POSITION_TIMER, None), Trace(SHARD, "resigned", "epoch 1"),
     ] == effects[:-1]
     led.complete()
     assert EntryId(1, 1) == led.take_sent()[-1].head

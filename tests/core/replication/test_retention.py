@@ -423,4 +423,4 @@ def test_status_says_what_is_kept(kept: Node) -> None:
     assert kept.core is not None
     view = kept.core.status(SHARD)
     assert (2, BEGAN + 2 * MINUTE) == (view["first"], view["oldest_logged_ms"])
-    assert {"age_ms": HOUR, "bytes_max": 0} == view["retention"]
+    assert {"age_ms": HOUR, "bytes_max": 0, "bytes_hard": 0} == view["retention"]
