@@ -81,7 +81,8 @@ def _is_condition_list(part: dict[str, Any]) -> bool:
 def _default(part: dict[str, Any]) -> str:
     if "default" not in part:
         return ""
-    return "" if part["default"] == {} else f"`{json.dumps(part['default'])}`".replace('"', "")
+    # The rows below an object have the defaults of its fields.
+    return "" if isinstance(part["default"], dict) else f"`{json.dumps(part['default'])}`".replace('"', "")
 
 
 def _type(part: dict[str, Any]) -> str:

@@ -167,7 +167,9 @@ def _structural(
         if required := source.get("required"):
             schema["required"] = required
         if isinstance(schema.get("default"), dict):
-            schema["default"] = {}  # the defaults inside say the rest
+            # The API server holds a default to the rules as it stands, without filling in the defaults inside it.
+            schema["default"] = {
+                name: part["default"] for name, part in schema["properties"].items() if "default" in part}
         schema |= _validations(model)
     elif schema.get("type") == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
         additional = source.get("additionalProperties")
