@@ -7,6 +7,7 @@ Stays out: protocols; they are behind `shard`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from .base.effects import DiskSpace, Effect, PeerDown, PeerUp, Received, Reply, Send, Trace
@@ -145,6 +146,18 @@ class NodeCore:
         if shard is None or shard.replica.state.role in (Role.SEEDING, Role.DELETED):
             return None
         return shard.replica.log.first, shard.replica.released
+
+    def snapshot_part(
+        self, shard_id: ShardId, epoch: int, entries: Sequence[Entry]
+    ) -> tuple[tuple[Entry, ...], bool]:
+        """Return what of `entries`, stored here in a row, a pull of `epoch` may get, and whether it goes on behind.
+
+        A member serves whole entries.  Where it ends, the pulling member asks another one (K12).
+        """
+        if shard_id not in self.shards:
+            return (), False
+        held = tuple(takewhile(lambda entry: entry.held, entries))
+        return held, len(held) == len(entries)
 
     def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
         """Return who waits for whom on a shard led here, None when it is not."""

@@ -108,13 +108,18 @@ def _descriptor_to_proto(descriptor: SnapshotDescriptor) -> replication_pb2.Snap
         payload_bytes=descriptor.payload_bytes,
         checkpoint=descriptor.checkpoint,
         confirmed=descriptor.confirmed,
+        copies=descriptor.copies,
+        slot=descriptor.slot,
+        size=descriptor.size,
+        sources=[member_to_proto(member) for member in descriptor.sources],
     )
 
 
 def _descriptor_from_proto(proto: replication_pb2.SnapshotDescriptor) -> SnapshotDescriptor:
     return SnapshotDescriptor(
         proto.epoch, id_from_proto(proto.head), proto.first, proto.commit, proto.payload_bytes,
-        proto.checkpoint, proto.confirmed,
+        proto.checkpoint, proto.confirmed, proto.copies, proto.slot, proto.size,
+        tuple(member_from_proto(member) for member in proto.sources),
     )
 
 
@@ -168,6 +173,9 @@ _PLAIN: _Field = (_set_plain, getattr)
 _ID: _Field = (_set_message(id_to_proto), _get_message(id_from_proto))
 _MEMBER: _Field = (_set_message(member_to_proto), _get_message(member_from_proto))
 _MEMBER_OR_NONE: _Field = (_set_message(member_to_proto), _get_optional(member_from_proto))
+_NUMBERS: _Field = (
+    lambda proto, name, value: getattr(proto, name).extend(value), lambda proto, name: tuple(getattr(proto, name))
+)
 _MEMBERS: _Field = (_set_list(member_to_proto), _get_list(member_from_proto))
 _FOLLOWERS: _Field = (_set_list(_follower_to_proto), _get_list(_follower_from_proto))
 _OPERATION: _Field = (_set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
@@ -229,10 +237,14 @@ CODECS: tuple[Codec, ...] = (
     _codec(5, core.Truncated, epoch=_PLAIN, head=_ID),
     _codec(6, core.Fetch, base=_PLAIN, entry_epoch=_PLAIN),
     Codec(7, core.Fetched, _encode_fetched, _decode_fetched),
+    _codec(8, core.Drop, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, matches=_NUMBERS, commit=_PLAIN),
+    _codec(9, core.Fill, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, upto=_PLAIN),
+    _codec(10, core.Filled, epoch=_PLAIN, upto=_PLAIN),
     _codec(16, core.Fence, epoch=_PLAIN, election=_PLAIN),
     _codec(17, core.Fenced, epoch=_PLAIN, election=_PLAIN, head=_ID),
     _codec(
-        18, core.BecomeLeader, epoch=_PLAIN, election=_PLAIN, ensemble=_MEMBERS, followers=_FOLLOWERS
+        18, core.BecomeLeader, epoch=_PLAIN, election=_PLAIN, ensemble=_MEMBERS, followers=_FOLLOWERS,
+        copies=_PLAIN,
     ),
     _codec(19, core.BecameLeader, epoch=_PLAIN, election=_PLAIN),
     _codec(20, core.AddFollower, epoch=_PLAIN, election=_PLAIN, follower=_MEMBER, head=_ID),
@@ -240,6 +252,7 @@ CODECS: tuple[Codec, ...] = (
     _codec(
         22, core.Prepare,
         epoch=_PLAIN, election=_PLAIN, operation=_OPERATION, old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE,
+        copies=_PLAIN,
     ),
     _codec(23, core.Prepared, epoch=_PLAIN, snapshot=_SNAPSHOT_OR_NONE),
     _codec(24, core.InstallSnapshot, epoch=_PLAIN, election=_PLAIN, source=_MEMBER, snapshot=_SNAPSHOT),
@@ -248,7 +261,7 @@ CODECS: tuple[Codec, ...] = (
     _codec(
         27, core.Commit,
         epoch=_PLAIN, election=_PLAIN, operation=_OPERATION, ensemble=_MEMBERS,
-        old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE, new_head=_ID,
+        old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE, new_head=_ID, copies=_PLAIN,
     ),
     _codec(28, core.Committed, epoch=_PLAIN),
     _codec(29, core.CommitPending, epoch=_PLAIN),

@@ -28,7 +28,9 @@ REFUSAL_TEXT_BYTES_MAX = 2000
 HOLES_MAX = 65_536
 
 _LINK = struct.Struct(">BQBBI")           # kind, shard, bytes of node, bytes of incarnation, bytes of body
-_APPEND = struct.Struct(">QQqqqqqI")      # epoch, prev (two), through, commit, confirmed, trim, entries
+_APPEND = struct.Struct(">QQqqqqqI?qQB")  # epoch, prev (two), through, commit, confirmed, trim, entries, whether
+                                          # released is less than confirmed and what it is, copies, members named
+_MEMBER = struct.Struct(">BB")            # bytes of node, bytes of incarnation
 _ACK = struct.Struct(">Qqq")              # epoch, upto, commit
 _CALL = struct.Struct(">QIBq16sqIqqIBI")  # request, shard, bytes of group, resume after, batch, bytes of payload
 _ANSWER = struct.Struct(">QB")            # request, 1 appended or 0 refused
@@ -108,6 +110,13 @@ class Cursor:
             return self.take(count).decode()
         except UnicodeDecodeError as error:
             raise RemoteViolation("a text in the frame is not UTF-8") from error
+
+    def named_member(self) -> Member:
+        node_bytes, incarnation_bytes = self.unpack(_MEMBER)
+        node, incarnation = self.text(node_bytes), self.text(incarnation_bytes)
+        if not node or not incarnation:
+            raise RemoteViolation("a member is named without node or incarnation")
+        return Member(node, incarnation)
 
     def entry(self) -> Entry:
         """Take one whole entry and verify both of its checksums."""
@@ -192,9 +201,13 @@ def _append_parts(message: Append) -> list[bytes]:
     parts = [
         _APPEND.pack(
             message.epoch, message.prev.epoch, message.prev.offset, message.through, message.commit,
-            message.confirmed, message.trim, len(message.entries),
+            message.confirmed, message.trim, len(message.entries), message.released is not None,
+            -1 if message.released is None else message.released, message.copies, len(message.ensemble),
         )
     ]
+    for member in message.ensemble:
+        node, incarnation = short_text(member.node, "node"), short_text(member.incarnation, "incarnation")
+        parts += (_MEMBER.pack(len(node), len(incarnation)), node, incarnation)
     for entry in message.entries:
         parts.append(entry.header)
         parts.append(entry.payload)
@@ -202,9 +215,15 @@ def _append_parts(message: Append) -> list[bytes]:
 
 
 def _decode_append(cursor: Cursor) -> Append:
-    epoch, prev_epoch, prev_offset, through, commit, confirmed, trim, count = cursor.unpack(_APPEND)
+    (
+        epoch, prev_epoch, prev_offset, through, commit, confirmed, trim, count, withheld, released, copies, members,
+    ) = cursor.unpack(_APPEND)
+    ensemble = tuple(cursor.named_member() for _ in range(members))
     entries = cursor.entries(count)
-    return Append(epoch, EntryId(prev_epoch, prev_offset), entries, through, commit, confirmed, trim)
+    return Append(
+        epoch, EntryId(prev_epoch, prev_offset), entries, through, commit, confirmed, trim,
+        released if withheld else None, ensemble, copies,
+    )
 
 
 # --- appends of clients -----------------------------------------------------------------------------------

@@ -103,6 +103,10 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.TOO_MANY_SUBSCRIPTIONS: Meaning(
         _Code.RESOURCE_EXHAUSTED, "Delete subscriptions nobody needs; see `tidemark subscriptions list`."
     ),
+    Reason.NOT_HELD: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "The leader does not keep every payload of this shard; read it by single copy delivery.",
+    ),
     Reason.LEADER_CANNOT_LEAVE: Meaning(
         _Code.FAILED_PRECONDITION, "Transfer leadership first (`tidemark transfer`), or swap with --transfer."
     ),

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tidemark_core.base.effects import (
     DropAfter,
     DropBefore,
+    DropPayloads,
     Effect,
     PutCheckpoint,
     PutEntry,
@@ -21,7 +22,7 @@ from tidemark_core.base.effects import (
     Wipe,
     Write,
 )
-from tidemark_core.base.entry import Entry
+from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import ShardId
 
 
@@ -61,6 +62,8 @@ class Image:
             while drop < len(self.entries) and self.entries[drop].last < write.offset:  # type: ignore[union-attr]
                 drop += 1
             del self.bases[:drop], self.entries[:drop]
+        elif kind is DropPayloads:
+            self._drop_payloads(write.first, write.last)  # type: ignore[union-attr]
         elif kind is PutCheckpoint:
             self.checkpoint = write.checkpoint  # type: ignore[union-attr]
         elif kind is Wipe:
@@ -69,6 +72,12 @@ class Image:
             self.entries.clear()
         else:
             raise TypeError(f"unknown write {write!r}")
+
+    def _drop_payloads(self, first: int, last: int) -> None:
+        for at in range(bisect_left(self.bases, first), bisect_left(self.bases, last + 1)):
+            entry = self.entries[at]
+            assert entry.kind is Kind.DATA or not entry.payload_bytes, f"K9: the payload of control entry {entry.id}"
+            self.entries[at] = entry.bare()
 
     def _put(self, entry: Entry) -> None:
         bases = self.bases
@@ -150,6 +159,10 @@ class Disk:
         """Whatever is rewritten or removed is no longer damaged."""
         if isinstance(write, PutEntry):
             self.corrupt.pop((shard, write.entry.base), None)
+        elif isinstance(write, DropPayloads):
+            for place in [place for place in self.corrupt if place[0] == shard]:
+                if write.first <= place[1] <= write.last:
+                    del self.corrupt[place]
         elif isinstance(write, DropAfter | DropBefore | Wipe):
             image = self.durable[shard]
             for place in [place for place in self.corrupt if place[0] == shard]:

@@ -19,6 +19,7 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.effects import (
     DropAfter,
     DropBefore,
+    DropPayloads,
     Effect,
     Feed,
     LogRead,
@@ -144,7 +145,7 @@ class Author:
 
     def data(
         self, count: int = 1, *, producer: bytes = PRODUCER, logged_ms: int = 0, payload: bytes | None = None,
-        sequence: int | None = None, durability: Durability = Durability.QUORUM,
+        sequence: int | None = None, durability: Durability = Durability.QUORUM, order: int = 0,
     ) -> Entry:
         """Append the producer's next batch."""
         if sequence is None:
@@ -154,7 +155,7 @@ class Author:
             seal(
                 batch(sequence, producer=producer, count=count, payload=payload, durability=durability),
                 kind=Kind.DATA, epoch=self.epoch, prev=self.log.head, prev_chain=self.log.chain,
-                logged_ms=max(logged_ms, self.log.logged_ms),
+                logged_ms=max(logged_ms, self.log.logged_ms), order=order,
             )
         )
 
@@ -263,6 +264,12 @@ class Image:
                 self.entries = {
                     base: kept for base, kept in self.entries.items() if decode_header(kept[0]).last >= offset
                 }
+            case DropPayloads(first, last):
+                for base in self.entries:
+                    if first <= base <= last:
+                        entry = decode_header(self.entries[base][0])
+                        assert entry.kind is Kind.DATA or not entry.payload_bytes, f"K9: control entry {entry.id}"
+                        self.entries[base] = (entry.header, b"")
             case PutState(state):
                 self.state = state
             case PutCheckpoint(checkpoint):
@@ -278,8 +285,12 @@ class Image:
         ]
 
     def all(self) -> list[Entry]:
-        """Return every entry; raises CorruptEntry at a damaged one."""
-        return [decode(*self.entries[base]) for base in sorted(self.entries)]
+        """Return every entry, as its header where its payload is not kept; raises CorruptEntry at a damaged one."""
+        return [self._decode(*self.entries[base]) for base in sorted(self.entries)]
+
+    @staticmethod
+    def _decode(header: bytes, payload: bytes) -> Entry:
+        return decode(header, payload) if payload else decode_header(header)
 
     def read(self, first: int, last: int, bytes_max: int) -> tuple[tuple[Entry, ...], int | None]:
         """Return entries as `ReadLog` asks for them, and the base of a damaged one that comes first."""
@@ -289,7 +300,7 @@ class Image:
             if base < first or decode_header(self.entries[base][0]).last > last or (found and size >= bytes_max):
                 continue
             try:
-                found.append(decode(*self.entries[base]))
+                found.append(self._decode(*self.entries[base]))
             except CorruptEntry:
                 return tuple(found), None if found else base
             size += found[-1].size

@@ -50,7 +50,8 @@ def chains(draw: st.DrawFn) -> tuple[Entry, ...]:
 
 entry_or_none = st.one_of(st.none(), chains().filter(len).map(lambda chain: chain[0]))
 descriptors = st.builds(
-    SnapshotDescriptor, unsigned, ids, signed, signed, unsigned, st.binary(max_size=50), signed
+    SnapshotDescriptor, unsigned, ids, signed, signed, unsigned, st.binary(max_size=50), signed, unsigned, signed,
+    unsigned, st.lists(members, max_size=3).map(tuple),
 )
 refusals = st.builds(Refused, st.sampled_from(Reason), st.text(max_size=50), signed, signed, signed)
 
@@ -84,7 +85,7 @@ def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrat
     raise AssertionError(f"{owner.__name__}.{name}: {annotation}")
 
 
-OFFSETS = {"upto", "through", "commit", "confirmed", "trim", "base", "first"}
+OFFSETS = {"released", "matches", "upto", "through", "commit", "confirmed", "trim", "base", "first"}
 CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.PositionCommitted, messages.SubscriptionDeleted,
 }

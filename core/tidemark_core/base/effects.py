@@ -19,7 +19,7 @@ from .ids import EntryId, Member, Peer, ShardId
 
 @dataclass(frozen=True, slots=True)
 class PutEntry:
-    """Store one entry at its base offset, or replace it (repair)."""
+    """Store one entry at its base offset, or replace it (repair); of one that is not held, the header alone."""
 
     entry: Entry
 
@@ -36,6 +36,17 @@ class DropBefore:
     """Trim: remove every entry whose last offset is below `offset`."""
 
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropPayloads:
+    """Remove the payloads of the entries with base in [first, last]; headers stay (K7).
+
+    No entry in there is a control entry with a payload; some may have lost theirs before.
+    """
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class Wipe:
     """Remove every entry and the checkpoint of the shard; the state written beside it stays."""
 
 
-Write = PutEntry | DropAfter | DropBefore | PutState | PutCheckpoint | Wipe
+Write = PutEntry | DropAfter | DropBefore | DropPayloads | PutState | PutCheckpoint | Wipe
 
 # --- effects ----------------------------------------------------------------------------------------------
 
@@ -93,7 +104,8 @@ class ReadLog:
     """Read whole entries from base offset `first` while the last offset is at most `last`.
 
     Stop behind `bytes_max` (at least one entry is returned).  Answer with the event
-    `LogRead(shard, tag, entries)`, or `LogReadFailed` when a stored entry fails its checksum.
+    `LogRead(shard, tag, entries)`, or `LogReadFailed` when a stored entry fails its checksum.  An entry whose payload
+    is not there comes as its header (`held` is False): whether that is right or damage, the core decides.
     """
 
     shard: ShardId
@@ -131,7 +143,8 @@ class Feed:
 class PullSnapshot:
     """Pull entries [first, descriptor.head] from `source` in chunks; feed `SnapshotChunk` events.
 
-    A new PullSnapshot of the shard replaces the running one; `source` None stops it.
+    The source serves what `NodeCore.snapshot_part` lets it, and where that ends early, so does the pull
+    (`SnapshotFailed`).  A new PullSnapshot of the shard replaces the running one; `source` None stops it.
     """
 
     shard: ShardId
@@ -159,6 +172,8 @@ class SnapshotDescriptor:
     """What a snapshot holds: every entry of the leader's log from `first` to `head` at PREPARE (A3).
 
     `checkpoint` is the fold of the log in front of `first` (empty when `first` is 0); `confirmed` is the leader's.
+    Where fewer than all members keep payloads, `copies` says how many do, `slot` and `size` are the new member's slot
+    and the number of slots, and `sources` are the members to pull from, the leader first (K12).
     """
 
     epoch: int
@@ -168,6 +183,10 @@ class SnapshotDescriptor:
     payload_bytes: int
     checkpoint: bytes = b""
     confirmed: int = -1
+    copies: int = 0
+    slot: int = -1
+    size: int = 0
+    sources: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,15 @@ class Entry(NamedTuple):
         """Bytes of header and payload."""
         return HEADER_BYTES + self.payload_bytes
 
+    @property
+    def held(self) -> bool:
+        """Say whether the payload is here; a member that dropped it has the header alone (K6)."""
+        return len(self.payload) == self.payload_bytes
+
+    def bare(self) -> Entry:
+        """Return the header alone."""
+        return self._replace(payload=b"") if self.payload else self
+
 
 def seal(
     batch: Batch, *, kind: Kind, epoch: int, prev: EntryId, prev_chain: int, logged_ms: int, order: int = 0

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     BEHIND = "BEHIND"                            # this node has not confirmed that far yet; retry
     TRIMMED = "TRIMMED"                          # retention has removed it
     TOO_MANY_SUBSCRIPTIONS = "TOO_MANY_SUBSCRIPTIONS"  # the shard holds as many names as it may; delete some
+    NOT_HELD = "NOT_HELD"                        # other members keep the payloads: read by single copy delivery
     LEADER_CANNOT_LEAVE = "LEADER_CANNOT_LEAVE"  # transfer leadership first (O36)
     ALREADY_MEMBER = "ALREADY_MEMBER"            # the new node is in the ensemble
     NODE_UNAVAILABLE = "NODE_UNAVAILABLE"        # the named node is unknown or down

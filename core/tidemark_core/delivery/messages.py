@@ -36,14 +36,21 @@ class Damaged(Enum):
     DAMAGED = "DAMAGED"
 
 
+class NotHeld(Enum):
+    """What stands in for a body that other members keep."""
+
+    NOT_HELD = "NOT_HELD"
+
+
 DAMAGED = Damaged.DAMAGED
+NOT_HELD = NotHeld.NOT_HELD
 
 
 class Item(NamedTuple):
     """One entry or hole as a node shipped it: offsets [first, last].
 
-    `body` is None for a hole, DAMAGED where the offsets are certain and the payload fails its checksum: that is an
-    answer too, the node does not hold the entry (K17, K18).
+    `body` is None for a hole, DAMAGED where the offsets are certain and the payload fails its checksum, NOT_HELD where
+    the entry is the node's to send and its payload is not here: answers too, never a gap (K17, K18).
     """
 
     first: int

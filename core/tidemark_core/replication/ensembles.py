@@ -50,6 +50,8 @@ def changed_ensemble(ensemble: tuple[Member, ...], change: Change) -> tuple[Memb
             return (*ensemble, change.new)
         case Operation.CONTRACT:
             return tuple(member for member in ensemble if member != change.old)
+        case Operation.COPIES:
+            return ensemble
 
 
 def choose_leader(

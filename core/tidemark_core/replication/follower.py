@@ -36,7 +36,7 @@ from .messages import (
     Truncate,
     Truncated,
 )
-from .replica import OPENINGS, Replica, Role, ensemble_of
+from .replica import OPENINGS, Replica, Role
 
 PULL_TIMER = "pull"
 
@@ -161,7 +161,7 @@ class Follower:
                     )
                 fresh.append(PutEntry(entry))
                 if entry.kind in OPENINGS:
-                    replica.update(ensemble=ensemble_of(entry))
+                    replica.adopt_opening(entry)
         return fresh, True
 
     def _flush(self, fresh: list[Write]) -> list[Effect]:
@@ -254,7 +254,7 @@ class Follower:
         replica = self.replica
         below = self._below
         if entry.kind in OPENINGS:
-            replica.update(ensemble=ensemble_of(entry))
+            replica.adopt_opening(entry)
         if below is not None and replica.log.head == NOTHING:
             in_front = entry.base <= below.at.offset
             if entry.last == below.at.offset and entry.chain != below.chain:
@@ -311,7 +311,7 @@ class Follower:
         self._pull = None
         replica.forget_log()
         replica.update(
-            epoch=m.epoch, election=m.election, role=Role.DELETED, commit=-1, ensemble=(),
+            epoch=m.epoch, election=m.election, role=Role.DELETED, commit=-1, ensemble=(), copies=0, told=0,
             snapshot_head=NOTHING, snapshot_commit=-1, snapshot_confirmed=-1,
         )
         deleted = replica.send(sender, ShardDeleted(m.epoch))

@@ -115,7 +115,8 @@ class Leader:
         """Rules O13, O14, L4, T4.  Nothing is pushed before the leadership is durable."""
         replica = self.replica
         replica.log.tail_bytes_max = replica.limits.tail_bytes_max
-        replica.update(role=Role.LEADER, ensemble=m.ensemble)
+        replica.update(role=Role.LEADER)
+        replica.adopt_facts(m.ensemble, m.copies, m.epoch)
         self._open_epoch(now_ms, Kind.EPOCH_START)
         self.epoch_first = self.head
         self.outcomes.open(self.head)
@@ -561,7 +562,7 @@ class Leader:
             self.cursors.pop(m.old, None)
         self.change = None
         self.contracted = m.operation is Operation.CONTRACT
-        replica.update(ensemble=m.ensemble)
+        replica.adopt_facts(m.ensemble, m.copies, m.epoch)
         effects: list[Effect] = []
         if m.new is not None:
             self.cursors[m.new] = cursor = self._cursor(m.new)

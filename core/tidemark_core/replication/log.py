@@ -1,16 +1,16 @@
 """The fold of a replica's log: where it ends, which epochs it holds, who produced what; never the bytes on disk.
 
-Kept for the whole log: one run per epoch (which offsets an epoch wrote), a mark about every MiB, the producer
-table, what is confirmed and rolled back, where subscriptions stand.  Kept for entries above the floor (the commit
-offset): enough to undo each one exactly.  A leader also keeps the newest entries themselves, to push them without
-a read.
+Kept for the whole log: one run per epoch (which offsets an epoch wrote), one per reading order (who keeps payloads),
+a mark about every MiB, the producer table, what is confirmed and rolled back, where subscriptions stand.  Kept for
+entries above the floor (the commit offset): enough to undo each one exactly.  A leader also keeps the newest entries
+themselves, to push them without a read.
 Stays out: roles, messages, durability.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -27,9 +27,11 @@ MARK_ENTRIES = 1024
 NEVER_MS = 1 << 62
 CHECKPOINT_FORMAT = 3
 
-_HEAD = struct.Struct(">BQqIqQqII")
+_HEAD = struct.Struct(">BQqIqQqIIII")
 _RUN = struct.Struct(">Qqq")
 _MARK = struct.Struct(">qQq")
+_ORDER = struct.Struct(">qQ")
+_SOLID = struct.Struct(">q")
 
 
 class Run(NamedTuple):
@@ -46,6 +48,13 @@ class Mark(NamedTuple):
     base: int
     bytes_before: int
     logged_ms: int
+
+
+class OrderRun(NamedTuple):
+    """Data entries from base offset `first` on have this reading order, up to the next run (K1)."""
+
+    first: int
+    order: int
 
 
 class _Step(NamedTuple):
@@ -70,6 +79,8 @@ class Checkpoint(NamedTuple):
     first: int
     runs: tuple[Run, ...]
     marks: tuple[Mark, ...]
+    orders: tuple[OrderRun, ...]
+    solid: tuple[int, ...]
     decisions: Decisions
     subscriptions: Subscriptions
     producers: ProducerTable
@@ -79,10 +90,12 @@ class Checkpoint(NamedTuple):
             (
                 _HEAD.pack(
                     CHECKPOINT_FORMAT, self.at.epoch, self.at.offset, self.chain, self.logged_ms,
-                    self.bytes_total, self.first, len(self.runs), len(self.marks),
+                    self.bytes_total, self.first, len(self.runs), len(self.marks), len(self.orders), len(self.solid),
                 ),
                 *(_RUN.pack(*run) for run in self.runs),
                 *(_MARK.pack(*mark) for mark in self.marks),
+                *(_ORDER.pack(*run) for run in self.orders),
+                *(_SOLID.pack(base) for base in self.solid),
                 self.decisions.encode(),
                 self.subscriptions.encode(),
                 self.producers.encode(),
@@ -93,18 +106,23 @@ class Checkpoint(NamedTuple):
     def decode(cls, data: bytes) -> Checkpoint:
         """Read `encode`'s bytes; raises RemoteViolation when they are damaged or of an unknown format."""
         try:
-            version, epoch, offset, chain, logged_ms, bytes_total, first, runs, marks = _HEAD.unpack_from(data)
+            version, epoch, offset, chain, logged_ms, bytes_total, first, *counts = _HEAD.unpack_from(data)
             if version != CHECKPOINT_FORMAT:
                 raise RemoteViolation(f"checkpoint has format {version}, this build reads {CHECKPOINT_FORMAT}")
+            runs, marks, orders, solid = counts
             at = _HEAD.size
             marks_at = at + runs * _RUN.size
-            decisions_at = marks_at + marks * _MARK.size
+            orders_at = marks_at + marks * _MARK.size
+            solid_at = orders_at + orders * _ORDER.size
+            decisions_at = solid_at + solid * _SOLID.size
             decisions, subscriptions_at = Decisions.decode(data, decisions_at)
             subscriptions, rest = Subscriptions.decode(data, subscriptions_at)
             return cls(
                 EntryId(epoch, offset), chain, logged_ms, bytes_total, first,
                 tuple(Run(*run) for run in _RUN.iter_unpack(data[at:marks_at])),
-                tuple(Mark(*mark) for mark in _MARK.iter_unpack(data[marks_at:decisions_at])),
+                tuple(Mark(*mark) for mark in _MARK.iter_unpack(data[marks_at:orders_at])),
+                tuple(OrderRun(*run) for run in _ORDER.iter_unpack(data[orders_at:solid_at])),
+                tuple(base for base, in _SOLID.iter_unpack(data[solid_at:decisions_at])),
                 decisions,
                 subscriptions,
                 ProducerTable.decode(data[rest:]),
@@ -117,14 +135,16 @@ class Log:
     """Fold of one log.  `floor` never passes what is committed: nothing at or below it can be undone."""
 
     __slots__ = (
-        "_steps", "_tail", "_tail_bytes", "decisions", "first", "floor", "mark_ms", "marks", "producers", "runs",
-        "settled_entries", "subscriptions", "tail_bytes_max",
+        "_steps", "_tail", "_tail_bytes", "decisions", "first", "floor", "mark_ms", "marks", "orders", "producers",
+        "runs", "settled_entries", "solid", "subscriptions", "tail_bytes_max",
     )
 
     def __init__(self, tail_bytes_max: int = 0) -> None:
         self.first = 0                  # offsets below were trimmed
         self.runs: list[Run] = []
         self.marks: list[Mark] = []
+        self.orders: list[OrderRun] = []
+        self.solid: list[int] = []      # control entries with a payload: every member keeps those
         self.mark_ms = NEVER_MS         # a mark at least so often, when entries come slowly
         self.decisions = Decisions()
         self.subscriptions = Subscriptions()
@@ -153,6 +173,7 @@ class Log:
         self.first = checkpoint.first
         self.runs = list(checkpoint.runs)
         self.marks = list(checkpoint.marks)
+        self.orders, self.solid = list(checkpoint.orders), list(checkpoint.solid)
         self.decisions = checkpoint.decisions.upto(checkpoint.at.offset)
         self.subscriptions = checkpoint.subscriptions.upto(checkpoint.at.offset, checkpoint.logged_ms)
         self.producers = checkpoint.producers.copy()
@@ -221,6 +242,25 @@ class Log:
         at = bisect_right(self.runs, epoch, key=lambda run: run.epoch) - 1
         return EntryId(self.runs[at].epoch, self.runs[at].last) if at >= 0 else NOTHING
 
+    def order_spans(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (first, last, order) for what of [first, last] holds data entries of one order, in order."""
+        at = max(bisect_right(self.orders, first, key=lambda run: run.first) - 1, 0)
+        for number in range(at, len(self.orders)):
+            run = self.orders[number]
+            end = self.orders[number + 1].first - 1 if number + 1 < len(self.orders) else last
+            if run.first > last:
+                return
+            yield max(first, run.first), min(end, last), run.order
+
+    def around_solid(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield what of [first, last] lies between control entries with a payload."""
+        for base in self.solid[bisect_left(self.solid, first):bisect_right(self.solid, last)]:
+            if first < base:
+                yield first, base - 1
+            first = base + 1
+        if first <= last:
+            yield first, last
+
     # --- growing and shrinking ----------------------------------------------------------------------------
 
     def append(self, entry: Entry) -> None:
@@ -235,6 +275,10 @@ class Log:
             self.decisions.note(entry)
             if entry.kind is Kind.POSITION:
                 self.subscriptions.note(entry)
+            if entry.payload_bytes:
+                self.solid.append(base)
+        elif not self.orders or self.orders[-1].order != entry.order:
+            self.orders.append(OrderRun(base, entry.order))
         if self.runs and self.runs[-1].epoch == entry.epoch:
             self.runs[-1] = Run(entry.epoch, self.runs[-1].first, last)
         else:
@@ -284,6 +328,10 @@ class Log:
             self.runs[-1] = self.runs[-1]._replace(last=head)
         while self.marks and self.marks[-1].base > head:
             self.marks.pop()
+        while self.orders and self.orders[-1].first > head:
+            self.orders.pop()
+        while self.solid and self.solid[-1] > head:
+            self.solid.pop()
         self.decisions.truncate(head)
         self.subscriptions.truncate(head)
         self.forget_tail()
@@ -300,6 +348,9 @@ class Log:
         self.first = max(self.first, first)
         at = bisect_right(self.marks, self.first, key=lambda mark: mark.base) - 1
         self.marks = self.marks[max(at, 0):]
+        at = bisect_right(self.orders, self.first, key=lambda run: run.first) - 1
+        self.orders = self.orders[max(at, 0):]
+        self.solid = self.solid[bisect_left(self.solid, self.first):]
         # A remembered batch is answered with its fate though its bytes are gone (L19); so is one that is remembered
         # again when what is not committed yet is undone.
         again = (step.producer_before.places[0].base for step in self._steps if step.producer_before is not None)
@@ -317,6 +368,8 @@ class Log:
             self.floor.id, self.floor.chain, self.floor.logged_ms, self.floor.bytes_total, self.first,
             tuple(run._replace(last=min(run.last, floor)) for run in self.runs if run.first <= floor),
             tuple(mark for mark in self.marks if mark.base <= floor),
+            tuple(run for run in self.orders if run.first <= floor),
+            tuple(base for base in self.solid if base <= floor),
             self.decisions.upto(floor),
             self.subscriptions.upto(floor, self.floor.logged_ms),
             producers,

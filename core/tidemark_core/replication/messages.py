@@ -16,11 +16,12 @@ from ..base.refusals import Refused
 
 
 class Operation(StrEnum):
-    """The three ensemble changes (O27-O40)."""
+    """The ensemble changes (O27-O40), and the one that moves no member."""
 
     SWAP = "SWAP"
     EXPAND = "EXPAND"
     CONTRACT = "CONTRACT"
+    COPIES = "COPIES"   # how many members keep each payload (K13)
 
 
 # --- operator -> node, and the answers ------------------------------------------------------------------
@@ -45,12 +46,16 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class BecomeLeader:
-    """Lead `ensemble` (slots in order); `followers` are the fenced heads known so far (O13)."""
+    """Lead `ensemble` (slots in order); `followers` are the fenced heads known so far (O13).
+
+    `copies` members keep each payload, 0: all.
+    """
 
     epoch: int
     election: int
     ensemble: tuple[Member, ...]
     followers: tuple[tuple[Member, EntryId], ...]
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +82,17 @@ class FollowerAdded:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """First phase of a change: adopt `epoch`, silence `old`, describe a snapshot for `new` (O31, O37, O38)."""
+    """First phase of a change: adopt `epoch`, silence `old`, describe a snapshot for `new` (O31, O37, O38).
+
+    `copies` is as it will be after the change.
+    """
 
     epoch: int
     election: int
     operation: Operation
     old: Member | None
     new: Member | None
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,10 @@ class SnapshotInstalled:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Second phase: `ensemble` is in force (O34, O37, O39).  Idempotent; a contract may be answered CommitPending."""
+    """Second phase: `ensemble` and `copies` are in force (O34, O37, O39).
+
+    Idempotent; a contract and a change of `copies` may be answered CommitPending.
+    """
 
     epoch: int
     election: int
@@ -128,6 +140,7 @@ class Commit:
     old: Member | None
     new: Member | None
     new_head: EntryId
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +150,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CommitPending:
-    """The contract would lower the commit offset; ask again (O39, O40)."""
+    """The contract would lower the commit offset (O39, O40), or payloads are still being filled (K13); ask again."""
 
     epoch: int
 
@@ -202,6 +215,8 @@ class Append:
     """Entries right behind `prev`; none at all is a heartbeat that carries watermarks.
 
     `through` is the last offset the message vouches for; `commit` and `confirmed` are already lowered to it (L9).
+    `released` is how far of `confirmed` readers may go (K10), None: all of it.  `ensemble` and `copies` are named
+    when an entry comes without its payload: by them the receiver sees that it is not one who keeps it (K8).
     """
 
     epoch: int
@@ -211,6 +226,9 @@ class Append:
     commit: int
     confirmed: int
     trim: int
+    released: int | None = None
+    ensemble: tuple[Member, ...] = ()
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +264,42 @@ class Truncated:
     head: EntryId
 
 
+# --- where fewer than all members keep payloads -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Leader to follower: the facts by which each member finds the payloads it need not keep (K6, K7).
+
+    `matches` are by slot of `ensemble`, of this epoch alone, -1 where a slot does not count.  Never answered; a loss is
+    harmless, and so is a repeat.
+    """
+
+    epoch: int
+    ensemble: tuple[Member, ...]
+    copies: int
+    matches: tuple[int, ...]
+    commit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Leader to follower: get the payloads up to `upto` that you will have to keep under these facts (K13)."""
+
+    epoch: int
+    ensemble: tuple[Member, ...]
+    copies: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Everything that Fill asked for up to `upto` is durable here."""
+
+    epoch: int
+    upto: int
+
+
 # --- any member -> any member: repair of a corrupt copy ---------------------------------------------------
 
 
@@ -259,7 +313,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """`entry` is None when the peer does not hold it intact (NOT_HELD)."""
+    """`entry` is None when the peer does not hold it intact, payload included (NOT_HELD)."""
 
     base: int
     entry: Entry | None

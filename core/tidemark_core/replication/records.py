@@ -16,7 +16,7 @@ from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, EntryId, Member, OperatorId, ShardId
 from .messages import Operation
 
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
 
 
 class Status(StrEnum):
@@ -32,19 +32,24 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An ensemble change under way (O30, O33).  `new_head`: what the new member holds durably, known from COMMIT on."""
+    """An ensemble change under way (O30, O33).  `new_head`: what the new member holds durably, known from COMMIT on.
+
+    `copies` is as it will be after the change.
+    """
 
     operation: Operation
     phase: Phase
     old: Member | None
     new: Member | None
     new_head: EntryId = NOTHING
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
     """Metadata of one shard; the replication factor is `len(ensemble)` and is never stored apart (T4).
 
+    `copies` members of them keep each payload, 0: all (K2).
     `removed` are members that left and whose replica is still to be deleted.  `writer` names the attempt
     that wrote this version, so that a transaction of unknown outcome can be read back and recognised.
     """
@@ -57,6 +62,7 @@ class ShardRecord:
     change: Change | None = None
     removed: tuple[Member, ...] = ()
     writer: str = ""
+    copies: int = 0
 
     def encode(self) -> bytes:
         change = self.change
@@ -75,9 +81,11 @@ class ShardRecord:
                     "old": list(change.old) if change.old else None,
                     "new": list(change.new) if change.new else None,
                     "new_head": list(change.new_head),
+                    "copies": change.copies,
                 },
                 "removed": [list(member) for member in self.removed],
                 "writer": self.writer,
+                "copies": self.copies,
             },
             separators=(",", ":"),
         ).encode()
@@ -100,9 +108,11 @@ class ShardRecord:
                 and Change(
                     Operation(change["operation"]), Phase(change["phase"]),
                     _member(change["old"]), _member(change["new"]), EntryId(*change["new_head"]),
+                    change["copies"],
                 ),
                 removed=tuple(Member(*pair) for pair in raw["removed"]),
                 writer=raw["writer"],
+                copies=raw["copies"],
             )
         except (ValueError, KeyError, TypeError) as error:
             raise RemoteViolation(f"shard record cannot be read: {error!r}") from error
@@ -112,9 +122,9 @@ def _member(pair: list[str] | None) -> Member | None:
     return Member(*pair) if pair else None
 
 
-def first_record(ensemble: tuple[Member, ...]) -> ShardRecord:
+def first_record(ensemble: tuple[Member, ...], copies: int = 0) -> ShardRecord:
     """Return the record of a shard that was never led: epoch 0, waiting for its first election."""
-    return ShardRecord(epoch=0, election=0, status=Status.ELECTION, ensemble=ensemble)
+    return ShardRecord(epoch=0, election=0, status=Status.ELECTION, ensemble=ensemble, copies=copies)
 
 
 # --- effects of the coordinator, beside Send, SetTimer, Reply and Trace -----------------------------------
@@ -195,7 +205,8 @@ class StartChange:
     """Run an ensemble change; answered by Reply(request, ChangeDone | Refused).
 
     `new_node` is a node id that must be up; `old_node` a node of the ensemble (SWAP, CONTRACT).  A SWAP with
-    `new_node` equal to `old_node` re-seeds a node with a new disk into its own slot (K14).
+    `new_node` equal to `old_node` re-seeds a node with a new disk into its own slot (K14).  COPIES names no node: from
+    then on `copies` members keep each payload, 0: all.
     """
 
     shard: ShardId
@@ -204,6 +215,7 @@ class StartChange:
     old_node: str | None
     new_node: str | None
     force: bool = False
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +242,7 @@ class ChangeDone:
     epoch: int
     ensemble: tuple[Member, ...]
     leader: Member | None
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId
 from ..base.refusals import Reason, Refused
 from ..limbo.settings import SynchroSettings
+from .copies import Seat, seat_of
 from .log import Checkpoint, Log
 from .messages import Fate, Rejected
 from .producers import Place
-from .settings import RetentionSettings
+from .settings import CopySettings, RetentionSettings
 
-STATE_FORMAT = 2
-OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ensemble
+STATE_FORMAT = 3
+OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ensemble and the copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,9 @@ class Role(StrEnum):
 class ReplicaState:
     """The durable record.  `commit` and `confirmed` are as they were read; in force are those of `Replica`.
 
-    `ensemble` is the newest one this node was told; for repair and for recovery of metadata.
+    `ensemble` and `copies` are the newest this node was told, in the epoch `told`: for repair, for recovery of
+    metadata, and to know which payloads it keeps.  A payload may be missing only at or below `dropped`, and only
+    where this member is not designated (K9); everything at or below `swept` that was surplus is gone.
     """
 
     epoch: int = 0
@@ -72,6 +75,10 @@ class ReplicaState:
     snapshot_head: EntryId = NOTHING   # SEEDING: where the snapshot ends
     snapshot_commit: int = -1
     snapshot_confirmed: int = -1
+    copies: int = 0
+    told: int = 0
+    dropped: int = -1
+    swept: int = -1
 
     def encode(self) -> bytes:
         return with_watermarks(self.commit, self.confirmed, self.encode_rest())
@@ -81,7 +88,8 @@ class ReplicaState:
         return json.dumps(
             [
                 self.epoch, self.election, self.role, [list(member) for member in self.ensemble],
-                list(self.snapshot_head), self.snapshot_commit, self.snapshot_confirmed,
+                list(self.snapshot_head), self.snapshot_commit, self.snapshot_confirmed, self.copies, self.told,
+                self.dropped, self.swept,
             ],
             separators=(",", ":"),
         ).encode()
@@ -94,10 +102,10 @@ class ReplicaState:
             if version != STATE_FORMAT:
                 raise RemoteViolation(f"replica state has format {version}, this build reads {STATE_FORMAT}")
             commit, confirmed, (epoch, election, role, ensemble, snapshot_head, *snapshot) = fields
-            snapshot_commit, snapshot_confirmed = snapshot
+            snapshot_commit, snapshot_confirmed, copies, told, dropped, swept = snapshot
             return cls(
                 epoch, election, Role(role), commit, confirmed, tuple(Member(*pair) for pair in ensemble),
-                EntryId(*snapshot_head), snapshot_commit, snapshot_confirmed,
+                EntryId(*snapshot_head), snapshot_commit, snapshot_confirmed, copies, told, dropped, swept,
             )
         except (ValueError, TypeError) as error:
             raise RemoteViolation(f"replica state cannot be read: {error!r}") from error
@@ -113,16 +121,18 @@ def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId
     return json.dumps(
         {
             "epoch": state.epoch, "election": state.election, "leader": list(leader),
-            "ensemble": [list(member) for member in state.ensemble], "inherited_head": list(inherited_head),
+            "ensemble": [list(member) for member in state.ensemble], "copies": state.copies,
+            "inherited_head": list(inherited_head),
         },
         separators=(",", ":"),
     ).encode()
 
 
-def ensemble_of(entry: Entry) -> tuple[Member, ...]:
-    """Return the ensemble named by a control entry; raises RemoteViolation when the payload cannot be read."""
+def facts_of(entry: Entry) -> tuple[tuple[Member, ...], int]:
+    """Return ensemble and copies named by a control entry; raises RemoteViolation when the payload cannot be read."""
     try:
-        return tuple(Member(*pair) for pair in json.loads(entry.payload)["ensemble"])
+        payload = json.loads(entry.payload)
+        return tuple(Member(*pair) for pair in payload["ensemble"]), int(payload["copies"])
     except (ValueError, KeyError, TypeError) as error:
         raise RemoteViolation(f"control entry {entry.id} cannot be read: {error!r}") from error
 
@@ -134,8 +144,8 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_rest", "_written", "commit", "confirmed", "disk_full", "limits", "log", "me", "peers_down",
-        "raw_end", "retention", "settings", "shard", "state",
+        "_checkpoint_at", "_rest", "_written", "commit", "confirmed", "copy_settings", "disk_full", "limits", "log",
+        "me", "peers_down", "raw_end", "released", "retention", "settings", "shard", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits) -> None:
@@ -148,8 +158,10 @@ class Replica:
         self.log = Log()
         self.commit = -1
         self.confirmed = -1
+        self.released = -1
         self.settings: SynchroSettings | None = None   # what the operator asks of the shard; None: not told yet
         self.retention = RetentionSettings()   # nothing is removed until the operator asks
+        self.copy_settings = CopySettings()
         self.disk_full = False
         self.peers_down: Collection[Member] = ()  # shared with the node: members without a link
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
@@ -178,6 +190,7 @@ class Replica:
             # A CONFIRM in the durable log vouches for as much as the watermark does; EPOCH_START does not (L13).
             replica.confirmed = max(replica.state.confirmed, replica.log.decisions.confirmed)
             replica.commit = max(commit, replica.confirmed)
+            replica.released = replica.confirmed   # the stage is no promise beyond a life (K10)
             replica.log.settle(replica.commit)
             replica.log.subscriptions.settle(replica.confirmed, replica.log.decisions.covering)
         if replica.state.role is Role.LEADER:
@@ -185,8 +198,21 @@ class Replica:
         return replica
 
     @property
-    def released(self) -> int:
-        return self.confirmed
+    def seat(self) -> Seat | None:
+        """Our slot as we know it, None when we have none."""
+        return seat_of(self.me, self.state.ensemble, self.state.copies)
+
+    def adopt_facts(self, ensemble: tuple[Member, ...], copies: int, epoch: int) -> None:
+        """Take over who is a member and how many keep each payload; a change makes us look again at what we keep."""
+        before = self.seat
+        self.update(ensemble=ensemble, copies=copies, told=epoch)
+        if self.state.swept >= 0 and self.seat != before:
+            self.update(swept=-1)
+
+    def adopt_opening(self, entry: Entry) -> None:
+        """An opening entry names ensemble and copies; one of an epoch we know already says nothing new."""
+        if entry.epoch > self.state.told:
+            self.adopt_facts(*facts_of(entry), entry.epoch)
 
     def update(self, **changes: Any) -> None:
         """Change the durable state in memory; the next `persist` writes it."""
@@ -214,16 +240,19 @@ class Replica:
         self.log.settle(commit)
         return True
 
-    def advance_confirmed(self, confirmed: int) -> list[Effect]:
-        """Raise confirmed, never lower it (L13), and tell readers."""
-        if confirmed <= self.confirmed:
+    def advance_confirmed(self, confirmed: int, released: int | None = None) -> list[Effect]:
+        """Raise confirmed, never lower it (L13), and release it to readers, no further than `released` (K10)."""
+        if confirmed > self.confirmed:
+            assert confirmed <= self.commit, "A2: confirmed past commit"
+            found = self.log.decisions.covering(confirmed)
+            assert found is None, f"L3: confirmed {confirmed} lies inside {found}"
+            self.confirmed = confirmed
+            self.log.subscriptions.settle(confirmed, self.log.decisions.covering)
+        released = confirmed if released is None else min(released, confirmed)
+        if released <= self.released:
             return []
-        assert confirmed <= self.commit, "A2: confirmed past commit"
-        found = self.log.decisions.covering(confirmed)
-        assert found is None, f"L3: confirmed {confirmed} lies inside {found}"
-        self.confirmed = confirmed
-        self.log.subscriptions.settle(confirmed, self.log.decisions.covering)
-        return [Released(self.shard, confirmed)]
+        self.released = released
+        return [Released(self.shard, released)]
 
     def fate(self, place: Place) -> Fate:
         """Return what is known of an entry in the log, at our own `confirmed` (L10, L19)."""
@@ -261,7 +290,8 @@ class Replica:
         """Start over with an empty log; the caller writes a Wipe."""
         self.log, mark_ms = Log(), self.log.mark_ms
         self.log.mark_ms = mark_ms
-        self.commit = self.confirmed = -1
+        self.commit = self.confirmed = self.released = -1
+        self.update(dropped=-1, swept=-1)
         self.raw_end = -1
         self._checkpoint_at = 0
 

@@ -1,6 +1,7 @@
 """Settings: what an operator asks of one shard, and the event that tells the shard.
 
-Stays out: what the settings of the limbo mean (`limbo`), what retention removes (`retention`).
+Stays out: what the settings of the limbo mean (`limbo`), what retention removes (`retention`), when an entry is
+released to readers (`stages`).
 """
 
 from __future__ import annotations
@@ -24,9 +25,22 @@ class RetentionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CopySettings:
+    """When readers are given an entry, and when it is complete, where fewer than all members keep payloads (K10).
+
+    How many keep them is no setting: it is part of the shard's record, like its members.
+    """
+
+    sync_leaders: int = 1   # so many of the first in the reading order have an entry before readers are given it
+    leaders: int = 0        # so many of the first have it when it is complete; 0: all who keep it
+    release_ms: int = 100   # readers wait no longer than this for sync_leaders (S30)
+
+
+@dataclass(frozen=True, slots=True)
 class Configure:
     """The settings of a shard are these now; a shell feeds it when it learns them and when the shard appears."""
 
     shard: ShardId
     settings: SynchroSettings
     retention: RetentionSettings = RetentionSettings()
+    copies: CopySettings = CopySettings()

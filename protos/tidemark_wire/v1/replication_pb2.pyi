@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SnapshotDescriptor(_message.Message):
-    __slots__ = ("epoch", "head", "first", "commit", "payload_bytes", "checkpoint", "confirmed")
+    __slots__ = ("epoch", "head", "first", "commit", "payload_bytes", "checkpoint", "confirmed", "copies", "slot", "size", "sources")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,10 @@ class SnapshotDescriptor(_message.Message):
     PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     head: _common_pb2.EntryId
     first: int
@@ -23,7 +27,11 @@ class SnapshotDescriptor(_message.Message):
     payload_bytes: int
     checkpoint: bytes
     confirmed: int
-    def __init__(self, epoch: _Optional[int] = ..., head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ..., first: _Optional[int] = ..., commit: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., checkpoint: _Optional[bytes] = ..., confirmed: _Optional[int] = ...) -> None: ...
+    copies: int
+    slot: int
+    size: int
+    sources: _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]
+    def __init__(self, epoch: _Optional[int] = ..., head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ..., first: _Optional[int] = ..., commit: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., checkpoint: _Optional[bytes] = ..., confirmed: _Optional[int] = ..., copies: _Optional[int] = ..., slot: _Optional[int] = ..., size: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[_common_pb2.Member, _Mapping]]] = ...) -> None: ...
 
 class FollowerHead(_message.Message):
     __slots__ = ("member", "head")
@@ -52,16 +60,18 @@ class Fenced(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., election: _Optional[int] = ..., head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ...) -> None: ...
 
 class BecomeLeader(_message.Message):
-    __slots__ = ("epoch", "election", "ensemble", "followers")
+    __slots__ = ("epoch", "election", "ensemble", "followers", "copies")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ELECTION_FIELD_NUMBER: _ClassVar[int]
     ENSEMBLE_FIELD_NUMBER: _ClassVar[int]
     FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     election: int
     ensemble: _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]
     followers: _containers.RepeatedCompositeFieldContainer[FollowerHead]
-    def __init__(self, epoch: _Optional[int] = ..., election: _Optional[int] = ..., ensemble: _Optional[_Iterable[_Union[_common_pb2.Member, _Mapping]]] = ..., followers: _Optional[_Iterable[_Union[FollowerHead, _Mapping]]] = ...) -> None: ...
+    copies: int
+    def __init__(self, epoch: _Optional[int] = ..., election: _Optional[int] = ..., ensemble: _Optional[_Iterable[_Union[_common_pb2.Member, _Mapping]]] = ..., followers: _Optional[_Iterable[_Union[FollowerHead, _Mapping]]] = ..., copies: _Optional[int] = ...) -> None: ...
 
 class BecameLeader(_message.Message):
     __slots__ = ("epoch", "election")
@@ -92,18 +102,20 @@ class FollowerAdded(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., follower: _Optional[_Union[_common_pb2.Member, _Mapping]] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("epoch", "election", "operation", "old", "new")
+    __slots__ = ("epoch", "election", "operation", "old", "new", "copies")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ELECTION_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     OLD_FIELD_NUMBER: _ClassVar[int]
     NEW_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     election: int
     operation: str
     old: _common_pb2.Member
     new: _common_pb2.Member
-    def __init__(self, epoch: _Optional[int] = ..., election: _Optional[int] = ..., operation: _Optional[str] = ..., old: _Optional[_Union[_common_pb2.Member, _Mapping]] = ..., new: _Optional[_Union[_common_pb2.Member, _Mapping]] = ...) -> None: ...
+    copies: int
+    def __init__(self, epoch: _Optional[int] = ..., election: _Optional[int] = ..., operation: _Optional[str] = ..., old: _Optional[_Union[_common_pb2.Member, _Mapping]] = ..., new: _Optional[_Union[_common_pb2.Member, _Mapping]] = ..., copies: _Optional[int] = ...) -> None: ...
 
 class Prepared(_message.Message):
     __slots__ = ("epoch", "snapshot")
@@ -144,7 +156,7 @@ class SnapshotInstalled(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("epoch", "election", "operation", "ensemble", "old", "new", "new_head")
+    __slots__ = ("epoch", "election", "operation", "ensemble", "old", "new", "new_head", "copies")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ELECTION_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +164,7 @@ class Commit(_message.Message):
     OLD_FIELD_NUMBER: _ClassVar[int]
     NEW_FIELD_NUMBER: _ClassVar[int]
     NEW_HEAD_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     election: int
     operation: str
@@ -159,7 +172,8 @@ class Commit(_message.Message):
     old: _common_pb2.Member
     new: _common_pb2.Member
     new_head: _common_pb2.EntryId
-    def __init__(self, epoch: _Optional[int] = ..., election: _Optional[int] = ..., operation: _Optional[str] = ..., ensemble: _Optional[_Iterable[_Union[_common_pb2.Member, _Mapping]]] = ..., old: _Optional[_Union[_common_pb2.Member, _Mapping]] = ..., new: _Optional[_Union[_common_pb2.Member, _Mapping]] = ..., new_head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ...) -> None: ...
+    copies: int
+    def __init__(self, epoch: _Optional[int] = ..., election: _Optional[int] = ..., operation: _Optional[str] = ..., ensemble: _Optional[_Iterable[_Union[_common_pb2.Member, _Mapping]]] = ..., old: _Optional[_Union[_common_pb2.Member, _Mapping]] = ..., new: _Optional[_Union[_common_pb2.Member, _Mapping]] = ..., new_head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ..., copies: _Optional[int] = ...) -> None: ...
 
 class Committed(_message.Message):
     __slots__ = ("epoch",)
@@ -256,6 +270,40 @@ class Truncated(_message.Message):
     epoch: int
     head: _common_pb2.EntryId
     def __init__(self, epoch: _Optional[int] = ..., head: _Optional[_Union[_common_pb2.EntryId, _Mapping]] = ...) -> None: ...
+
+class Drop(_message.Message):
+    __slots__ = ("epoch", "ensemble", "copies", "matches", "commit")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENSEMBLE_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    MATCHES_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    ensemble: _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]
+    copies: int
+    matches: _containers.RepeatedScalarFieldContainer[int]
+    commit: int
+    def __init__(self, epoch: _Optional[int] = ..., ensemble: _Optional[_Iterable[_Union[_common_pb2.Member, _Mapping]]] = ..., copies: _Optional[int] = ..., matches: _Optional[_Iterable[int]] = ..., commit: _Optional[int] = ...) -> None: ...
+
+class Fill(_message.Message):
+    __slots__ = ("epoch", "ensemble", "copies", "upto")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENSEMBLE_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    ensemble: _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]
+    copies: int
+    upto: int
+    def __init__(self, epoch: _Optional[int] = ..., ensemble: _Optional[_Iterable[_Union[_common_pb2.Member, _Mapping]]] = ..., copies: _Optional[int] = ..., upto: _Optional[int] = ...) -> None: ...
+
+class Filled(_message.Message):
+    __slots__ = ("epoch", "upto")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    upto: int
+    def __init__(self, epoch: _Optional[int] = ..., upto: _Optional[int] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("base", "entry_epoch")

@@ -28,7 +28,8 @@ def log_of(author: Author, commit: int = -1, tail_bytes_max: int = 0) -> Log:
 def facts(log: Log) -> tuple[object, ...]:
     """Return all that a log says about itself."""
     return (
-        log.head, log.floor.id, log.chain, log.logged_ms, log.first, log.runs, log.marks, log.bytes_held,
+        log.head, log.floor.id, log.chain, log.logged_ms, log.first, log.runs, log.marks, log.orders, log.solid,
+        log.bytes_held,
         log.unsettled_entries, log.unsettled_bytes, log.producers.snapshot(),
         facts_of(log.decisions, log.floor.id.offset),
     )
@@ -270,7 +271,7 @@ def author_of(story: list[tuple[object, ...]]) -> Author:
     author.opening()
     for what, one, other in story:
         if what == "data":
-            author.data(other, producer=one, payload=bytes(300_000))  # type: ignore[arg-type]
+            author.data(other, producer=one, payload=bytes(300_000), order=other)  # type: ignore[arg-type]
         else:
             author.opening(other, epoch=author.epoch + one)  # type: ignore[operator, arg-type]
     return author

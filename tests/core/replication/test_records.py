@@ -9,7 +9,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status, first_record
-from tidemark_core.replication.replica import ReplicaState, Role, ensemble_of
+from tidemark_core.replication.replica import ReplicaState, Role, facts_of
 
 from tests.core.support import A, Author, B, C, D
 
@@ -48,7 +48,7 @@ def test_t4_the_replication_factor_is_not_stored_apart_from_the_ensemble() -> No
     stored = json.loads(first_record((A, B, C)).encode())
 
     assert {
-        "format", "epoch", "election", "status", "ensemble", "leader", "change", "removed", "writer"
+        "format", "epoch", "election", "status", "ensemble", "leader", "change", "removed", "writer", "copies",
     } == set(stored)
 
 
@@ -79,15 +79,15 @@ def test_a_damaged_record_is_refused_with_a_clear_error(data: bytes) -> None:
 
 
 def test_a_record_of_an_unknown_format_is_refused() -> None:
-    with pytest.raises(RemoteViolation, match="shard record has format 2, this build reads 1"):
-        ShardRecord.decode(damaged(format=2))
+    with pytest.raises(RemoteViolation, match="shard record has format 3, this build reads 2"):
+        ShardRecord.decode(damaged(format=3))
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"{}", b"[]", b"[2,2,3]", b"\xff", b"7", b'[2,-1,[1,1,"FENCED",[],[0,-1],-1,-1]]',
-        b'[2,-1,-1,[1,1,"KING",[],[0,-1],-1,-1]]', b'[2,-1,-1,[1,1,"FENCED",[],[0,-1],-1]]',
+        b"", b"{}", b"[]", b"[3,2,3]", b"\xff", b"7", b'[3,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]',
+        b'[3,-1,-1,[1,1,"KING",[],[0,-1],-1,-1,0,0,-1,-1]]', b'[3,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1]]',
     ],
 )
 def test_a_damaged_state_is_refused_with_a_clear_error(data: bytes) -> None:
@@ -97,9 +97,9 @@ def test_a_damaged_state_is_refused_with_a_clear_error(data: bytes) -> None:
 
 def test_a_state_of_an_unknown_format_is_refused() -> None:
     for version in (1, 9):
-        with pytest.raises(RemoteViolation, match=f"replica state has format {version}, this build reads 2"):
-            ReplicaState.decode(b'[%d,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1]]' % version)
-    assert ReplicaState(1, 1) == ReplicaState.decode(b'[2,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1]]')
+        with pytest.raises(RemoteViolation, match=f"replica state has format {version}, this build reads 3"):
+            ReplicaState.decode(b'[%d,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]' % version)
+    assert ReplicaState(1, 1) == ReplicaState.decode(b'[3,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]')
 
 
 def test_a_control_entry_names_its_ensemble_for_whoever_rebuilds_metadata_from_logs() -> None:
@@ -107,7 +107,7 @@ def test_a_control_entry_names_its_ensemble_for_whoever_rebuilds_metadata_from_l
     author.data()
     opening = author.opening()
 
-    assert (B, C, D) == ensemble_of(opening)
+    assert ((B, C, D), 0) == facts_of(opening)
     payload = json.loads(opening.payload)
     assert (3, 30, list(B), [3, 0]) == (
         payload["epoch"], payload["election"], payload["leader"], payload["inherited_head"]
@@ -116,4 +116,4 @@ def test_a_control_entry_names_its_ensemble_for_whoever_rebuilds_metadata_from_l
 
 def test_a_control_entry_that_cannot_be_read_is_a_violation() -> None:
     with pytest.raises(RemoteViolation, match="control entry 1:0 cannot be read"):
-        ensemble_of(Author().data(payload=b"{}"))
+        facts_of(Author().data(payload=b"{}"))
