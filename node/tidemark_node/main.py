@@ -22,6 +22,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import Limits, NodeCore, recovery_start
+from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel
 from tidemark_wire.convert import Draining
 
@@ -42,6 +43,7 @@ from .settings import METRICS_OFF, Settings, parse, split_address
 from .snapshots import Snapshots, SnapshotServer
 from .store import Store, move_aside, open_store
 from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
+from .subscriptions import Subscriptions
 from .synchro import Synchro
 
 # Large frames come and go; without these glibc gives their pages back and faults them in again each time.
@@ -130,14 +132,16 @@ class Node:
             settings, self.address, self.metrics_address, driver, self.links, routing, synchro, debug, self.draining
         )
         self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max)
+        self.subscriptions = Subscriptions(driver, routing, metrics)
         reads = Reads(driver, routing, metrics)
         add_services(
             self.server, services, self.links, self.appends, reads, self.deliveries,
-            Outcomes(driver, routing, metrics), Explain(driver, routing),
+            Outcomes(driver, routing, metrics), self.subscriptions, Explain(driver, routing),
             SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second), self.health,
         )
         metrics.watch_shards(lambda: [driver.core.status(shard) for shard in driver.core.shards])
         metrics.watch_limbo(lambda: _limbo_views(driver))
+        metrics.watch_subscriptions(lambda: _subscriptions_views(driver))
         driver.start()
         await self.server.start()
         await self.health.say(True)
@@ -188,6 +192,13 @@ class Node:
 def _limbo_views(driver: Driver) -> Iterator[LimboView]:
     for shard in driver.core.leading():
         view = driver.core.limbo(shard, driver.now_ms(), 0)
+        if view is not None:
+            yield view
+
+
+def _subscriptions_views(driver: Driver) -> Iterator[SubscriptionsView]:
+    for shard in driver.core.leading():
+        view = driver.core.subscriptions(shard, driver.now_ms())
         if view is not None:
             yield view
 

@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from tidemark_core.limbo.view import LimboView
+from tidemark_core.subscriptions.view import SubscriptionsView
 
 REQUEST_BYTES_MAX = 8 << 10
 _LATENCY_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -54,7 +55,14 @@ class Metrics:
         self.outcomes_waiting = gauge("outcomes_waiting", "Callers that wait for an outcome.")
         self.limbo_rollbacks = counter("limbo_rollbacks", "Rollbacks that became final on shards led here.")
         self.limbo_timeouts = counter("limbo_timeouts", "Times appends were told that the outcome is unknown.")
-        self.of_traces = {"rolled_back": self.limbo_rollbacks, "quorum_timeout": self.limbo_timeouts}
+        self.position_commits = counter("position_commits", "Commits of subscriptions answered.")
+        self.pin_overruns = counter(
+            "pin_overruns", "Times the hard bound on size removed what a subscription had not read, told once a minute."
+        )
+        self.of_traces = {
+            "rolled_back": self.limbo_rollbacks, "quorum_timeout": self.limbo_timeouts,
+            "pin_overrun": self.pin_overruns,
+        }
         self.read_bytes = counter("read_bytes", "Bytes sent to readers.")
         self.readers = gauge("readers", "Open read streams.")
         self.delivery_streams = gauge("delivery_streams", "Open streams of readers that are served by every member.")
@@ -73,6 +81,27 @@ class Metrics:
     def watch_limbo(self, views: Callable[[], Iterable[LimboView]]) -> None:
         """Report what is appended and not yet confirmed on the shards led here, from `views` at every scrape."""
         self.registry.register(_Limbo(views))
+
+
+    def watch_subscriptions(self, views: Callable[[], Iterable[SubscriptionsView]]) -> None:
+        """Report who pins how much of the shards led here, from `views` at every scrape."""
+        self.registry.register(_Subscriptions(views))
+
+
+class _Subscriptions(Collector):
+    def __init__(self, views: Callable[[], Iterable[SubscriptionsView]]) -> None:
+        self._views = views
+
+    def collect(self) -> Iterator[Metric]:
+        live = [[each for each in view.subscriptions if each.expires_in_ms >= 0] for view in self._views()]
+        yield GaugeMetricFamily(
+            "tidemark_subscriptions", "Subscriptions of the shards led here whose lease runs.", sum(map(len, live))
+        )
+        yield GaugeMetricFamily(
+            "tidemark_subscription_pinned_bytes",
+            "Bytes from the lowest position of a subscription to the head, over the shards led here.",
+            sum(max((each.bytes_behind for each in shard), default=0) for shard in live),
+        )
 
 
 class _Limbo(Collector):

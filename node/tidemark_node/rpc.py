@@ -30,6 +30,7 @@ from .routing import Routing
 from .settings import Settings
 from .snapshots import SnapshotServer
 from .store import STORE_FORMAT
+from .subscriptions import Subscriptions
 from .synchro import InvalidSettings, Synchro, settings_of
 
 SERVICES = ("", "tidemark.v1.Tidemark", "tidemark.v1.Control", "tidemark.v1.Replication")
@@ -124,7 +125,8 @@ def of_our_version(handler: Any) -> Any:
 
 def add_services(
     server: grpc.aio.Server, services: Services, links: Links, appends: Appends, reads: Reads,
-    deliveries: Deliveries, outcomes: Outcomes, explain: Explain, snapshots: SnapshotServer, health_of_node: Health,
+    deliveries: Deliveries, outcomes: Outcomes, subscriptions: Subscriptions, explain: Explain,
+    snapshots: SnapshotServer, health_of_node: Health,
 ) -> None:
     """Register every method.  Raw streams have no serializers: their frames are bytes."""
     unary, stream, bidi = (
@@ -156,6 +158,16 @@ def add_services(
             "Deliver": bidi(of_our_version(deliveries.serve)),
             "Outcome": typed(unary, of_our_version(outcomes.outcome), pb.OutcomeRequest, pb.OutcomeResponse),
             "Limbo": typed(unary, of_our_version(outcomes.limbo), pb.LimboRequest, pb.LimboResponse),
+            "CommitPosition": typed(
+                unary, of_our_version(subscriptions.commit), pb.CommitPositionRequest, pb.CommitPositionResponse
+            ),
+            "Subscriptions": typed(
+                unary, of_our_version(subscriptions.list), pb.SubscriptionsRequest, pb.SubscriptionsResponse
+            ),
+            "DeleteSubscription": typed(
+                unary, of_our_version(subscriptions.delete), pb.DeleteSubscriptionRequest,
+                pb.DeleteSubscriptionResponse,
+            ),
             "ExplainRead": typed(
                 unary, of_our_version(explain.read), pb.ExplainReadRequest, pb.ExplainReadResponse
             ),

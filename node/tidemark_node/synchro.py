@@ -43,7 +43,12 @@ def _retention_of(group: common_pb2.GroupInfo) -> RetentionSettings:
         raise InvalidSettings(
             f"groups[{group.name}].retention_ms: {group.retention_ms} is more than {RETENTION_MAX_MS}, a hundred years"
         )
-    return RetentionSettings(group.retention_ms, group.retention_bytes)
+    if 0 < group.retention_bytes_hard < group.retention_bytes:
+        raise InvalidSettings(
+            f"groups[{group.name}].retention_bytes_hard: {group.retention_bytes_hard} is less than retention_bytes, "
+            f"{group.retention_bytes}"
+        )
+    return RetentionSettings(group.retention_ms, group.retention_bytes, group.retention_bytes_hard)
 
 
 def _synchro_of(group: common_pb2.GroupInfo, zone_of: tuple[tuple[str, str], ...]) -> SynchroSettings:

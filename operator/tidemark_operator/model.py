@@ -43,6 +43,7 @@ class Group:
     rollback: str
     retention_ms: int
     retention_bytes: int
+    retention_bytes_hard: int
     spread_zones: bool
     pools: tuple[str, ...]
     cluster: str
@@ -141,6 +142,7 @@ def group_view(stored: StoredObject) -> Group:
         rollback=replication.get("rollback", "Definite"),
         retention_ms=1_000 * retention.get("seconds", 604_800),
         retention_bytes=min(quantity_bytes(retention.get("size") or "0"), BYTES_MAX),
+        retention_bytes_hard=min(quantity_bytes(retention.get("maxSize") or "0"), BYTES_MAX),
         spread_zones=replication.get("spread", "Zone") == "Zone",
         pools=tuple(placement.get("nodePools") or ()),
         cluster=spec["clusterRef"]["name"],

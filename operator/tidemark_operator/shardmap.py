@@ -58,6 +58,7 @@ def build_shard_map(
             rollback=group.rollback,
             retention_ms=group.retention_ms,
             retention_bytes=group.retention_bytes,
+            retention_bytes_hard=group.retention_bytes_hard,
         )
         for index, record in enumerate(found):
             assert record is not None

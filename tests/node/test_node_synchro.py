@@ -47,10 +47,10 @@ def test_map_says_all_of_a_group():
     zones = {"a": "east", "c": "west"}
     pushed = shard_map(
         NODES, "a", 1, zones=zones, synchro_quorum="N-1", quorum_timeout_ms=700, rollback="Immediate", synchro_zones=2,
-        retention_ms=60_000, retention_bytes=1 << 40,
+        retention_ms=60_000, retention_bytes=1 << 40, retention_bytes_hard=1 << 41,
     )
     settings = SynchroSettings("N-1", 700, Rollback.IMMEDIATE, 2, (("a", "east"), ("c", "west")))
-    assert {FIRST: Configure(FIRST, settings, RetentionSettings(60_000, 1 << 40))} == settings_of(pushed)
+    assert {FIRST: Configure(FIRST, settings, RetentionSettings(60_000, 1 << 40, 1 << 41))} == settings_of(pushed)
 
 
 def test_map_that_says_nothing_means_the_defaults():
@@ -66,6 +66,11 @@ def test_formula_that_cannot_be_is_named(quorum: str):
 def test_retention_beyond_a_hundred_years_is_named():
     with pytest.raises(InvalidSettings, match=r"groups\[orders\]\.retention_ms"):
         settings_of(shard_map(NODES, "a", 1, retention_ms=1 << 63))
+
+
+def test_a_hard_bound_below_the_other_is_named():
+    with pytest.raises(InvalidSettings, match=r"groups\[orders\]\.retention_bytes_hard"):
+        settings_of(shard_map(NODES, "a", 1, retention_bytes=5, retention_bytes_hard=4))
 
 
 def test_retention_that_changed_is_told():

@@ -12,7 +12,7 @@ def group(name: str = "orders", *, group_id: int = 1, shards: int = 4, factor: i
     values = {
         "uid": f"uid-{name}", "kind": "Log", "default_ack": "Quorum", "max_record_bytes": 1 << 20,
         "synchro_quorum": None, "synchro_zones": 0, "quorum_timeout_ms": 5_000, "rollback": "Definite",
-        "retention_ms": 0, "retention_bytes": 0,
+        "retention_ms": 0, "retention_bytes": 0, "retention_bytes_hard": 0,
         "spread_zones": True, "pools": (), "cluster": "dev", "deletion_policy": "Retain",
     }
     return Group(name=name, group_id=group_id, shards=shards, factor=factor, **{**values, **more})

@@ -167,14 +167,17 @@ async def test_what_decides_when_a_record_is_confirmed_is_applied_and_may_change
     assert (seen.synchro_quorum, seen.synchro_zones, seen.quorum_timeout_ms) == (3, 0, 5_000)
 
 
-@pytest.mark.parametrize(("asked", "kept_ms", "kept_bytes"), [
-    ("{}", 604_800_000, 0), ("{seconds: 60}", 60_000, 0), ("{seconds: 0, size: 1.5Gi}", 0, 3 << 29),
-    ("{size: 99999999999999999999T}", 604_800_000, 2**63 - 1),
+@pytest.mark.parametrize(("asked", "kept_ms", "kept_bytes", "hard"), [
+    ("{}", 604_800_000, 0, 0), ("{seconds: 60}", 60_000, 0, 0), ("{seconds: 0, size: 1.5Gi}", 0, 3 << 29, 0),
+    ("{size: 99999999999999999999T}", 604_800_000, 2**63 - 1, 0), ("{maxSize: 2Gi}", 604_800_000, 0, 2 << 30),
+    ("{size: 1Gi, maxSize: 1024Mi}", 604_800_000, 1 << 30, 1 << 30),
 ])
-async def test_what_is_kept_is_applied(objects: Objects, asked: str, kept_ms: int, kept_bytes: int) -> None:
+async def test_what_is_kept_is_applied(
+    objects: Objects, asked: str, kept_ms: int, kept_bytes: int, hard: int
+) -> None:
     assert await objects.apply(group(more=f", retention: {asked}")) == ["LogGroup/orders created"]
     seen = group_view(mirror(objects).groups["orders"].value)
-    assert (seen.retention_ms, seen.retention_bytes) == (kept_ms, kept_bytes)
+    assert (seen.retention_ms, seen.retention_bytes, seen.retention_bytes_hard) == (kept_ms, kept_bytes, hard)
 
 
 async def test_an_unsafe_rollback_is_warned_of_when_it_is_new(objects: Objects) -> None:

@@ -61,7 +61,7 @@ def test_a_map_says_when_a_record_is_confirmed(quorum: int | str | None, text: s
 
 
 def test_a_map_says_what_is_kept() -> None:
-    one = group(shards=1, retention_ms=60_000, retention_bytes=1 << 40)
+    one = group(shards=1, retention_ms=60_000, retention_bytes=1 << 40, retention_bytes_hard=1 << 41)
     built = build_shard_map(1, "dev", [one], {shard_id(1, 0): record("n1", leader="n1")}, nodes(1).values())
     (shown,) = built.groups
-    assert (shown.retention_ms, shown.retention_bytes) == (60_000, 1 << 40)
+    assert (shown.retention_ms, shown.retention_bytes, shown.retention_bytes_hard) == (60_000, 1 << 40, 1 << 41)

@@ -38,6 +38,7 @@ from .base import (
     Zone,
     condition_column,
     immutable,
+    quantity_bytes,
 )
 
 FACTOR_MAX = 9
@@ -298,6 +299,21 @@ class Retention(ApiModel):
     size: Quantity | None = Field(
         default=None,
         description="Bytes of one copy of a shard; 0 is no limit. Whichever limit is reached first removes records.",
+    )
+    max_size: Quantity | None = Field(
+        default=None,
+        description="Bytes of one copy of a shard, whatever subscriptions pin: age and size remove nothing that one of "
+        "them has still to read, this does, and tells it so. Unset: they pin until their lease is over.",
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.size) || !has(self.maxSize) || quantity(self.maxSize).compareTo(quantity(self.size)) >= 0",
+            message="maxSize must not be below size: it bounds what subscriptions keep beyond it",
+            holds=lambda self: self.size is None or self.max_size is None
+            or quantity_bytes(self.max_size) >= quantity_bytes(self.size),
+            field="maxSize",
+        ),
     )
 
 

@@ -77,7 +77,7 @@ class ShardInfo(_message.Message):
     def __init__(self, index: _Optional[int] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., ensemble: _Optional[_Iterable[str]] = ..., hash_min: _Optional[int] = ..., hash_max: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("name", "group_id", "kind", "max_batch_bytes", "max_record_bytes", "keys_required", "default_ack", "shards", "synchro_quorum", "quorum_timeout_ms", "rollback", "synchro_zones", "retention_ms", "retention_bytes")
+    __slots__ = ("name", "group_id", "kind", "max_batch_bytes", "max_record_bytes", "keys_required", "default_ack", "shards", "synchro_quorum", "quorum_timeout_ms", "rollback", "synchro_zones", "retention_ms", "retention_bytes", "retention_bytes_hard")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class GroupInfo(_message.Message):
     SYNCHRO_ZONES_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_HARD_FIELD_NUMBER: _ClassVar[int]
     name: str
     group_id: int
     kind: str
@@ -106,7 +107,8 @@ class GroupInfo(_message.Message):
     synchro_zones: int
     retention_ms: int
     retention_bytes: int
-    def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., synchro_quorum: _Optional[str] = ..., quorum_timeout_ms: _Optional[int] = ..., rollback: _Optional[str] = ..., synchro_zones: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ...) -> None: ...
+    retention_bytes_hard: int
+    def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., synchro_quorum: _Optional[str] = ..., quorum_timeout_ms: _Optional[int] = ..., rollback: _Optional[str] = ..., synchro_zones: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_bytes_hard: _Optional[int] = ...) -> None: ...
 
 class ShardMap(_message.Message):
     __slots__ = ("version", "cluster", "nodes", "groups")

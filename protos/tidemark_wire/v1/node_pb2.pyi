@@ -202,6 +202,86 @@ class LimboEntry(_message.Message):
     sequence: int
     def __init__(self, base: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., durability: _Optional[str] = ..., age_ms: _Optional[int] = ..., state: _Optional[str] = ..., waiters: _Optional[int] = ..., acked: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., producer: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
 
+class CommitPositionRequest(_message.Message):
+    __slots__ = ("group", "shard", "subscription", "offset", "lease_ms", "seek")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    SEEK_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    shard: int
+    subscription: str
+    offset: int
+    lease_ms: int
+    seek: bool
+    def __init__(self, group: _Optional[str] = ..., shard: _Optional[int] = ..., subscription: _Optional[str] = ..., offset: _Optional[int] = ..., lease_ms: _Optional[int] = ..., seek: _Optional[bool] = ...) -> None: ...
+
+class CommitPositionResponse(_message.Message):
+    __slots__ = ("epoch", "offset")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    offset: int
+    def __init__(self, epoch: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class SubscriptionsRequest(_message.Message):
+    __slots__ = ("group", "shard")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    shard: int
+    def __init__(self, group: _Optional[str] = ..., shard: _Optional[int] = ...) -> None: ...
+
+class SubscriptionsResponse(_message.Message):
+    __slots__ = ("epoch", "first", "released", "subscriptions")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    first: int
+    released: int
+    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
+    def __init__(self, epoch: _Optional[int] = ..., first: _Optional[int] = ..., released: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ...) -> None: ...
+
+class Subscription(_message.Message):
+    __slots__ = ("name", "offset", "lease_ms", "committed_ms", "expires_in_ms", "lag", "bytes_behind")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_IN_MS_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    offset: int
+    lease_ms: int
+    committed_ms: int
+    expires_in_ms: int
+    lag: int
+    bytes_behind: int
+    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., lease_ms: _Optional[int] = ..., committed_ms: _Optional[int] = ..., expires_in_ms: _Optional[int] = ..., lag: _Optional[int] = ..., bytes_behind: _Optional[int] = ...) -> None: ...
+
+class DeleteSubscriptionRequest(_message.Message):
+    __slots__ = ("group", "shard", "subscription")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    shard: int
+    subscription: str
+    def __init__(self, group: _Optional[str] = ..., shard: _Optional[int] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class DeleteSubscriptionResponse(_message.Message):
+    __slots__ = ("epoch", "existed")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    existed: bool
+    def __init__(self, epoch: _Optional[int] = ..., existed: _Optional[bool] = ...) -> None: ...
+
 class ExplainReadRequest(_message.Message):
     __slots__ = ("group", "shard", "count", "mode", "known_down", "priorities", "ensemble")
     GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -298,6 +298,21 @@ class TidemarkStub:
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.FromString,
                 _registered_method=True)
+        self.CommitPosition = channel.unary_unary(
+                '/tidemark.v1.Tidemark/CommitPosition',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.CommitPositionRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.CommitPositionResponse.FromString,
+                _registered_method=True)
+        self.Subscriptions = channel.unary_unary(
+                '/tidemark.v1.Tidemark/Subscriptions',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.SubscriptionsRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.SubscriptionsResponse.FromString,
+                _registered_method=True)
+        self.DeleteSubscription = channel.unary_unary(
+                '/tidemark.v1.Tidemark/DeleteSubscription',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionResponse.FromString,
+                _registered_method=True)
         self.ExplainRead = channel.unary_unary(
                 '/tidemark.v1.Tidemark/ExplainRead',
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.ExplainReadRequest.SerializeToString,
@@ -338,6 +353,26 @@ class TidemarkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CommitPosition(self, request, context):
+        """answered by the leader,
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Subscriptions(self, request, context):
+        """as are these
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSubscription(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExplainRead(self, request, context):
         """who sends what to a reader, and why; any member
         """
@@ -367,6 +402,21 @@ def add_TidemarkServicer_to_server(servicer, server):
                     servicer.Limbo,
                     request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.SerializeToString,
+            ),
+            'CommitPosition': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitPosition,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.CommitPositionRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.CommitPositionResponse.SerializeToString,
+            ),
+            'Subscriptions': grpc.unary_unary_rpc_method_handler(
+                    servicer.Subscriptions,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.SubscriptionsRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.SubscriptionsResponse.SerializeToString,
+            ),
+            'DeleteSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSubscription,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionResponse.SerializeToString,
             ),
             'ExplainRead': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainRead,
@@ -486,6 +536,87 @@ class Tidemark:
             '/tidemark.v1.Tidemark/Limbo',
             tidemark__wire_dot_v1_dot_node__pb2.LimboRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_node__pb2.LimboResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitPosition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/CommitPosition',
+            tidemark__wire_dot_v1_dot_node__pb2.CommitPositionRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.CommitPositionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Subscriptions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/Subscriptions',
+            tidemark__wire_dot_v1_dot_node__pb2.SubscriptionsRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.SubscriptionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/DeleteSubscription',
+            tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionResponse.FromString,
             options,
             channel_credentials,
             insecure,
