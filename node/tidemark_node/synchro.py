@@ -64,7 +64,7 @@ def _synchro_of(group: common_pb2.GroupInfo, zone_of: tuple[tuple[str, str], ...
         raise InvalidSettings(f"groups[{group.name}].synchro_quorum: {error}") from error
     return SynchroSettings(
         quorum=group.synchro_quorum, timeout_ms=group.quorum_timeout_ms or QUORUM_TIMEOUT_MS, rollback=rollback,
-        zones=group.synchro_zones, zone_of=zone_of if group.synchro_zones else (),
+        zones=group.synchro_zones, zone_of=zone_of,
     )
 
 

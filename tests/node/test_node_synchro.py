@@ -54,7 +54,12 @@ def test_map_says_all_of_a_group():
 
 
 def test_map_that_says_nothing_means_the_defaults():
-    assert {FIRST: Configure(FIRST, SynchroSettings())} == settings_of(shard_map(NODES, "a", 1, zones={"a": "east"}))
+    assert {FIRST: Configure(FIRST, SynchroSettings())} == settings_of(shard_map(NODES, "a", 1))
+
+
+def test_zones_are_told_whether_the_quorum_asks_for_them_or_not():
+    settings = SynchroSettings(zone_of=(("a", "east"),))
+    assert {FIRST: Configure(FIRST, settings)} == settings_of(shard_map(NODES, "a", 1, zones={"a": "east"}))
 
 
 @pytest.mark.parametrize("quorum", ["N+", "2;", "N/(N-7)", "__import__", "9" * 65])
@@ -105,7 +110,7 @@ def test_only_what_changed_is_told_again():
     assert [FIRST, SECOND] == [event.shard for event in rig.push(3, synchro_quorum="3")]
     assert [] == rig.push(2, synchro_quorum="2")                    # an old map
     moved = {"a": "east", "b": "west"}
-    assert [] == rig.push(4, synchro_quorum="3", zones=moved)      # nobody asks for zones
+    assert 2 == len(rig.push(4, synchro_quorum="3", zones=moved))   # reading orders go by zones too
     assert 2 == len(rig.push(5, synchro_quorum="3", zones=moved, synchro_zones=2))
     assert 2 == len(rig.push(6, synchro_quorum="3", zones={"a": "east"}, synchro_zones=2))
 

@@ -9,6 +9,8 @@ Who sends       S1 one node sends each record, not all that hold it.  S2 it is t
                 known_down acts as if it were not listed: that is how its return is seen, and why a reader must drop
                 duplicates.  S7 a node outside the order never sends.  Control entries and holes are sent like
                 records, so that absence is never the only evidence.
+Orders          K1 the leader gives each entry an order of all slots: first places even, the first R over as many zones
+                as there are, slots believed dead right-most; one order for a block of the log.
 Local reading   S31 the reader knows where it stands, S32 asks for it in START, and says how near each slot is, so that
                 all decide alike.  S33 the priority is the number of location scopes shared, S37 with regions alone
                 there are two.  S34 the left-most slot of the highest alive priority sends; S36 nobody alive there:
@@ -33,6 +35,7 @@ Slow members    Who makes the reader wait and takes ten times as long as the oth
 Windows         A member begins an item while it has sent less than it was granted.  What is granted follows what is
                 delivered and taken by the application, so memory is bounded by two windows and an item per member.
 
-`order` says who sends, `location` what is near, `messages` what is said, `source` what is known of one member,
-`buffer` keeps what came early, `slowness` compares members, `reader` follows the stream and fails over.
+`copysets` chooses orders, `order` says who sends, `location` what is near, `messages` what is said, `source` what is
+known of one member, `buffer` keeps what came early, `slowness` compares members, `reader` follows the stream and fails
+over.
 """

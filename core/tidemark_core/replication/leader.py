@@ -23,9 +23,10 @@ from ..base.effects import (
     SnapshotDescriptor,
     Write,
 )
-from ..base.entry import Batch, Durability, Entry, Kind, control, seal
-from ..base.ids import EntryId, Member, Peer
+from ..base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, control, seal
+from ..base.ids import EntryId, Member, Peer, index_of
 from ..base.refusals import Reason, Refused
+from ..delivery.copysets import Copysets
 from .acks import committable
 from .clients import AppendRequest, ReadRequest, TrimRequest
 from .cursor import Cursor, CursorStatus
@@ -75,8 +76,8 @@ class Leader:
     """One leadership: from BecomeLeader until fenced, refused by a newer epoch, or restarted."""
 
     __slots__ = (
-        "_dirty", "_fresh", "_notice_armed", "_pushed_later", "_resend_armed", "active", "change", "contracted",
-        "cursors", "durable", "epoch_first", "outcomes", "positions", "replica", "retention", "transfer",
+        "_copysets", "_dirty", "_fresh", "_notice_armed", "_pushed_later", "_resend_armed", "active", "change",
+        "contracted", "cursors", "durable", "epoch_first", "outcomes", "positions", "replica", "retention", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -91,6 +92,10 @@ class Leader:
         self.change: Prepare | None = None        # prepared, neither committed nor aborted
         self.contracted = False                   # a contract is in force here, and maybe not stored as done yet
         self.transfer: Transfer | None = None
+        limits = replica.limits
+        self._copysets = Copysets(
+            index_of(replica.shard) + replica.state.epoch, limits.order_block_bytes, limits.order_block_ms
+        )
         self._fresh: list[Entry] = []             # appended in this turn, not yet handed to the store
         self._dirty = False                       # something to push at the end of the turn
         self._pushed_later = False                # something to push once our own copy is durable
@@ -208,7 +213,7 @@ class Leader:
             return [Reply(m.request, refused)]
         entry = seal(
             batch, kind=Kind.DATA, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
-            logged_ms=max(now_ms, log.logged_ms), order=self._order(),
+            logged_ms=max(now_ms, log.logged_ms), order=self._order(now_ms, batch),
         )
         log.append(entry)
         self._fresh.append(entry)
@@ -235,14 +240,13 @@ class Leader:
             return Refused(Reason.OVERLOADED, f"{entries} batches wait for their quorum", self.epoch, -1, 50)
         return None
 
-    def _order(self) -> int:
-        """Reading order of slots (K1): rotated so that first places are spread evenly over blocks of the log."""
-        size = len(self.ensemble)
-        start = (self.head + 1) // (1 << 15) % size if size else 0
-        order = 0
-        for place in range(min(size, 16)):
-            order |= ((start + place) % size) << (4 * place)
-        return order
+    def _order(self, now_ms: int, batch: Batch) -> int:
+        """Reading order of slots (K1)."""
+        settings = self.replica.settings
+        return self._copysets.order(
+            now_ms, HEADER_BYTES + len(batch.payload), self.ensemble, self.replica.peers_down,
+            settings.zone_of if settings else (),
+        )
 
     def _open_epoch(self, now_ms: int, kind: Kind) -> None:
         """Append the entry that opens an epoch (L4)."""

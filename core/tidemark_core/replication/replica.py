@@ -17,6 +17,7 @@ from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId
 from ..base.refusals import Reason, Refused
+from ..delivery.copysets import BLOCK_BYTES, BLOCK_MS
 from ..limbo.settings import SynchroSettings
 from .copies import Seat, seat_of
 from .log import Checkpoint, Log
@@ -43,6 +44,8 @@ class Limits:
     transfer_ms: int = 2_000
     pull_retry_ms: int = 500
     checkpoint_entries: int = 8192
+    order_block_bytes: int = BLOCK_BYTES # so long one reading order holds, and so long in time (K1)
+    order_block_ms: int = BLOCK_MS
     retention_look_ms: int = 10_000      # least time between two looks at what has expired
 
 

@@ -25,6 +25,7 @@ from tidemark_core.base.effects import (
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.delivery.order import slots_of
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.cursor import CursorStatus
@@ -58,6 +59,7 @@ from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
 from tidemark_core.replication.positions import POSITION_TIMER
 from tidemark_core.replication.replica import Limits, Role
 from tidemark_core.replication.retention import RETENTION_TIMER
+from tidemark_core.replication.settings import Configure
 
 from tests.core.support import (
     OPERATOR,
@@ -515,14 +517,38 @@ def test_l9_watermarks_travel_lowered_to_what_the_message_vouches_for(led: Node)
         assert push.commit == push.confirmed
 
 
-@pytest.mark.parametrize("sequence", range(2))
-def test_k1_every_entry_carries_an_order_that_is_a_permutation_of_the_slots(led: Node, sequence: int) -> None:
-    for earlier in range(sequence + 1):
-        led.append(earlier, batch(earlier, count=1 << 15))
-    order = led.written[SHARD].all()[-1].order
+def test_k1_entries_carry_orders_that_are_spread_block_by_block_with_dead_members_right_most(
+    make_node: Callable[..., Node],
+) -> None:
+    node = make_node(limits=Limits(order_block_bytes=1))
+    lead(node)
 
-    assert {0, 1, 2} == {order >> 4 * place & 15 for place in range(3)}
-    assert [0, 1][sequence] == order & 15
+    def slots(sequence: int) -> tuple[int, ...]:
+        node.append(sequence, batch(sequence))
+        return slots_of(node.written[SHARD].all()[-1].order, 3)
+
+    before = [slots(sequence) for sequence in range(3)]
+    assert {0, 1, 2} == {first for first, *_ in before}
+    node.step(PeerDown(B))
+    assert {1} == {slots(sequence)[-1] for sequence in range(3, 6)}
+    node.step(Configure(SHARD, SynchroSettings(zone_of=(("a", "east"), ("b", "east"), ("c", "west")))))
+    node.step(PeerUp(B))
+    assert all(2 in slots(sequence)[:2] for sequence in range(6, 12))
+
+
+def test_k1_an_order_holds_for_a_block_and_shards_and_epochs_do_not_all_begin_with_one_slot(
+    make_node: Callable[..., Node],
+) -> None:
+    firsts = []
+    for epoch in range(1, 4):
+        node = make_node()
+        lead(node, epoch)
+        for sequence in range(3):
+            node.append(sequence, batch(sequence))
+        orders = {entry.order for entry in node.written[SHARD].all() if entry.kind is Kind.DATA}
+        assert 1 == len(orders)
+        firsts.append(orders.pop() & 15)
+    assert {0, 1, 2} == set(firsts)
 
 
 # --- LOCAL ------------------------------------------------------------------------------------------------
