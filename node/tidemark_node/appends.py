@@ -18,13 +18,16 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended
 from tidemark_wire.frames import AppendAnswer, AppendCall, decode_appends, encode_answers
+from tidemark_wire.identity import Role
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tasks import cancelled
 
+from .access import Access, Caller
 from .driver import Driver
 from .metrics import Metrics
 from .routing import Hint, Routing, Target
 
+METHOD = "Tidemark.Append"
 CALL_OVERHEAD_BYTES = 512
 CALLS_PER_FRAME_MAX = 16_384
 ANSWERS_UNSENT_MAX = 16_384
@@ -44,9 +47,10 @@ def as_routed(refused: Refused) -> Refused:
 class _Stream:
     """Answers of one client's stream on their way out."""
 
-    __slots__ = ("_ending", "answers", "closed", "outstanding", "ready", "room")
+    __slots__ = ("_ending", "answers", "caller", "closed", "outstanding", "ready", "room")
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
         self.answers: list[AppendAnswer] = []
         self.outstanding = 0
         self.closed = False             # nobody listens any more
@@ -84,20 +88,21 @@ class Appends:
     """All append streams of the node; they share one bound of bytes in flight."""
 
     def __init__(
-        self, driver: Driver, routing: Routing, metrics: Metrics, bytes_max: int, batch_bytes_max: int
+        self, driver: Driver, routing: Routing, metrics: Metrics, bytes_max: int, batch_bytes_max: int, access: Access
     ) -> None:
         self._driver = driver
         self._routing = routing
         self._metrics = metrics
         self._bytes_max = bytes_max
         self._batch_bytes_max = batch_bytes_max
+        self._access = access
         self._appended = metrics.appends.labels("APPENDED")  # found once, for it is counted per batch
         self.pending_bytes = 0
         metrics.append_pending_bytes.set_function(lambda: self.pending_bytes)
 
     async def serve(self, _: Any, context: Any) -> None:
         """Handler of one stream; ends when the client has closed its side and has every answer."""
-        stream = _Stream()
+        stream = _Stream(self._access.caller(context))
         sender = asyncio.get_running_loop().create_task(self._send(stream, context))
         try:
             while (frame := await context.read()) is not grpc.aio.EOF:
@@ -127,6 +132,10 @@ class Appends:
                 await context.write(encode_answers(answers))
 
     def _take(self, stream: _Stream, call: AppendCall) -> None:
+        refused = self._access.refusal(stream.caller, METHOD, (Role.WRITER,), call.group)
+        if refused is not None:
+            self._answer(stream, call.request, refused, None)
+            return
         target = self._routing.find(call.group, call.shard)
         if isinstance(target, Refused):
             self._answer(stream, call.request, target, None)

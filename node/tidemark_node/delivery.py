@@ -23,14 +23,17 @@ from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Item, Shipment, Started, Status, Window
 from tidemark_wire.delivery import StartCall, Stop, decode_request, encode_answer
+from tidemark_wire.identity import Role
 from tidemark_wire.tasks import cancelled
 
+from .access import Access
 from .driver import Driver
 from .metrics import Metrics
 from .routing import Routing
 from .store_errors import StoreFailed
 from .stretch import Asked, Rule, take
 
+METHOD = "Tidemark.Deliver"
 STREAMS_MAX = 4096
 FRAME_BYTES_DEFAULT = 1 << 20
 FRAME_BYTES_MIN = 16 << 10
@@ -47,7 +50,8 @@ _log = logging.getLogger(__name__)
 class Deliveries:
     """All delivery streams of the node."""
 
-    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics) -> None:
+    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, access: Access) -> None:
+        self.access = access
         self.driver = driver
         self.routing = routing
         self.metrics = metrics
@@ -128,6 +132,7 @@ class _Stream:
         self._routing = deliveries.routing
         self._metrics = deliveries.metrics
         self._context = context
+        self._caller = deliveries.access.caller(context)
         self._news = asyncio.Event()
         self._ended = False                    # the reader closed its side
         self._wrong: Refused | None = None     # what it said cannot be acted upon
@@ -219,6 +224,9 @@ class _Stream:
             return Status.UNAVAILABLE, "the node loads its shards again"
         if run.unknown:
             return Status.UNAVAILABLE, run.unknown
+        refused = self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
+        if refused is not None:
+            return Status.ACCESS, refused.message
         if me not in run.start.ensemble:
             return Status.NOT_MEMBER, f"{me} is not in the ensemble that the reader knows"
         if driver.core.readable(run.shard) is None:

@@ -25,7 +25,9 @@ from tidemark_core.node import Limits, NodeCore, recovery_start
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel
 from tidemark_wire.convert import Draining
+from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings
 
+from .access import Access
 from .appends import Appends
 from .debug import Debug
 from .delivery import Deliveries
@@ -83,6 +85,7 @@ class Node:
 
     def __init__(self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None) -> None:
         self.settings = settings
+        self.tls = Credentials(TlsSettings.of_directory(settings.tls_dir)) if settings.tls_dir is not None else None
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.routing = Routing()
@@ -116,26 +119,28 @@ class Node:
         """Listen and serve."""
         settings = self.settings
         host, _ = split_address(settings.listen)
-        port = channel.bind(self.server, settings.listen)
+        port = channel.bind(self.server, settings.listen, self.tls)
         self.address = settings.advertise or f"{host}:{port}"
         if settings.metrics_listen != METRICS_OFF:
             self.metrics_address = await self.endpoint.start(*split_address(settings.metrics_listen))
         driver, routing, metrics = self.driver, self.routing, self.metrics
-        self.links = Links(self.me, self.address, driver, routing, metrics)
-        self.snapshots = Snapshots(driver, routing, metrics, self.me, self.address)
+        self.links = Links(self.me, self.address, driver, routing, metrics, self.tls)
+        self.snapshots = Snapshots(driver, routing, metrics, self.me, self.address, self.tls)
         driver.links, driver.snapshots = self.links, self.snapshots
         synchro = Synchro(driver, routing)
         driver.on_shards = synchro.tell
-        self.deliveries = Deliveries(driver, routing, metrics)
+        access = Access(settings.cluster, routing, metrics, tls=self.tls is not None)
+        self.deliveries = Deliveries(driver, routing, metrics, access)
         debug = Debug(driver, self.links, routing, self.snapshots, self.deliveries)
         services = Services(
-            settings, self.address, self.metrics_address, driver, self.links, routing, synchro, debug, self.draining
+            settings, self.address, self.metrics_address, driver, self.links, routing, synchro, debug, self.draining,
+            self.tls,
         )
-        self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max)
+        self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max, access)
         self.subscriptions = Subscriptions(driver, routing, metrics)
-        reads = Reads(driver, routing, metrics)
+        reads = Reads(driver, routing, metrics, access)
         add_services(
-            self.server, services, self.links, self.appends, reads, self.deliveries,
+            self.server, access, services, self.links, self.appends, reads, self.deliveries,
             Outcomes(driver, routing, metrics), self.subscriptions, Explain(driver, routing),
             SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second), self.health,
         )
@@ -255,6 +260,9 @@ def main() -> int:
         return uvloop.run(run(settings))
     except (StoreRefused, StoreFailed) as error:
         _log.critical("the store cannot be opened", extra={"reason": str(error)})
+        return EXIT_BAD_START
+    except InvalidTls as error:
+        _log.critical("TLS cannot be had, and there is no going without", extra={"reason": str(error)})
         return EXIT_BAD_START
     except (RuntimeError, OSError) as error:
         _log.critical("the node cannot start", extra={"reason": str(error), "listen": settings.listen})

@@ -48,6 +48,7 @@ class Metrics:
         self.links = gauge("links", "Live links to peers and operators.")
         self.link_drops = counter("link_dropped_messages", "Messages dropped because a link's queue was full.")
         self.link_violations = counter("link_violations", "Frames of peers that were malformed.")
+        self.refused_calls = counter("refused_calls", "Calls turned down for who made them, by method.", "method")
         self.appends = counter("appends", "Batches answered, by outcome.", "outcome")
         self.append_bytes = counter("append_bytes", "Payload bytes of batches accepted for appending.")
         self.append_pending_bytes = gauge("append_pending_bytes", "Bytes of batches that wait for their answer.")

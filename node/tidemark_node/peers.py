@@ -22,6 +22,7 @@ from tidemark_wire import channel
 from tidemark_wire.convert import Draining
 from tidemark_wire.frames import message_parts
 from tidemark_wire.tasks import cancelled
+from tidemark_wire.tls import Credentials
 
 from .driver import Driver
 from .link import Link, OutQueue
@@ -52,12 +53,16 @@ class _Elsewhere(Exception):
 class Links:
     """The link table."""
 
-    def __init__(self, me: Member, address: str, driver: Driver, routing: Routing, metrics: Metrics) -> None:
+    def __init__(
+        self, me: Member, address: str, driver: Driver, routing: Routing, metrics: Metrics,
+        tls: Credentials | None = None,
+    ) -> None:
         self.me = me
         self._hello = channel.hello_metadata(node=me.node, incarnation=me.incarnation, address=address)
         self._driver = driver
         self._routing = routing
         self._metrics = metrics
+        self._tls = tls
         self._reaches: dict[Peer, _Reach] = {}
         self._outbox: dict[Peer, list[tuple[ShardId, Any]]] = {}
         self._closed = False
@@ -209,7 +214,8 @@ class Links:
                     del self._reaches[peer]
 
     def _log_failed_dial(self, peer: Member, address: str, error: Exception) -> None:
-        misfit = isinstance(error, channel.WireVersionMismatch) or "FAILED_PRECONDITION" in str(error)
+        misfit = isinstance(error, channel.WireVersionMismatch) or any(
+            sign in str(error) for sign in ("FAILED_PRECONDITION", "PERMISSION_DENIED"))
         _log.log(
             logging.WARNING if misfit else logging.DEBUG, "peer cannot be reached",
             extra={"peer": str(peer), "address": address, "reason": str(error)},
@@ -217,7 +223,7 @@ class Links:
 
     async def _dial(self, peer: Member, address: str) -> None:
         """Open a link and run it to its end.  Raises when it cannot be opened."""
-        async with channel.open_channel(address) as opened:
+        async with channel.open_channel(address, self._tls, server_name=peer.node) as opened:
             call = opened.stream_stream(channel.REPLICATION_LINK)(metadata=self._hello)
             try:
                 async with asyncio.timeout(DIAL_TIMEOUT_SECONDS):

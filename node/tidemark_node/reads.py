@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tidemark_core.base.effects import LogReadFailed
@@ -20,13 +21,16 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import ReadRequest
 from tidemark_core.replication.messages import ReadGrant
 from tidemark_wire.frames import HOLES_MAX, ReadFrame, encode_read
+from tidemark_wire.identity import Role
 
+from .access import Access
 from .appends import as_routed
 from .driver import Driver
 from .metrics import Metrics
 from .routing import Routing, Target
 from .store_errors import StoreFailed
 
+METHOD = "Tidemark.Read"
 FRAME_BYTES_DEFAULT = 1 << 20
 FRAME_BYTES_MIN = 16 << 10
 FRAME_BYTES_MAX = 16 << 20
@@ -39,10 +43,11 @@ REPAIR_RETRY_SECONDS = 0.05
 class Reads:
     """All readers of the node."""
 
-    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics) -> None:
+    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, access: Access) -> None:
         self._driver = driver
         self._routing = routing
         self._metrics = metrics
+        self._access = access
         self._count = 0
 
     async def serve(self, request: Any, context: Any) -> None:
@@ -61,7 +66,8 @@ class Reads:
         self._count += 1
         self._metrics.readers.set(self._count)
         try:
-            reader = _Reader(self._driver, self._routing, self._metrics, target, context, first, frame_bytes)
+            refusal = partial(self._access.refusal, self._access.caller(context), METHOD, (Role.READER,), request.group)
+            reader = _Reader(self._driver, self._routing, self._metrics, target, context, first, frame_bytes, refusal)
             await reader.run(until, request.tail)
         finally:
             self._count -= 1
@@ -85,7 +91,7 @@ class _Reader:
 
     def __init__(
         self, driver: Driver, routing: Routing, metrics: Metrics, target: Target, context: Any, first: int,
-        frame_bytes: int,
+        frame_bytes: int, refusal: Callable[[], Refused | None],
     ) -> None:
         self._driver = driver
         self._routing = routing
@@ -94,6 +100,7 @@ class _Reader:
         self._shard = target.shard
         self._context = context
         self._frame_bytes = frame_bytes
+        self._refusal = refusal
         self._position = first          # next offset to cover
         self._released = -1
         self._granted_at = 0.0
@@ -120,7 +127,9 @@ class _Reader:
             await self._send(())
 
     async def _ask(self) -> int:
-        """Ask the core whether this node may serve, how far, and from where on; return where "latest" is."""
+        """Ask whether the reader may read, and the core whether this node may serve; return where "latest" is."""
+        if (refused := self._refusal()) is not None:
+            await self._routing.refuse(self._context, refused, None)
         shard, position = self._shard, self._position
         answer: ReadGrant | Refused = await self._driver.ask_and_wait(
             lambda number: ReadRequest(shard, number, position)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from tidemark_core.base.ids import ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire.identity import AccessLists
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import common_pb2
 
@@ -41,6 +42,7 @@ class Routing:
         self.map = common_pb2.ShardMap()
         self._targets: dict[tuple[str, int], Target] = {}
         self._groups: dict[str, common_pb2.GroupInfo] = {}
+        self._access: dict[str, AccessLists] = {}
         self._addresses: dict[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -48,6 +50,11 @@ class Routing:
         """Take a newer map, ignore an older one; return the version in force."""
         if pushed.version <= self.map.version:
             return self.map.version
+        self._access = {
+            group.name: AccessLists.of(group.access.readers, group.access.writers, group.access.admins)
+            for group in pushed.groups if group.HasField("access")
+        }
+        pushed = _without_access(pushed)
         self.map = pushed
         self._groups = {group.name: group for group in pushed.groups}
         self._targets = {
@@ -78,6 +85,10 @@ class Routing:
         shards = len(self._groups[group].shards)
         return Refused(Reason.UNKNOWN_SHARD, f"shard {index} of {group!r}: the group has shards 0 to {shards - 1}")
 
+    def access(self, group: str) -> AccessLists | None:
+        """Return who may do what with a group, None where nothing is said."""
+        return self._access.get(group)
+
     def hint(self, target: Target | None) -> Hint:
         """Return where to go instead."""
         leader = target.info.leader if target is not None else ""
@@ -97,3 +108,12 @@ class Routing:
     def address(self, node: str) -> str | None:
         """Return where to dial a node."""
         return self._addresses.get(node)
+
+
+def _without_access(pushed: common_pb2.ShardMap) -> common_pb2.ShardMap:
+    """Return the map as clients get it: who else may do what is nothing to them."""
+    public = common_pb2.ShardMap()
+    public.CopyFrom(pushed)
+    for group in public.groups:
+        group.ClearField("access")
+    return public

@@ -15,9 +15,12 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.channel import WIRE_VERSION, WireVersionMismatch, check_caller
+from tidemark_wire.identity import Kind, Role
 from tidemark_wire.status import to_rpc_error
+from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2
 
+from .access import PEOPLE, Access
 from .appends import Appends
 from .debug import Debug
 from .delivery import Deliveries
@@ -54,7 +57,7 @@ class Services:
 
     def __init__(
         self, settings: Settings, address: str, metrics_address: str, driver: Driver, links: Links, routing: Routing,
-        synchro: Synchro, debug: Debug, draining: asyncio.Event,
+        synchro: Synchro, debug: Debug, draining: asyncio.Event, tls: Credentials | None,
     ) -> None:
         self._settings = settings
         self._address = address
@@ -65,6 +68,7 @@ class Services:
         self._synchro = synchro
         self._debug = debug
         self._draining = draining
+        self._tls = tls
         self._version = version("tidemark")
 
     async def describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
@@ -75,6 +79,7 @@ class Services:
             store_format=STORE_FORMAT, version=self._version,
             draining=self._draining.is_set(), leading=len(self._driver.core.leading()),
             metrics_address=self._metrics_address, pid=os.getpid(),
+            tls_fingerprint=self._tls.material.fingerprint if self._tls is not None else "",
         )
 
     async def push_shard_map(self, request: common_pb2.ShardMap, context: Any) -> node_pb2.PushShardMapResponse:
@@ -124,11 +129,11 @@ def of_our_version(handler: Any) -> Any:
 
 
 def add_services(
-    server: grpc.aio.Server, services: Services, links: Links, appends: Appends, reads: Reads,
+    server: grpc.aio.Server, access: Access, services: Services, links: Links, appends: Appends, reads: Reads,
     deliveries: Deliveries, outcomes: Outcomes, subscriptions: Subscriptions, explain: Explain,
     snapshots: SnapshotServer, health_of_node: Health,
 ) -> None:
-    """Register every method.  Raw streams have no serializers: their frames are bytes."""
+    """Register every method and who may call it.  Raw streams have no serializers: their frames are bytes."""
     unary, stream, bidi = (
         grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler,
         grpc.stream_stream_rpc_method_handler,
@@ -140,39 +145,74 @@ def add_services(
     def typed(make: Any, handler: Any, request: Any, response: Any) -> Any:
         return make(handler, request.FromString, response.SerializeToString)
 
-    pb = node_pb2
+    def only(method: str, handler: Any, *kinds: Kind) -> Any:
+        return access.let_in(method, frozenset(kinds), handler)
+
+    def of_group(method: str, handler: Any, *roles: Role) -> Any:
+        return access.of_group(method, roles, of_our_version(handler))
+
+    def for_all(method: str, handler: Any) -> Any:
+        return only(method, handler, *Kind)
+
+    pb, node, operator, admin = node_pb2, Kind.NODE, Kind.OPERATOR, Kind.ADMIN
     methods = {
         "tidemark.v1.Replication": {
-            "Link": bidi(links.serve_node),
-            "PullSnapshot": typed(stream, pull_snapshot, pb.PullSnapshotRequest, pb.SnapshotChunk),
+            "Link": bidi(only("Replication.Link", links.serve_node, node)),
+            "PullSnapshot": typed(
+                stream, only("Replication.PullSnapshot", pull_snapshot, node), pb.PullSnapshotRequest, pb.SnapshotChunk
+            ),
         },
         "tidemark.v1.Control": {
-            "Link": bidi(links.serve_operator),
-            "Describe": typed(unary, services.describe, pb.DescribeRequest, pb.NodeDescription),
-            "PushShardMap": typed(unary, services.push_shard_map, common_pb2.ShardMap, pb.PushShardMapResponse),
-            "DebugDump": typed(unary, services.debug_dump, pb.DebugDumpRequest, pb.DebugDumpResponse),
+            "Link": bidi(only("Control.Link", links.serve_operator, operator)),
+            "Describe": typed(
+                unary, only("Control.Describe", services.describe, operator, admin), pb.DescribeRequest,
+                pb.NodeDescription,
+            ),
+            "PushShardMap": typed(
+                unary, only("Control.PushShardMap", services.push_shard_map, operator), common_pb2.ShardMap,
+                pb.PushShardMapResponse,
+            ),
+            "DebugDump": typed(
+                unary, only("Control.DebugDump", services.debug_dump, operator, admin), pb.DebugDumpRequest,
+                pb.DebugDumpResponse,
+            ),
         },
         "tidemark.v1.Tidemark": {
-            "Append": bidi(of_our_version(appends.serve)),
-            "Read": stream(of_our_version(reads.serve), pb.ReadRequest.FromString),
-            "Deliver": bidi(of_our_version(deliveries.serve)),
-            "Outcome": typed(unary, of_our_version(outcomes.outcome), pb.OutcomeRequest, pb.OutcomeResponse),
-            "Limbo": typed(unary, of_our_version(outcomes.limbo), pb.LimboRequest, pb.LimboResponse),
+            # Append and Deliver name their groups in their frames: what is asked of a group is judged there.
+            "Append": bidi(only("Tidemark.Append", of_our_version(appends.serve), *PEOPLE)),
+            "Deliver": bidi(only("Tidemark.Deliver", of_our_version(deliveries.serve), *PEOPLE)),
+            "Read": stream(of_group("Tidemark.Read", reads.serve, Role.READER), pb.ReadRequest.FromString),
+            "Outcome": typed(
+                unary, of_group("Tidemark.Outcome", outcomes.outcome, Role.WRITER), pb.OutcomeRequest,
+                pb.OutcomeResponse,
+            ),
+            "Limbo": typed(
+                unary, of_group("Tidemark.Limbo", outcomes.limbo, *Role), pb.LimboRequest, pb.LimboResponse
+            ),
             "CommitPosition": typed(
-                unary, of_our_version(subscriptions.commit), pb.CommitPositionRequest, pb.CommitPositionResponse
+                unary, of_group("Tidemark.CommitPosition", subscriptions.commit, Role.READER),
+                pb.CommitPositionRequest, pb.CommitPositionResponse,
             ),
             "Subscriptions": typed(
-                unary, of_our_version(subscriptions.list), pb.SubscriptionsRequest, pb.SubscriptionsResponse
+                unary, of_group("Tidemark.Subscriptions", subscriptions.list, Role.READER), pb.SubscriptionsRequest,
+                pb.SubscriptionsResponse,
             ),
             "DeleteSubscription": typed(
-                unary, of_our_version(subscriptions.delete), pb.DeleteSubscriptionRequest,
-                pb.DeleteSubscriptionResponse,
+                unary, of_group("Tidemark.DeleteSubscription", subscriptions.delete, Role.READER),
+                pb.DeleteSubscriptionRequest, pb.DeleteSubscriptionResponse,
             ),
             "ExplainRead": typed(
-                unary, of_our_version(explain.read), pb.ExplainReadRequest, pb.ExplainReadResponse
+                unary, of_group("Tidemark.ExplainRead", explain.read, Role.READER), pb.ExplainReadRequest,
+                pb.ExplainReadResponse,
             ),
-            "GetShardMap": typed(unary, services.get_shard_map, pb.GetShardMapRequest, common_pb2.ShardMap),
-            "WatchShardMap": typed(stream, services.watch_shard_map, pb.GetShardMapRequest, common_pb2.ShardMap),
+            "GetShardMap": typed(
+                unary, for_all("Tidemark.GetShardMap", services.get_shard_map), pb.GetShardMapRequest,
+                common_pb2.ShardMap,
+            ),
+            "WatchShardMap": typed(
+                stream, for_all("Tidemark.WatchShardMap", services.watch_shard_map), pb.GetShardMapRequest,
+                common_pb2.ShardMap,
+            ),
         },
     }
     server.add_generic_rpc_handlers(

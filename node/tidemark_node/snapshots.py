@@ -23,6 +23,7 @@ from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire import channel
 from tidemark_wire.status import to_rpc_error
+from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 from .driver import Driver
@@ -112,10 +113,14 @@ class SnapshotServer:
 class Snapshots:
     """Pulls of this node, at most one per shard."""
 
-    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, me: Member, address: str) -> None:
+    def __init__(
+        self, driver: Driver, routing: Routing, metrics: Metrics, me: Member, address: str,
+        tls: Credentials | None = None,
+    ) -> None:
         self._driver = driver
         self._routing = routing
         self._metrics = metrics
+        self._tls = tls
         self._hello = channel.hello_metadata(node=me.node, incarnation=me.incarnation, address=address)
         self._pulls: dict[ShardId, asyncio.Task[None]] = {}
 
@@ -163,7 +168,7 @@ class Snapshots:
         request = node_pb2.PullSnapshotRequest(
             shard=effect.shard, epoch=descriptor.epoch, first=effect.first, last=descriptor.head.offset
         )
-        async with channel.open_channel(address) as opened:
+        async with channel.open_channel(address, self._tls, server_name=source.node) as opened:
             call = node_pb2_grpc.ReplicationStub(opened).PullSnapshot(request, metadata=self._hello)
             try:
                 async with asyncio.timeout(CHUNK_TIMEOUT_SECONDS):

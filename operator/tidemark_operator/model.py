@@ -13,6 +13,7 @@ from typing import Any
 from tidemark_core.base.formula import quorum_in_force
 from tidemark_core.base.ids import Member, ShardId, group_of, index_of, shard_id
 from tidemark_core.replication.records import ShardRecord
+from tidemark_wire.identity import AccessLists
 
 from .detector import DetectorSettings
 from .metadata import StoredObject
@@ -48,6 +49,7 @@ class Group:
     pools: tuple[str, ...]
     cluster: str
     deletion_policy: str
+    access: AccessLists | None = None
 
     @property
     def keys_required(self) -> bool:
@@ -147,7 +149,14 @@ def group_view(stored: StoredObject) -> Group:
         pools=tuple(placement.get("nodePools") or ()),
         cluster=spec["clusterRef"]["name"],
         deletion_policy=spec.get("deletionPolicy", "Retain"),
+        access=_access(spec.get("access")),
     )
+
+
+def _access(lists: Mapping[str, Any] | None) -> AccessLists | None:
+    if lists is None:
+        return None
+    return AccessLists.of(*(lists.get(role) or () for role in ("readers", "writers", "admins")))
 
 
 def cluster_view(stored: StoredObject) -> ClusterSettings:

@@ -60,6 +60,10 @@ def build_shard_map(
             retention_bytes=group.retention_bytes,
             retention_bytes_hard=group.retention_bytes_hard,
         )
+        if group.access is not None:
+            lists = group.access
+            entry.access.CopyFrom(common_pb2.GroupAccess(
+                readers=sorted(lists.readers), writers=sorted(lists.writers), admins=sorted(lists.admins)))
         for index, record in enumerate(found):
             assert record is not None
             low, high = hash_range(index, group.shards)

@@ -126,6 +126,9 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.METADATA_UNAVAILABLE: Meaning(
         _Code.UNAVAILABLE, "etcd does not answer; running shards go on, elections wait. Bring etcd back."
     ),
+    Reason.PERMISSION_DENIED: Meaning(
+        _Code.PERMISSION_DENIED, "Use a certificate that may, or have its name added to the access lists of the group."
+    ),
     Reason.SHUTTING_DOWN: Meaning(_Code.UNAVAILABLE, "The node is stopping; ask another one."),
 }
 

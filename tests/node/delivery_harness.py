@@ -21,6 +21,7 @@ from tidemark_node.settings import Settings
 from tidemark_node.store import open_store
 from tidemark_wire import channel
 from tidemark_wire.delivery import StartCall, Stop, decode_answer, encode_request
+from tidemark_wire.tls import Credentials
 
 Answer = Started | Shipment
 
@@ -98,11 +99,13 @@ async def serve(nodes: Sequence[Node], leader: str = "", version: int = 1) -> tu
 class Stream:
     """One delivery stream to one node, as a reader holds it."""
 
-    def __init__(self, address: str, ensemble: Sequence[str] = ("a", "b", "c")) -> None:
+    def __init__(
+        self, address: str, ensemble: Sequence[str] = ("a", "b", "c"), tls: Credentials | None = None
+    ) -> None:
         self.ensemble = tuple(ensemble)
         self.generation = 0
         self.answers: list[Answer] = []
-        self._channel = channel.open_channel(address)
+        self._channel = channel.open_channel(address, tls)
         self._call = self._channel.stream_stream(channel.DELIVER)()
         self._reading: asyncio.Future[Any] | None = None
 

@@ -22,6 +22,7 @@ from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced, Outcome
 from tidemark_wire import channel, frames
 from tidemark_wire.limbo import limbo_from_proto, outcome_from_proto
+from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 GROUP, GROUP_ID = "orders", 7
@@ -86,15 +87,16 @@ class NodeProcess:
 class OperatorHand:
     """Speaks on Control/Link as an operator would, one message at a time."""
 
-    def __init__(self, name: str = "hand") -> None:
+    def __init__(self, name: str = "hand", tls: Credentials | None = None) -> None:
         self.name = name
+        self.tls = tls
         self._links: dict[str, tuple[grpc.aio.Channel, Any]] = {}
         self.received: list[tuple[str, ShardId, Any]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._news = asyncio.Event()
 
     async def link(self, node: str, address: str) -> None:
-        opened = channel.open_channel(address)
+        opened = channel.open_channel(address, self.tls)
         call = opened.stream_stream(channel.CONTROL_LINK)(metadata=channel.hello_metadata(operator=self.name))
         hello = await channel.answered_hello(call)
         assert hello.node == node
@@ -178,8 +180,8 @@ def shard_map(
     )
 
 
-async def push_map(address: str, pushed: common_pb2.ShardMap) -> int:
-    async with channel.open_channel(address) as opened:
+async def push_map(address: str, pushed: common_pb2.ShardMap, tls: Credentials | None = None) -> int:
+    async with channel.open_channel(address, tls) as opened:
         return (await node_pb2_grpc.ControlStub(opened).PushShardMap(pushed)).version
 
 
@@ -194,8 +196,8 @@ def batch(
 class Appender:
     """An append stream; answers by request number."""
 
-    def __init__(self, address: str) -> None:
-        self._channel = channel.open_channel(address)
+    def __init__(self, address: str, tls: Credentials | None = None) -> None:
+        self._channel = channel.open_channel(address, tls)
         self._call = self._channel.stream_stream(channel.APPEND)()
 
     async def send(self, *calls: frames.AppendCall) -> None:

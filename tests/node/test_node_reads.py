@@ -75,7 +75,7 @@ class Rig:
         routing.push(shard_map([(ME, "h:1")], "a", 1))
         target = routing.find("orders", 0)
         context = SimpleNamespace(write=self.write)
-        self.reader = reads._Reader(driver, routing, Metrics(), target, context, 0, 1 << 20)  # type: ignore[arg-type]
+        self.reader = reads._Reader(driver, routing, Metrics(), target, context, 0, 1 << 20, lambda: None)  # type: ignore[arg-type]
 
     async def read(self, shard: int, first: int, last: int, bytes_max: int) -> Any:
         return SimpleNamespace(

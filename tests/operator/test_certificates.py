@@ -161,7 +161,7 @@ def test_a_ca_that_has_expired_is_waited_for_by_nobody() -> None:
     assert (DropAuthority("a"),) == plan(NOW, Stored(cas, (held(NODE_1, "a", NOW - 80 * DAY, "a"),)), POLICY)
 
 
-# --- everybody talks with everybody, whatever was carried out and loaded so far (C3) ------------------------------------
+# --- everybody talks with everybody, whatever was carried out and loaded so far (C3) ----------------------------------
 
 
 @dataclass

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     ABORTED = "ABORTED"                          # the change was given up; nothing changed
     INVALID_SPEC = "INVALID_SPEC"                # a manifest or argument; the message names the field
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"  # etcd does not answer; elections wait
+    PERMISSION_DENIED = "PERMISSION_DENIED"      # the caller's certificate does not allow it
     SHUTTING_DOWN = "SHUTTING_DOWN"
 
 

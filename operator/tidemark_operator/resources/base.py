@@ -87,6 +87,11 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=DNS_LABEL)]
 """Name of an object, a pool or a node: a DNS label."""
 
+Principal = Annotated[
+    str, StringConstraints(min_length=1, max_length=63, pattern=r"^(\*|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)$")
+]
+"""Name of a client as its certificate says, the last part of `spiffe://CLUSTER/client/NAME`; `*` is every client."""
+
 Zone = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 """Value of the label that names a failure domain."""
 

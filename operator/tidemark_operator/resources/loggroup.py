@@ -31,6 +31,7 @@ from .base import (
     Names,
     ObjectRef,
     ObservedGeneration,
+    Principal,
     Quantity,
     Resource,
     Rule,
@@ -130,6 +131,9 @@ SynchroQuorum = Annotated[
         }
     ),
 ]
+
+Principals = Annotated[tuple[Principal, ...], Field(max_length=256), *SET]
+"""Names of clients."""
 
 CopyCount = Annotated[int, Field(ge=1, le=FACTOR_MAX)]
 
@@ -292,6 +296,14 @@ class Delivery(ApiModel):
     )
 
 
+class Access(ApiModel):
+    readers: Principals = Field(default=(), description="Clients that may read.")
+    writers: Principals = Field(default=(), description="Clients that may append and ask what became of an append.")
+    admins: Principals = Field(
+        default=(), description="Clients that may read, append and move the shards of the group."
+    )
+
+
 class Retention(ApiModel):
     seconds: Annotated[int, Field(ge=0, le=3_153_600_000)] = Field(
         default=604_800, description="Records live at least so long; 0 keeps them for ever."
@@ -328,6 +340,11 @@ class LogGroupSpec(ApiModel):
     placement: Placement = Placement()
     delivery: Delivery = Field(default=Delivery(), description="How records reach readers.")
     retention: Retention = Retention()
+    access: Access | None = Field(
+        default=None,
+        description="Who may do what, by the name in the certificate. Unset: every client of the cluster may read and "
+        "append. The admins of the cluster may do everything.",
+    )
     max_record_bytes: Annotated[int, Field(ge=1024, le=4_194_304)] = Field(
         default=1_048_576,
         description="Largest record: key, value and headers. It must fit in a batch together with its framing.",

@@ -76,8 +76,18 @@ class ShardInfo(_message.Message):
     status: str
     def __init__(self, index: _Optional[int] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., ensemble: _Optional[_Iterable[str]] = ..., hash_min: _Optional[int] = ..., hash_max: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
 
+class GroupAccess(_message.Message):
+    __slots__ = ("readers", "writers", "admins")
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    WRITERS_FIELD_NUMBER: _ClassVar[int]
+    ADMINS_FIELD_NUMBER: _ClassVar[int]
+    readers: _containers.RepeatedScalarFieldContainer[str]
+    writers: _containers.RepeatedScalarFieldContainer[str]
+    admins: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, readers: _Optional[_Iterable[str]] = ..., writers: _Optional[_Iterable[str]] = ..., admins: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class GroupInfo(_message.Message):
-    __slots__ = ("name", "group_id", "kind", "max_batch_bytes", "max_record_bytes", "keys_required", "default_ack", "shards", "synchro_quorum", "quorum_timeout_ms", "rollback", "synchro_zones", "retention_ms", "retention_bytes", "retention_bytes_hard")
+    __slots__ = ("name", "group_id", "kind", "max_batch_bytes", "max_record_bytes", "keys_required", "default_ack", "shards", "synchro_quorum", "quorum_timeout_ms", "rollback", "synchro_zones", "retention_ms", "retention_bytes", "retention_bytes_hard", "access")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +103,7 @@ class GroupInfo(_message.Message):
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_HARD_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     name: str
     group_id: int
     kind: str
@@ -108,7 +119,8 @@ class GroupInfo(_message.Message):
     retention_ms: int
     retention_bytes: int
     retention_bytes_hard: int
-    def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., synchro_quorum: _Optional[str] = ..., quorum_timeout_ms: _Optional[int] = ..., rollback: _Optional[str] = ..., synchro_zones: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_bytes_hard: _Optional[int] = ...) -> None: ...
+    access: GroupAccess
+    def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., synchro_quorum: _Optional[str] = ..., quorum_timeout_ms: _Optional[int] = ..., rollback: _Optional[str] = ..., synchro_zones: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_bytes_hard: _Optional[int] = ..., access: _Optional[_Union[GroupAccess, _Mapping]] = ...) -> None: ...
 
 class ShardMap(_message.Message):
     __slots__ = ("version", "cluster", "nodes", "groups")

@@ -1,0 +1,108 @@
+"""Who may do what on this node: the one place that is asked, by the certificate of whoever calls.
+
+Nodes link with nodes, the operator controls, clients do what the log groups' access lists say; without TLS everybody
+may do everything.  A call that is turned down is answered PERMISSION_DENIED, counted and audited.
+Stays out: certificates (wire's `tls`), what the lists mean (wire's `identity`), where they come from (`routing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire.audit import Audit
+from tidemark_wire.channel import NODE_KEY
+from tidemark_wire.identity import Identity, Kind, Role, may, peer_identity
+from tidemark_wire.status import to_rpc_error
+
+from .metrics import Metrics
+from .routing import Routing
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+PEOPLE = frozenset({Kind.CLIENT, Kind.ADMIN})
+
+
+class Caller(NamedTuple):
+    """Who makes a call; `identity` is None where there is no TLS."""
+
+    identity: Identity | None
+    peer: str
+
+
+class Access:
+    """Judges callers.  `cluster` is the only one whose certificates count; without `tls` nobody is asked."""
+
+    def __init__(self, cluster: str, routing: Routing, metrics: Metrics, *, tls: bool) -> None:
+        self._cluster = cluster
+        self._routing = routing
+        self._metrics = metrics
+        self._tls = tls
+        self._audit = Audit()
+
+    def caller(self, context: Any) -> Caller:
+        """Return who makes a call that was let in."""
+        return Caller(peer_identity(context) if self._tls else None, context.peer())
+
+    def let_in(self, method: str, kinds: frozenset[Kind], handler: Handler) -> Handler:
+        """Return a handler that serves only callers of these kinds."""
+
+        async def call(request: Any, context: Any) -> Any:
+            if self._tls:
+                caller = self.caller(context)
+                why = self._why_not(caller.identity, kinds, context)
+                if why:
+                    await _abort(context, self._refuse(caller, method, "", why))
+                if method in ADMINISTRATIVE and caller.identity is not None and caller.identity.kind is Kind.ADMIN:
+                    self._audit.admin(caller.identity, caller.peer, method)
+            return await handler(request, context)
+
+        return call
+
+    def of_group(self, method: str, roles: tuple[Role, ...], handler: Handler) -> Handler:
+        """Return a handler that serves only clients with one of these roles in the group that the request names."""
+
+        async def call(request: Any, context: Any) -> Any:
+            if self._tls:
+                refused = self.refusal(self.caller(context), method, roles, request.group)
+                if refused is not None:
+                    await _abort(context, refused)
+            return await handler(request, context)
+
+        return self.let_in(method, PEOPLE, call)
+
+    def refusal(self, caller: Caller, method: str, roles: tuple[Role, ...], group: str) -> Refused | None:
+        """Say that somebody has none of these roles in a group, None when there is one."""
+        identity = caller.identity
+        if identity is None and not self._tls:
+            return None
+        lists = self._routing.access(group)
+        if identity is not None and any(may(identity, role, lists) for role in roles):
+            return None
+        wanted = " or ".join(roles)
+        return self._refuse(caller, method, group, f"{identity} is no {wanted} of log group {group!r}")
+
+    def _why_not(self, identity: Identity | None, kinds: frozenset[Kind], context: Any) -> str:
+        """Return why a caller is not let in, nothing when it is."""
+        if identity is None:
+            return "the certificate names no identity of a Tidemark cluster"
+        if identity.cluster != self._cluster:
+            return f"{identity} is of another cluster than {self._cluster!r}"
+        if identity.kind not in kinds:
+            return f"{identity} is none of those who may: {', '.join(sorted(kinds))}"
+        if identity.kind is Kind.NODE and dict(context.invocation_metadata() or ()).get(NODE_KEY) != identity.name:
+            return f"{identity} introduces itself as another node"
+        return ""
+
+    def _refuse(self, caller: Caller, method: str, group: str, why: str) -> Refused:
+        self._metrics.refused_calls.labels(method).inc()
+        self._audit.refused(caller.identity, caller.peer, method, group, why)
+        return Refused(Reason.PERMISSION_DENIED, why)
+
+
+ADMINISTRATIVE = frozenset({"Control.DebugDump"})
+"""What is audited though it is let through; what clients do with records is not."""
+
+
+async def _abort(context: Any, refused: Refused) -> None:
+    await context.abort(*to_rpc_error(refused))

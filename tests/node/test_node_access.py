@@ -1,0 +1,340 @@
+"""Nodes with TLS: who gets in, who may call what, and what a client's certificate lets it do with a log group."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from delivery_harness import Stream
+from google.protobuf.message_factory import GetMessageClass
+from node_harness import GROUP, Appender, NodeProcess, OperatorHand, batch, push_map, shard_map
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.delivery.messages import Started, Status
+from tidemark_core.replication.messages import Appended
+from tidemark_operator.certificates.authority import Subject, bundle_of, create_authority, issue
+from tidemark_operator.certificates.files import CertificateFiles
+from tidemark_operator.certificates.rotation import Policy
+from tidemark_wire import channel
+from tidemark_wire.channel import open_channel
+from tidemark_wire.identity import Identity, Kind
+from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.tls import Credentials, TlsSettings
+from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+
+POLICY = Policy()
+ACCESS = common_pb2.GroupAccess(readers=["rita"], writers=["will"], admins=["anna"])
+
+
+class Certificates:
+    """One CA, and a directory of files for whoever is asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self._files = CertificateFiles(directory, "prod")
+        self._ca = create_authority("prod", datetime.now(UTC), POLICY.authority)
+
+    def settings(self, kind: Kind, name: str, cluster: str = "prod") -> TlsSettings:
+        identity = Identity(cluster, kind, name)
+        serves = kind is Kind.NODE
+        subject = Subject(identity, (name,) if serves else (), ("127.0.0.1",) if serves else ())
+        leaf = issue(self._ca, subject, datetime.now(UTC), POLICY.certificate)
+        self._files.put_holder(identity, leaf, bundle_of([self._ca]))
+        return TlsSettings.of_directory(self._files.folder(identity))
+
+    def flags(self, node: str) -> tuple[str, ...]:
+        directory = Path(self.settings(Kind.NODE, node).cert).parent
+        return "--cluster", "prod", "--tls-dir", str(directory)
+
+    def of(self, kind: Kind, name: str, cluster: str = "prod") -> Credentials:
+        return Credentials(self.settings(kind, name, cluster))
+
+    def client(self, name: str) -> Credentials:
+        return self.of(Kind.CLIENT, name)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path / "tls")
+
+
+class Led:
+    """One node with TLS that leads its one shard, and the operator that made it."""
+
+    def __init__(self, node: NodeProcess, operator: OperatorHand, certificates: Certificates) -> None:
+        self.node = node
+        self.address = node.address
+        self.certificates = certificates
+        self.operator = operator
+        self.map_version = 0
+
+    async def lead(self) -> None:
+        await self.operator.link(self.node.name, self.address)
+        await self.allow(ACCESS)
+        await self.operator.elect(1, self.node.member, (self.node.member,))
+
+    async def allow(self, access: common_pb2.GroupAccess | None) -> None:
+        self.map_version += 1
+        more = {} if access is None else {"access": access}
+        pushed = shard_map([(self.node.member, self.address)], self.node.name, self.map_version, **more)
+        await push_map(self.address, pushed, self.operator.tls)
+
+    async def append(self, name: str, sequence: int = 0, kind: Kind = Kind.CLIENT) -> Any:
+        appender = Appender(self.address, self.certificates.of(kind, name))
+        try:
+            return await appender.append(batch(sequence, producer=name.encode().ljust(16, b"-")))
+        finally:
+            await appender.close()
+
+    async def started(self, name: str) -> Started:
+        stream = Stream(self.address, [self.node.name], self.certificates.client(name))
+        try:
+            await stream.start()
+            return await stream.started()
+        finally:
+            await stream.close()
+
+
+@pytest.fixture
+async def led(start_node: Callable[..., NodeProcess], certificates: Certificates) -> Any:
+    operator = OperatorHand(tls=certificates.of(Kind.OPERATOR, "operator"))
+    led = Led(start_node("a", *certificates.flags("a")), operator, certificates)
+    await led.lead()
+    yield led
+    await operator.close()
+
+
+async def reason_of(call: Any) -> Reason | None:
+    """Return why a call is refused, None when it is answered; raises what is no typed refusal."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        hinted = refusal_from_rpc_error(error)
+        if hinted is None:
+            raise
+        reason = hinted.refused.reason
+        assert (error.code() is grpc.StatusCode.PERMISSION_DENIED) is (reason is Reason.PERMISSION_DENIED)
+        return reason
+    return None
+
+
+async def first_of(call: Any) -> Any:
+    try:
+        return await call.read()
+    finally:
+        call.cancel()
+
+
+REQUESTS = {
+    "Replication.PullSnapshot": {"shard": 1}, "Control.DebugDump": {"all": True},
+    "Tidemark.Outcome": {"producer": b"p" * 16}, "Tidemark.CommitPosition": {"subscription": "s", "lease_ms": 60_000},
+    "Tidemark.DeleteSubscription": {"subscription": "s"},
+}
+RAW = {
+    "Replication.Link": channel.REPLICATION_LINK, "Control.Link": channel.CONTROL_LINK,
+    "Tidemark.Append": channel.APPEND, "Tidemark.Deliver": channel.DELIVER,
+}
+
+
+def every_call(opened: grpc.aio.Channel, hello: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return a call of each method there is, by its name; each asks for nothing that is wrong in itself."""
+    metadata = tuple(hello)
+    calls: dict[str, Any] = {}
+    for service in node_pb2.DESCRIPTOR.services_by_name.values():
+        stub = getattr(node_pb2_grpc, f"{service.name}Stub")(opened)
+        for method in service.methods:
+            name = f"{service.name}.{method.name}"
+            request = GetMessageClass(method.input_type)(**REQUESTS.get(name, {}))
+            if "group" in method.input_type.fields_by_name:
+                request.group = GROUP
+            call = getattr(stub, method.name)(request, metadata=metadata, timeout=20)
+            calls[name] = first_of(call) if hasattr(call, "read") else call
+    read = opened.unary_stream(channel.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
+    calls["Tidemark.Read"] = first_of(
+        read(node_pb2.ReadRequest(group=GROUP, shard=0, until=-1), metadata=metadata, timeout=20))
+    for name, path in RAW.items():
+        calls[name] = first_of(half_closed(opened.stream_stream(path)(metadata=metadata, timeout=20)))
+    return calls
+
+
+def half_closed(call: Any) -> Any:
+    """Return a call that says nothing, so that a method that lets it in ends."""
+
+    class Call:
+        async def read(self) -> Any:
+            await call.done_writing()
+            return await call.read()
+
+        def cancel(self) -> None:
+            call.cancel()
+
+    return Call()
+
+
+async def allowed_calls(led: Led, tls: Credentials, **hello: str) -> set[str]:
+    """Return the methods that do not refuse this caller."""
+    async with open_channel(led.address, tls) as opened:
+        calls = every_call(opened, channel.hello_metadata(**hello))
+        found = set()
+        for name, call in calls.items():
+            if await reason_of(call) is not Reason.PERMISSION_DENIED:
+                found.add(name)
+        return found
+
+
+FOR_ALL = {"Tidemark.GetShardMap", "Tidemark.WatchShardMap"}
+STREAMS = {"Tidemark.Append", "Tidemark.Deliver"}  # their groups are judged frame by frame
+READS = {
+    "Tidemark.Read", "Tidemark.ExplainRead", "Tidemark.Limbo", "Tidemark.CommitPosition", "Tidemark.Subscriptions",
+    "Tidemark.DeleteSubscription",
+}
+WRITES = {"Tidemark.Outcome", "Tidemark.Limbo"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "allowed"),
+    [
+        (Kind.NODE, "b", FOR_ALL | {"Replication.Link", "Replication.PullSnapshot"}),
+        (Kind.OPERATOR, "operator", FOR_ALL | {
+            "Control.Link", "Control.Describe", "Control.PushShardMap", "Control.DebugDump"}),
+        (Kind.ADMIN, "root", FOR_ALL | STREAMS | READS | WRITES | {"Control.Describe", "Control.DebugDump"}),
+        (Kind.CLIENT, "anna", FOR_ALL | STREAMS | READS | WRITES),
+        (Kind.CLIENT, "rita", FOR_ALL | STREAMS | READS),
+        (Kind.CLIENT, "will", FOR_ALL | STREAMS | WRITES),
+        (Kind.CLIENT, "eve", FOR_ALL | STREAMS),
+    ],
+)
+async def test_each_caller_may_call_what_it_is_for(led: Led, kind: Kind, name: str, allowed: set[str]) -> None:
+    hello = {"node": "b", "incarnation": "b1"} if kind is Kind.NODE else {"operator": "another"}
+    assert allowed == await allowed_calls(led, led.certificates.of(kind, name), **hello)
+
+
+async def test_a_certificate_of_another_cluster_or_of_another_node_may_nothing(led: Led) -> None:
+    other = led.certificates.of(Kind.ADMIN, "root", cluster="test")
+    assert set() == await allowed_calls(led, other)
+    assert set() == await allowed_calls(led, led.certificates.of(Kind.NODE, "b"), node="c", incarnation="c1")
+
+
+async def test_only_writers_append_and_only_readers_are_delivered_to(led: Led) -> None:
+    expected = (("will", True, False), ("rita", False, True), ("anna", True, True), ("eve", False, False))
+    for name, writes, reads in expected:
+        answer = await led.append(name)
+        assert isinstance(answer, Appended) is writes, answer
+        assert writes or (isinstance(answer, Refused) and answer.reason is Reason.PERMISSION_DENIED)
+        started = await led.started(name)
+        assert (Status.OK if reads else Status.ACCESS) is started.status
+        assert reads or f"client/{name} is no reader of log group {GROUP!r}" in started.message
+    assert isinstance(await led.append("root", kind=Kind.ADMIN), Appended)
+
+
+async def test_without_lists_every_client_reads_and_writes(led: Led) -> None:
+    await led.allow(None)
+    assert isinstance(await led.append("eve"), Appended)
+    assert Status.OK is (await led.started("eve")).status
+    await led.allow(common_pb2.GroupAccess())
+    assert isinstance(await led.append("eve", 1), Refused)
+
+
+async def test_who_loses_a_role_is_told_on_the_streams_it_has(led: Led) -> None:
+    appender = Appender(led.address, led.certificates.client("will"))
+    stream = Stream(led.address, ["a"], led.certificates.client("rita"))
+    assert isinstance(await appender.append(batch(0)), Appended)
+    await stream.start()
+    assert Status.OK is (await stream.started()).status
+    async with open_channel(led.address, led.certificates.client("rita")) as opened:
+        method = opened.unary_stream(channel.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
+        tail = method(node_pb2.ReadRequest(group=GROUP, shard=0, until=-1, tail=True))
+        await tail.read()
+        await led.allow(common_pb2.GroupAccess())
+        assert isinstance(await appender.append(batch(1)), Refused)
+        while not isinstance(answer := await stream.next(), Started):
+            pass
+        assert Status.ACCESS is answer.status
+
+        async def to_its_end() -> None:
+            while await tail.read() is not grpc.aio.EOF:
+                pass
+
+        async with asyncio.timeout(20):
+            assert Reason.PERMISSION_DENIED is await reason_of(to_its_end())
+    await appender.close()
+    await stream.close()
+
+
+async def test_the_map_that_clients_get_says_nothing_of_others(led: Led) -> None:
+    async with open_channel(led.address, led.certificates.client("eve")) as opened:
+        found = await node_pb2_grpc.TidemarkStub(opened).GetShardMap(node_pb2.GetShardMapRequest(), timeout=20)
+    assert [GROUP] == [group.name for group in found.groups]
+    assert not found.groups[0].HasField("access")
+
+
+@pytest.mark.parametrize("with_foreign_certificate", [False, True])
+async def test_nobody_gets_in_without_a_certificate_of_the_ca(
+    led: Led, tmp_path: Path, with_foreign_certificate: bool
+) -> None:
+    tls = Certificates(tmp_path / "foreign").client("eve") if with_foreign_certificate else None
+    async with open_channel(led.address, tls) as opened:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await node_pb2_grpc.TidemarkStub(opened).GetShardMap(node_pb2.GetShardMapRequest(), timeout=20)
+    assert grpc.StatusCode.UNAVAILABLE is caught.value.code()
+
+
+async def test_refused_and_administrative_calls_leave_an_audit_line_without_payloads(led: Led) -> None:
+    appender = Appender(led.address, led.certificates.client("rita"))
+    await appender.append(batch(0, payload=b"a-secret-payload"))
+    await appender.close()
+    async with open_channel(led.address, led.certificates.of(Kind.ADMIN, "root")) as opened:
+        await node_pb2_grpc.ControlStub(opened).DebugDump(node_pb2.DebugDumpRequest(all=True), timeout=20)
+    lines = []
+    for text in led.node.log().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            record = json.loads(text)
+            if record["logger"] == "tidemark.audit":
+                lines.append(json.loads(record["message"]))
+    assert [
+        ("refused", "spiffe://prod/client/rita", "Tidemark.Append", GROUP),
+        ("admin", "spiffe://prod/admin/root", "Control.DebugDump", None),
+    ] == [(line["event"], line["caller"], line["method"], line.get("about")) for line in lines]
+    assert "a-secret-payload" not in led.node.log()
+    assert "PRIVATE" not in led.node.log()
+
+
+async def test_nodes_replicate_to_each_other_over_tls(
+    start_node: Callable[..., NodeProcess], certificates: Certificates
+) -> None:
+    nodes = [start_node(name, *certificates.flags(name)) for name in "abc"]
+    operator = OperatorHand(tls=certificates.of(Kind.OPERATOR, "operator"))
+    members = tuple(node.member for node in nodes)
+    for node in nodes:
+        await operator.link(node.name, node.address)
+        pushed = shard_map([(one.member, one.address) for one in nodes], "a", 1)
+        await push_map(node.address, pushed, operator.tls)
+    await operator.elect(1, members[0], members)
+    nodes[2].kill()
+    appender = Appender(nodes[0].address, certificates.client("will"))
+    assert isinstance(await appender.append(batch(0)), Appended)
+    await appender.close()
+    await operator.close()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--cluster", "prod", "--tls-dir", "{there}"], "there is no going without"),
+        (["--tls-dir", "{there}"], "--tls-dir needs --cluster"),
+    ],
+)
+def test_a_node_told_to_use_tls_does_not_start_without(tmp_path: Path, flags: list[str], says: str) -> None:
+    command = [sys.executable, "-m", "tidemark_node", "--node", "a", "--data", str(tmp_path / "a"),
+               *(flag.format(there=tmp_path / "nothing") for flag in flags)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert 2 == ended.returncode
+    assert says in ended.stderr
