@@ -1,4 +1,5 @@
-# Every command of this checkout.  `make demo` and `make test` need nothing but Python 3.11+, Java 17+ and make.
+# Every command of this checkout.  `make demo` and `make test` need nothing but Python 3.11+, Java 17+ and make;
+# with Go 1.26+ `make test` also runs the tests on a real Kubernetes API server.
 
 PYTHON ?= python3
 SEEDS ?= 2000
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit sim bench generate clean
+.PHONY: help demo test lint unit assets sim bench generate clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +29,9 @@ lint: $(INSTALLED) ## Check style, the types of core, and who may import whom.
 
 unit: $(INSTALLED) ## Run the tests without the simulator's seeds; ARGS="-k name" picks some.
 	$(BIN)/python -m pytest $(ARGS)
+
+assets: $(INSTALLED) ## Build the programs of the Kubernetes tests ahead; needs Go. The tests do it themselves, once.
+	$(BIN)/python -m tests.kube.binaries
 
 sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 2000); a failure prints the line that replays it.
 	$(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)

@@ -1,0 +1,165 @@
+"""The programs of the Kubernetes tests: those in KUBEBUILDER_ASSETS, else built once by Go into the user's cache.
+
+`tests/assets/go.mod` pins what is built, `go.sum` what it is made of.  `python -m tests.kube.binaries` builds ahead.
+Stays out: running them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ASSETS = Path(__file__).parents[1] / "assets"
+KUBERNETES_MIN = (1, 32)
+
+
+class Unavailable(Exception):
+    """The programs cannot be had on this machine; the text says why and how to get them."""
+
+
+class BuildFailed(Exception):
+    """Go is there and yet a program could not be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    package: str
+    module: str
+    """Its module, whose version in go.mod is the program's."""
+    version_arguments: tuple[str, ...]
+    version_variables: tuple[str, ...] = ()
+    """Where the linker writes the version: without a checkout of its repository a program does not know it."""
+
+
+_KUBERNETES_VERSION = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
+TOOLS: Mapping[str, Tool] = {
+    "etcd": Tool("go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", ("--version",)),
+    "kube-apiserver": Tool(
+        "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes", ("--version",), _KUBERNETES_VERSION),
+    "kube-controller-manager": Tool(
+        "k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes", ("--version",), _KUBERNETES_VERSION),
+    "kubectl": Tool(
+        "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes", ("version", "--client"), _KUBERNETES_VERSION),
+    "helm": Tool(
+        "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3", ("version", "--short"),
+        ("helm.sh/helm/v3/internal/version.version",)),
+}
+BUILD_FLAGS = ("-trimpath",)
+BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly -p=2"}
+
+
+def pinned_version(tool: Tool) -> str:
+    """Return the version of the tool's module, as go.mod has it."""
+    found = re.search(
+        rf"^(?:require )?\s*{re.escape(tool.module)} (v\S+)", (ASSETS / "go.mod").read_text(), re.MULTILINE)
+    assert found, f"tests/assets/go.mod does not require {tool.module}"
+    return found[1]
+
+
+def cache_directory() -> Path:
+    """Where what go.mod and go.sum of this checkout stand for is kept, for every checkout alike."""
+    content = hashlib.sha256()
+    for name in ("go.mod", "go.sum"):
+        content.update((ASSETS / name).read_bytes())
+    content.update(repr((TOOLS, BUILD_FLAGS, BUILD_ENVIRONMENT)).encode())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "tidemark" / "test-assets" / f"{content.hexdigest()[:16]}-{sys.platform}-{platform.machine()}"
+
+
+def find(name: str) -> Path | None:
+    """Return the program from KUBEBUILDER_ASSETS, else the one that was built, else None."""
+    places = [cache_directory()]
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        places.insert(0, Path(assets))
+    return next((place / name for place in places if os.access(place / name, os.X_OK)), None)
+
+
+def prepare(say: Callable[[str], None]) -> dict[str, Path]:
+    """Return every program; build the missing ones, which takes minutes the first time.
+
+    Raises Unavailable where they cannot be had and BuildFailed where they should be.
+    """
+    if sys.platform != "linux":
+        raise Unavailable("the Kubernetes tests need Linux: pods listen on loopback addresses of their own")
+    missing = [name for name in TOOLS if find(name) is None]
+    if missing:
+        go = _find_go(missing)
+        directory = cache_directory()
+        directory.mkdir(parents=True, exist_ok=True)
+        with _only_builder(directory, say):
+            for name in missing:
+                if find(name) is None:  # another run may have built it while this one waited
+                    _build(go, name, directory, say)
+    return {name: path for name in TOOLS if (path := find(name))}
+
+
+def _find_go(missing: list[str]) -> str:
+    wanted = re.search(r"^go (\d+)\.(\d+)", (ASSETS / "go.mod").read_text(), re.MULTILINE)
+    assert wanted
+    needs = (
+        f"no {', '.join(missing)}: put Go {wanted[1]}.{wanted[2]} or newer on PATH and run the tests again, "
+        "or name a folder that holds them in KUBEBUILDER_ASSETS")
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable(needs)
+    said = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    has = re.search(r"go(\d+)\.(\d+)", said)
+    if has is None or (int(has[1]), int(has[2])) < (int(wanted[1]), int(wanted[2])):
+        raise Unavailable(f"{needs} ({go} is {said.strip() or 'broken'})")
+    return go
+
+
+@contextmanager
+def _only_builder(directory: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of a cache directory; it goes with the process, however that ends."""
+    with (directory / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another run builds the Kubernetes test programs in {directory}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(go: str, name: str, directory: Path, say: Callable[[str], None]) -> None:
+    tool = TOOLS[name]
+    version = pinned_version(tool)
+    say(f"building {name} {version} into {directory} (once; takes minutes)")
+    flags = ["-s", "-w", *(f"-X {variable}={version}" for variable in tool.version_variables)]
+    partial = directory / f".{name}.{os.getpid()}"
+    nice = [found, "-n", "19"] if (found := shutil.which("nice")) else []
+    try:
+        finished = subprocess.run(
+            [*nice, go, "build", *BUILD_FLAGS, "-ldflags", " ".join(flags), "-o", str(partial), tool.package],
+            cwd=ASSETS, env={**os.environ, **BUILD_ENVIRONMENT}, capture_output=True, text=True, check=False)
+        if finished.returncode:
+            raise BuildFailed(
+                f"{name} {version} could not be built (leave these tests out with -m 'not apiserver'):\n"
+                f"{finished.stderr[-3000:]}")
+        check_version(partial, tool, version)
+        partial.replace(directory / name)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def check_version(program: Path, tool: Tool, version: str) -> None:
+    """Raise BuildFailed unless the program says it is of that version."""
+    asked = subprocess.run(
+        [str(program), *tool.version_arguments], capture_output=True, text=True, timeout=120, check=False)
+    if not re.search(rf"(?<![\d.]){re.escape(version.removeprefix('v'))}(?![\d.])", asked.stdout):
+        raise BuildFailed(f"{program.name} should be {version} and says: {asked.stdout}{asked.stderr}")
+
+
+if __name__ == "__main__":
+    for name, path in prepare(lambda text: print(text, flush=True)).items():
+        print(f"{name:24} {path}")

@@ -1,0 +1,176 @@
+"""A control plane of real processes on loopback: etcd, kube-apiserver, kube-controller-manager.
+
+RBAC is on, users come with client certificates, admission is what a cluster has by default.  There is no kubelet and no
+scheduler: `pod_runner` stands in for both.  Stays out: what is installed into it (`fixtures`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import ssl
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .binaries import KUBERNETES_MIN
+from .certificates import Authority, write_key
+from .loopback import LoopbackNetwork
+from .processes import Child, wait_until
+
+START_SECONDS = 120.0
+ETCD_PORT, ETCD_PEER_PORT, API_PORT, CONTROLLERS_PORT = 2379, 2380, 6443, 10257
+CONTROLLERS = (
+    "garbage-collector-controller", "namespace-controller", "disruption-controller",
+    "serviceaccount-controller", "root-ca-certificate-publisher-controller",
+    "persistentvolumeclaim-protection-controller", "persistentvolume-protection-controller",
+    "deployment-controller", "replicaset-controller", "clusterrole-aggregation-controller",
+)
+"""What acts on objects that Tidemark or its chart creates; nothing that needs a cloud, a kubelet or a scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How one user reaches the API server."""
+
+    url: str
+    ca_file: str
+    certificate_file: str
+    key_file: str
+
+    def open(self, path: str, timeout_s: float = 5.0) -> bytes:
+        """GET without an event loop, for start-up and simple questions."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.load_cert_chain(self.certificate_file, self.key_file)
+        with urllib.request.urlopen(self.url + path, timeout=timeout_s, context=context) as answer:
+            return bytes(answer.read())
+
+
+class ControlPlane:
+    """One API server with what belongs to it; every part may be stopped and started alone."""
+
+    def __init__(self, programs: Mapping[str, Path], directory: Path) -> None:
+        self.programs = programs
+        self.directory = directory
+        self.network = LoopbackNetwork()
+        address = self.network.server
+        self.url = f"https://{address}:{API_PORT}"
+        self._authority = Authority(directory / "pki")
+        self._users: dict[tuple[str, tuple[str, ...]], Connection] = {}
+        self._key = directory / "pki" / "service-accounts.key"
+        write_key(self._key)
+        server_certificate, server_key = self._authority.issue(
+            "server", "kube-apiserver", hosts=[address, "localhost", "kubernetes.default.svc"])
+        self.admin = self.user("admin", ["system:masters"])
+        self._etcd_url = f"http://{address}:{ETCD_PORT}"
+        etcd_peer = f"http://{address}:{ETCD_PEER_PORT}"
+        self.etcd = Child(
+            [
+                str(programs["etcd"]), "--name=test", f"--data-dir={directory / 'etcd'}", "--unsafe-no-fsync",
+                f"--listen-client-urls={self._etcd_url}", f"--advertise-client-urls={self._etcd_url}",
+                f"--listen-peer-urls={etcd_peer}", f"--initial-advertise-peer-urls={etcd_peer}",
+                f"--initial-cluster=test={etcd_peer}", "--log-level=warn",
+            ],
+            directory / "etcd.log")
+        self.api = Child(
+            [
+                str(programs["kube-apiserver"]), f"--etcd-servers={self._etcd_url}",
+                f"--bind-address={address}", f"--advertise-address={address}", f"--secure-port={API_PORT}",
+                f"--tls-cert-file={server_certificate}", f"--tls-private-key-file={server_key}",
+                f"--client-ca-file={self._authority.certificate_file}", "--authorization-mode=RBAC",
+                f"--service-account-issuer={self.url}/", f"--service-account-key-file={self._key}",
+                f"--service-account-signing-key-file={self._key}", "--service-cluster-ip-range=10.0.0.0/24",
+                "--allow-privileged=true", "--endpoint-reconciler-type=none", "--shutdown-delay-duration=0s",
+                "--enable-priority-and-fairness=false", "--profiling=false",
+            ],
+            directory / "kube-apiserver.log")
+        self.controllers = Child(
+            [
+                str(programs["kube-controller-manager"]), f"--kubeconfig={self.kubeconfig()}",
+                f"--controllers={','.join(CONTROLLERS)}", "--leader-elect=false", f"--bind-address={address}",
+                f"--secure-port={CONTROLLERS_PORT}", f"--cert-dir={directory / 'pki' / 'controllers'}",
+                f"--service-account-private-key-file={self._key}",
+                f"--root-ca-file={self._authority.certificate_file}", "--profiling=false",
+                "--kube-api-qps=200", "--kube-api-burst=400",
+            ],
+            directory / "kube-controller-manager.log")
+
+    # --- users
+
+    def user(self, name: str, groups: Sequence[str] = ()) -> Connection:
+        """Return the connection of a user; what the user may do is up to role bindings."""
+        who = (name, tuple(groups))
+        if who not in self._users:
+            file_name = f"user-{len(self._users)}"
+            certificate, key = self._authority.issue(file_name, name, groups)
+            self._users[who] = Connection(
+                self.url, str(self._authority.certificate_file), str(certificate), str(key))
+        return self._users[who]
+
+    def kubeconfig(self, user: Connection | None = None) -> Path:
+        """Write a kubeconfig of a user, by default the administrator, for programs that want one."""
+        who = user or self.admin
+        path = self.directory / f"{Path(who.certificate_file).stem}.kubeconfig"
+        path.write_text(yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": who.url, "certificate-authority": who.ca_file}}],
+            "users": [{"name": "test", "user": {
+                "client-certificate": who.certificate_file, "client-key": who.key_file}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }))
+        return path
+
+    # --- life
+
+    def start(self) -> None:
+        """Start etcd and the API server and wait until it serves."""
+        self.start_etcd()
+        self.start_api()
+        version = self.version()
+        major, minor = int(version["major"]), int(version["minor"].rstrip("+"))
+        assert (major, minor) >= KUBERNETES_MIN, f"Kubernetes 1.32 or newer is needed, this is {version['gitVersion']}"
+
+    def start_etcd(self) -> None:
+        self.etcd.start()
+        wait_until(lambda: _answers_http(f"{self._etcd_url}/health"), self.etcd, START_SECONDS)
+
+    def start_api(self) -> None:
+        """Start the API server, again on its old address with its old objects, and wait until it serves."""
+        self.api.start()
+        wait_until(lambda: self._answers("/readyz"), self.api, START_SECONDS)
+
+    def stop_api(self) -> None:
+        """Cut everybody off, as the loss of the API server does; what it stored stays."""
+        self.api.kill()
+
+    def start_controllers(self) -> None:
+        """Start the controllers.  The garbage collector notices later definitions only after half a minute."""
+        self.controllers.start()
+
+    def stop(self) -> None:
+        """End everything at once: there is nothing to keep but the logs."""
+        for child in (self.controllers, self.api, self.etcd):
+            child.kill()
+        self.network.release()
+        shutil.rmtree(self.directory / "etcd", ignore_errors=True)
+
+    def version(self) -> dict[str, Any]:
+        return dict(json.loads(self.admin.open("/version")))
+
+    def _answers(self, path: str) -> bool:
+        try:
+            return self.admin.open(path) == b"ok"
+        except OSError:  # URLError and HTTPError are too
+            return False
+
+
+def _answers_http(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(json.load(answer)["health"] == "true")
+    except OSError:
+        return False

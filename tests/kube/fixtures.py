@@ -1,0 +1,117 @@
+"""Fixtures for tests marked `apiserver`: one control plane per run, one namespace per test.
+
+Stays out: building the programs before the first test, which `tests/conftest.py` asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from . import binaries
+
+if TYPE_CHECKING:
+    from .client import Kube
+    from .control_plane import ControlPlane
+
+REPOSITORY = Path(__file__).parents[2]
+CRDS = sorted((REPOSITORY / "crds").glob("*.yaml"))
+PROGRAMS = pytest.StashKey[dict[str, Path] | Exception]()
+
+
+def prepare(session: pytest.Session) -> None:
+    """Build what is missing if a test of this run needs it; whatever goes wrong is told by those tests."""
+    if session.config.option.collectonly or not any(item.get_closest_marker("apiserver") for item in session.items):
+        return
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+
+    def say(text: str) -> None:
+        if terminal is not None:
+            terminal.ensure_newline()
+            terminal.write_line(text)
+
+    try:
+        session.config.stash[PROGRAMS] = binaries.prepare(say)
+    except (binaries.Unavailable, binaries.BuildFailed) as problem:
+        session.config.stash[PROGRAMS] = problem
+
+
+def skip_without_programs(item: pytest.Item) -> None:
+    """Skip here, not in a fixture: then the report tells of all these tests in one line."""
+    found = item.config.stash.get(PROGRAMS, None)
+    if isinstance(found, binaries.Unavailable) and item.get_closest_marker("apiserver"):
+        pytest.skip(str(found))
+
+
+@pytest.fixture(scope="session")
+def programs(request: pytest.FixtureRequest) -> dict[str, Path]:
+    """The programs of the Kubernetes tests."""
+    found = request.config.stash.get(PROGRAMS, None)
+    assert found is not None, "a test that uses a real API server carries the marker apiserver"
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+@pytest.fixture(scope="session")
+def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server with Tidemark's definitions in it, and the controllers.  Tests that stop it start it again."""
+    from .control_plane import ControlPlane
+
+    plane = ControlPlane(programs, tmp_path_factory.mktemp("control-plane"))
+    try:
+        plane.start()
+        _run_aside(install_definitions(plane))
+        plane.start_controllers()
+        yield plane
+    finally:
+        plane.stop()
+
+
+async def install_definitions(plane: ControlPlane) -> None:
+    """Apply crds/*.yaml and wait until their kinds are served."""
+    from .client import Kube, condition
+
+    admin = Kube(plane.admin)
+    try:
+        for path in CRDS:
+            definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+            await admin.apply(definition)
+        for path in CRDS:
+            definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+            name = definition["metadata"]["name"]
+            await admin.wait(
+                "customresourcedefinitions.apiextensions.k8s.io", name,
+                lambda found: condition(found, "Established") == "True")
+    finally:
+        await admin.close()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+async def kube(control_plane: ControlPlane) -> AsyncIterator[Kube]:
+    """The administrator, in a namespace of this test that is deleted behind it."""
+    from .client import Kube
+
+    admin = Kube(control_plane.admin, f"test-{next(_numbers)}")
+    await admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": admin.namespace}})
+    await admin.wait("serviceaccounts", "default", lambda found: True)  # pods are refused before it is there
+    yield admin
+    if control_plane.api.running:
+        await admin.delete("namespaces", admin.namespace)
+    await admin.close()
+
+
+def _run_aside(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end on a loop of its own: this thread may own one already."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()

@@ -1,0 +1,140 @@
+"""Child processes of a test run that never outlive it, even when the run itself is killed.
+
+Stays out: what they are (`control_plane`, `containers`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+# The helper reads what it shall kill; the end of its input is the end of the test run.
+_REAPER = """
+import os, signal, sys
+watched = {}
+def started(pid):
+    try:
+        stat = open(f"/proc/{pid}/stat").read()
+    except OSError:
+        return None
+    return stat[stat.rindex(")") + 2:].split()[19]
+for line in sys.stdin:
+    sign, pid = line[0], int(line[1:])
+    if sign == "+":
+        watched[pid] = started(pid)
+    else:
+        watched.pop(pid, None)
+for pid, when in watched.items():
+    if started(pid) in (when, None):
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+"""
+
+
+class Reaper:
+    """One helper process for the whole run; it kills the process groups it was told of when the run is gone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._helper: subprocess.Popen[str] | None = None
+
+    def watch(self, pid: int) -> None:
+        """From now on the group of this process, which leads a session of its own, ends with the run."""
+        self._tell(f"+{pid}")
+
+    def forget(self, pid: int) -> None:
+        self._tell(f"-{pid}")
+
+    def _tell(self, line: str) -> None:
+        with self._lock:
+            if self._helper is None:
+                self._helper = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _REAPER], stdin=subprocess.PIPE, text=True,
+                    start_new_session=True)
+            assert self._helper.stdin is not None
+            self._helper.stdin.write(line + "\n")
+            self._helper.stdin.flush()
+
+
+REAPER = Reaper()
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL to everything a process started, be it there or not."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+class Child:
+    """A process that a test may stop, kill, pause and start again."""
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.command = list(command)
+        self.log = log
+        self.environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.command[0]} was never started"
+        return self._process.pid
+
+    def start(self) -> None:
+        assert not self.running
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        output: IO[bytes]
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                env={**os.environ, **self.environment})
+        REAPER.watch(self._process.pid)
+
+    def stop(self, grace_s: float = 30.0) -> None:
+        """SIGTERM, and SIGKILL when that is not heard."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGCONT)
+                self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_s)
+            self.kill()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            kill_group(self._process.pid)
+            self._process.wait()
+            REAPER.forget(self._process.pid)
+            self._process = None
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def tail(self, characters: int = 3000) -> str:
+        """Return the end of its log, for a message about why it ended."""
+        return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else "no log"
+
+
+def wait_until(ready: object, child: Child, seconds: float) -> None:
+    """Wait until `ready()` is true; raises with the log when the child ends or time is up."""
+    deadline = time.monotonic() + seconds
+    while not ready():  # type: ignore[operator]
+        assert child.running, f"{child.command[0]} ended:\n{child.tail()}"
+        assert time.monotonic() < deadline, f"{child.command[0]} is not ready after {seconds} s:\n{child.tail()}"
+        time.sleep(0.02)

@@ -1,0 +1,91 @@
+"""Nothing that a test run started outlives it, even when the run is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.kube.loopback import LoopbackNetwork
+from tests.kube.processes import Child
+
+REPOSITORY = Path(__file__).parents[2]
+RUN = """
+import sys, time
+from pathlib import Path
+from tests.kube.processes import Child
+child = Child(["sh", "-c", "sleep 1000 & echo $! > grandchild; wait"], Path("log"))
+child.start()
+while not (Path("grandchild").exists() and Path("grandchild").read_text().strip()):
+    time.sleep(0.01)
+print(child.pid, Path("grandchild").read_text().strip(), flush=True)
+time.sleep(1000)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return state[state.rindex(")") + 2] not in "ZX"
+
+
+def wait_dead(*pids: int) -> None:
+    deadline = time.monotonic() + 30
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, [pid for pid in pids if alive(pid)]
+        time.sleep(0.01)
+
+
+def test_children_of_a_killed_run_are_killed(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+    assert run.stdout
+    pids = [int(word) for word in run.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(alive(pid) for pid in pids)
+    run.kill()
+    run.wait()
+    wait_dead(*pids)
+
+
+def test_a_child_can_be_stopped_and_started_again(tmp_path: Path) -> None:
+    child = Child([sys.executable, "-c", "print('hello', flush=True); import time; time.sleep(1000)"], tmp_path / "log")
+    for times in (1, 2):
+        child.start()
+        deadline = time.monotonic() + 30
+        while child.tail().count("hello") < times:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        pid = child.pid
+        child.stop()
+        assert not child.running
+        assert not alive(pid)
+
+
+def test_a_child_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
+    child = Child(["sh", "-c", "trap '' TERM; echo ready; while true; do sleep 0.1; done"], tmp_path / "log")
+    child.start()
+    deadline = time.monotonic() + 30
+    while "ready" not in child.tail():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    pid = child.pid
+    child.stop(grace_s=0.2)
+    wait_dead(pid)
+
+
+def test_two_runs_have_two_networks() -> None:
+    one, two = LoopbackNetwork(), LoopbackNetwork()
+    try:
+        assert one.server != two.server
+        given = [one.next_address() for _ in range(600)]
+        assert len(set(given)) == 600
+        assert one.server not in given
+    finally:
+        one.release()
+        two.release()
