@@ -22,7 +22,8 @@ KINDS = {
     "clusters": "TidemarkCluster", "tmc": "TidemarkCluster",
     "loggroup": "LogGroup", "loggroups": "LogGroup", "group": "LogGroup", "groups": "LogGroup", "tlg": "LogGroup",
     "reconfiguration": "Reconfiguration", "reconfigurations": "Reconfiguration", "trc": "Reconfiguration",
-    "shard": "Shard", "shards": "Shard",
+    "keyspace": "Keyspace", "keyspaces": "Keyspace", "tks": "Keyspace",
+    "shard": "Shard", "shards": "Shard", "tsh": "Shard",
 }
 
 

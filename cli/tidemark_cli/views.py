@@ -103,6 +103,7 @@ def _columns(kind: str) -> list[str]:
     return {
         "TidemarkCluster": ["NAME", "READY", "AVAILABLE", "NODES", "RECONFIGURATION", "REASON"],
         "LogGroup": ["NAME", "READY", "AVAILABLE", "SHARDS", "QUORUM", "REASON"],
+        "Keyspace": ["NAME", "READY", "AVAILABLE", "N/R/W", "PARTITIONS", "REASON"],
         "Reconfiguration": ["NAME", "TYPE", "STAGE", "PROGRESS", "SUCCEEDED", "REASON"],
         "Shard": ["NAME", "STATE", "#EPOCH", "LEADER", "MEMBERS", "IN SYNC"],
     }[kind]
@@ -121,11 +122,13 @@ def _row(kind: str, item: dict[str, Any]) -> list[object]:
     available, _ = condition(item, "Available")
     if kind == "LogGroup":
         return [name, ready, available, status.get("onlineShards", ""), status.get("quorum", ""), reason]
+    if kind == "Keyspace":
+        return [name, ready, available, status.get("quorums", ""), item["spec"]["partitions"], reason]
     return [name, ready, available, status.get("readyNodes", ""), status.get("activeReconfiguration", ""), reason]
 
 
 def get(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="cluster, loggroup, reconfiguration or shard.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="cluster, loggroup, keyspace, reconfiguration or shard.")],
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only this object.")] = "",
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
@@ -179,7 +182,7 @@ def apply(
 
 
 def delete(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="loggroup or reconfiguration.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="loggroup, keyspace or reconfiguration.")],
     name: Annotated[str, typer.Argument(metavar="NAME")],
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,

@@ -22,6 +22,7 @@ from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 from .model import Group
 from .moves import run_move
 from .plan import Move, MoveKind, PlanRefusal, choose_member, choose_victim
+from .resources import KINDS
 from .service import VERSION, OperatorService
 
 WATCHERS_MAX = 64
@@ -155,7 +156,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         if objects is None:
             await _refuse(context, Refused(
                 Reason.INVALID_SPEC,
-                f"kind is {request.kind!r}, must be TidemarkCluster, LogGroup, Shard or Reconfiguration"))
+                f"kind is {request.kind!r}, must be one of {', '.join(KINDS)}"))
         if request.name and not objects and not may_be_missing:
             reason = Reason.UNKNOWN_GROUP if request.kind == "LogGroup" else (
                 Reason.UNKNOWN_SHARD if request.kind == "Shard" else Reason.INVALID_SPEC)

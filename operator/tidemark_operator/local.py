@@ -270,7 +270,7 @@ async def _start_all(
         await add_nodes(directory, state, dealt, snapshot_rate(cluster))
     progress(f"{len(state.nodes)} nodes on loopback, insecure")
     await runtime.wait_for("TidemarkCluster", _all_ready, "all nodes are linked to the operator")
-    others = [resource.manifest() for resource in resources if not isinstance(resource, TidemarkCluster)]
+    others = [resource.as_written() for resource in resources if not isinstance(resource, TidemarkCluster)]
     if others:
         for line in await _apply(runtime, others):
             progress(line)

@@ -15,6 +15,7 @@ from .local_state import LocalRuntimeError, State
 from .resources import (
     API_VERSION,
     InvalidManifest,
+    Keyspace,
     LogGroup,
     Reconfiguration,
     Resource,
@@ -48,12 +49,12 @@ def cluster_manifest(
             "the manifests name two TidemarkClusters", "A local directory holds one cluster; use two.")
     name = clusters[0].name if clusters else state.cluster if state else _referenced(resources) or cluster
     for resource in resources:
-        if isinstance(resource, LogGroup | Reconfiguration) and resource.spec.cluster_ref.name != name:
+        if isinstance(resource, LogGroup | Keyspace | Reconfiguration) and resource.spec.cluster_ref.name != name:
             raise LocalRuntimeError(
                 f"{resource.kind} {resource.name}: spec.clusterRef.name is "
                 f"{resource.spec.cluster_ref.name!r}, the cluster is {name!r}", "Make the two names the same.")
     if clusters:
-        manifest = clusters[0].manifest()
+        manifest = clusters[0].as_written()
         if nodes is not None and sum(pool["replicas"] for pool in manifest["spec"]["nodePools"]) != nodes:
             raise LocalRuntimeError(
                 f"--nodes {nodes} and the nodePools of TidemarkCluster {name} disagree", "Give one of the two.")
@@ -79,7 +80,7 @@ def _referenced(resources: list[Resource]) -> str:
     """Return the cluster that the manifests speak of without bringing it along."""
     names = {
         resource.spec.cluster_ref.name for resource in resources
-        if isinstance(resource, LogGroup | Reconfiguration)
+        if isinstance(resource, LogGroup | Keyspace | Reconfiguration)
     }
     return names.pop() if len(names) == 1 else ""
 

@@ -2,6 +2,7 @@
 
     <prefix>/cluster                   the TidemarkCluster as applied
     <prefix>/groups/<name>             a LogGroup as applied, with its group id
+    <prefix>/keyspaces/<name>          a Keyspace as applied
     <prefix>/reconfigurations/<name>   a Reconfiguration as applied, with its status
     <prefix>/shards/<shard id, hex>    `replication.records.ShardRecord`
     <prefix>/nodes/<id>                where a node answers
@@ -29,7 +30,7 @@ GROUP_IDS, NODE_IDS = "next-group-id", "next-node-id"
 RECONFIGURATIONS, MAP_TERMS = "next-reconfiguration", "map-term"
 COUNTERS = (GROUP_IDS, NODE_IDS, RECONFIGURATIONS, MAP_TERMS)
 
-Area = Literal["cluster", "groups", "reconfigurations", "shards", "nodes", "operator", "counter"]
+Area = Literal["cluster", "groups", "keyspaces", "reconfigurations", "shards", "nodes", "operator", "counter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ class Keys:
     def group(self, name: str) -> str:
         return f"{self.prefix}/groups/{name}"
 
+    def keyspace(self, name: str) -> str:
+        return f"{self.prefix}/keyspaces/{name}"
+
     def reconfiguration(self, name: str) -> str:
         return f"{self.prefix}/reconfigurations/{name}"
 
@@ -75,7 +79,7 @@ class Keys:
         match parts:
             case ["cluster" | "operator" as area]:
                 return area, ""
-            case ["groups" | "reconfigurations" | "shards" | "nodes" as area, name] if name:
+            case ["groups" | "keyspaces" | "reconfigurations" | "shards" | "nodes" as area, name] if name:
                 return area, name
             case [name] if name in COUNTERS:
                 return "counter", name

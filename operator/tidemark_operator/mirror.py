@@ -42,6 +42,7 @@ class Mirror:
         self.revision = 0
         self.cluster: Versioned[StoredObject] | None = None
         self.groups: dict[str, Versioned[StoredObject]] = {}
+        self.keyspaces: dict[str, Versioned[StoredObject]] = {}
         self.reconfigurations: dict[str, Versioned[StoredObject]] = {}
         self.nodes: dict[str, NodeRecord] = {}
         self.shards: dict[ShardId, Versioned[ShardRecord]] = {}
@@ -81,8 +82,10 @@ class Mirror:
         match area:
             case "cluster":
                 self.cluster = Versioned(StoredObject.decode(data), revision) if data is not None else None
-            case "groups" | "reconfigurations":
-                objects = self.groups if area == "groups" else self.reconfigurations
+            case "groups" | "keyspaces" | "reconfigurations":
+                objects = {
+                    "groups": self.groups, "keyspaces": self.keyspaces, "reconfigurations": self.reconfigurations,
+                }[area]
                 if data is None:
                     objects.pop(name, None)
                 else:

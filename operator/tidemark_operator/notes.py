@@ -5,35 +5,91 @@ Stays out: refusals, which the models and `objects` make, and what a condition s
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from .resources import Resource
-from .resources.loggroup import Rollback
+from .keyspaces import NOT_SERVED
+from .resources import ClusterSpec, Keyspace, LogGroup, LogGroupSpec, Resource, TidemarkCluster
+from .resources.base import ApiModel
+from .resources.cluster import OnNodeJoin, TlsMode
+from .resources.labels import USER_ANNOTATIONS
+from .resources.loggroup import DeletionPolicy, LeaderPreference, Projection, Rollback
+
+_KUBERNETES_ONLY = (
+    "image", "image_pull_policy", "image_pull_secrets", "failure_domain", "config", "update", "disruption",
+    "scale_down", "persistent_volume_claim_retention_policy", "deletion_protection", "service", "monitoring",
+    "logging", "maintenance_windows",
+)
+_KUBERNETES_ONLY_OF_POOLS = (
+    "resources", "node_selector", "tolerations", "affinity", "priority_class_name", "pod_metadata", "config",
+)
 
 
 def notes(resource: Resource, zones: Collection[str]) -> list[str]:
     """Return what to tell whoever applied `resource`; `zones` are those of the nodes that are up."""
-    asked = asked_in_vain(resource)
-    found = [f"not in force in this release: {'; '.join(asked)}"] if asked else []
+    told = {
+        "not in force in this release": "; ".join(asked_in_vain(resource)),
+        "not in force in a local cluster": ", ".join(needs_kubernetes(resource)),
+    }
+    found = [f"{what}: {fields}" for what, fields in told.items() if fields]
     return found + [f"warning: {warning}" for warning in warnings(resource, zones)]
 
 
 def asked_in_vain(resource: Resource) -> list[str]:
     """Return the fields a manifest sets that change nothing yet, each with what happens instead."""
-    if resource.kind != "LogGroup":
-        return []
-    spec = resource.spec
-    found = []
+    match resource:
+        case LogGroup():
+            return list(_group_in_vain(resource.spec))
+        case Keyspace():
+            return [f"spec: {NOT_SERVED}"]
+        case TidemarkCluster():
+            return list(_cluster_in_vain(resource.spec))
+    return []
+
+
+def _group_in_vain(spec: LogGroupSpec) -> Iterator[str]:
     if spec.replication.copies < spec.replication.factor:
-        found.append("spec.replication.payloadCopies: every member keeps every payload")
+        yield "spec.replication.payloadCopies: every member keeps every payload"
     if "delivery" in spec.model_fields_set:
-        found.append("spec.delivery: readers are served by the leader")
+        yield "spec.delivery: each reader chooses how it is served"
+    if "compression" in spec.model_fields_set:
+        yield "spec.compression: each writer chooses its own"
+    if spec.placement.leaders.preference is LeaderPreference.ZONES:
+        yield "spec.placement.leaders: leaderships are spread over all zones"
+    if spec.shard_projection is Projection.NONE:
+        yield "spec.shardProjection: every shard is shown"
+    if spec.deletion_policy is DeletionPolicy.DELETE:
+        yield "spec.deletionPolicy: with Delete a deletion is refused"
+
+
+def _cluster_in_vain(spec: ClusterSpec) -> Iterator[str]:
+    if spec.reconfiguration.on_node_join is not OnNodeJoin.NONE:
+        yield "spec.reconfiguration.onNodeJoin: a node that joins stays empty until a Reconfiguration fills it"
+    if "leader_quarantine_seconds" in spec.failure_detection.model_fields_set:
+        yield "spec.failureDetection.leaderQuarantineSeconds: a node that came back may lead at once"
+
+
+def needs_kubernetes(resource: Resource) -> list[str]:
+    """Return the fields a manifest sets that a local cluster has no use for."""
+    found = [f"metadata.annotations[{name}]" for name in USER_ANNOTATIONS if name in resource.metadata.annotations]
+    if isinstance(resource, TidemarkCluster):
+        spec = resource.spec
+        found += _written(spec, "spec", _KUBERNETES_ONLY)
+        for index, pool in enumerate(spec.node_pools):
+            found += _written(pool, f"spec.nodePools[{index}]", _KUBERNETES_ONLY_OF_POOLS)
+        if spec.security.tls.mode is not TlsMode.DISABLED and "security" in spec.model_fields_set:
+            found.append("spec.security")
     return found
+
+
+def _written(model: ApiModel, path: str, attributes: Collection[str]) -> list[str]:
+    """Return the paths of those attributes that the manifest itself names."""
+    fields = type(model).model_fields
+    return [f"{path}.{fields[name].alias}" for name in attributes if name in model.model_fields_set]
 
 
 def warnings(resource: Resource, zones: Collection[str]) -> list[str]:
     """Return the fields that are in force and dangerous, or that the nodes there are now cannot satisfy."""
-    if resource.kind != "LogGroup":
+    if not isinstance(resource, LogGroup):
         return []
     replication = resource.spec.replication
     found = []

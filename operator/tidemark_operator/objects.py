@@ -20,10 +20,15 @@ from .metadata import GROUP_IDS, RECONFIGURATIONS, Keys, StoredObject, allocate
 from .mirror import Mirror, Versioned
 from .notes import notes
 from .resources import API_VERSION, InvalidManifest, Resource, check_update, load_manifests, load_resource
+from .resources.labels import Label
+from .resources.shard import MIRRORS
 
 SOURCE = "manifest"
 ATTEMPTS_MAX = 5
 UNCHANGED = "unchanged"
+
+_COUNTERS = {"LogGroup": GROUP_IDS, "Reconfiguration": RECONFIGURATIONS}
+"""What numbers the objects of a kind; a Keyspace has no number until something serves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,13 @@ class Objects:
             match kind:
                 case "LogGroup":
                     return await self._detach_group(name)
+                case "Keyspace":
+                    return await self._delete_stored(
+                        "keyspace", name, self._mirror.keyspaces, self._keys.keyspace(name))
                 case "Reconfiguration":
                     return await self._delete_reconfiguration(name)
+                case "Shard":
+                    return Refused(Reason.INVALID_SPEC, MIRRORS)
                 case "TidemarkCluster":
                     return Refused(
                         Reason.INVALID_SPEC, "a local cluster ends with `tidemark dev down`; it is not deleted")
@@ -129,8 +139,8 @@ class Objects:
                 return f"{title} {what} (dry run)"
             if known is None:
                 number = 0
-                if resource.kind != "TidemarkCluster":
-                    counter = GROUP_IDS if resource.kind == "LogGroup" else RECONFIGURATIONS
+                counter = _COUNTERS.get(resource.kind)
+                if counter is not None:
                     number = await allocate(self._store, self._keys, counter)
                 stored = StoredObject(manifest, str(uuid.uuid4()), timestamp(), number=number)
                 if await self._write(self._key(resource), stored, 0):
@@ -165,7 +175,7 @@ class Objects:
             "kind": "Reconfiguration",
             "metadata": {
                 "name": f"{after.name}-{field}-{after.generation}",
-                "labels": {"tidemark.dev/created-by": "operator"},
+                "labels": {Label.CREATED_BY: "operator"},
             },
             "spec": {
                 "clusterRef": {"name": self._cluster}, "type": kind, field: block,
@@ -192,19 +202,26 @@ class Objects:
 
     async def _delete_reconfiguration(self, name: str) -> Refused | None:
         known = self._mirror.reconfigurations.get(name)
-        if known is None:
-            return Refused(Reason.INVALID_SPEC, f"there is no reconfiguration {name!r}")
-        if known.value.status.get("stage") not in ("Finished", "Queued", None):
+        if known is not None and known.value.status.get("stage") not in ("Finished", "Queued", None):
             return Refused(
                 Reason.WRONG_STATE,
                 f"reconfiguration {name} is {known.value.status.get('stage')}: set spec.cancel to true and delete "
                 "it when it is Finished")
-        outcome = await self._store.delete(self._keys.reconfiguration(name), expected=known.revision)
+        return await self._delete_stored(
+            "reconfiguration", name, self._mirror.reconfigurations, self._keys.reconfiguration(name))
+
+    async def _delete_stored(
+        self, what: str, name: str, objects: Mapping[str, Versioned[StoredObject]], key: str
+    ) -> Refused | None:
+        known = objects.get(name)
+        if known is None:
+            return Refused(Reason.INVALID_SPEC, f"there is no {what} {name!r}")
+        outcome = await self._store.delete(key, expected=known.revision)
         if isinstance(outcome, Saved):
-            self._mirror.learn(self._keys.reconfiguration(name), None, outcome.revision)
+            self._mirror.learn(key, None, outcome.revision)
             return None
         if isinstance(outcome, Conflict):
-            return Refused(Reason.WRONG_STATE, f"reconfiguration {name} changed meanwhile: try again")
+            return Refused(Reason.WRONG_STATE, f"{what} {name} changed meanwhile: try again")
         raise StoreUnavailable(outcome.message)
 
     # --- reading and writing ----------------------------------------------------------------------------------
@@ -215,6 +232,8 @@ class Objects:
                 return self._mirror.cluster
             case "LogGroup":
                 return self._mirror.groups.get(resource.name)
+            case "Keyspace":
+                return self._mirror.keyspaces.get(resource.name)
             case _:
                 return self._mirror.reconfigurations.get(resource.name)
 
@@ -224,6 +243,8 @@ class Objects:
                 return self._keys.cluster
             case "LogGroup":
                 return self._keys.group(resource.name)
+            case "Keyspace":
+                return self._keys.keyspace(resource.name)
             case _:
                 return self._keys.reconfiguration(resource.name)
 

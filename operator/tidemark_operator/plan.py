@@ -142,6 +142,10 @@ def _digest(seed: str, node: str) -> bytes:
 
 def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
     """Return the moves that `spec` (a Reconfiguration's) comes to in `world`."""
+    for field in ("expand", "contract", "scope"):
+        named = {"keyspace", "keyspaces"} & (spec.get(field) or {}).keys()
+        if named:
+            return PlanRefusal(R.NOT_SUPPORTED, f"{field}.{named.pop()}: this release does not serve keyspaces")
     match spec["type"]:
         case "NodeSwap":
             return _plan_swap(spec, world)
@@ -348,8 +352,6 @@ def _scope_of_factor(
     field: str, wanted: Mapping[str, Any], spec: Mapping[str, Any], world: World, *, step: int
 ) -> list[Shard] | PlanRefusal:
     """Return the shards one step away from the wanted factor; shards that have it already are done."""
-    if not wanted.get("logGroup"):
-        return PlanRefusal(R.TARGETS_NOTHING, f"{field}: name a logGroup")
     scope = _scope(spec, world, wanted["logGroup"])
     if isinstance(scope, PlanRefusal):
         return scope

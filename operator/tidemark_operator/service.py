@@ -27,6 +27,7 @@ from .detector import LoopLateness
 from .driver import CoordinatorDriver
 from .etcd import EtcdStore, StoreUnavailable, TlsFiles
 from .groups import GroupKeeper
+from .keyspaces import keyspace_status
 from .lease import ActivityLease
 from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, StoredObject, allocate
 from .mirror import Mirror
@@ -175,6 +176,11 @@ class OperatorService:
                 return [self._show_cluster(stored.value)] if stored and name in ("", stored.value.name) else []
             case "LogGroup":
                 return self._show_groups(name)
+            case "Keyspace":
+                return [
+                    with_status(item.value, keyspace_status(item.value, self.memory))
+                    for key, item in sorted(self.mirror.keyspaces.items()) if name in ("", key)
+                ]
             case "Shard":
                 return self._show_shards(name)
             case "Reconfiguration":
@@ -244,6 +250,8 @@ class OperatorService:
                     self.links.set_settings(settings.detector)
             case "groups":
                 self.publisher.changed()
+            case "keyspaces" if name not in self.mirror.keyspaces:
+                self.memory.forget("Keyspace", name)
             case "reconfigurations" if name not in self.mirror.reconfigurations:
                 self.memory.forget("Reconfiguration", name)
             case "operator" if not self.mirror.active_operator:

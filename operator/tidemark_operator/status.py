@@ -20,6 +20,8 @@ from .plan import distinct_domains
 from .resources import API_VERSION
 from .resources.conditions import ConditionReason as R
 from .resources.conditions import ConditionType as T
+from .resources.labels import Label
+from .resources.shard import ShardState
 from .shardmap import hash_range
 
 
@@ -64,13 +66,13 @@ def crowded(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> bool:
         distinct_domains(shard.ensemble, nodes) < len(shard.ensemble))
 
 
-def shard_state(shard: Shard, record: ShardRecord, nodes: Mapping[str, Node]) -> str:
+def shard_state(shard: Shard, record: ShardRecord, nodes: Mapping[str, Node]) -> ShardState:
     """Return what `status.state` of a Shard says."""
     if electing(record):
-        return "Electing"
+        return ShardState.ELECTING
     if leaderless(shard, record, nodes):
-        return "Leaderless"
-    return "Reconfiguring" if record.status is Status.RECONFIGURATION else "Online"
+        return ShardState.LEADERLESS
+    return ShardState.RECONFIGURING if record.status is Status.RECONFIGURATION else ShardState.ONLINE
 
 
 # --- Shard --------------------------------------------------------------------------------------------------
@@ -134,9 +136,9 @@ def shard_object(
         "metadata": {
             "name": shard.name,
             "labels": {
-                "tidemark.dev/cluster": group.cluster,
-                "tidemark.dev/log-group": group.name,
-                "tidemark.dev/shard-id": str(shard.index),
+                Label.CLUSTER: group.cluster,
+                Label.LOG_GROUP: group.name,
+                Label.SHARD_ID: str(shard.index),
             },
         },
         "spec": {

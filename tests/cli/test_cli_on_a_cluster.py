@@ -148,6 +148,7 @@ def test_shards_and_objects_are_shown_to_people_and_programs(on: Cli, group: str
     names = [item["metadata"]["name"] for item in on("get", "shard", "--json").document["items"]]
     assert f"{group}-0000" in names
     assert "dev" in on("get", "cluster").out
+    assert on("get", "tks").code == 0
 
 
 def test_apply_twice_changes_nothing_and_dry_run_writes_nothing(on: Cli, group: str, tmp_path: Path):

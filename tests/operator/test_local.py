@@ -455,6 +455,30 @@ async def test_a_group_that_has_no_room_says_so(healthy: Runtime) -> None:
     assert [item["metadata"]["name"] for item in await healthy.objects("LogGroup")] == ["orders"]
 
 
+async def test_a_keyspace_is_kept_and_said_not_to_be_served(healthy: Runtime) -> None:
+    (done,) = await healthy.apply(json.dumps(
+        {"apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": "carts"},
+         "spec": {"clusterRef": {"name": "dev"}}}))
+    assert done.startswith("Keyspace/carts created; not in force in this release")
+    (shown,) = await healthy.objects("Keyspace", "carts")
+    assert (condition(shown, "Ready")["status"], condition(shown, "Ready")["reason"]) == ("False", "NotSupported")
+    async with open_channel(healthy.admin_address) as channel:
+        await admin_pb2_grpc.AdminStub(channel).Delete(admin_pb2.DeleteRequest(kind="Keyspace", name="carts"))
+    assert await healthy.objects("Keyspace") == []
+
+
+@pytest.mark.parametrize(("text", "fact"), [
+    (ORDERS.replace("LogGroup", "Shard"), "mirrors the metadata store"),
+    (ORDERS + "---" + ORDERS.replace("LogGroup", "Keyspace").replace("shards: 4", "partitions: 3"), "power of two"),
+    (ORDERS + "---" + ORDERS.replace("LogGroup", "Keyspace").replace(", shards: 4", "").replace("name: dev", "name: prod"),
+     "spec.clusterRef.name"),
+])
+async def test_up_refuses_before_anything_starts(tmp_path: Path, text: str, fact: str) -> None:
+    with pytest.raises(LocalRuntimeError, match=fact):
+        await local.up(tmp_path / "new", text)
+    assert not (tmp_path / "new" / "state.json").exists()
+
+
 async def test_unknown_objects_and_kinds_are_refused(healthy: Runtime) -> None:
     for kind, name in (("LogGroup", "nope"), ("Pod", ""), ("Shard", "orders-0099")):
         with pytest.raises(grpc.aio.AioRpcError) as caught:

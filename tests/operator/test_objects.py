@@ -77,6 +77,44 @@ async def test_one_bad_object_refuses_all(objects: Objects, text: str, fact: str
     assert set(mirror(objects).groups) == {"orders"}
 
 
+KEYSPACE = """
+apiVersion: tidemark.dev/v1alpha1
+kind: Keyspace
+metadata: {name: carts}
+spec: {clusterRef: {name: dev}, partitions: 128}
+"""
+SHARD = """
+apiVersion: tidemark.dev/v1alpha1
+kind: Shard
+metadata: {name: orders-0000}
+spec: {clusterRef: {name: dev}, logGroupRef: {name: orders}, shardID: 0}
+"""
+
+
+async def test_a_keyspace_is_kept_as_applied_until_it_is_deleted(objects: Objects, store: EtcdStore) -> None:
+    (done,) = await objects.apply(KEYSPACE)
+    assert done.startswith("Keyspace/carts created; not in force in this release: ")
+    assert "does not serve keyspaces" in done
+    stored = mirror(objects).keyspaces["carts"].value
+    assert (stored.spec["partitions"], stored.spec["replication"]["replicas"]) == (128, 3)
+    assert await objects.apply(KEYSPACE) == ["Keyspace/carts unchanged"]
+    refused = await objects.apply(KEYSPACE.replace("128", "64"))
+    assert isinstance(refused, Refused) and "spec.partitions: partitions is immutable" in refused.message
+    assert await objects.delete("Keyspace", "carts") is None
+    assert not mirror(objects).keyspaces and not (await store.load("/t/")).items
+    gone = await objects.delete("Keyspace", "carts")
+    assert isinstance(gone, Refused) and "there is no keyspace 'carts'" in gone.message
+
+
+async def test_a_shard_is_for_the_operator_to_write(objects: Objects, store: EtcdStore) -> None:
+    refused = await objects.apply(group() + "---" + SHARD)
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
+    assert "document 2: kind: a Shard mirrors the metadata store" in refused.message
+    assert not (await store.load("/t/")).items
+    refused = await objects.delete("Shard", "orders-0000")
+    assert isinstance(refused, Refused) and "mirrors the metadata store" in refused.message
+
+
 async def test_a_detached_group_is_adopted_by_its_like_only(objects: Objects) -> None:
     await objects.apply(group())
     assert await objects.delete("LogGroup", "orders") is None

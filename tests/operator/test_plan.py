@@ -156,6 +156,18 @@ def test_a_factor_that_is_not_declared_or_not_one_step_away_is_refused(spec, fac
     assert fact in refusal.message
 
 
+@pytest.mark.parametrize(("spec", "field"), [
+    ({"type": "Expand", "expand": {"keyspace": "carts", "factor": 4}}, "expand.keyspace"),
+    ({"type": "Contract", "contract": {"keyspace": "carts", "factor": 3}}, "contract.keyspace"),
+    (swap("n1", scope={"keyspaces": ["carts"]}), "scope.keyspaces"),
+    (swap("n1", scope={"keyspaces": ["carts"], "logGroups": ["orders"]}), "scope.keyspaces"),
+])
+def test_an_act_on_a_keyspace_is_not_supported(spec, field) -> None:
+    refusal = plan_reconfiguration(spec, world(shard(0, "n1", "n2", "n3"), nodes=nodes(5)))
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.NOT_SUPPORTED
+    assert refusal.message.startswith(f"{field}: ")
+
+
 # --- leaders ------------------------------------------------------------------------------------------------
 
 

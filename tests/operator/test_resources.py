@@ -117,6 +117,13 @@ def test_every_reconfiguration_type_has_an_example() -> None:
     assert set(ReconfigurationType) == shown
 
 
+def test_what_was_left_to_the_defaults_is_told_from_what_was_written() -> None:
+    written = group(replication={"factor": 3})
+    loaded = load_resource(written, "here.yaml")
+    assert loaded.as_written() == written
+    assert loaded.manifest()["spec"]["replication"]["syncLeaders"] == 1
+
+
 def test_manifest_written_back_loads_as_the_same_resource() -> None:
     for data in (
         cluster(maintenanceWindows=[{"name": "night", "schedule": "0 1 * * 0", "durationSeconds": 3600}]),
@@ -233,7 +240,8 @@ def test_resources_cannot_be_changed_in_place() -> None:
         ({**group(), "metadata": {"generateName": "x-"}}, "metadata.name", "is required"),
         ({**group(), "metadata": {"name": "a", "lables": {}}}, "metadata.lables", "not a field"),
         ({**group(), "apiVersion": "tidemark.dev/v1"}, "apiVersion", "must be tidemark.dev/v1alpha1"),
-        ({**group(), "kind": "Topic"}, "kind", "must be one of TidemarkCluster, LogGroup, Reconfiguration"),
+        ({**group(), "kind": "Topic"}, "kind",
+         "must be one of TidemarkCluster, LogGroup, Keyspace, Shard, Reconfiguration"),
         ({**group(), "kind": ["LogGroup"]}, "kind", "must be one of"),
         ({**group(), "spec": None}, "spec", "is required"),
         ({**group(), "spec": []}, "spec", ""),

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_views import group, node, nodes, record, shard
-from tidemark_core.replication.records import ShardRecord, Status
+from operator_views import group, member, node, nodes, record, shard
+from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_operator.condition_memory import ConditionMemory
+from tidemark_operator.keyspaces import keyspace_status
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import Group, Node, Shard
 from tidemark_operator.resources import load_resource
 from tidemark_operator.resources.cluster import ClusterStatus
 from tidemark_operator.resources.conditions import required_types
+from tidemark_operator.resources.keyspace import KeyspaceStatus
 from tidemark_operator.resources.loggroup import LogGroupStatus
+from tidemark_operator.resources.shard import Shard as ShardResource
+from tidemark_operator.resources.shard import ShardStatus
 from tidemark_operator.status import cluster_status, group_status, shard_object, shard_state
 
 
@@ -139,6 +145,41 @@ def test_what_is_shown_of_a_cluster_is_what_its_resource_allows() -> None:
     for status in (of_cluster({}), of_cluster(nodes(3, "abc"), ("n1", "n2", "n3")), of_cluster(nodes(3))):
         ClusterStatus.model_validate_json(json.dumps(status))
         assert {item["type"] for item in status["conditions"]} == set(required_types("TidemarkCluster"))
+
+
+def test_what_is_shown_of_a_shard_is_what_its_resource_allows() -> None:
+    one = group(shards=2)
+    steady = record("n1", "n2", "n3", leader="n1")
+    electing_ = replace(steady, status=Status.ELECTION, leader=None)
+    swapping = replace(
+        steady, status=Status.RECONFIGURATION,
+        change=Change(Operation.SWAP, Phase.PREPARE, member("n2"), member("n2", "2")))
+    for index, known in enumerate((steady, electing_, swapping)):
+        shown = shard_object(shard(0, "n1", "n2", "n3", of=one), known, 7, one, nodes(3, "abc"), memory(), "swap")
+        ShardStatus.model_validate_json(json.dumps(shown["status"]))
+        spec = {key: value for key, value in shown.items() if key != "status"}
+        assert isinstance(load_resource(spec, f"shard {index}"), ShardResource)
+        assert {item["type"] for item in shown["status"]["conditions"]} == set(required_types("Shard"))
+
+
+@pytest.mark.parametrize(("spec", "strict"), [
+    ({}, ("True", "QuorumsOverlap", "R + W = 4, N = 3.")),
+    ({"replication": {"readQuorum": 1}, "consistency": "Eventual"}, ("False", "EventualByChoice", "R + W = 3, N = 3.")),
+    ({"replication": {"quorumMode": "Sloppy"}}, ("False", "SloppyByChoice", "R + W = 4, N = 3.")),
+])
+def test_a_keyspace_is_not_served_and_says_so(spec: dict[str, Any], strict: tuple[str, str, str]) -> None:
+    manifest = load_resource({
+        "apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": "carts"},
+        "spec": {"clusterRef": {"name": "dev"}, **spec},
+    }, "test").manifest()
+    status = keyspace_status(StoredObject(manifest, "uid", "2026-01-01T00:00:00Z", generation=2), memory())
+    KeyspaceStatus.model_validate_json(json.dumps(status))
+    assert condition(status, "Ready")[:2] == ("False", "NotSupported")
+    assert condition(status, "Available")[:2] == ("False", "NotSupported")
+    assert condition(status, "Stalled")[:2] == ("True", "NotSupported")
+    assert condition(status, "StrictQuorum") == strict
+    assert {item["type"] for item in status["conditions"]} == set(required_types("Keyspace"))
+    assert (status["quorums"][:2], status["partitions"]["quorumAvailable"]) == ("3/", 0)
 
 
 def test_a_cluster_says_what_a_local_one_does_not_do() -> None:

@@ -1,15 +1,18 @@
 """The custom resources as typed models: the one source of the CRDs, of the API reference and of what is accepted.
 
-Rooms: `base` (strict models, rules over several fields, scalars), `cluster`, `loggroup`, `reconfiguration` (one kind
-each), `manifests` (text to resources, updates that are allowed), `openapi` (resources to CRDs).
+Rooms: `base` (strict models, rules over several fields, scalars), `cluster`, `loggroup`, `keyspace`, `shard`,
+`reconfiguration` (one kind each), `conditions`, `events`, `labels` (closed lists), `manifests` (text to resources,
+updates that are allowed), `openapi` (resources to CRDs).
 Stays out: what to do about a resource, and every API of Kubernetes.
 """
 
 from .base import API_VERSION, ConditionStatus, ObjectMeta, ObjectRef, Resource, quantity_bytes
 from .cluster import ClusterSpec, ClusterStatus, TidemarkCluster
+from .keyspace import Keyspace, KeyspaceSpec, KeyspaceStatus
 from .loggroup import LogGroup, LogGroupSpec, LogGroupStatus
 from .manifests import KINDS, InvalidManifest, Problem, check_update, load_manifests, load_resource
 from .reconfiguration import Reconfiguration, ReconfigurationSpec, ReconfigurationStatus, ReconfigurationType
+from .shard import Shard, ShardSpec, ShardStatus
 
 __all__ = [
     "API_VERSION",
@@ -18,6 +21,9 @@ __all__ = [
     "ClusterStatus",
     "ConditionStatus",
     "InvalidManifest",
+    "Keyspace",
+    "KeyspaceSpec",
+    "KeyspaceStatus",
     "LogGroup",
     "LogGroupSpec",
     "LogGroupStatus",
@@ -29,6 +35,9 @@ __all__ = [
     "ReconfigurationStatus",
     "ReconfigurationType",
     "Resource",
+    "Shard",
+    "ShardSpec",
+    "ShardStatus",
     "TidemarkCluster",
     "check_update",
     "load_manifests",

@@ -2,14 +2,14 @@
 
 A rule is stated twice, side by side: in CEL for the API server and as a Python predicate for the models, which also
 load where there is no API server.  A test runs both over the same objects.
-Stays out: the three kinds themselves, reading files, writing CRDs.
+Stays out: the kinds themselves, reading files, writing CRDs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
@@ -158,7 +158,7 @@ class ConditionStatus(ApiModel):
     """metav1.Condition."""
 
     type: Annotated[str, StringConstraints(max_length=316)]
-    status: Annotated[str, StringConstraints(pattern="^(True|False|Unknown)$", max_length=7)]
+    status: Literal["True", "False", "Unknown"]
     observed_generation: LongCount | None = None
     last_transition_time: Timestamp
     reason: Annotated[
@@ -259,3 +259,7 @@ class Resource(ApiModel):
     def manifest(self) -> dict[str, Any]:
         """The object as plain data, defaults written out, ready for JSON or YAML."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def as_written(self) -> dict[str, Any]:
+        """The object as plain data, without what its writer left to the defaults."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)

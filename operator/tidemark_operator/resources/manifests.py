@@ -17,11 +17,13 @@ from pydantic import ValidationError
 
 from .base import API_VERSION, ApiModel, Resource
 from .cluster import TidemarkCluster
+from .keyspace import Keyspace
 from .loggroup import LogGroup
 from .reconfiguration import Reconfiguration
+from .shard import MIRRORS, Shard
 
 KINDS: dict[str, type[Resource]] = {
-    kind.NAMES.kind: kind for kind in (TidemarkCluster, LogGroup, Reconfiguration)
+    kind.NAMES.kind: kind for kind in (TidemarkCluster, LogGroup, Keyspace, Shard, Reconfiguration)
 }
 
 MANIFEST_BYTES_MAX = 256 * 1024
@@ -67,7 +69,8 @@ class InvalidManifest(ValueError):
 def load_manifests(text: str, source: str) -> list[Resource]:
     """Return the resources of a text of one or more documents, in order; a `List` counts as its items.
 
-    `source` names the text in messages.  All or nothing: one wrong document refuses the text.
+    `source` names the text in messages.  All or nothing: one wrong document refuses the text, and so does a Shard,
+    which only the operator writes.
     Raises InvalidManifest.
     """
     size = len(text.encode(errors="surrogatepass"))
@@ -76,6 +79,8 @@ def load_manifests(text: str, source: str) -> list[Resource]:
     resources: list[Resource] = []
     seen: dict[tuple[str, str, str], int] = {}
     for document, data in _documents(text, source):
+        if isinstance(data, Mapping) and data.get("kind") == Shard.NAMES.kind:
+            raise _refusal(source, document, MIRRORS, "kind")
         resource = load_resource(data, source, document)
         key = (resource.kind, resource.namespace, resource.name)
         if key in seen:

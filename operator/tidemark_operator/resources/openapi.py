@@ -153,7 +153,7 @@ def _structural(
     if schema.get("type") == "integer":
         bounds = {schema.get("minimum", 0), schema.get("maximum", 2**63)}
         schema["format"] = "int32" if all(bound in _NUMBERS_OF_INT32 for bound in bounds) else "int64"
-        if schema.get("maximum", 0) >= 2**31 - 1:
+        if schema.get("maximum") in (2**31 - 1, 2**63 - 1):
             del schema["maximum"]  # the format says as much
     if source.get("x-kubernetes-int-or-string"):
         schema["anyOf"] = source["anyOf"]

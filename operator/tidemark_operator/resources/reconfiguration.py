@@ -147,18 +147,30 @@ class NodeSwap(ApiModel):
     )
 
 
+def _one_target() -> Rule:
+    return Rule(
+        cel="has(self.logGroup) != has(self.keyspace)",
+        message="set exactly one of logGroup and keyspace",
+        holds=lambda self: (self.log_group is None) != (self.keyspace is None),
+    )
+
+
 class Expand(ApiModel):
-    log_group: Name
+    log_group: Name | None = None
+    keyspace: Name | None = None
     factor: Annotated[int, Field(ge=2, le=FACTOR_MAX)] = Field(
-        description="Factor to reach: the one that the LogGroup declares."
+        description="Factor to reach: the one that the LogGroup or the Keyspace declares."
     )
     nodes: NodeNames | None = Field(default=None, description="Nodes to prefer as new members.")
 
+    RULES: ClassVar[tuple[Rule, ...]] = (_one_target(),)
+
 
 class Contract(ApiModel):
-    log_group: Name
+    log_group: Name | None = None
+    keyspace: Name | None = None
     factor: Annotated[int, Field(ge=1, le=FACTOR_MAX - 1)] = Field(
-        description="Factor to reach: the one that the LogGroup declares."
+        description="Factor to reach: the one that the LogGroup or the Keyspace declares."
     )
     nodes: NodeNames | None = Field(default=None, description="Nodes to prefer as members to remove.")
     below_three: BelowThree = Field(
@@ -166,6 +178,7 @@ class Contract(ApiModel):
     )
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        _one_target(),
         Rule(
             cel="self.factor >= 3 || self.belowThree == 'Allowed'",
             message="a factor below 3 needs belowThree: Allowed",
@@ -208,6 +221,7 @@ class Rebalance(ApiModel):
 
 class Scope(ApiModel):
     log_groups: Annotated[tuple[Name, ...], Field(max_length=64), *SET] | None = None
+    keyspaces: Annotated[tuple[Name, ...], Field(max_length=64), *SET] | None = None
     shard_ids: (
         Annotated[tuple[Annotated[int, Field(ge=0, le=SHARDS_MAX - 1)], ...], Field(max_length=256), *SET] | None
     ) = Field(default=None, alias="shardIDs", description="Only these shards: a canary.")
@@ -256,8 +270,8 @@ class ReconfigurationSpec(ApiModel):
     rebalance: Rebalance | None = Field(default=None, description="Even out copies and leaderships.")
     scope: Scope | None = Field(
         default=None,
-        description="Limits the act to some log groups (NodeSwap, LeaderTransfer and Rebalance) and to some shards. "
-        "Unset: everything.",
+        description="Limits the act to some log groups (NodeSwap, LeaderTransfer and Rebalance), to some keyspaces "
+        "(NodeSwap and Rebalance) and to some shards. Unset: everything.",
     )
     throttle: Throttle | None = Field(
         default=None, description="Overrides the throttle of the cluster; may be changed while running."
@@ -297,6 +311,14 @@ class ReconfigurationSpec(ApiModel):
             or self.scope.log_groups is None
             or self.type not in (ReconfigurationType.EXPAND, ReconfigurationType.CONTRACT),
             field="scope.logGroups",
+        ),
+        Rule(
+            cel="!has(self.scope) || !has(self.scope.keyspaces) || self.type in ['NodeSwap', 'Rebalance']",
+            message="scope.keyspaces applies to NodeSwap and Rebalance only",
+            holds=lambda self: self.scope is None
+            or self.scope.keyspaces is None
+            or self.type in (ReconfigurationType.NODE_SWAP, ReconfigurationType.REBALANCE),
+            field="scope.keyspaces",
         ),
         Rule(
             cel="!has(self.approvedPlan) || self.approval == 'Required'",
@@ -347,9 +369,9 @@ class Progress(ApiModel):
 
 
 class Move(ApiModel):
-    kind: Literal["LogGroup"] = "LogGroup"
+    kind: Literal["LogGroup", "Keyspace"]
     name: Name
-    shard: LongCount
+    shard: LongCount = Field(description="Index of the shard, or of the partition.")
     from_: Name | None = Field(default=None, alias="from")
     to: Name | None = None
     operation: MoveOperation | None = None

@@ -1,0 +1,49 @@
+"""What is said of keyspaces while nothing serves them: they are kept as applied, and their status says so.
+
+Stays out: the checks of a manifest (`resources.keyspace`), and storing it (`objects`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .condition_memory import Condition, ConditionMemory
+from .metadata import StoredObject
+from .resources.conditions import ConditionReason as R
+from .resources.conditions import ConditionType as T
+from .resources.keyspace import Consistency, QuorumMode
+
+NOT_SERVED = "this release does not serve keyspaces: the object is checked and kept, and that is all"
+
+
+def keyspace_status(stored: StoredObject, memory: ConditionMemory) -> dict[str, Any]:
+    """Return the status of a keyspace; only what follows from its spec is claimed."""
+    replication = stored.spec["replication"]
+    owners, reads, writes = (replication[name] for name in ("replicas", "readQuorum", "writeQuorum"))
+    message = f"{NOT_SERVED}."
+    conditions: list[Condition] = [
+        (T.READY, False, R.NOT_SUPPORTED, message),
+        (T.RECONCILING, False, R.NOT_SUPPORTED, ""),
+        (T.STALLED, True, R.NOT_SUPPORTED, message),
+        (T.AVAILABLE, False, R.NOT_SUPPORTED, ""),
+        (T.FULLY_REPLICATED, None, R.NOT_SUPPORTED, ""),
+        _strict_quorum(stored.spec, f"R + W = {reads + writes}, N = {owners}."),
+        (T.PLACEMENT_SATISFIED, None, R.NOT_SUPPORTED, ""),
+    ]
+    return {
+        "observedGeneration": stored.generation,
+        "quorums": f"{owners}/{reads}/{writes}",
+        "partitions": {
+            "desired": stored.spec["partitions"], "quorumAvailable": 0, "fullyReplicated": 0, "moving": 0,
+        },
+        "hintsPending": False,
+        "conditions": memory.write("Keyspace", stored.name, stored.generation, conditions),
+    }
+
+
+def _strict_quorum(spec: dict[str, Any], message: str) -> Condition:
+    if spec["consistency"] == Consistency.EVENTUAL:
+        return (T.STRICT_QUORUM, False, R.EVENTUAL_BY_CHOICE, message)
+    if spec["replication"]["quorumMode"] == QuorumMode.SLOPPY:
+        return (T.STRICT_QUORUM, False, R.SLOPPY_BY_CHOICE, message)
+    return (T.STRICT_QUORUM, True, R.QUORUMS_OVERLAP, message)

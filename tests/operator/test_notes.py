@@ -1,0 +1,68 @@
+"""What an apply is answered besides: every field that changes nothing is named, and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tidemark_operator.notes import notes
+from tidemark_operator.resources import load_resource
+
+from tests.resource_examples import changed
+
+RELEASE = "not in force in this release: "
+LOCAL = "not in force in a local cluster: "
+NEW_POOL = {"name": "default", "replicas": 3, "storage": {"data": {"size": "1Gi"}}}
+
+
+def told(kind: str, changes: dict[str, Any]) -> list[str]:
+    return notes(load_resource(changed(kind, changes), "test"), zones=())
+
+
+@pytest.mark.parametrize(("kind", "changes"), [
+    ("TidemarkCluster", {}),
+    ("TidemarkCluster", {"spec.security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}),
+    ("TidemarkCluster", {"spec.reconfiguration.approval": "Required", "spec.failureDetection.failureThreshold": 2}),
+    ("LogGroup", {}),
+    ("LogGroup", {"spec.retention.seconds": 60, "spec.placement.nodePools": ["default"]}),
+    ("Reconfiguration", {}),
+])
+def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> None:
+    assert told(kind, changes) == []
+
+
+@pytest.mark.parametrize(("kind", "changes", "note"), [
+    ("TidemarkCluster", {"spec.update.maxUnavailable": 1}, f"{LOCAL}spec.update"),
+    ("TidemarkCluster", {"spec.logging.level": "debug", "spec.image": "x"}, f"{LOCAL}spec.image, spec.logging"),
+    ("TidemarkCluster", {"spec.nodePools": [{**NEW_POOL, "config": {}}]}, f"{LOCAL}spec.nodePools[0].config"),
+    ("TidemarkCluster", {"spec.security.networkPolicy": "None"}, f"{LOCAL}spec.security"),
+    ("TidemarkCluster", {"spec.persistentVolumeClaimRetentionPolicy": {}},
+     f"{LOCAL}spec.persistentVolumeClaimRetentionPolicy"),
+    ("TidemarkCluster", {"spec.reconfiguration.onNodeJoin": "Rebalance"},
+     f"{RELEASE}spec.reconfiguration.onNodeJoin: a node that joins stays empty until a Reconfiguration fills it"),
+    ("TidemarkCluster", {"spec.failureDetection.leaderQuarantineSeconds": 300},
+     f"{RELEASE}spec.failureDetection.leaderQuarantineSeconds: a node that came back may lead at once"),
+    ("LogGroup", {"metadata.annotations": {"tidemark.dev/pause-reconciliation": "true"}},
+     f"{LOCAL}metadata.annotations[tidemark.dev/pause-reconciliation]"),
+    ("LogGroup", {"spec.delivery": {}}, f"{RELEASE}spec.delivery: each reader chooses how it is served"),
+    ("LogGroup", {"spec.compression": "Zstd"}, f"{RELEASE}spec.compression: each writer chooses its own"),
+    ("LogGroup", {"spec.placement.leaders": {"preference": "Zones", "zones": ["a"]}},
+     f"{RELEASE}spec.placement.leaders: leaderships are spread over all zones"),
+    ("LogGroup", {"spec.shardProjection": "None"}, f"{RELEASE}spec.shardProjection: every shard is shown"),
+    ("LogGroup", {"spec.deletionPolicy": "Delete"},
+     f"{RELEASE}spec.deletionPolicy: with Delete a deletion is refused"),
+    ("Keyspace", {}, f"{RELEASE}spec: this release does not serve keyspaces: the object is checked and kept, and that "
+     "is all"),
+])
+def test_what_changes_nothing_is_named(kind: str, changes: dict[str, Any], note: str) -> None:
+    assert told(kind, changes) == [note]
+
+
+def test_every_kind_of_note_has_its_own_line() -> None:
+    found = told("LogGroup", {
+        "metadata.annotations": {"tidemark.dev/restartedAt": "2026-01-01T00:00:00Z"},
+        "spec.compression": "None", "spec.delivery": {}, "spec.replication.rollback": "Immediate"})
+    assert [line.partition(": ")[0] for line in found] == [
+        "not in force in this release", "not in force in a local cluster", "warning"]
+    assert found[0].endswith("spec.delivery: each reader chooses how it is served; spec.compression: each writer "
+                             "chooses its own")
