@@ -34,6 +34,7 @@ kind: LogGroup
 metadata: {name: orders}
 spec: {clusterRef: {name: dev}, shards: 4}
 """
+CARTS = ORDERS.replace("LogGroup", "Keyspace").replace("orders", "carts").replace("shards: 4", "partitions: 64")
 
 
 @pytest.fixture(scope="module")
@@ -456,9 +457,7 @@ async def test_a_group_that_has_no_room_says_so(healthy: Runtime) -> None:
 
 
 async def test_a_keyspace_is_kept_and_said_not_to_be_served(healthy: Runtime) -> None:
-    (done,) = await healthy.apply(json.dumps(
-        {"apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": "carts"},
-         "spec": {"clusterRef": {"name": "dev"}}}))
+    (done,) = await healthy.apply(CARTS)
     assert done.startswith("Keyspace/carts created; not in force in this release")
     (shown,) = await healthy.objects("Keyspace", "carts")
     assert (condition(shown, "Ready")["status"], condition(shown, "Ready")["reason"]) == ("False", "NotSupported")
@@ -469,9 +468,8 @@ async def test_a_keyspace_is_kept_and_said_not_to_be_served(healthy: Runtime) ->
 
 @pytest.mark.parametrize(("text", "fact"), [
     (ORDERS.replace("LogGroup", "Shard"), "mirrors the metadata store"),
-    (ORDERS + "---" + ORDERS.replace("LogGroup", "Keyspace").replace("shards: 4", "partitions: 3"), "power of two"),
-    (ORDERS + "---" + ORDERS.replace("LogGroup", "Keyspace").replace(", shards: 4", "").replace("name: dev", "name: prod"),
-     "spec.clusterRef.name"),
+    (CARTS.replace("64", "63"), "power of two"),
+    (ORDERS + "---" + CARTS.replace("dev}", "prod}"), "spec.clusterRef.name"),
 ])
 async def test_up_refuses_before_anything_starts(tmp_path: Path, text: str, fact: str) -> None:
     with pytest.raises(LocalRuntimeError, match=fact):
