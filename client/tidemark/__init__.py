@@ -15,6 +15,7 @@ from tidemark_core.delivery.messages import GapKind
 from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboEntry, LimboView
 from tidemark_core.replication.messages import Fate, Outcome
+from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 
 from . import errors
 from .appender import Appender
@@ -36,6 +37,6 @@ LOCAL = Durability.LOCAL
 __all__ = [
     "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "Appended", "AppendedBatch", "Appender", "Client",
     "Durability", "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Location",
-    "Outcome", "ReadBatch", "ReadStats", "Reader", "Record", "SlowDetection", "TidemarkError", "connect", "errors",
-    "run",
+    "Outcome", "ReadBatch", "ReadStats", "Reader", "Record", "SlowDetection", "SubscriptionView", "SubscriptionsView",
+    "TidemarkError", "connect", "errors", "run",
 ]

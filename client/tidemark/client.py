@@ -15,6 +15,7 @@ from tidemark_core.delivery.location import Location
 from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Outcome
+from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
@@ -28,6 +29,7 @@ from .read_settings import DEFAULT_MODE, SCD, ReadSettings
 from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
 from .settings import AppendSettings
+from .subscription import AUTO_COMMIT_S, DEFAULT_LEASE_S, SubscriptionSettings, checked_lease_ms, checked_name
 
 
 class Client:
@@ -103,6 +105,9 @@ class Client:
         all_send_all_timeout_s: float = 30.0,
         started_timeout_s: float = 5.0,
         slow_detection: SlowDetection | str = SlowDetection.ON,
+        subscription: str | None = None,
+        lease_s: float = DEFAULT_LEASE_S,
+        auto_commit_s: float | None = AUTO_COMMIT_S,
     ) -> Reader:
         """Return a reader of a group; iterate over it for records, over its `batches()` for whole batches.
 
@@ -117,6 +122,10 @@ class Client:
         the next record for `scd_timeout_s` is passed over, after `all_send_all_timeout_s` all are asked for
         everything; `slow_detection` 'on' passes over a member that is far slower than the others, 'observe' only
         counts it, 'off' does not look.
+
+        With `subscription` the read goes on where the subscription of that name stands, on each shard; where there is
+        none yet, at `from_`.  What the application is done with is committed every `auto_commit_s` and at close, or
+        by `Reader.commit` alone when that is None; retention keeps what lies behind it for `lease_s`.
         """
         self._check_open()
         settings = ReadSettings.checked(
@@ -124,7 +133,8 @@ class Client:
             timeout_s=timeout_s, scd_timeout_s=scd_timeout_s, all_send_all_timeout_s=all_send_all_timeout_s,
             started_timeout_s=started_timeout_s, slow_detection=slow_detection,
         )
-        reader = Reader(self, group, settings, shards=shards, from_=from_, until=until)
+        named = None if subscription is None else SubscriptionSettings.checked(subscription, lease_s, auto_commit_s)
+        reader = Reader(self, group, settings, shards=shards, from_=from_, until=until, subscription=named)
         self._open.add(reader)
         return reader
 
@@ -146,6 +156,49 @@ class Client:
         """Return what is appended to a shard and not yet confirmed: who waits for whom, its oldest entries first."""
         self._check_open()
         return await self.questions.limbo(group, shard, entries_max=entries_max, timeout_s=timeout_s)
+
+    async def subscriptions(
+        self, group: str, *, shards: Sequence[int] | None = None, timeout_s: float = 30.0
+    ) -> dict[int, SubscriptionsView]:
+        """Return, by shard, where all named subscriptions stand and how far they are behind."""
+        wanted = await self._shards(group, shards)
+        found = await asyncio.gather(
+            *(self.questions.subscriptions(group, shard, timeout_s=timeout_s) for shard in wanted)
+        )
+        return dict(zip(wanted, found, strict=True))
+
+    async def commit_position(
+        self, group: str, shard: int, subscription: str, offset: int, *, lease_s: float = DEFAULT_LEASE_S,
+        seek: bool = False, timeout_s: float = 30.0,
+    ) -> int:
+        """Commit where a subscription goes on, without a reader; return where it stands now.
+
+        It moves back with `seek` alone; without it a lower offset changes nothing.
+        """
+        self._check_open()
+        name, lease_ms = checked_name(subscription), checked_lease_ms(lease_s)
+        if type(offset) is not int or not 0 <= offset < 1 << 63:
+            raise InvalidArgument("offset", f"is {offset!r}, must be a number of at least 0")
+        answer = await self.questions.commit_position(
+            group, shard, name, offset, lease_ms=lease_ms, seek=bool(seek), timeout_s=timeout_s
+        )
+        return answer.offset
+
+    async def delete_subscription(
+        self, group: str, subscription: str, *, shards: Sequence[int] | None = None, timeout_s: float = 30.0
+    ) -> list[int]:
+        """Forget a subscription, which lets go of what it pins; return the shards that had it."""
+        name, wanted = checked_name(subscription), await self._shards(group, shards)
+        answers = await asyncio.gather(
+            *(self.questions.delete_subscription(group, shard, name, timeout_s=timeout_s) for shard in wanted)
+        )
+        return [shard for shard, answer in zip(wanted, answers, strict=True) if answer.existed]
+
+    async def _shards(self, group: str, shards: Sequence[int] | None) -> list[int]:
+        self._check_open()
+        found = await self.routing.find_group(group)
+        wanted = sorted(found.shards) if shards is None else list(dict.fromkeys(shards))
+        return [self.routing.check_shard(found, shard) for shard in wanted]
 
     async def latest(self, group: str, shard: int, *, timeout_s: float = 30.0) -> int:
         """Return the last offset of a shard that may be read now, all that was acknowledged included; -1: none."""

@@ -64,6 +64,10 @@ class ShardCursor:
         self._progress_at = reader.loop.time()
         self._trouble = ""
 
+    def start_at(self, offset: int) -> None:
+        """Begin elsewhere; called before `run`."""
+        self.next, self._from_earliest = offset, False
+
     def done(self) -> bool:
         return self.end is not None and self.next > self.end
 

@@ -75,6 +75,10 @@ class ShardDelivery:
         self._progress_ms = 0
         self._alarm = Alarm(reader.loop, reader.clock, lambda: self._feed(self._core.on_time))
 
+    def start_at(self, offset: int) -> None:
+        """Begin elsewhere; called before `run`."""
+        self._first, self._from_earliest = offset, False
+
     @property
     def next(self) -> int:
         """Offset behind everything delivered."""

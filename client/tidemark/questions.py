@@ -1,5 +1,5 @@
 """Questions that only the leader of a shard can answer: what became of a batch, what waits in the limbo, where the
-log ends, and where it was at some time.
+log ends, where it was at some time, and where subscriptions stand.
 
 A question follows the leader, as appends and reads do, until it is answered or its time is over.
 Stays out: how long an answer may take on the node; what it means (the core's rules L19 and L20).
@@ -17,11 +17,13 @@ import grpc.aio
 from tidemark_core.base.entry import NO_PRODUCER
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.limbo.view import LimboView
-from tidemark_core.replication.messages import Fate, Outcome
+from tidemark_core.replication.messages import Fate, Outcome, PositionCommitted, SubscriptionDeleted
+from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel as wire
 from tidemark_wire.frames import ReadFrame, decode_read
 from tidemark_wire.limbo import ENTRIES_MAX, limbo_from_proto, outcome_from_proto
 from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.subscriptions import committed_from_proto, deleted_from_proto, subscriptions_from_proto
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 from .errors import InvalidArgument, Trimmed, Unavailable, error_of
@@ -92,6 +94,47 @@ class Questions:
             return self._stub(address).Limbo(request, timeout=left_s, metadata=wire.hello_metadata())
 
         return await self._ask(group_name, shard, send, limbo_from_proto, deadline=deadline, timeout_s=timeout_s)
+
+    async def commit_position(
+        self, group_name: str, shard: int, name: str, offset: int, *, lease_ms: int, seek: bool, timeout_s: float
+    ) -> PositionCommitted:
+        """Commit where a subscription stands; raises as `outcome`."""
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        request = node_pb2.CommitPositionRequest(
+            group=group_name, shard=shard, subscription=name, offset=offset, lease_ms=lease_ms, seek=seek
+        )
+
+        def send(address: str, left_s: float) -> Awaitable[Any]:
+            return self._stub(address).CommitPosition(request, timeout=left_s, metadata=wire.hello_metadata())
+
+        return await self._ask(group_name, shard, send, committed_from_proto, deadline=deadline, timeout_s=timeout_s)
+
+    async def subscriptions(self, group_name: str, shard: int, *, timeout_s: float) -> SubscriptionsView:
+        """Return where all subscriptions of a shard stand; raises as `outcome`."""
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        request = node_pb2.SubscriptionsRequest(group=group_name, shard=shard)
+
+        def send(address: str, left_s: float) -> Awaitable[Any]:
+            return self._stub(address).Subscriptions(request, timeout=left_s, metadata=wire.hello_metadata())
+
+        return await self._ask(
+            group_name, shard, send, subscriptions_from_proto, deadline=deadline, timeout_s=timeout_s
+        )
+
+    async def delete_subscription(
+        self, group_name: str, shard: int, name: str, *, timeout_s: float
+    ) -> SubscriptionDeleted:
+        """Delete a subscription of a shard; raises as `outcome`."""
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        request = node_pb2.DeleteSubscriptionRequest(group=group_name, shard=shard, subscription=name)
+
+        def send(address: str, left_s: float) -> Awaitable[Any]:
+            return self._stub(address).DeleteSubscription(request, timeout=left_s, metadata=wire.hello_metadata())
+
+        return await self._ask(group_name, shard, send, deleted_from_proto, deadline=deadline, timeout_s=timeout_s)
 
     async def latest(self, group_name: str, shard: int, *, timeout_s: float) -> int:
         """Return the last offset that may be read now, all that was acknowledged included; -1: none."""

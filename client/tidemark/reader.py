@@ -24,6 +24,7 @@ from .gaps import Gap
 from .read_settings import LEADER, ReadSettings
 from .read_stats import ReadStats, together
 from .running_clock import RunningClock
+from .subscription import Subscription, SubscriptionSettings
 
 if TYPE_CHECKING:
     from .client import Client
@@ -39,6 +40,9 @@ class Reader:
     `positions` says, per shard, the offset that would be delivered next: pass it as `from_` to go on later.
     `epochs_begun` counts the elections whose mark in the log was passed over, `holes` the offsets that were rolled
     back, `stats` what crossed the network.  With `gaps` every iteration has `Gap`s among what it yields.
+
+    With a subscription it begins where that stands.  What was yielded counts as done when the next one is asked for;
+    what is done is committed every few seconds and by `close`, what was handed out by `commit` too.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Reader:
         shards: Sequence[int] | None = None,
         from_: Start | Mapping[int, Start] = EARLIEST,
         until: End | Mapping[int, End] = LATEST,
+        subscription: SubscriptionSettings | None = None,
     ) -> None:
         self.settings = settings
         self.group_name = group_name
@@ -79,6 +84,7 @@ class Reader:
         self._error: BaseException | None = None
         self._started = self._closed = False
         self._on_close = client.forget
+        self.subscription = None if subscription is None else Subscription(self, subscription)
         self._stop_listening = self.routing.listen(self._on_map)
 
     # --- what users call
@@ -97,6 +103,9 @@ class Reader:
         """Return the batches (and gaps) that are there, at least one, at most `count_max`; none is the end."""
         if not self._started:
             self._start()
+        subscription = self.subscription
+        if subscription is not None:
+            subscription.settle()
         while not self._ready:
             if self._error is not None:
                 raise self._error
@@ -115,6 +124,8 @@ class Reader:
             self.buffered_bytes -= _size(batch)
             self.positions[batch.shard] = batch.last + 1
             self.cursors[batch.shard].taken(batch)
+            if subscription is not None:
+                subscription.given[batch.shard] = batch.last + 1
             batches.append(batch)
         self._room.set()
         return batches
@@ -126,12 +137,40 @@ class Reader:
                 yield batch
                 continue
             self.positions[batch.shard] = batch.first
+            subscription = self.subscription
             for record in batch.records():
                 self.positions[batch.shard] = record.offset + 1
+                if subscription is None:
+                    yield record
+                    continue
+                subscription.given[batch.shard] = record.offset + 1
                 yield record
+                subscription.mark(batch.shard, record.offset + 1)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self.records()
+
+    async def commit(self, positions: Mapping[int, int] | None = None) -> None:
+        """Commit everything handed out so far, or these offsets by shard: where the subscription goes on.
+
+        Returns once a majority has it; raises Unavailable, RequestRefused.  A position never moves back.
+        """
+        subscription = self.subscription
+        if subscription is None:
+            raise InvalidArgument("subscription", "is missing: this reader has no name to commit under")
+        if positions is None:
+            subscription.settle()
+            positions = subscription.done
+        for shard, offset in positions.items():
+            self._mine((shard,))
+            if type(offset) is not int or offset < 0:
+                raise InvalidArgument("positions", f"{offset!r} of shard {shard} is not an offset")
+        await subscription.commit(positions, timeout_s=self.settings.timeout_s)
+
+    def mark(self, shard: int, offset: int) -> None:
+        """The application is done with what lies below `offset` of a shard: the next commit says so."""
+        if self.subscription is not None:
+            self.subscription.mark(shard, offset)
 
     @property
     def stats(self) -> ReadStats:
@@ -182,11 +221,19 @@ class Reader:
         tasks, self._tasks = self._tasks, set()
         await cancelled(*tasks)
         self.clock.stop()
+        if self.subscription is not None and self._started:
+            await self.subscription.close()
         self._ready.clear()
         self._held.clear()
         self._wake.set()
 
     # --- what cursors call
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error, once what is ready has been handed out."""
+        if self._error is None:
+            self._error = error
+        self._wake.set()
 
     async def put(self, item: Item) -> None:
         """Hand a batch or a gap over, waiting while the queue is full or the shard is paused."""
@@ -234,15 +281,25 @@ class Reader:
             raise Closed("the reader is closed")
         self._started = True
         self.clock.start()
+        if self.subscription is not None:
+            self.subscription.start()
         for shard, cursor in self.cursors.items():
-            task = asyncio.create_task(cursor.run(), name=f"tidemark-read-{self.group_name}-{shard}")
+            task = asyncio.create_task(self._run(shard, cursor), name=f"tidemark-read-{self.group_name}-{shard}")
             self._tasks.add(task)
             task.add_done_callback(self._on_task_done)
 
+    async def _run(self, shard: int, cursor: ShardCursor | ShardDelivery) -> None:
+        if self.subscription is not None:
+            offset = await self.subscription.start_of(shard)
+            if offset is not None:
+                cursor.start_at(offset)
+                self.positions[shard] = offset
+        await cursor.run()
+
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None and self._error is None:
-            self._error = task.exception()
+        if not task.cancelled() and task.exception() is not None:
+            self.fail(task.exception())
         self._wake.set()
 
     def _on_map(self) -> None:

@@ -11,17 +11,19 @@ import concurrent.futures
 import datetime
 import itertools
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Outcome
+from tidemark_core.subscriptions.view import SubscriptionsView
 
 from .appender import Appender
 from .batch import Appended, Record
 from .client import Client
 from .client import connect as connect_async
 from .explain import Explanation
+from .gaps import Gap
 from .loop import new_event_loop
 from .pending import AppendedBatch
 from .read_stats import ReadStats
@@ -99,6 +101,7 @@ class SyncReader:
     def __init__(self, thread: _LoopThread, reader: Reader) -> None:
         self._thread = thread
         self._reader = reader
+        self._given: dict[int, int] = {}   # yielded up to here; the reader is ahead of it
 
     @property
     def positions(self) -> dict[int, int]:
@@ -128,13 +131,36 @@ class SyncReader:
     def batches(self) -> Iterator[Any]:
         """Yield whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
         try:
-            while batches := self._thread.wait(self._reader.next_batches(_READ_AHEAD_BATCHES)):
-                yield from batches
+            for batch in self._taken():
+                self._given[batch.shard] = batch.last + 1
+                yield batch
+                self._reader.mark(batch.shard, batch.last + 1)
         finally:
             self.close()
 
+    def _taken(self) -> Iterator[Any]:
+        while batches := self._thread.wait(self._reader.next_batches(_READ_AHEAD_BATCHES)):
+            yield from batches
+
     def __iter__(self) -> Iterator[Any]:
-        return itertools.chain.from_iterable(map(items_of, self.batches()))
+        if self._reader.subscription is None:
+            return itertools.chain.from_iterable(map(items_of, self.batches()))
+        return self._records()
+
+    def _records(self) -> Iterator[Any]:
+        """Yield records, each done with when the next one is asked for."""
+        try:
+            for batch in self._taken():
+                for item in items_of(batch):
+                    self._given[batch.shard] = behind = (item.last if isinstance(item, Gap) else item.offset) + 1
+                    yield item
+                    self._reader.mark(batch.shard, behind)
+        finally:
+            self.close()
+
+    def commit(self, positions: Mapping[int, int] | None = None) -> None:
+        """Commit everything yielded so far, or these offsets by shard; `Reader.commit`."""
+        self._thread.wait(self._reader.commit(dict(self._given) if positions is None else positions))
 
     def close(self) -> None:
         self._thread.wait(self._reader.close())
@@ -170,6 +196,18 @@ class SyncClient:
     def offset_at(self, group: str, shard: int, timestamp: datetime.datetime | int, **options: Any) -> int:
         """Return the first offset logged at a time or later; the options are those of `Client.offset_at`."""
         return self._thread.wait(self._client.offset_at(group, shard, timestamp, **options))
+
+    def subscriptions(self, group: str, **options: Any) -> dict[int, SubscriptionsView]:
+        """Return where named subscriptions stand; the options are those of `Client.subscriptions`."""
+        return self._thread.wait(self._client.subscriptions(group, **options))
+
+    def commit_position(self, group: str, shard: int, subscription: str, offset: int, **options: Any) -> int:
+        """Commit where a subscription goes on; the options are those of `Client.commit_position`."""
+        return self._thread.wait(self._client.commit_position(group, shard, subscription, offset, **options))
+
+    def delete_subscription(self, group: str, subscription: str, **options: Any) -> list[int]:
+        """Forget a subscription; the options are those of `Client.delete_subscription`."""
+        return self._thread.wait(self._client.delete_subscription(group, subscription, **options))
 
     def explain_read(self, group: str, shard: int, **options: Any) -> Explanation:
         """Return who would send a reader what; the options are those of `Client.explain_read`."""

@@ -21,10 +21,12 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.view import ROLLING_BACK, WAITING, LimboEntry, LimboView
 from tidemark_core.replication.messages import Appended, Fate, Outcome
 from tidemark_core.replication.producers import Place, ProducerTable
+from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 from tidemark_wire import channel as wire
 from tidemark_wire import frames
 from tidemark_wire.limbo import limbo_to_proto, outcome_to_proto
 from tidemark_wire.status import to_rpc_error
+from tidemark_wire.subscriptions import subscriptions_to_proto
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 BATCH_BYTES_MAX = 8 << 20
@@ -58,6 +60,9 @@ class FakeShard:
     undecided: dict[int, list[Reply]] = field(default_factory=dict)  # base of an entry: who waits for it
     rollbacks: list[tuple[int, int]] = field(default_factory=list)  # first offset, offset of the record
     final: set[int] = field(default_factory=set)  # records that are committed
+    positions: dict[str, tuple[int, int]] = field(default_factory=dict)  # of a subscription: offset and lease
+    commits: list[tuple[str, int]] = field(default_factory=list)         # every commit that arrived
+    commit_refusals: deque[Refused] = field(default_factory=deque)       # given to the next commits, in turn
 
     @property
     def head(self) -> int:
@@ -374,6 +379,34 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
 
     async def Limbo(self, request, context):  # type: ignore[no-untyped-def]
         return limbo_to_proto((await self._led(request, context)).view(request.entries_max))
+
+    async def CommitPosition(self, request, context):  # type: ignore[no-untyped-def]
+        shard, name = await self._led(request, context), request.subscription
+        if shard.commit_refusals:
+            error = to_rpc_error(shard.commit_refusals.popleft())
+            await context.abort(error.code, error.details, error.trailing_metadata)
+        shard.commits.append((name, request.offset))
+        stands, _ = shard.positions.get(name, (-1, 0))
+        offset = request.offset if request.seek else max(stands, request.offset)
+        shard.positions[name] = offset, request.lease_ms
+        return node_pb2.CommitPositionResponse(epoch=shard.epoch, offset=offset)
+
+    async def Subscriptions(self, request, context):  # type: ignore[no-untyped-def]
+        shard = await self._led(request, context)
+        return subscriptions_to_proto(
+            SubscriptionsView(
+                shard.epoch, shard.trimmed_to, shard.readable,
+                tuple(
+                    SubscriptionView(name, offset, lease_ms, 0, lease_ms, shard.readable + 1 - offset, 0)
+                    for name, (offset, lease_ms) in sorted(shard.positions.items())
+                ),
+            )
+        )
+
+    async def DeleteSubscription(self, request, context):  # type: ignore[no-untyped-def]
+        shard = await self._led(request, context)
+        existed = shard.positions.pop(request.subscription, None) is not None
+        return node_pb2.DeleteSubscriptionResponse(epoch=shard.epoch, existed=existed)
 
     async def read(self, request, context):  # type: ignore[no-untyped-def]
         cluster = self.node.cluster
