@@ -9,11 +9,11 @@ Stays out: starting processes; everything above TCP.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
-
-import psutil
 
 PIECE_BYTES = 64 << 10
 PIECES_MAX = 64
@@ -113,7 +113,7 @@ class Network:
         except OSError:
             writer.transport.abort()  # nobody listens behind us: to the caller that is a refused connection
             return
-        source = self._who(writer.get_extra_info("peername")[1])  # costs much, and a dead node is dialed often
+        source = self._who(writer.get_extra_info("peername")[1])  # costs something, and a dead node is dialed often
         pipes = {
             asyncio.create_task(self._pipe((source, name), reader, back)): (source, name),
             asyncio.create_task(self._pipe((name, source), there, writer)): (name, source),
@@ -131,14 +131,12 @@ class Network:
                 side.transport.abort()
 
     def _who(self, port: int) -> str:
-        """Return the process whose socket has this local port."""
+        """Return the process whose socket has this local port: one look at the sockets, one at each process's files."""
+        socket = _socket_at(port)
         for name, pid in self._processes().items():
-            try:
-                sockets = psutil.Process(pid).net_connections(kind="tcp")
-            except psutil.Error:
-                continue
-            if any(socket.laddr and socket.laddr.port == port for socket in sockets):
-                return name
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                if any(os.readlink(file.path) == socket for file in os.scandir(f"/proc/{pid}/fd")):
+                    return name
         return CLIENT
 
     async def _pipe(
@@ -180,3 +178,13 @@ class Network:
         for pipe in list(self._pipes):
             pipe.cancel()
         await asyncio.gather(*self._pipes, return_exceptions=True)
+
+
+def _socket_at(port: int) -> str:
+    """Return how the files of a process name the socket with this local port; empty when it is gone."""
+    with open("/proc/net/tcp") as table:
+        for line in table:
+            fields = line.split(None, 10)
+            if fields[1].endswith(f":{port:04X}"):
+                return f"socket:[{fields[9]}]"
+    return ""
