@@ -397,7 +397,7 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
             SubscriptionsView(
                 shard.epoch, shard.trimmed_to, shard.readable,
                 tuple(
-                    SubscriptionView(name, offset, lease_ms, 0, lease_ms, shard.readable + 1 - offset, 0)
+                    SubscriptionView(name, offset, lease_ms, 0, lease_ms, max(0, shard.readable + 1 - offset), 0)
                     for name, (offset, lease_ms) in sorted(shard.positions.items())
                 ),
             )

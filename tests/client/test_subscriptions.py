@@ -233,8 +233,8 @@ async def test_positions_and_names_that_cannot_be_are_refused(client):
 
 
 async def test_the_waiting_face_commits_what_was_yielded(filled):
-    shard, client = filled
-    addresses = [f"{node.address}" for node in client.shard_map.nodes]
+    _, client = filled
+    addresses = [node.address for node in client.shard_map.nodes]
 
     def work() -> list[object]:
         with tidemark.sync.connect(addresses) as waiting:
