@@ -52,9 +52,12 @@ class Range:
     order: tuple[str, ...]
     sender: str
     senders: tuple[str, ...]
+    keepers: tuple[str, ...]
 
     def takes(self, item: ExplainedItem) -> bool:
-        return (self.order, self.sender, self.senders) == (item.order, item.sender, item.senders)
+        return (self.order, self.sender, self.senders, self.keepers) == (
+            item.order, item.sender, item.senders, item.keepers
+        )
 
     def add(self, item: ExplainedItem) -> None:
         self.last, self.entries, self.bytes = item.last, self.entries + 1, self.bytes + item.bytes
@@ -68,7 +71,7 @@ def ranges_of(items: Iterable[ExplainedItem]) -> list[Range]:
             ranges[-1].add(item)
         else:
             ranges.append(
-                Range(item.first, item.last, 1, item.bytes, item.order, item.sender, item.senders)
+                Range(item.first, item.last, 1, item.bytes, item.order, item.sender, item.senders, item.keepers)
             )
     return ranges
 
@@ -95,7 +98,7 @@ def _range_document(explanation: Explanation, found: Range) -> dict[str, Any]:
     return {
         "first": found.first, "last": found.last, "entries": found.entries, "bytes": found.bytes,
         "order": list(found.order), "sender": found.sender or None, "senders": list(found.senders),
-        "why": why(explanation, found),
+        "keepers": list(found.keepers), "why": why(explanation, found),
     }
 
 
@@ -152,6 +155,10 @@ def headline(document: dict[str, Any]) -> str:
     return "  ".join(said)
 
 
+def _kept_by(found: dict[str, Any]) -> str:
+    return "all" if len(found["keepers"]) == len(found["order"]) else ", ".join(found["keepers"])
+
+
 def render(document: dict[str, Any]) -> RenderableType:
     """Return the picture: who sends, then what is being sent."""
     parts: list[RenderableType] = [Text(headline(document), style="bold")]
@@ -160,11 +167,11 @@ def render(document: dict[str, Any]) -> RenderableType:
         parts.append(Text(f"  location scopes shared with the reader: {near}", style="dim"))
     rows = [
         [f"{found['first']}-{found['last']}", found["entries"], f"{found['bytes']:,}", " > ".join(found["order"]),
-         found["sender"] or "everybody", found["why"]]
+         _kept_by(found), found["sender"] or "everybody", found["why"]]
         for found in document["ranges"]
     ]
     if rows:
-        entries = table(["#OFFSETS", "#ENTRIES", "#BYTES", "ORDER", "SENDER", "WHY"], rows)
+        entries = table(["#OFFSETS", "#ENTRIES", "#BYTES", "ORDER", "KEPT BY", "SENDER", "WHY"], rows)
         parts.append(Padding(entries, (0, 0, 0, 2)))
     else:
         parts.append(Text("  no records there", style="dim"))

@@ -43,6 +43,7 @@ def map_document(shard_map: common_pb2.ShardMap, group: str | None) -> dict[str,
                         "status": shard.status,
                         "leader": shard.leader or None,
                         "ensemble": list(shard.ensemble),
+                        "payload_copies": shard.payload_copies or len(shard.ensemble),
                         "unavailable": [node for node in shard.ensemble if not available.get(node, False)],
                         "hash_min": shard.hash_min,
                         "hash_max": shard.hash_max,
@@ -70,7 +71,7 @@ def shards(
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every shard: its leader (*), its members, those that are away in brackets."""
+    """Show every shard: its leader (*), its members, those away in brackets, how many keep each payload."""
 
     async def main() -> dict[str, Any]:
         async with await target.connect(state, cluster) as client:
@@ -81,11 +82,12 @@ def shards(
     document = tidemark.run(main())
     rows = [
         [info["name"], shard["shard"], shard["epoch"], shard["status"], members_text(shard),
-         f"{shard['hash_min']:08x}-{shard['hash_max']:08x}"]
+         f"{shard['payload_copies']}/{len(shard['ensemble'])}", f"{shard['hash_min']:08x}-{shard['hash_max']:08x}"]
         for info in document["groups"]
         for shard in info["shards"]
     ]
-    emit(as_json, document, lambda: table(["GROUP", "#SHARD", "#EPOCH", "STATUS", "MEMBERS", "KEY HASHES"], rows))
+    columns = ["GROUP", "#SHARD", "#EPOCH", "STATUS", "MEMBERS", "PAYLOADS", "KEY HASHES"]
+    emit(as_json, document, lambda: table(columns, rows))
 
 
 # --- objects

@@ -29,7 +29,8 @@ class ExplainedItem(NamedTuple):
 
     `order` is the reading order, left-most first, in local reading the nearest first.  `sender` is the first of it
     that is not down, empty when all send everything or nobody is up; `senders` are all who send it: one that is
-    listed as down goes on as if it were not, which is how its return is seen.
+    listed as down goes on as if it were not, which is how its return is seen.  `keepers` keep its payload for good,
+    empty when the member asked does not say.
     """
 
     first: int
@@ -39,6 +40,7 @@ class ExplainedItem(NamedTuple):
     order: tuple[str, ...]
     sender: str
     senders: tuple[str, ...]
+    keepers: tuple[str, ...] = ()
 
 
 class Explanation(NamedTuple):
@@ -96,7 +98,8 @@ class Explanations:
             answer.first, answer.released, answer.through,
             tuple(
                 ExplainedItem(
-                    item.first, item.last, item.kind, item.bytes, tuple(item.order), item.sender, tuple(item.senders)
+                    item.first, item.last, item.kind, item.bytes, tuple(item.order), item.sender, tuple(item.senders),
+                    tuple(item.keepers),
                 )
                 for item in answer.items
             ),

@@ -21,7 +21,7 @@ from tidemark_core.base.effects import LogReadFailed
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.delivery.messages import Item, Shipment, Started, Status, Window
+from tidemark_core.delivery.messages import NOT_HELD, Item, Shipment, Started, Status, Window
 from tidemark_wire.delivery import StartCall, Stop, decode_request, encode_answer
 from tidemark_wire.identity import Role
 from tidemark_wire.tasks import cancelled
@@ -290,6 +290,7 @@ class _Stream:
         run.skipped_entries += found.skipped_entries
         run.skipped_bytes += found.skipped_bytes
         self._metrics.delivery_skipped_bytes.inc(found.skipped_bytes)
+        self._metrics.delivery_not_held.inc(sum(item.body is NOT_HELD for item in found.items))
         run.position = max(position, found.through + 1)
         backlog = run.position <= last and not run.full
         if found.items or (backlog and run.position > position):

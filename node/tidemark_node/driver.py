@@ -135,6 +135,7 @@ class Driver:
         self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._delivery_threads = ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery")
+        self._reclaim_thread = ThreadPoolExecutor(1, thread_name_prefix="reclaim")
 
     def start(self) -> None:
         """Begin to watch the disk; events may be posted from now on."""
@@ -191,6 +192,10 @@ class Driver:
         Raises StoreFailed while the store is closed.
         """
         return await self._in_thread(self._delivery_threads, work)
+
+    async def reclaim(self, work: Callable[[Store], T]) -> T:
+        """Run `work`, which may keep the disk busy for seconds, in a thread of its own.  Raises StoreFailed."""
+        return await self._in_thread(self._reclaim_thread, work)
 
     async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[Store], T]) -> T:
         if not self.open:
@@ -533,3 +538,4 @@ class Driver:
         self._sync_thread.shutdown(wait=False)
         self._read_threads.shutdown(wait=False)
         self._delivery_threads.shutdown(wait=False)
+        self._reclaim_thread.shutdown(wait=False)

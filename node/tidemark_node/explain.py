@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from tidemark_core.base.entry import Kind
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
@@ -61,7 +62,7 @@ class Explain:
         return node_pb2.ExplainReadResponse(
             ensemble=start.ensemble, first=first, released=released,
             through=found[-1].last if found else position - 1,
-            items=[_explained(rule, piece) for piece in found],
+            items=[_explained(rule, piece, target.info.payload_copies) for piece in found],
         )
 
 
@@ -89,10 +90,12 @@ def _intact(
         yield from islice(pieces(store, shard, first, last, holes), count)
 
 
-def _explained(rule: Rule, piece: Piece) -> node_pb2.ExplainedItem:
+def _explained(rule: Rule, piece: Piece, copies: int) -> node_pb2.ExplainedItem:
     order, sender, senders = rule.explain(piece.order)
     header = piece.header
+    everybody = header is None or header.kind is not Kind.DATA
     return node_pb2.ExplainedItem(
         first=piece.first, last=piece.last, kind="HOLE" if header is None else header.kind.name,
         bytes=piece.size, order=order, sender=sender, senders=senders,
+        keepers=rule.first(piece.order, 0 if everybody else copies),
     )

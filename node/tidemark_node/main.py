@@ -39,6 +39,7 @@ from .metrics import Metrics, MetricsEndpoint
 from .outcomes import Outcomes
 from .peers import Links
 from .reads import Reads
+from .reclaim import Reclaimer
 from .routing import Routing
 from .rpc import Health, Services, add_services
 from .settings import METRICS_OFF, Settings, parse, split_address
@@ -131,6 +132,7 @@ class Node:
         driver.on_shards = synchro.tell
         access = Access(settings.cluster, routing, metrics, tls=self.tls is not None)
         self.deliveries = Deliveries(driver, routing, metrics, access)
+        self.reclaimer = Reclaimer(driver, metrics, settings.reclaim_seconds)
         debug = Debug(driver, self.links, routing, self.snapshots, self.deliveries)
         services = Services(
             settings, self.address, self.metrics_address, driver, self.links, routing, synchro, debug, self.draining,
@@ -147,7 +149,9 @@ class Node:
         metrics.watch_shards(lambda: [driver.core.status(shard) for shard in driver.core.shards])
         metrics.watch_limbo(lambda: _limbo_views(driver))
         metrics.watch_subscriptions(lambda: _subscriptions_views(driver))
+        metrics.watch_store(lambda: driver.store.sizes() if driver.open else {})
         driver.start()
+        self.reclaimer.start()
         await self.server.start()
         await self.health.say(True)
         if settings.ready_file is not None:
@@ -189,6 +193,7 @@ class Node:
         stopping = asyncio.ensure_future(self.server.stop(SERVER_GRACE_SECONDS))
         await self.links.close()
         self.snapshots.reset()
+        await self.reclaimer.stop()
         await self.driver.stop()
         await stopping
         await self.endpoint.stop()

@@ -6,7 +6,7 @@ Stays out: deciding anything; whoever counts holds the counters.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -43,6 +43,8 @@ class Metrics:
             "tidemark_store_sync_seconds", "Time of one group commit.", buckets=_LATENCY_BUCKETS, registry=registry
         )
         self.store_reloads = counter("store_reloads", "Times the shards were reloaded after a failed write.")
+        self.store_reclaims = counter("store_reclaims", "Rewrites of tables to give back what was dropped.")
+        self.store_reclaim_seconds = counter("store_reclaim_seconds", "Time of these rewrites.")
         self.disk_free_bytes = gauge("disk_free_bytes", "Free bytes under the data directory.")
         self.disk_full = gauge("disk_full", "1 while writes are refused for want of space.")
         self.links = gauge("links", "Live links to peers and operators.")
@@ -72,12 +74,19 @@ class Metrics:
         self.delivery_skipped_bytes = counter(
             "delivery_skipped_bytes", "Bytes of entries that delivery passed over, for another member sends them."
         )
+        self.delivery_not_held = counter(
+            "delivery_not_held", "Entries this node was asked for by delivery though other members keep their payloads."
+        )
         self.snapshot_sent_bytes = counter("snapshot_sent_bytes", "Bytes of snapshots served.")
         self.snapshot_received_bytes = counter("snapshot_received_bytes", "Bytes of snapshots pulled.")
 
     def watch_shards(self, status: Callable[[], Iterable[dict[str, Any]]]) -> None:
         """Report per-shard positions from `status` at every scrape, at no cost in between."""
         self.registry.register(_Shards(status))
+
+    def watch_store(self, sizes: Callable[[], Mapping[str, int]]) -> None:
+        """Report the bytes that the store takes, by what they are, from `sizes` at every scrape."""
+        self.registry.register(_Store(sizes))
 
     def watch_limbo(self, views: Callable[[], Iterable[LimboView]]) -> None:
         """Report what is appended and not yet confirmed on the shards led here, from `views` at every scrape."""
@@ -125,6 +134,17 @@ class _Limbo(Collector):
             "confirm_lag_records", "Most offsets between head and confirmed on one shard.",
             max((view.head - view.confirmed for view in views), default=0),
         )
+
+
+class _Store(Collector):
+    def __init__(self, sizes: Callable[[], Mapping[str, int]]) -> None:
+        self._sizes = sizes
+
+    def collect(self) -> Iterator[Metric]:
+        held = GaugeMetricFamily("tidemark_store_bytes", "Bytes the store takes, tables and memory.", labels=["what"])
+        for what, size in self._sizes().items():
+            held.add_metric([what], float(size))
+        yield held
 
 
 class _Shards(Collector):

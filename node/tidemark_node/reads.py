@@ -2,7 +2,8 @@
 
 What was rolled back is left out of a frame and named in its holes, so that coverage stays positive evidence.
 Each reader has at most one slice in memory, so a stalled one holds nobody up.  A damaged entry is never served:
-the core is told, it fetches the entry from a peer, and the reader waits for that.
+the core is told, it fetches the entry from a peer, and the reader waits for that.  Where other members keep payloads
+that this one does not, a stream ends in front of the first such entry with NOT_HELD, and nothing is left out.
 Stays out: who may read and how far; the core grants and releases.
 """
 
@@ -38,6 +39,10 @@ READERS_MAX = 1024
 ASK_AGAIN_SECONDS = 1.0
 REPAIR_SECONDS = 5.0
 REPAIR_RETRY_SECONDS = 0.05
+
+NOT_HELD = Refused(
+    Reason.NOT_HELD, "the leader does not keep every payload of this shard: read it by single copy delivery"
+)
 
 
 class Reads:
@@ -189,9 +194,14 @@ class _Reader:
             holes = holes[:HOLES_MAX]
             through = holes[-1][1]
             entries = tuple(entry for entry in entries if entry.last <= through)
-        frame = encode_read(
-            ReadFrame(self._position, through, self._released, without(entries, holes), tuple(holes))
-        )
+        kept = without(entries, holes)
+        lacking = next((entry for entry in kept if not entry.held), None)
+        if lacking is not None:
+            if lacking.base <= self._position:
+                await self._routing.refuse(self._context, NOT_HELD, self._target)
+            through = lacking.base - 1
+            kept, holes = kept[: kept.index(lacking)], [hole for hole in holes if hole[1] <= through]
+        frame = encode_read(ReadFrame(self._position, through, self._released, kept, tuple(holes)))
         self._position = max(self._position, through + 1)
         self._metrics.read_bytes.inc(len(frame))
         await self._context.write(frame)

@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     disk_reserve_bytes: int = 384 << 20
     append_bytes_max: int = 128 << 20
     snapshot_bytes_per_second: int = 200 << 20
+    reclaim_seconds: float = 30.0
     tls_dir: Path | None = None
 
 
@@ -122,6 +123,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("disk-reserve-bytes", "free bytes below which appends are refused", type=_positive)
     option("append-bytes-max", "bytes of unanswered batches this node holds for clients", type=_positive)
     option("snapshot-bytes-per-second", "rate at which this node serves snapshots", type=_positive)
+    option("reclaim-seconds", "how often the space of dropped payloads is given back to the disk", type=_seconds)
     option("tls-dir", "directory of tls.crt, tls.key and ca.crt: nobody gets in without mutual TLS", type=Path)
     given = parser.parse_args(arguments)
     if given.tls_dir is not None and not given.cluster:

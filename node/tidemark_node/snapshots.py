@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 from google_crc32c import extend
 from tidemark_core.base.effects import LogReadFailed, PullSnapshot, SnapshotChunk, SnapshotFailed
-from tidemark_core.base.entry import Entry, decode
+from tidemark_core.base.entry import Entry, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
@@ -81,7 +81,7 @@ class SnapshotServer:
         self._bucket = TokenBucket(bytes_per_second)
 
     async def serve(self, request: Any, context: Any) -> None:
-        """Stream entries [first, last] as they are stored."""
+        """Stream entries [first, last] as they are stored, up to the first that the core lets nobody have from here."""
         shard, position = ShardId(request.shard), request.first
         if position < 0 or request.last < position:
             wrong = Refused(Reason.INVALID_SPEC, f"first is {position} and last is {request.last}")
@@ -93,15 +93,19 @@ class SnapshotServer:
                 await context.abort(*to_rpc_error(Refused(Reason.SHUTTING_DOWN, str(failure))))
             if not found.entries:
                 await self._give_up(context, shard, found.damaged_at, position)
-            headers = [entry.header for entry in found.entries]
-            payloads = [entry.payload for entry in found.entries]
+            part, _ = self._driver.core.snapshot_part(shard, request.epoch, found.entries)
+            if not part:
+                lacking = f"the entry at offset {position} is not to be had from {self._driver.core.me.node}"
+                await context.abort(*to_rpc_error(Refused(Reason.NOT_HELD, lacking, expected=position)))
+            headers = [entry.header for entry in part]
+            payloads = [entry.payload for entry in part]
             size = sum(map(len, headers)) + sum(map(len, payloads))
             await self._bucket.take(size)
             await context.write(
                 node_pb2.SnapshotChunk(headers=headers, payloads=payloads, crc32c=checksum(headers, payloads))
             )
             self._metrics.snapshot_sent_bytes.inc(size)
-            position = found.entries[-1].last + 1
+            position = part[-1].last + 1
 
     async def _give_up(self, context: Any, shard: ShardId, damaged_at: int | None, position: int) -> None:
         if damaged_at is not None:
@@ -189,7 +193,7 @@ class Snapshots:
                 if chunk is grpc.aio.EOF:
                     raise _PullFailed(f"the source ended the snapshot in front of offset {position}")
                 entries = _entries_of(chunk)
-                size = sum(entry.size for entry in entries)
+                size = sum(len(entry.header) + len(entry.payload) for entry in entries)
                 self._metrics.snapshot_received_bytes.inc(size)
                 self._driver.post(SnapshotChunk(shard, epoch, entries), size)
                 position = entries[-1].last + 1
@@ -207,6 +211,12 @@ def _entries_of(chunk: Any) -> tuple[Entry, ...]:
     if not headers or len(headers) != len(payloads) or checksum(headers, payloads) != chunk.crc32c:
         raise _PullFailed("a chunk fails its checksum")
     try:
-        return tuple(decode(header, payload) for header, payload in zip(headers, payloads, strict=True))
+        return tuple(_entry_of(header, payload) for header, payload in zip(headers, payloads, strict=True))
     except (CorruptEntry, ValueError) as error:
         raise _PullFailed(f"a chunk holds a damaged entry: {error}") from error
+
+
+def _entry_of(header: bytes, payload: bytes) -> Entry:
+    """Verify an entry; without any payload it is its header alone, and the core judges whether it may be."""
+    entry = decode_header(header)
+    return with_payload(entry, payload) if payload else entry

@@ -1,11 +1,12 @@
 """The store: one RocksDB per node, and the only importer of its binding.
 
 Layout: `headers` (with the payloads that a restart reads) and `log` (payloads) by shard and base offset, `system` for
-identity and for state and checkpoint of each shard.  `apply` writes a turn's persists without syncing, `sync` makes
-everything applied so far durable; `sync` and whatever reads may run in threads, for they let the event loop go on.
+identity, for state and checkpoint of each shard, and for where dropped payloads still take space.  A header without a
+payload is an entry that is not held.  `apply` writes a turn's persists without syncing, `sync` makes everything applied
+so far durable; `sync`, `compact` and whatever reads may run in threads, for they let the event loop go on.
 What cannot be trusted any more is moved aside and the disk begins a new life (rule K14): a replica must never
 vote with what is left of a log.
-Stays out: what the writes mean, when to sync, whether there is space (`disk`).
+Stays out: what the writes mean, when to sync, when to compact (`reclaim`), whether there is space (`disk`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from rocksdict import (
     BlockBasedOptions,
     Cache,
+    CompactOptions,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -31,6 +33,7 @@ from rocksdict import (
 from tidemark_core.base.effects import (
     DropAfter,
     DropBefore,
+    DropPayloads,
     Persist,
     PutCheckpoint,
     PutEntry,
@@ -42,22 +45,31 @@ from tidemark_core.base.entry import Entry, folded_part, recovered, with_payload
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import ShardId
 
+from .dropped import Dropped
 from .store_errors import EntryDamaged, Faults, StoreDamaged, StoreFailed, StoreRefused, typed
 
-STORE_FORMAT = 3
+STORE_FORMAT = 4
 WRITE_BUFFER_BYTES = 64 << 20
+TABLE_BYTES = 64 << 20
 BLOCK_CACHE_BYTES = 16 << 20
+COMPACTION_BYTES = 128 << 20
+"""What one call of `compact` rewrites, about: closing the store waits for it."""
 
 _KEY = struct.Struct(">QQ")
 _OFFSET_MAX = (1 << 64) - 1
 _FORMAT, _INCARNATION, _NODE = b"format", b"incarnation", b"node"
-_STATE, _CHECKPOINT = b"state/", b"checkpoint/"
+_STATE, _CHECKPOINT, _DROPPED = b"state/", b"checkpoint/", b"dropped/"
+
+_TABLE_BYTES, _MEMORY_BYTES = "rocksdb.live-sst-files-size", "rocksdb.cur-size-all-mem-tables"
 
 _log = logging.getLogger(__name__)
 
 
 class Slice(NamedTuple):
-    """Entries in order without a gap; `damaged_at` is the offset whose entry could not be read intact."""
+    """Entries in order without a gap; `damaged_at` is the offset whose entry could not be read intact.
+
+    An entry whose payload is not stored at all is there with its header only (`Entry.held` is false).
+    """
 
     entries: tuple[Entry, ...]
     damaged_at: int | None
@@ -98,6 +110,7 @@ class Store:
         self.path = path
         self._faults = faults
         self._failed: str | None = None
+        self.dropped = Dropped()
         try:
             if faults is not None:
                 faults.check_write()
@@ -112,6 +125,9 @@ class Store:
         self._system_handle = self._db.get_column_family_handle("system")
         try:
             self.incarnation = self._identify(node)
+            within = _within(_DROPPED)
+            for key, value in self._system.items(from_key=_DROPPED, read_opt=within):
+                self.dropped.add(ShardId(int.from_bytes(key[len(_DROPPED) :], "big")), *_KEY.unpack(value))
         except BaseException:
             self.close()
             raise
@@ -183,7 +199,8 @@ class Store:
             case PutEntry(entry):
                 key = _KEY.pack(shard, entry.base)
                 batch.put(key, folded_part(entry), self._headers_handle)
-                batch.put(key, entry.payload, self._log_handle)
+                if entry.payload or entry.held:
+                    batch.put(key, entry.payload, self._log_handle)
             case PutState(state):
                 batch.put(_STATE + shard.to_bytes(8, "big"), state, self._system_handle)
             case PutCheckpoint(checkpoint):
@@ -192,6 +209,10 @@ class Store:
                 self._stage_drop(batch, shard, offset + 1, _OFFSET_MAX)
             case DropBefore(offset):
                 self._stage_drop(batch, shard, 0, self._kept_from(shard, offset, together))
+            case DropPayloads(first, last):
+                batch.delete_range(_KEY.pack(shard, first), _KEY.pack(shard, last + 1), self._log_handle)
+                self.dropped.add(shard, first, last)
+                self._stage_dropped(batch, shard)
             case Wipe():
                 self._stage_drop(batch, shard, 0, _OFFSET_MAX)
                 batch.delete(_CHECKPOINT + shard.to_bytes(8, "big"), self._system_handle)
@@ -203,6 +224,13 @@ class Store:
             first, behind = _KEY.pack(shard, start), _KEY.pack(shard, end)
             batch.delete_range(first, behind, self._headers_handle)
             batch.delete_range(first, behind, self._log_handle)
+
+    def _stage_dropped(self, batch: WriteBatch, shard: ShardId) -> None:
+        key, known = _DROPPED + shard.to_bytes(8, "big"), self.dropped.known(shard)
+        if known is None:
+            batch.delete(key, self._system_handle)
+        else:
+            batch.put(key, _KEY.pack(*known), self._system_handle)
 
     def _kept_from(self, shard: ShardId, offset: int, together: Sequence[Write]) -> int:
         """Return the base of the entry that holds `offset`, or `offset` when none reaches over it."""
@@ -245,13 +273,53 @@ class Store:
         self._failed = str(error)
         return typed(error, str(self.path))
 
+    # --- space --------------------------------------------------------------------------------------------
+
+    def compact(self, shard: ShardId, first: int, last: int) -> int:
+        """Rewrite tables without the payloads dropped of [first, last], a piece of it; return where the piece ends.
+
+        A range delete alone gives nothing back before the database happens to rewrite that range, and where nothing
+        is written any more it never does.  Thread-safe; whoever calls it calls `compacted` then.  Raises StoreFailed.
+        """
+        end = self._piece_end(shard, first, last)
+        options = CompactOptions()
+        options.set_exclusive_manual_compaction(False)  # others need not wait for this one
+        try:
+            self._log.compact_range(_KEY.pack(shard, first), _KEY.pack(shard, end + 1), options)
+        except Exception as error:
+            raise StoreFailed(f"{self.path}: {error}", no_space="No space left" in str(error)) from error
+        return end
+
+    def _piece_end(self, shard: ShardId, first: int, last: int) -> int:
+        """Return the offset up to which tables hold COMPACTION_BYTES from `first` on, about, or `last`."""
+        low, high = _KEY.pack(shard, first), _KEY.pack(shard, last)
+        size = 0
+        for key, bytes_held in sorted((found["start_key"], found["size"]) for found in self._db.live_files()):
+            if len(key) == _KEY.size and low < key <= high:
+                if size >= COMPACTION_BYTES:
+                    return int(_KEY.unpack(key)[1]) - 1
+                size += bytes_held
+        return last
+
+    def compacted(self, shard: ShardId) -> None:
+        """Note what is left to compact of a shard, once a range that was taken from `dropped` is done with."""
+        batch = WriteBatch(raw_mode=True)
+        self._stage_dropped(batch, shard)
+        self._write(batch)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes that headers, payloads and the rest take: in tables, and in memory on the way there."""
+        return {
+            what: int(family.property_int_value(_TABLE_BYTES) or 0) + int(family.property_int_value(_MEMORY_BYTES) or 0)
+            for what, family in (("payloads", self._log), ("headers", self._headers), ("system", self._system))
+        }
+
     # --- reading ------------------------------------------------------------------------------------------
 
     def shards(self) -> list[ShardId]:
         """Return every shard that has a stored state."""
-        options = ReadOptions()
-        options.set_iterate_upper_bound(_STATE[:-1] + bytes([_STATE[-1] + 1]))
-        keys = self._system.keys(from_key=_STATE, read_opt=options)
+        within = _within(_STATE)
+        keys = self._system.keys(from_key=_STATE, read_opt=within)
         return [ShardId(int.from_bytes(key[len(_STATE) :], "big")) for key in keys]
 
     def state(self, shard: ShardId) -> tuple[bytes, bytes | None]:
@@ -276,7 +344,8 @@ class Store:
     def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> Slice:
         """Return whole entries from the one that holds `first`, while their last offset is at most `last`.
 
-        Stops behind `bytes_max` bytes; at least one entry when there is one.  Thread-safe.
+        Stops behind `bytes_max` bytes, payloads that are not held counted; at least one entry when there is one.
+        Thread-safe.
         """
         headers: list[Entry] = []
         damaged_at: int | None = None
@@ -292,14 +361,17 @@ class Store:
         return found if found.damaged_at is not None else found._replace(damaged_at=damaged_at)
 
     def whole(self, shard: ShardId, headers: Sequence[Entry]) -> Slice:
-        """Return the entries of these verified headers, up to the first whose payload is damaged.  Thread-safe."""
+        """Return the entries of these verified headers, up to the first whose payload is damaged.
+
+        The payload of a header may be gone for good: that entry is the header alone.  Thread-safe.
+        """
         if not headers:
             return Slice((), None)
         keys = [_KEY.pack(shard, header.base) for header in headers]
         entries: list[Entry] = []
         for header, payload in zip(headers, self._payloads(keys), strict=True):
             try:
-                entries.append(with_payload(header, b"" if payload is None else payload))
+                entries.append(header if payload is None else with_payload(header, payload))
             except CorruptEntry:
                 return Slice(tuple(entries), header.base)
         return Slice(tuple(entries), None)
@@ -345,7 +417,7 @@ class Store:
             return self._log.get(key)
         except Exception as error:
             _log.error("a payload cannot be read", extra={"key": key.hex(), "reason": str(error)})
-            return None
+            return b""  # nobody knows whether it is there; this is not what any header speaks of
 
     def _header_at_or_before(self, shard: ShardId, offset: int) -> tuple[int, bytes] | None:
         if offset < 0:
@@ -353,6 +425,13 @@ class Store:
         within = _Range(self._headers, shard, 0, _OFFSET_MAX)
         within.found.seek_for_prev(_KEY.pack(shard, offset))
         return (_KEY.unpack(within.found.key())[1], within.found.value()) if within.found.valid() else None
+
+
+def _within(prefix: bytes) -> ReadOptions:
+    """Return the options of a read that ends with the keys of this prefix; they must live as long as it goes on."""
+    options = ReadOptions()
+    options.set_iterate_upper_bound(prefix[:-1] + bytes([prefix[-1] + 1]))
+    return options
 
 
 class _Range:
@@ -408,7 +487,7 @@ def _column_families() -> dict[str, Options]:
         options = Options(raw_mode=True)
         options.set_write_buffer_size(write_buffer_bytes)
         options.set_max_write_buffer_number(3)
-        options.set_target_file_size_base(64 << 20)
+        options.set_target_file_size_base(TABLE_BYTES)
         options.set_max_bytes_for_level_base(256 << 20)
         options.set_compression_type(DBCompressionType.none())  # producers compress
         table = BlockBasedOptions()

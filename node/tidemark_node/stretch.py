@@ -2,7 +2,8 @@
 
 Every member must cut the log into the same items, or a reader would meet one offset in two of them: an entry is one
 item, a rolled-back range is one item with all that lies in it, cut only where the reader began.  Such a range is sent
-like a control entry, in slot order.  Runs in reader threads.
+like a control entry, in slot order.  What is ours to send and not held here is said, never passed over (K17).  Runs in
+reader threads.
 Stays out: how far may be read, windows over time, the reader.
 """
 
@@ -16,7 +17,7 @@ from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import ShardId
 from tidemark_core.delivery.messages import Item, Start
 from tidemark_core.delivery.order import Mode, nearest_first, sender, ships, slots_of
-from tidemark_wire.delivery import HOLE_BYTES, entry_item, hole_item
+from tidemark_wire.delivery import HOLE_BYTES, entry_item, hole_item, not_held_item
 
 from .store import Store
 from .store_errors import EntryDamaged
@@ -55,6 +56,11 @@ class Rule:
             names, "" if first is None else nodes[first],
             tuple(nodes[slot] for slot in slots if ships(slots, slot, self._known_down)),
         )
+
+    def first(self, order: int, count: int) -> tuple[str, ...]:
+        """Return the first `count` of a reading order as node names, wherever the reader stands; 0: all."""
+        nodes = self._start.ensemble
+        return tuple(nodes[slot] for slot in slots_of(order, len(nodes))[: count or None])
 
     def _slots(self, order: int) -> tuple[int, ...]:
         slots = slots_of(order, len(self._start.ensemble))
@@ -151,5 +157,9 @@ def _bring(store: Store, shard: ShardId, ours: list[Piece], found: Stretch) -> N
         ours = [piece for piece in ours if piece.first < whole.damaged_at]
     entries = iter(whole.entries)
     found.items = tuple(
-        hole_item(piece.first, piece.last) if piece.header is None else entry_item(next(entries)) for piece in ours
+        hole_item(piece.first, piece.last) if piece.header is None else _item(next(entries)) for piece in ours
     )
+
+
+def _item(entry: Entry) -> Item:
+    return entry_item(entry) if entry.held else not_held_item(entry.base, entry.last)

@@ -1,4 +1,4 @@
-"""Settings: each shard held here is told what its group asks of quorum and retention, once and on every change.
+"""Settings: each shard held here is told what its group asks of quorum, retention and copies, once and on every change.
 
 The shard map may come before a shard does, and shards are loaded again after a failed write: whichever comes last
 settles it.  Stays out: what a quorum is and when it is reached, what is removed when; the core knows.
@@ -10,7 +10,7 @@ from tidemark_core.base.formula import InvalidFormula, quorum_in_force
 from tidemark_core.base.ids import ShardId, shard_id
 from tidemark_core.limbo.settings import QUORUM_TIMEOUT_MS, Rollback, SynchroSettings
 from tidemark_core.node import NodeCore
-from tidemark_core.replication.settings import Configure, RetentionSettings
+from tidemark_core.replication.settings import Configure, CopySettings, RetentionSettings
 from tidemark_wire.v1 import common_pb2
 
 from .driver import Driver
@@ -31,10 +31,10 @@ def settings_of(pushed: common_pb2.ShardMap) -> dict[ShardId, Configure]:
     zone_of = tuple(sorted((node.node, node.zone) for node in pushed.nodes if node.zone))
     found: dict[ShardId, Configure] = {}
     for group in pushed.groups:
-        synchro, retention = _synchro_of(group, zone_of), _retention_of(group)
+        synchro, retention, copies = _synchro_of(group, zone_of), _retention_of(group), _copies_of(group)
         for info in group.shards:
             shard = shard_id(group.group_id, info.index)
-            found[shard] = Configure(shard, synchro, retention)
+            found[shard] = Configure(shard, synchro, retention, copies)
     return found
 
 
@@ -49,6 +49,17 @@ def _retention_of(group: common_pb2.GroupInfo) -> RetentionSettings:
             f"{group.retention_bytes}"
         )
     return RetentionSettings(group.retention_ms, group.retention_bytes, group.retention_bytes_hard)
+
+
+def _copies_of(group: common_pb2.GroupInfo) -> CopySettings:
+    for field, number in (("sync_leaders", group.sync_leaders), ("leaders", group.leaders)):
+        if number > MEMBERS_MAX:
+            raise InvalidSettings(f"groups[{group.name}].{field}: {number} is more than {MEMBERS_MAX} members")
+    if 0 < group.leaders < group.sync_leaders:
+        raise InvalidSettings(
+            f"groups[{group.name}].sync_leaders: {group.sync_leaders} is more than leaders, {group.leaders}"
+        )
+    return CopySettings(sync_leaders=group.sync_leaders or 1, leaders=group.leaders)
 
 
 def _synchro_of(group: common_pb2.GroupInfo, zone_of: tuple[tuple[str, str], ...]) -> SynchroSettings:

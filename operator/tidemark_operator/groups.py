@@ -44,19 +44,21 @@ class GroupKeeper:
                 self.trouble[group.name] = (placed.reason, placed.message)
                 continue
             self.trouble.pop(group.name, None)
-            if await self._create(missing, placed, world):
+            if await self._create(group, missing, placed, world):
                 log.info("log group %s: %d shards created", group.name, len(missing))
             load = world.replicas()
             for ensemble in placed:
                 load.update(ensemble)
 
-    async def _create(self, missing: list[ShardId], placed: list[tuple[str, ...]], world: World) -> bool:
+    async def _create(
+        self, group: Group, missing: list[ShardId], placed: list[tuple[str, ...]], world: World
+    ) -> bool:
         """Write first records; False when another operator creates them too: the watch will show."""
         writes = []
         for shard in missing:
             members = tuple(world.nodes[name].member for name in placed[index_of(shard)])
             assert all(member is not None for member in members), "placement only takes nodes that were reached"
-            record = first_record(members)  # type: ignore[arg-type]
+            record = first_record(members, group.copies(len(members)))  # type: ignore[arg-type]
             writes.append(Write(self._keys.shard(shard), record.encode(), 0))
         for start in range(0, len(writes), OPERATIONS_MAX):
             page = writes[start : start + OPERATIONS_MAX]

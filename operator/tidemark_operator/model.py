@@ -28,7 +28,10 @@ BYTES_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A LogGroup as the planner and the shard map see it; 0 of zones and of retention is not asked."""
+    """A LogGroup as the planner and the shard map see it; 0 of zones and of retention is not asked.
+
+    `payload_copies` 0 is every member, `leaders` 0 is all who keep a payload.
+    """
 
     name: str
     group_id: int
@@ -36,6 +39,9 @@ class Group:
     kind: str
     shards: int
     factor: int
+    payload_copies: int
+    sync_leaders: int
+    leaders: int
     default_ack: str
     max_record_bytes: int
     synchro_quorum: int | str | None
@@ -62,6 +68,14 @@ class Group:
     def quorum(self, members: int) -> int:
         """Return how many members of an ensemble of `members` must hold an entry before it is confirmed."""
         return quorum_in_force(self.synchro_quorum, members)
+
+    def copies(self, members: int) -> int:
+        """Return how many of `members` keep each payload, 0: all.
+
+        While an ensemble is not of the declared size it is as near to the declared number as its size allows (K2).
+        """
+        copies = max(self.payload_copies, members // 2 + 1)
+        return copies if self.payload_copies and copies < members else 0
 
     def shard_ids(self) -> list[ShardId]:
         return [shard_id(self.group_id, index) for index in range(self.shards)]
@@ -100,6 +114,12 @@ class Shard:
     ensemble: tuple[str, ...]
     leader: str | None
     members: tuple[Member, ...] = ()
+    copies: int = 0
+
+    @property
+    def payload_copies(self) -> int:
+        """How many members keep each payload."""
+        return self.copies or len(self.ensemble)
 
     @property
     def index(self) -> int:
@@ -136,6 +156,9 @@ def group_view(stored: StoredObject) -> Group:
         kind=spec.get("kind", "Log"),
         shards=spec["shards"],
         factor=replication.get("factor", 3),
+        payload_copies=replication.get("payloadCopies") or 0,
+        sync_leaders=replication.get("syncLeaders", 1),
+        leaders=replication.get("leaders") or 0,
         default_ack=replication.get("defaultAck", "Quorum"),
         max_record_bytes=spec.get("maxRecordBytes", 1 << 20),
         synchro_quorum=replication.get("synchroQuorum"),
@@ -187,6 +210,7 @@ def shard_views(groups: Iterable[Group], records: Mapping[ShardId, ShardRecord])
             ensemble=tuple(member.node for member in record.ensemble),
             leader=record.leader.node if record.leader else None,
             members=record.ensemble,
+            copies=record.copies,
         )
         for shard, record in sorted(records.items())
         if group_of(shard) in names
@@ -205,3 +229,9 @@ def out_of_sync(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:
         for member in shard.members
         if (node := nodes.get(member.node)) is None or not node.up or node.member != member
     ]
+
+
+def wanted_copies(shard: Shard, group: Group) -> int | None:
+    """Return how many payload copies the shard should have and does not, 0 being all; None: it is as declared."""
+    wanted = group.copies(len(shard.ensemble))
+    return wanted if (wanted or len(shard.ensemble)) != shard.payload_copies else None

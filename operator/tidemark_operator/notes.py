@@ -47,8 +47,6 @@ def asked_in_vain(resource: Resource) -> list[str]:
 
 
 def _group_in_vain(spec: LogGroupSpec) -> Iterator[str]:
-    if spec.replication.copies < spec.replication.factor:
-        yield "spec.replication.payloadCopies: every member keeps every payload"
     if "delivery" in spec.model_fields_set:
         yield "spec.delivery: each reader chooses how it is served"
     if "compression" in spec.model_fields_set:

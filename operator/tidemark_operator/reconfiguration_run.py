@@ -26,10 +26,10 @@ from .driver import CoordinatorDriver
 from .etcd import StoreUnavailable
 from .metadata import StoredObject
 from .mirror import Mirror
-from .model import ClusterSettings, out_of_sync
+from .model import ClusterSettings, out_of_sync, wanted_copies
 from .moves import MoveState, run_move
 from .objects import Objects
-from .plan import PlanRefusal, World, plan_reconfiguration
+from .plan import MoveKind, PlanRefusal, World, plan_reconfiguration
 from .resources.conditions import ConditionReason as R
 from .resources.conditions import ConditionType as T
 
@@ -207,7 +207,17 @@ class ReconfigurationRun:
     def _precondition(
         self, stored: StoredObject, open_moves: list[MoveState], world: World
     ) -> tuple[R, str] | None:
-        """No new move while an affected shard misses a copy elsewhere than on a node to be emptied."""
+        """No new move while an affected shard misses a copy elsewhere than on a node to be emptied.
+
+        Nor an Expand while more members are to keep payloads first: with too few it would be refused (K13).
+        """
+        pending = [
+            shard.name for state in open_moves
+            if state.move.kind is MoveKind.EXPAND and (shard := world.shards.get(state.move.shard)) is not None
+            and wanted_copies(shard, world.groups[shard.group]) is not None
+        ]
+        if pending:
+            return R.PAYLOAD_COPIES_PENDING, f"{some(pending)} do not keep the declared payload copies yet"
         preconditions: Mapping[str, Any] = stored.spec.get("preconditions") or {}
         if preconditions.get("fullyReplicated", "Required") == "Ignored":
             return None

@@ -212,6 +212,7 @@ class OperatorService:
             with_status(self.mirror.groups[group.name].value, group_status(
                 group, self.mirror.groups[group.name].value.generation, world.shards, records, world.nodes,
                 self.mirror.revision, self.memory, self.keeper.trouble.get(group.name),
+                self.tender.copies_trouble,
             ))
             for group in sorted(world.groups.values(), key=lambda group: group.name)
             if name in ("", group.name)

@@ -59,6 +59,8 @@ def build_shard_map(
             retention_ms=group.retention_ms,
             retention_bytes=group.retention_bytes,
             retention_bytes_hard=group.retention_bytes_hard,
+            sync_leaders=group.sync_leaders,
+            leaders=group.leaders,
         )
         if group.access is not None:
             lists = group.access
@@ -75,5 +77,6 @@ def build_shard_map(
                 hash_min=low,
                 hash_max=high,
                 status=record.status,
+                payload_copies=record.copies,
             )
     return shard_map

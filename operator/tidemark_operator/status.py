@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tidemark_core.base.ids import ShardId
@@ -15,7 +16,7 @@ from tidemark_core.replication.records import Phase, ShardRecord, Status
 
 from .condition_memory import Condition, ConditionMemory, some
 from .metadata import StoredObject
-from .model import Group, Node, Shard, out_of_sync, zones_of
+from .model import Group, Node, Shard, out_of_sync, wanted_copies, zones_of
 from .plan import distinct_domains
 from .resources import API_VERSION
 from .resources.conditions import ConditionReason as R
@@ -110,6 +111,7 @@ def shard_object(
         "epoch": record.epoch,
         "electionID": record.election,
         "synchroQuorum": group.quorum(len(record.ensemble)),
+        "payloadCopies": shard.payload_copies,
         "leader": record.leader.node if record.leader else "",
         "ensemble": [
             {"node": member.node, "zone": nodes[member.node].zone if member.node in nodes else "",
@@ -157,14 +159,20 @@ def shard_object(
 def group_status(
     group: Group, generation: int, shards: Mapping[ShardId, Shard], records: Mapping[ShardId, ShardRecord],
     nodes: Mapping[str, Node], revision: int, memory: ConditionMemory, trouble: tuple[R, str] | None,
+    copies_trouble: Mapping[ShardId, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """`trouble` is a reason and a message when the shards could not be created."""
+    """`trouble` is a reason and a message when the shards could not be created.
+
+    `copies_trouble` says of shards why they do not keep the declared payload copies yet.
+    """
     present = [shard for shard_id in group.shard_ids() if (shard := shards.get(shard_id)) is not None]
     without_leader = [shard for shard in present if leaderless(shard, records[shard.shard], nodes)]
     under = [shard for shard in present if out_of_sync(shard, nodes)]
     changing = [shard for shard in present if records[shard.shard].status is Status.RECONFIGURATION]
     lacking = [found for shard in present if (found := unconfirmed(shard, group, nodes)) is not None]
     factors = [len(shard.ensemble) for shard in present] or [0]
+    payloads = [shard.payload_copies for shard in present] or [0]
+    uneven = [shard for shard in present if wanted_copies(shard, group) is not None]
     online = len(present) - len(without_leader)
     complete = len(present) == group.shards
     close = [shard for shard in present if crowded(shard, group, nodes)]
@@ -182,6 +190,11 @@ def group_status(
     elif set(factors) != {group.factor}:
         ready = (T.READY, False, R.FACTOR_CHANGE_PENDING,
                  f"declared {group.factor}, in force {min(factors)} to {max(factors)}.")
+    elif uneven:
+        why = some(copies_trouble[shard.shard] for shard in uneven if shard.shard in copies_trouble)
+        ready = (T.READY, False, R.PAYLOAD_COPIES_PENDING,
+                 f"{len(uneven)} of {len(present)} shards do not keep {group.payload_copies or group.factor} "
+                 f"payload copies yet{'; ' if why else '.'}{why}")
     else:
         ready = (T.READY, True, R.ALL_SHARDS_ONLINE, f"{online} of {group.shards} shards are online.")
     copies = Counter(node for shard in present for node in shard.ensemble)
@@ -218,6 +231,7 @@ def group_status(
         "onlineShards": f"{online}/{group.shards}",
         "quorum": f"{group.quorum(max(factors))}/{max(factors)}" if present else "",
         "factorInForce": {"min": min(factors), "max": max(factors)},
+        "payloadCopiesInForce": {"min": min(payloads), "max": max(payloads)},
         "leadersByNode": [
             {"node": node, "leaders": leaders[node], "replicas": copies[node]} for node in sorted(copies)
         ],

@@ -1,7 +1,8 @@
 """Tender: what the operator does by itself for running shards.
 
 Rule K14: a node that came back with another disk is a new member; for each shard that names its old disk,
-the operator swaps it back into its own slot.  A node that says it is draining hands its leaderships over.
+the operator swaps it back into its own slot.  A node that says it is draining hands its leaderships over.  A shard
+whose members keep another number of payloads than its group declares is changed to that number (K13).
 Stays out: which steps that takes (the coordinator), moves that people ask for (`reconfigure`).
 """
 
@@ -20,7 +21,7 @@ from tidemark_core.replication.records import StartChange, StartTransfer
 from tidemark_wire.tasks import background, cancelled
 
 from .driver import CoordinatorDriver
-from .model import Shard
+from .model import Shard, out_of_sync, wanted_copies
 from .plan import World, next_leader
 
 log = logging.getLogger(__name__)
@@ -37,11 +38,12 @@ class Tender:
         self._driver = driver
         self._poke_later = poke_later
         self._tasks: dict[ShardId, asyncio.Task[None]] = {}
-        self._reseeding: set[ShardId] = set()
+        self._moving: set[ShardId] = set()          # what may move data
         self._transferring: set[ShardId] = set()
         self._refusals: Counter[ShardId] = Counter()  # in a row
+        self.copies_trouble: dict[ShardId, str] = {}  # why a shard does not keep the declared copies yet
 
-    def look(self, world: World, reseeds_max: int) -> None:
+    def look(self, world: World, moves_max: int) -> None:
         leaders = world.leaders()
         for shard in world.shards.values():
             if shard.shard in self._tasks:
@@ -54,10 +56,19 @@ class Tender:
                     self._transferring.add(shard.shard)
                     self._start(shard, self._transfer(shard, to))
                 continue
-            stale = _came_back_empty(shard, world)
-            if stale is not None and len(self._reseeding) < reseeds_max:
-                self._reseeding.add(shard.shard)
+            if len(self._moving) >= moves_max:
+                continue
+            stale, copies = _came_back_empty(shard, world), wanted_copies(shard, world.groups[shard.group])
+            if stale is not None:
+                self._moving.add(shard.shard)
                 self._start(shard, self._reseed(shard, stale))
+            elif copies is not None and (away := out_of_sync(shard, world.nodes)):
+                self.copies_trouble[shard.shard] = f"{shard.name} waits for {', '.join(away)}"
+            elif copies is not None:
+                self._moving.add(shard.shard)
+                self._start(shard, self._change_copies(shard, copies))
+            else:
+                self.copies_trouble.pop(shard.shard, None)
 
     async def close(self) -> None:
         await cancelled(*self._tasks.values())
@@ -69,7 +80,7 @@ class Tender:
 
     def _ended(self, shard: ShardId) -> None:
         del self._tasks[shard]
-        self._reseeding.discard(shard)
+        self._moving.discard(shard)
         self._transferring.discard(shard)
         self._poke_later(0)
 
@@ -84,6 +95,21 @@ class Tender:
         else:
             del self._refusals[shard.shard]
             log.info("%s: %s is back in its slot with a new disk", shard.name, node)
+
+    async def _change_copies(self, shard: Shard, copies: int) -> None:
+        answer = await self._driver.change(
+            shard.shard,
+            lambda request: StartChange(
+                shard.shard, request, Operation.COPIES, old_node=None, new_node=None, copies=copies),
+        )
+        if isinstance(answer, Refused):
+            self.copies_trouble[shard.shard] = f"{shard.name}: {answer.reason}: {answer.message}"
+            log.info("%s: payload copies stay: %s %s", shard.name, answer.reason, answer.message)
+            await self._back_off(shard)
+        else:
+            del self._refusals[shard.shard]
+            self.copies_trouble.pop(shard.shard, None)
+            log.info("%s: %s of %d members keep payloads", shard.name, copies or "all", len(shard.ensemble))
 
     async def _transfer(self, shard: Shard, to: str) -> None:
         answer = await self._driver.change(

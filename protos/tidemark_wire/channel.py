@@ -16,7 +16,7 @@ import grpc.aio
 from .frames import FRAME_BYTES_MAX
 from .tls import Credentials
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 
 REPLICATION_LINK = "/tidemark.v1.Replication/Link"
 CONTROL_LINK = "/tidemark.v1.Control/Link"

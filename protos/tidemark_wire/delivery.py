@@ -4,7 +4,7 @@ Reader to node: START (which replaces what ran on the stream before), WINDOW, ST
 SHIPMENT.  Messages are those of the core's `delivery`; what only the wire needs stands beside them.
 Everything decoded is bounded and checked first: whatever is malformed raises RemoteViolation and yields nothing that
 could be acted upon.  An entry whose header is intact and whose payload is not comes out as DAMAGED: its offsets are
-certain, and the reader must fail over (S9).
+certain, and the reader must fail over (S9).  One that others keep travels as its offsets, and comes out as NOT_HELD.
 Stays out: gRPC itself, who sends what, and any judgement about offsets.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from tidemark_core.base.entry import HEADER_BYTES, Entry, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
-from tidemark_core.delivery.messages import DAMAGED, Item, Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.messages import DAMAGED, NOT_HELD, Item, Shipment, Start, Started, Status, Window
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 
 from .frames import FRAME_BYTES_MAX, Cursor, short_text
@@ -38,7 +38,7 @@ _HOLE = struct.Struct(">qq")             # first, last
 
 _START_KIND, _WINDOW_KIND, _STOP_KIND = 1, 2, 3
 _STARTED_KIND, _SHIPMENT_KIND = 1, 2
-_ENTRY_ITEM, _HOLE_ITEM = b"\x01", b"\x02"
+_ENTRY_ITEM, _HOLE_ITEM, _NOT_HELD_ITEM = b"\x01", b"\x02", b"\x03"
 
 # What travels for a word is its place here: add at the end only.
 _MODES = (Mode.SINGLE_COPY, Mode.LOCAL, Mode.ALL_SEND_ALL)
@@ -78,6 +78,11 @@ def entry_item(entry: Entry) -> Item:
 def hole_item(first: int, last: int) -> Item:
     """Return a rolled-back range as an item."""
     return Item(first, last, HOLE_BYTES, None)
+
+
+def not_held_item(first: int, last: int) -> Item:
+    """Return an entry whose payload is not here; it takes as much of a window as a hole."""
+    return Item(first, last, HOLE_BYTES, NOT_HELD)
 
 
 # --- reader to node ---------------------------------------------------------------------------------------
@@ -193,6 +198,8 @@ def encode_answer(message: Started | Shipment) -> bytes:
     for item in message.items:
         if item.body is None:
             parts += (_HOLE_ITEM, _HOLE.pack(item.first, item.last))
+        elif item.body is NOT_HELD:
+            parts += (_NOT_HELD_ITEM, _HOLE.pack(item.first, item.last))
         else:
             parts += (_ENTRY_ITEM, item.body.header, item.body.payload)
     return b"".join(parts)
@@ -253,6 +260,8 @@ def _decode_item(cursor: Cursor) -> Item:
     kind = cursor.take(1)
     if kind == _HOLE_ITEM:
         return hole_item(*cursor.unpack(_HOLE))
+    if kind == _NOT_HELD_ITEM:
+        return not_held_item(*cursor.unpack(_HOLE))
     if kind != _ENTRY_ITEM:
         raise RemoteViolation(f"item of kind {kind[0]} is not known to this build")
     header = decode_header(cursor.take(HEADER_BYTES))

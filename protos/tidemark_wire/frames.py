@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, decode, decode_header
+from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
 from tidemark_core.base.ids import EntryId, Member, ShardId
 from tidemark_core.base.refusals import Refused
@@ -28,8 +28,9 @@ REFUSAL_TEXT_BYTES_MAX = 2000
 HOLES_MAX = 65_536
 
 _LINK = struct.Struct(">BQBBI")           # kind, shard, bytes of node, bytes of incarnation, bytes of body
-_APPEND = struct.Struct(">QQqqqqqI?qQB")  # epoch, prev (two), through, commit, confirmed, trim, entries, whether
-                                          # released is less than confirmed and what it is, copies, members named
+_APPEND = struct.Struct(">QQqqqqqIB")     # epoch, prev (two), through, commit, confirmed, trim, entries, what follows
+_OFFSET = struct.Struct(">q")
+_COPIES = struct.Struct(">QB")            # copies, members of the ensemble
 _MEMBER = struct.Struct(">BB")            # bytes of node, bytes of incarnation
 _ACK = struct.Struct(">Qqq")              # epoch, upto, commit
 _CALL = struct.Struct(">QIBq16sqIqqIBI")  # request, shard, bytes of group, resume after, batch, bytes of payload
@@ -38,6 +39,10 @@ _APPENDED = struct.Struct(">QqIB")        # epoch, base, count, durability
 _REFUSED = struct.Struct(">qqqQBHBB")     # epoch, expected, retry, map version, bytes of the four texts
 _READ = struct.Struct(">qqqII")           # first, through, released, holes, entries
 _HOLE = struct.Struct(">qq")              # first, last
+
+
+# What follows the numbers of an append, in this order and before its entries.
+_WITH_RELEASED, _WITH_COPIES, _WITH_BARE = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +116,19 @@ class Cursor:
         except UnicodeDecodeError as error:
             raise RemoteViolation("a text in the frame is not UTF-8") from error
 
-    def named_member(self) -> Member:
-        node_bytes, incarnation_bytes = self.unpack(_MEMBER)
-        node, incarnation = self.text(node_bytes), self.text(incarnation_bytes)
-        if not node or not incarnation:
-            raise RemoteViolation("a member is named without node or incarnation")
-        return Member(node, incarnation)
-
-    def entry(self) -> Entry:
-        """Take one whole entry and verify both of its checksums."""
+    def entry(self, bare: int = 0) -> Entry:
+        """Take one entry and verify it: whole, with both of its checksums, or if `bare` its header alone."""
         try:
             header = decode_header(self.take(HEADER_BYTES))
-            return decode(header.header, self.take(header.payload_bytes))
+            return header if bare else with_payload(header, self.take(header.payload_bytes))
         except (CorruptEntry, ValueError) as error:
             raise RemoteViolation(f"entry in the frame: {error}") from error
 
-    def entries(self, count: int) -> tuple[Entry, ...]:
+    def entries(self, count: int, bare: int = 0) -> tuple[Entry, ...]:
+        """Take entries; bit i of `bare` is set where the i-th comes without its payload."""
         if count * HEADER_BYTES > self.end - self.at:
             raise RemoteViolation(f"frame announces {count} entries and has no room for them")
-        return tuple(self.entry() for _ in range(count))
+        return tuple(self.entry(bare >> number & 1) for number in range(count))
 
     def _advance(self, count: int) -> None:
         if count > self.end - self.at:
@@ -198,16 +197,27 @@ def _member(node: str, incarnation: str) -> Member | None:
 
 
 def _append_parts(message: Append) -> list[bytes]:
+    bare = [number for number, entry in enumerate(message.entries) if not entry.held]
+    follows = (
+        _WITH_RELEASED * (message.released is not None) | _WITH_COPIES * bool(message.ensemble or message.copies)
+        | _WITH_BARE * bool(bare)
+    )
     parts = [
         _APPEND.pack(
             message.epoch, message.prev.epoch, message.prev.offset, message.through, message.commit,
-            message.confirmed, message.trim, len(message.entries), message.released is not None,
-            -1 if message.released is None else message.released, message.copies, len(message.ensemble),
+            message.confirmed, message.trim, len(message.entries), follows,
         )
     ]
-    for member in message.ensemble:
-        node, incarnation = short_text(member.node, "node"), short_text(member.incarnation, "incarnation")
-        parts += (_MEMBER.pack(len(node), len(incarnation)), node, incarnation)
+    if message.released is not None:
+        parts.append(_OFFSET.pack(message.released))
+    if follows & _WITH_COPIES:
+        parts.append(_COPIES.pack(message.copies, len(message.ensemble)))
+        for member in message.ensemble:
+            node, incarnation = short_text(member.node, "node"), short_text(member.incarnation, "incarnation")
+            parts += (_MEMBER.pack(len(node), len(incarnation)), node, incarnation)
+    if bare:
+        bits = sum(1 << number for number in bare)
+        parts.append(bits.to_bytes((len(message.entries) + 7) // 8, "little"))
     for entry in message.entries:
         parts.append(entry.header)
         parts.append(entry.payload)
@@ -215,15 +225,27 @@ def _append_parts(message: Append) -> list[bytes]:
 
 
 def _decode_append(cursor: Cursor) -> Append:
-    (
-        epoch, prev_epoch, prev_offset, through, commit, confirmed, trim, count, withheld, released, copies, members,
-    ) = cursor.unpack(_APPEND)
-    ensemble = tuple(cursor.named_member() for _ in range(members))
-    entries = cursor.entries(count)
+    epoch, prev_epoch, prev_offset, through, commit, confirmed, trim, count, follows = cursor.unpack(_APPEND)
+    if follows & ~(_WITH_RELEASED | _WITH_COPIES | _WITH_BARE):
+        raise RemoteViolation(f"an append says that {follows:#x} follows, which is not known to this build")
+    released = cursor.unpack(_OFFSET)[0] if follows & _WITH_RELEASED else None
+    copies, ensemble = 0, ()
+    if follows & _WITH_COPIES:
+        copies, members = cursor.unpack(_COPIES)
+        ensemble = tuple(_named(cursor) for _ in range(members))
+    bare = int.from_bytes(cursor.take((count + 7) // 8), "little") if follows & _WITH_BARE else 0
+    entries = cursor.entries(count, bare)
     return Append(
-        epoch, EntryId(prev_epoch, prev_offset), entries, through, commit, confirmed, trim,
-        released if withheld else None, ensemble, copies,
+        epoch, EntryId(prev_epoch, prev_offset), entries, through, commit, confirmed, trim, released, ensemble, copies
     )
+
+
+def _named(cursor: Cursor) -> Member:
+    node_bytes, incarnation_bytes = cursor.unpack(_MEMBER)
+    member = _member(cursor.text(node_bytes), cursor.text(incarnation_bytes))
+    if member is None:
+        raise RemoteViolation("a member is named without node or incarnation")
+    return member
 
 
 # --- appends of clients -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from node_harness import GROUP_ID, shard_map
 from tidemark_core.base.ids import Member, ShardId, shard_id
 from tidemark_core.limbo.settings import Rollback, SynchroSettings
-from tidemark_core.replication.settings import Configure, RetentionSettings
+from tidemark_core.replication.settings import Configure, CopySettings, RetentionSettings
 from tidemark_node.routing import Routing
 from tidemark_node.synchro import InvalidSettings, Synchro, settings_of
 
@@ -76,6 +76,23 @@ def test_retention_beyond_a_hundred_years_is_named():
 def test_a_hard_bound_below_the_other_is_named():
     with pytest.raises(InvalidSettings, match=r"groups\[orders\]\.retention_bytes_hard"):
         settings_of(shard_map(NODES, "a", 1, retention_bytes=5, retention_bytes_hard=4))
+
+
+def test_map_says_when_readers_are_given_a_record():
+    def told(**group: int) -> CopySettings:
+        return settings_of(shard_map(NODES, "a", 1, **group))[FIRST].copies
+
+    assert CopySettings() == told() == told(sync_leaders=1)
+    assert CopySettings(sync_leaders=2, leaders=3) == told(sync_leaders=2, leaders=3)
+
+
+@pytest.mark.parametrize(("group", "field"), [
+    ({"sync_leaders": 17}, "sync_leaders"), ({"leaders": 17}, "leaders"),
+    ({"sync_leaders": 3, "leaders": 2}, "sync_leaders"),
+])
+def test_copies_that_cannot_be_are_named(group: dict[str, int], field: str):
+    with pytest.raises(InvalidSettings, match=rf"groups\[orders\]\.{field}"):
+        settings_of(shard_map(NODES, "a", 1, **group))
 
 
 def test_retention_that_changed_is_told():

@@ -14,12 +14,14 @@ from store_writer import chain_of
 from tidemark_core.base.effects import (
     DropAfter,
     DropBefore,
+    DropPayloads,
     Persist,
     PutCheckpoint,
     PutEntry,
     PutState,
     Wipe,
 )
+from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import ShardId
 from tidemark_node.disk import DiskGuard
 from tidemark_node.store import Slice, Store, open_store
@@ -39,6 +41,11 @@ def opened(tmp_path: Path) -> Store:
 def put(store: Store, entries: list, shard: ShardId = S1) -> None:
     store.apply([Persist(shard, (*map(PutEntry, entries), PutState(b"s")))])
     store.sync()
+
+
+def bare(entry: Entry) -> Entry:
+    """The entry as it is when its payload was dropped."""
+    return entry._replace(payload=b"")
 
 
 def bases(found: Slice) -> list[int]:
@@ -96,11 +103,55 @@ def test_truncation_then_other_entries_in_one_write(opened: Store):
 def test_damaged_payload_is_not_served(opened: Store):
     entries = chain_of(5)
     put(opened, entries)
-    put(opened, [entries[2]._replace(payload=b"not what was written")])
+    put(opened, [entries[2]._replace(payload=b"X" * entries[2].payload_bytes)])
     assert Slice(tuple(entries[:2]), 2) == opened.read(S1, 0, 4, EVERYTHING)
     assert Slice((), 2) == opened.read(S1, 2, 4, EVERYTHING)
     put(opened, [entries[2]])
     assert Slice(tuple(entries), None) == opened.read(S1, 0, 4, EVERYTHING)
+
+
+def test_dropped_payloads_leave_their_headers(opened: Store):
+    entries = chain_of(6, records=10)
+    put(opened, entries)
+    put(opened, entries, S2)
+    opened.apply([Persist(S1, (DropPayloads(10, 20), PutState(b"t")))])
+    expected = [*entries[:1], *(bare(entry) for entry in entries[1:3]), *entries[3:]]
+    found = opened.read(S1, 0, 59, EVERYTHING)
+    assert Slice(tuple(expected), None) == found
+    assert [True, False, False, True, True, True] == [entry.held for entry in found.entries]
+    assert [e.header for e in entries] == [h.header for h in opened.headers(S1, 0)]
+    assert Slice(tuple(entries), None) == opened.read(S2, 0, 59, EVERYTHING)    # the neighbour is untouched
+    put(opened, [entries[1]])                                                   # filled again
+    assert [True, True, False] == [entry.held for entry in opened.read(S1, 0, 29, EVERYTHING).entries]
+
+
+def test_an_entry_that_is_not_held_is_stored_as_its_header(opened: Store):
+    entries = chain_of(3)
+    put(opened, [entries[0], bare(entries[1]), entries[2]])
+    assert Slice((entries[0], bare(entries[1]), entries[2]), None) == opened.read(S1, 0, 2, EVERYTHING)
+    put(opened, [entries[1]])
+    assert Slice(tuple(entries), None) == opened.read(S1, 0, 2, EVERYTHING)
+
+
+def test_an_empty_payload_is_held(opened: Store):
+    (entry,) = chain_of(1, payload_bytes=0)
+    put(opened, [entry])
+    assert [True] == [found.held for found in opened.read(S1, 0, 0, EVERYTHING).entries]
+
+
+def test_a_payload_in_a_damaged_table_is_damage_not_absence(tmp_path: Path):
+    store = open_store(tmp_path, "a")
+    entries = chain_of(100)
+    put(store, entries)
+    store.close()
+    for table in (tmp_path / "store").glob("*.sst"):
+        data = table.read_bytes()
+        table.write_bytes(data.replace(entries[50].payload, b"X" * 1000))
+    store = open_store(tmp_path, "a")
+    found = store.read(S1, 0, 99, EVERYTHING)
+    assert found.damaged_at is not None and found.damaged_at <= 50
+    assert all(entry.held for entry in found.entries)
+    store.close()
 
 
 def test_damaged_header_is_not_served_and_fails_recovery(opened: Store):
@@ -134,7 +185,7 @@ def test_incarnation_stays_and_a_stranger_is_refused(tmp_path: Path):
         open_store(tmp_path, "b")
 
 
-@pytest.mark.parametrize("other", [b"1", b"99", b"two"])
+@pytest.mark.parametrize("other", [b"3", b"99", b"two"])
 def test_another_format_is_refused_with_what_to_do_and_left_as_it_is(tmp_path: Path, other: bytes):
     """What another release wrote is not damage: to move it aside would empty a whole cluster at an upgrade."""
     store = open_store(tmp_path, "a")

@@ -10,13 +10,14 @@ import pytest
 from delivery_harness import LogMaker, order_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tidemark_core.base.effects import Persist, PutEntry, Wipe
+from tidemark_core.base.effects import DropPayloads, Persist, PutEntry, Wipe
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import ShardId
-from tidemark_core.delivery.messages import Item, Start
+from tidemark_core.delivery.messages import NOT_HELD, Item, Start
 from tidemark_core.delivery.order import Mode
 from tidemark_node.store import Store, open_store
 from tidemark_node.stretch import Asked, Rule, Stretch, take
+from tidemark_wire.delivery import HOLE_BYTES
 
 S1 = ShardId(1)
 PLENTY = 1 << 40
@@ -258,3 +259,21 @@ def test_more_orders_than_are_remembered(opened: Store):
     for order in range(10_000):
         assert of.ours(order << 4) and not of.ours((order << 4) + 1)
     assert len(of._decided) <= 4096
+
+
+# --- payloads that others keep ------------------------------------------------------------------------------------
+
+
+def test_what_is_ours_and_not_held_is_said(opened: Store):
+    """K17: neither passed over as if it were another's, nor left out."""
+    made = LogMaker()
+    entries = [made.data(order_of(number % 2, 1 - number % 2)) for number in range(6)]
+    put(opened, entries)
+    opened.apply([Persist(S1, (DropPayloads(1, 2),))])
+    ours = look(opened, rule("N0", NODES[:2]), 0, 5)
+    assert [(0, True), (2, False), (4, True)] == [(item.first, item.body is not NOT_HELD) for item in ours.items]
+    assert ours.damaged_at is None and ours.through == 5
+    everything = look(opened, rule("N0", NODES[:2], Mode.ALL_SEND_ALL), 0, 5)
+    assert [1, 2] == [item.first for item in everything.items if item.body is NOT_HELD]
+    assert [HOLE_BYTES, HOLE_BYTES] == [item.size for item in everything.items if item.body is NOT_HELD]
+    assert (ours.skipped_entries, [1, 3, 5]) == (3, firsts(look(opened, rule("N1", NODES[:2]), 0, 5)))

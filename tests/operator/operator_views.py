@@ -11,6 +11,7 @@ from tidemark_operator.plan import World
 def group(name: str = "orders", *, group_id: int = 1, shards: int = 4, factor: int = 3, **more) -> Group:
     values = {
         "uid": f"uid-{name}", "kind": "Log", "default_ack": "Quorum", "max_record_bytes": 1 << 20,
+        "payload_copies": 0, "sync_leaders": 1, "leaders": 0,
         "synchro_quorum": None, "synchro_zones": 0, "quorum_timeout_ms": 5_000, "rollback": "Definite",
         "retention_ms": 0, "retention_bytes": 0, "retention_bytes_hard": 0,
         "spread_zones": True, "pools": (), "cluster": "dev", "deletion_policy": "Retain",

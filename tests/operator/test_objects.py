@@ -243,11 +243,15 @@ async def test_more_zones_than_nodes_stand_in_are_warned_of_and_applied(
 
 
 async def test_what_is_not_in_force_is_named_in_the_answer(objects: Objects) -> None:
-    text = group(more=", retention: {seconds: 60}").replace("{factor: 3}", "{factor: 3, payloadCopies: 2}")
-    assert await objects.apply(text) == [
-        "LogGroup/orders created; not in force in this release: spec.replication.payloadCopies: every member keeps "
-        "every payload"
+    assert await objects.apply(group(more=", delivery: {mode: AllSendAll}")) == [
+        "LogGroup/orders created; not in force in this release: spec.delivery: each reader chooses how it "
+        "is served"
     ]
+
+
+async def test_payload_copies_are_in_force(objects: Objects) -> None:
+    text = group(more=", retention: {seconds: 60}").replace("{factor: 3}", "{factor: 3, payloadCopies: 2}")
+    assert await objects.apply(text) == ["LogGroup/orders created"]
 
 
 async def test_all_that_is_to_be_said_is_said_of_its_object(objects: Objects) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from operator_views import group, node, nodes, record
@@ -42,6 +43,16 @@ def test_a_map_says_who_leads_and_where() -> None:
 def test_a_group_without_all_of_its_shards_is_not_shown() -> None:
     records = {shard_id(1, 0): record("n1", "n2", "n3", leader="n1")}
     assert not build_shard_map(1, "dev", [group(shards=2)], records, nodes(3).values()).groups
+
+
+def test_a_map_says_who_keeps_payloads_and_when_they_are_released() -> None:
+    one = group(shards=2, factor=5, payload_copies=3, sync_leaders=2, leaders=3)
+    names = [f"n{i}" for i in range(1, 6)]
+    records = {
+        shard_id(1, 0): replace(record(*names, leader="n1"), copies=3), shard_id(1, 1): record(*names, leader="n1")}
+    (shown,) = build_shard_map(1, "dev", [one], records, nodes(5).values()).groups
+    assert (shown.sync_leaders, shown.leaders) == (2, 3)
+    assert [shard.payload_copies for shard in shown.shards] == [3, 0], "as in force, not as declared"
 
 
 def test_documents_need_keys() -> None:

@@ -60,6 +60,27 @@ def test_the_quorum_shown_is_that_of_the_ensemble_in_force(
     assert [three, four, five] == seen
 
 
+def test_a_group_is_not_ready_while_shards_keep_other_payload_copies_than_declared() -> None:
+    one = group(shards=2, factor=5, payload_copies=3)
+    names, known = ("n1", "n2", "n3", "n4", "n5"), nodes(5)
+    shards = {(made := replace(shard(i, *names, of=one), copies=3 - 3 * i)).shard: made for i in (0, 1)}
+    records = {key: replace(record(*names, leader="n1"), copies=made.copies) for key, made in shards.items()}
+    second = shard(1, *names, of=one).shard
+    status = group_status(one, 3, shards, records, known, 7, memory(), None, {second: "orders-0001 waits for n4"})
+    assert status["payloadCopiesInForce"] == {"min": 3, "max": 5}
+    assert condition(status, "Ready") == (
+        "False", "PayloadCopiesPending",
+        "1 of 2 shards do not keep 3 payload copies yet; orders-0001 waits for n4")
+    LogGroupStatus.model_validate_json(json.dumps(status))
+    shards[second] = replace(shards[second], copies=3)
+    assert condition(group_status(one, 3, shards, records, known, 7, memory(), None), "Ready")[0] == "True"
+
+
+def test_a_shard_shows_its_payload_copies() -> None:
+    one, names = group(factor=3), ("n1", "n2", "n3")
+    assert of_shard(one, nodes(3), *names)["payloadCopies"] == 3
+
+
 def test_a_group_shows_the_quorum_of_its_largest_ensemble() -> None:
     one = group(shards=2, factor=4, synchro_quorum="N")
     small, large = ("n1", "n2", "n3"), ("n1", "n2", "n3", "n4")
@@ -154,7 +175,9 @@ def test_what_is_shown_of_a_shard_is_what_its_resource_allows() -> None:
     swapping = replace(
         steady, status=Status.RECONFIGURATION,
         change=Change(Operation.SWAP, Phase.PREPARE, member("n2"), member("n2", "2")))
-    for index, known in enumerate((steady, electing_, swapping)):
+    thinning = replace(steady, status=Status.RECONFIGURATION, change=Change(
+        Operation.COPIES, Phase.PREPARE, None, None, copies=2))
+    for index, known in enumerate((steady, electing_, swapping, thinning)):
         shown = shard_object(shard(0, "n1", "n2", "n3", of=one), known, 7, one, nodes(3, "abc"), memory(), "swap")
         ShardStatus.model_validate_json(json.dumps(shown["status"]))
         spec = {key: value for key, value in shown.items() if key != "status"}

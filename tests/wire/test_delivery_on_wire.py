@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tidemark_core.base.entry import HEADER_BYTES, Batch, Kind, control, seal
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, EntryId
-from tidemark_core.delivery.messages import DAMAGED, Item, Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.messages import DAMAGED, NOT_HELD, Item, Shipment, Start, Started, Status, Window
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 from tidemark_wire import delivery, frames
 from tidemark_wire.delivery import (
@@ -23,6 +23,7 @@ from tidemark_wire.delivery import (
     decode_request,
     entry_item,
     hole_item,
+    not_held_item,
 )
 
 unsigned = st.integers(0, (1 << 64) - 1)
@@ -56,11 +57,13 @@ def shipments(draw: st.DrawFn) -> Shipment:
     """Entries and holes in any mixture, with offsets between them that are not this node's."""
     at = first = draw(offsets)
     items: list[Item] = []
-    for payload in draw(st.lists(st.one_of(st.none(), st.binary(max_size=300)), max_size=6)):
+    for payload in draw(st.lists(st.one_of(st.none(), st.just(NOT_HELD), st.binary(max_size=300)), max_size=6)):
         at += draw(st.integers(0, 5))
         count = draw(st.integers(1, 20))
         if payload is None:
             items.append(hole_item(at, at + count - 1))
+        elif payload is NOT_HELD:
+            items.append(not_held_item(at, at + count - 1))
         else:
             batch = Batch(b"p" * 16, 0, count, 0, 0, crc32c(payload), payload)
             entry = seal(batch, kind=Kind.DATA, epoch=3, prev=EntryId(3, at - 1), prev_chain=0, logged_ms=1)
@@ -94,7 +97,7 @@ def test_size_of_an_item_is_what_travels():
     """Both sides count windows by it, and it must not drift from what crosses the network."""
     entry = control(Kind.NOOP, b"hello", epoch=1, prev=NOTHING, prev_chain=0, logged_ms=5)
     empty = len(delivery.encode_answer(Shipment(1, 0, 0, 0, ())))
-    for item in (entry_item(entry), hole_item(0, 0)):
+    for item in (entry_item(entry), hole_item(0, 0), not_held_item(0, 0)):
         assert len(delivery.encode_answer(Shipment(1, 0, 0, 0, (item,)))) - empty == item.size + 1
     assert HEADER_BYTES + 5 == entry_item(entry).size
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from dataclasses import replace
 from enum import Enum
 
 import pytest
@@ -48,6 +49,13 @@ def chains(draw: st.DrawFn) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
+def some_bare(entries: tuple[Entry, ...]) -> st.SearchStrategy[tuple[Entry, ...]]:
+    """The entries, each with its payload or without."""
+    whole = st.lists(st.booleans(), min_size=len(entries), max_size=len(entries))
+    return whole.map(lambda kept: tuple(
+        entry if keep else entry.bare() for entry, keep in zip(entries, kept, strict=True)))
+
+
 entry_or_none = st.one_of(st.none(), chains().filter(len).map(lambda chain: chain[0]))
 descriptors = st.builds(
     SnapshotDescriptor, unsigned, ids, signed, signed, unsigned, st.binary(max_size=50), signed, unsigned, signed,
@@ -59,7 +67,7 @@ refusals = st.builds(Refused, st.sampled_from(Reason), st.text(max_size=50), sig
 def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrategy:
     """Values for one field of a message, from its type."""
     if owner is messages.Append and name == "entries":
-        return chains()
+        return chains().flatmap(some_bare)
     if annotation is int:
         # Offsets and trims may be negative; epochs, elections and byte counts may not.
         return signed if name in OFFSETS else unsigned
@@ -85,7 +93,7 @@ def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrat
     raise AssertionError(f"{owner.__name__}.{name}: {annotation}")
 
 
-OFFSETS = {"released", "matches", "upto", "through", "commit", "confirmed", "trim", "base", "first"}
+OFFSETS = {"upto", "matches", "released", "through", "commit", "confirmed", "trim", "base", "first"}
 CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.PositionCommitted, messages.SubscriptionDeleted,
 }
@@ -282,6 +290,35 @@ def test_corrupt_entry_in_an_append_is_a_violation():
     frame = frames.encode_message(ShardId(1), Member("a", "x"), append)
     with pytest.raises(RemoteViolation, match="checksum"):
         list(frames.decode_messages(frame[:-1] + b"!"))
+
+
+def append_of(count: int) -> messages.Append:
+    entries = tuple(log_of(*[Kind.DATA] * count))
+    return messages.Append(3, EntryId(3, -1), entries, count - 1, count - 1, -1, -1)
+
+
+def test_an_append_of_whole_entries_costs_nothing_more():
+    """Where every member keeps every payload, nothing travels that was not there before but one byte."""
+    message = append_of(9)
+    plain = frames.encode_message(ShardId(1), None, message)
+    bare = replace(message, entries=tuple(entry.bare() for entry in message.entries))
+    payloads = sum(entry.payload_bytes for entry in message.entries)
+    assert len(frames.encode_message(ShardId(1), None, bare)) == len(plain) - payloads + 2      # a bit for each
+
+
+def test_what_follows_an_append_is_known_or_a_violation():
+    frame = bytearray(frames.encode_message(ShardId(1), None, append_of(1)))
+    frame[frames._LINK.size + frames._APPEND.size - 1] = 8
+    with pytest.raises(RemoteViolation, match="0x8 follows"):
+        list(frames.decode_messages(bytes(frame)))
+
+
+def test_a_member_of_an_append_is_named_whole():
+    named = frames.encode_message(ShardId(1), None, replace(append_of(1), ensemble=(Member("n", "i"),), copies=3))
+    at = frames._LINK.size + frames._APPEND.size + frames._COPIES.size
+    assert named[at : at + 4] == b"\1\1ni"
+    with pytest.raises(RemoteViolation, match="named without"):
+        list(frames.decode_messages(named[:at] + b"\2\0" + named[at + 2 :]))
 
 
 def test_frame_over_the_limit_is_a_violation():

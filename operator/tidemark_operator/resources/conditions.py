@@ -133,6 +133,7 @@ class ConditionReason(StrEnum):
     SHARDS_NOT_ONLINE = "ShardsNotOnline", "shards have no leader"
     FACTOR_CHANGE_PENDING = "FactorChangePending", "the declared factor waits for a Reconfiguration"
     FACTOR_CHANGE_IN_PROGRESS = "FactorChangeInProgress", "a Reconfiguration brings the declared factor in force"
+    PAYLOAD_COPIES_PENDING = "PayloadCopiesPending", "shards keep another number of payload copies than is declared"
     ADOPTION_MISMATCH = "AdoptionMismatch", "kept data of that name has another shape"
     RING_STABLE = "RingStable", "every range has its declared owners"
     CREATING_RING = "CreatingRing", "ranges have no owners yet"
@@ -246,8 +247,8 @@ _LOG_GROUP = (
     *_progress(
         ConditionRule(
             T.READY, (R.ALL_SHARDS_ONLINE,),
-            (R.CREATING_SHARDS, R.SHARDS_NOT_ONLINE, R.FACTOR_CHANGE_PENDING, R.FACTOR_CHANGE_IN_PROGRESS, R.DELETING,
-             R.STALLED, R.PAUSED), _ORPHAN),
+            (R.CREATING_SHARDS, R.SHARDS_NOT_ONLINE, R.FACTOR_CHANGE_PENDING, R.FACTOR_CHANGE_IN_PROGRESS,
+             R.PAYLOAD_COPIES_PENDING, R.DELETING, R.STALLED, R.PAUSED), _ORPHAN),
         (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND, R.ADOPTION_MISMATCH, R.NOT_ENOUGH_NODES)),
     ConditionRule(
         T.AVAILABLE, (R.LEADERS_ELECTED,), (R.SHARDS_LEADERLESS, R.ELECTING, R.CREATING_SHARDS), _ORPHAN),
@@ -303,8 +304,8 @@ _RECONFIGURATION = (
     ConditionRule(T.RECONCILING, _STAGES, (R.FINISHED,), abnormal=True),
     ConditionRule(
         T.STALLED,
-        (R.UNDER_REPLICATED, R.NODE_UNAVAILABLE, R.MOVES_FAILING, R.CAPACITY_LOW, R.METADATA_STORE_UNREACHABLE),
-        (R.PROGRESSING, R.FINISHED), abnormal=True),
+        (R.UNDER_REPLICATED, R.PAYLOAD_COPIES_PENDING, R.NODE_UNAVAILABLE, R.MOVES_FAILING, R.CAPACITY_LOW,
+         R.METADATA_STORE_UNREACHABLE), (R.PROGRESSING, R.FINISHED), abnormal=True),
 )
 
 CONDITIONS: dict[str, tuple[ConditionRule, ...]] = {

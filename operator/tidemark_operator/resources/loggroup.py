@@ -145,15 +145,19 @@ class Replication(ApiModel):
     factor: CopyCount = Field(default=3, description="n: members of the ensemble of each shard.")
     payload_copies: CopyCount | None = Field(
         default=None,
-        description="R: members that keep the payload of a record; the others keep its header only. Unset: all.",
+        description="R: members that keep the payload of a record; the others keep its header only, once enough "
+        "members have it. Unset: all. Where it is below factor, records are read from all members together, not from "
+        "the leader alone. It may change at any time; shards follow one by one.",
     )
     sync_leaders: CopyCount = Field(
-        default=1, description="Left-most members of a copyset that must hold a record before it is released."
+        default=1,
+        description="Left-most members of a copyset that must hold a record before it is released to readers, for a "
+        "tenth of a second at most; only where payloadCopies is below factor.",
     )
     leaders: CopyCount | None = Field(
         default=None,
-        description="Left-most members of a copyset that must hold a record before its append is complete. "
-        "Unset: payloadCopies.",
+        description="Left-most members of a copyset that must hold a record before it is complete, which nobody waits "
+        "for: metrics tell how many records are. Unset: payloadCopies.",
     )
     synchro_quorum: SynchroQuorum | None = Field(
         default=None,
@@ -417,6 +421,11 @@ class LogGroupStatus(ApiModel):
     factor_in_force: FactorRange | None = Field(
         default=None,
         description="Smallest and largest ensemble; they differ while an Expand or a Contract runs.",
+    )
+    payload_copies_in_force: FactorRange | None = Field(
+        default=None,
+        description="Smallest and largest number of members of a shard that keep its payloads; they differ from "
+        "payloadCopies while a change of it is carried out shard by shard.",
     )
     leaders_by_node: (
         Annotated[

@@ -62,6 +62,7 @@ class ShardOperation(StrEnum):
     SWAP = "Swap"
     EXPAND = "Expand"
     CONTRACT = "Contract"
+    COPIES = "Copies"  # of payloads; no member changes
 
 
 class ShardPhase(StrEnum):
@@ -132,6 +133,9 @@ class ShardStatus(ApiModel):
     synchro_quorum: Annotated[int, Field(ge=1, le=FACTOR_MAX)] | None = Field(
         default=None, description="Members that confirm a record, for the ensemble in force."
     )
+    payload_copies: Annotated[int, Field(ge=1, le=FACTOR_MAX)] | None = Field(
+        default=None, description="Members that keep each payload, as in force."
+    )
     leader: NodeText | None = Field(default=None, description="Node name, empty when there is none.")
     ensemble: Annotated[tuple[MemberStatus, ...], Field(max_length=MEMBERS_MAX), ATOMIC] | None = Field(
         default=None,
@@ -147,7 +151,7 @@ class ShardStatus(ApiModel):
         default=None, description="Members for kubectl get: * leads, + joins, - leaves."
     )
     operation: OperationStatus | None = Field(
-        default=None, description="Change of members in progress, as the metadata store has it."
+        default=None, description="Change of members or of payload copies in progress, as the metadata store has it."
     )
     last_election_time: Timestamp | None = None
     conditions: Conditions | None = None

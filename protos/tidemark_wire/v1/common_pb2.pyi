@@ -59,7 +59,7 @@ class NodeInfo(_message.Message):
     def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., available: _Optional[bool] = ..., location: _Optional[str] = ...) -> None: ...
 
 class ShardInfo(_message.Message):
-    __slots__ = ("index", "epoch", "leader", "ensemble", "hash_min", "hash_max", "status")
+    __slots__ = ("index", "epoch", "leader", "ensemble", "hash_min", "hash_max", "status", "payload_copies")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class ShardInfo(_message.Message):
     HASH_MIN_FIELD_NUMBER: _ClassVar[int]
     HASH_MAX_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_COPIES_FIELD_NUMBER: _ClassVar[int]
     index: int
     epoch: int
     leader: str
@@ -74,7 +75,8 @@ class ShardInfo(_message.Message):
     hash_min: int
     hash_max: int
     status: str
-    def __init__(self, index: _Optional[int] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., ensemble: _Optional[_Iterable[str]] = ..., hash_min: _Optional[int] = ..., hash_max: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
+    payload_copies: int
+    def __init__(self, index: _Optional[int] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., ensemble: _Optional[_Iterable[str]] = ..., hash_min: _Optional[int] = ..., hash_max: _Optional[int] = ..., status: _Optional[str] = ..., payload_copies: _Optional[int] = ...) -> None: ...
 
 class GroupAccess(_message.Message):
     __slots__ = ("readers", "writers", "admins")
@@ -87,7 +89,7 @@ class GroupAccess(_message.Message):
     def __init__(self, readers: _Optional[_Iterable[str]] = ..., writers: _Optional[_Iterable[str]] = ..., admins: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("name", "group_id", "kind", "max_batch_bytes", "max_record_bytes", "keys_required", "default_ack", "shards", "synchro_quorum", "quorum_timeout_ms", "rollback", "synchro_zones", "retention_ms", "retention_bytes", "retention_bytes_hard", "access")
+    __slots__ = ("name", "group_id", "kind", "max_batch_bytes", "max_record_bytes", "keys_required", "default_ack", "shards", "synchro_quorum", "quorum_timeout_ms", "rollback", "synchro_zones", "retention_ms", "retention_bytes", "sync_leaders", "leaders", "retention_bytes_hard", "access")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +104,8 @@ class GroupInfo(_message.Message):
     SYNCHRO_ZONES_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SYNC_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_HARD_FIELD_NUMBER: _ClassVar[int]
     ACCESS_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -118,9 +122,11 @@ class GroupInfo(_message.Message):
     synchro_zones: int
     retention_ms: int
     retention_bytes: int
+    sync_leaders: int
+    leaders: int
     retention_bytes_hard: int
     access: GroupAccess
-    def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., synchro_quorum: _Optional[str] = ..., quorum_timeout_ms: _Optional[int] = ..., rollback: _Optional[str] = ..., synchro_zones: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_bytes_hard: _Optional[int] = ..., access: _Optional[_Union[GroupAccess, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., synchro_quorum: _Optional[str] = ..., quorum_timeout_ms: _Optional[int] = ..., rollback: _Optional[str] = ..., synchro_zones: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., sync_leaders: _Optional[int] = ..., leaders: _Optional[int] = ..., retention_bytes_hard: _Optional[int] = ..., access: _Optional[_Union[GroupAccess, _Mapping]] = ...) -> None: ...
 
 class ShardMap(_message.Message):
     __slots__ = ("version", "cluster", "nodes", "groups")

@@ -318,7 +318,7 @@ class ExplainReadResponse(_message.Message):
     def __init__(self, ensemble: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., released: _Optional[int] = ..., through: _Optional[int] = ..., items: _Optional[_Iterable[_Union[ExplainedItem, _Mapping]]] = ...) -> None: ...
 
 class ExplainedItem(_message.Message):
-    __slots__ = ("first", "last", "kind", "bytes", "order", "sender", "senders")
+    __slots__ = ("first", "last", "kind", "bytes", "order", "sender", "senders", "keepers")
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +326,7 @@ class ExplainedItem(_message.Message):
     ORDER_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SENDERS_FIELD_NUMBER: _ClassVar[int]
+    KEEPERS_FIELD_NUMBER: _ClassVar[int]
     first: int
     last: int
     kind: str
@@ -333,4 +334,5 @@ class ExplainedItem(_message.Message):
     order: _containers.RepeatedScalarFieldContainer[str]
     sender: str
     senders: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., kind: _Optional[str] = ..., bytes: _Optional[int] = ..., order: _Optional[_Iterable[str]] = ..., sender: _Optional[str] = ..., senders: _Optional[_Iterable[str]] = ...) -> None: ...
+    keepers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., kind: _Optional[str] = ..., bytes: _Optional[int] = ..., order: _Optional[_Iterable[str]] = ..., sender: _Optional[str] = ..., senders: _Optional[_Iterable[str]] = ..., keepers: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -1,0 +1,51 @@
+"""Dropped: where payloads were dropped and may still take space, one range of offsets per shard.
+
+A range holds everything dropped in its shard since the last time it was taken, and what lies in between.
+Stays out: storing it (`store`), giving the space back (`reclaim`).
+"""
+
+from __future__ import annotations
+
+from tidemark_core.base.ids import ShardId
+
+Range = tuple[int, int]
+
+
+class Dropped:
+    """Inclusive ranges, those that wait and those that somebody works on."""
+
+    __slots__ = ("_taken", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: dict[ShardId, Range] = {}
+        self._taken: dict[ShardId, Range] = {}
+
+    def add(self, shard: ShardId, first: int, last: int) -> None:
+        """Payloads of [first, last] were dropped, or were not reached by whoever took the range."""
+        self._waiting[shard] = _hull(self._waiting.get(shard), (first, last))
+
+    def shards(self) -> list[ShardId]:
+        """Return the shards with something to take."""
+        return list(self._waiting)
+
+    def take(self, shard: ShardId) -> Range | None:
+        """Take the range of a shard to work on; what is dropped from now on makes another one."""
+        taken = self._waiting.pop(shard, None)
+        if taken is not None:
+            self._taken[shard] = taken
+        return taken
+
+    def put_back(self, shard: ShardId, first: int) -> None:
+        """The range taken is done with up to `first`; the rest of it waits again."""
+        last = self._taken.pop(shard)[1]
+        if first <= last:
+            self.add(shard, first, last)
+
+    def known(self, shard: ShardId) -> Range | None:
+        """Return what a shard has in all, None when nothing: what a restart must not forget."""
+        waiting, taken = self._waiting.get(shard), self._taken.get(shard)
+        return _hull(taken, waiting) if waiting is not None else taken
+
+
+def _hull(one: Range | None, other: Range) -> Range:
+    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))

@@ -1,0 +1,136 @@
+"""Space of dropped payloads: it comes back though nothing is written any more, and also after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from store_writer import chain_of
+from tidemark_core.base.effects import DropPayloads, Persist, PutEntry
+from tidemark_core.base.ids import ShardId
+from tidemark_node import store as store_module
+from tidemark_node.dropped import Dropped
+from tidemark_node.metrics import Metrics
+from tidemark_node.reclaim import Reclaimer
+from tidemark_node.store import Store, open_store
+from tidemark_node.store_errors import StoreFailed
+
+S1, S2 = ShardId(1), ShardId(2)
+PAYLOAD_BYTES = 64 << 10
+ENTRIES = 160
+EVERYTHING = 1 << 30
+
+
+class FakeDriver:
+    """Runs the work in a thread, as the driver does."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.open = True
+
+    async def reclaim(self, work: Callable[[Store], int]) -> int:
+        return await asyncio.to_thread(work, self.store)
+
+
+def filled(tmp_path: Path) -> Store:
+    """A store with 10 MiB in each of two shards, in tables."""
+    store = open_store(tmp_path, "a")
+    entries = chain_of(ENTRIES, payload_bytes=PAYLOAD_BYTES)
+    for shard in (S1, S2):
+        store.apply([Persist(shard, tuple(map(PutEntry, entries)))])
+    store.close()
+    return open_store(tmp_path, "a")
+
+
+async def given_back(store: Store, whole: int, share: float) -> None:
+    async with asyncio.timeout(60):
+        while store.sizes()["payloads"] > share * whole:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_space_comes_back_though_nothing_more_is_written(tmp_path: Path, restart: bool):
+    store = filled(tmp_path)
+    whole = store.sizes()["payloads"]
+    assert whole >= 2 * ENTRIES * PAYLOAD_BYTES
+    store.apply([Persist(S1, (DropPayloads(0, 59),)), Persist(S1, (DropPayloads(100, 139),))])
+    store.sync()
+    if restart:
+        store.close()
+        store = open_store(tmp_path, "a")
+    assert store.sizes()["payloads"] > 0.99 * whole
+    metrics = Metrics()
+    reclaimer = Reclaimer(FakeDriver(store), metrics, 0)  # type: ignore[arg-type]
+    reclaimer.start()
+    await given_back(store, whole, 0.7)     # 100 of 320 are gone
+    async with asyncio.timeout(60):
+        while store.dropped.known(S1) is not None:
+            await asyncio.sleep(0.02)
+    await reclaimer.stop()
+    held = [entry.held for entry in store.read(S1, 0, ENTRIES - 1, EVERYTHING).entries]
+    assert [False] * 60 + [True] * 40 + [False] * 40 + [True] * 20 == held
+    assert all(entry.held for entry in store.read(S2, 0, ENTRIES - 1, EVERYTHING).entries)
+    assert metrics.registry.get_sample_value("tidemark_store_reclaims_total") == 1
+    store.close()
+    store = open_store(tmp_path, "a")
+    assert store.dropped.known(S1) is None, "what is done is not done again after a restart"
+    store.close()
+
+
+async def test_a_large_range_is_done_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_module, "COMPACTION_BYTES", 4 << 20)
+    monkeypatch.setattr(store_module, "TABLE_BYTES", 1 << 20)
+    store = open_store(tmp_path, "a")
+    for number, entry in enumerate(chain_of(ENTRIES, payload_bytes=PAYLOAD_BYTES)):
+        store.apply([Persist(S1, (PutEntry(entry),))])
+        if number % 16 == 0:
+            store._log.flush()
+    store.compact(S1, 0, ENTRIES - 1)       # now there are tables of a MiB
+    store.apply([Persist(S1, (DropPayloads(0, ENTRIES - 1),))])
+    ends: list[int] = []
+    taken = store.dropped.take(S1)
+    assert taken == (0, ENTRIES - 1)
+    first = 0
+    while first < ENTRIES:
+        ends.append(store.compact(S1, first, ENTRIES - 1))
+        assert ends[-1] >= first
+        first = ends[-1] + 1
+    assert len(ends) > 1 and ends[-1] == ENTRIES - 1
+    assert store.sizes()["payloads"] < 1 << 20
+    store.close()
+
+
+async def test_a_disk_that_fails_is_tried_again_later(tmp_path: Path):
+    class Failing(FakeDriver):
+        failures = 2
+
+        async def reclaim(self, work: Callable[[Store], int]) -> int:
+            if self.failures:
+                self.failures -= 1
+                raise StoreFailed("no space", no_space=True)
+            return await super().reclaim(work)
+
+    store = filled(tmp_path)
+    whole = store.sizes()["payloads"]
+    store.apply([Persist(S1, (DropPayloads(0, ENTRIES - 1),))])
+    reclaimer = Reclaimer(Failing(store), Metrics(), 0)  # type: ignore[arg-type]
+    reclaimer.start()
+    await given_back(store, whole, 0.6)
+    await reclaimer.stop()
+    store.close()
+
+
+def test_what_is_dropped_while_a_range_is_worked_on_makes_another_one():
+    dropped = Dropped()
+    dropped.add(S1, 10, 19)
+    dropped.add(S1, 30, 39)
+    assert dropped.take(S1) == (10, 39) and dropped.take(S1) is None and dropped.take(S2) is None
+    dropped.add(S1, 50, 59)
+    assert dropped.known(S1) == (10, 59)    # a restart now does all of it again
+    dropped.put_back(S1, 30)
+    assert dropped.take(S1) == (30, 59)
+    dropped.add(S1, 5, 6)
+    dropped.put_back(S1, 60)
+    assert dropped.known(S1) == (5, 6) and dropped.shards() == [S1]
