@@ -19,6 +19,7 @@ from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tasks import background
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
+from .access import AdminAccess
 from .model import Group
 from .moves import run_move
 from .plan import Move, MoveKind, PlanRefusal, choose_member, choose_victim
@@ -41,21 +42,25 @@ _KINDS = {
 class AdminServicer(admin_pb2_grpc.AdminServicer):
     def __init__(self, service: OperatorService) -> None:
         self._service = service
+        self._access = AdminAccess(service.cluster, service.access_lists, tls=service.tls is not None)
         self._watchers = 0
         self._changes: set[asyncio.Task[Any]] = set()
 
     async def Apply(self, request: admin_pb2.ApplyRequest, context: Any) -> admin_pb2.ApplyResponse:
+        await self._access.administer(context, "Admin.Apply", "dry run" if request.dry_run else "")
         done = await self._service.objects.apply(request.manifests, dry_run=request.dry_run)
         if isinstance(done, Refused):
             await _refuse(context, done)
         return admin_pb2.ApplyResponse(applied=done)
 
     async def Get(self, request: admin_pb2.GetRequest, context: Any) -> admin_pb2.GetResponse:
+        await self._access.look(context, "Admin.Get")
         return await self._get(request, context)
 
     async def Watch(
         self, request: admin_pb2.GetRequest, context: Any
     ) -> AsyncIterator[admin_pb2.GetResponse]:
+        await self._access.look(context, "Admin.Watch")
         if self._watchers >= WATCHERS_MAX:
             await _refuse(context, Refused(
                 Reason.OVERLOADED, f"{WATCHERS_MAX} watches are open already", retry_after_ms=1_000))
@@ -84,6 +89,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             self._service.remove_watcher(changed)
 
     async def Delete(self, request: admin_pb2.DeleteRequest, context: Any) -> admin_pb2.DeleteResponse:
+        await self._access.administer(context, "Admin.Delete", f"{request.kind}/{request.name}")
         if not self._service.mirror.loaded:
             await _refuse(context, _unread(self._service))
         refused = await self._service.objects.delete(request.kind, request.name)
@@ -95,6 +101,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.ChangeRequest, context: Any
     ) -> AsyncIterator[admin_pb2.ChangeProgress]:
         """Run one change.  A caller that goes away does not stop it."""
+        about = f"{request.operation} of shard {request.shard} of {request.group}"
+        await self._access.move(context, "Admin.Change", request.group, about)
         move = self._move(request)
         if isinstance(move, Refused):
             await _refuse(context, move)
@@ -139,11 +147,13 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     async def Describe(
         self, request: admin_pb2.OperatorDescribeRequest, context: Any
     ) -> admin_pb2.OperatorDescription:
+        await self._access.look(context, "Admin.Describe")
         service = self._service
         return admin_pb2.OperatorDescription(
             operator=service.operator, cluster=service.cluster, version=VERSION,
             metadata_reachable=service.store.reachable, etcd=",".join(service.store.endpoints),
-            active=service.active)
+            active=service.active,
+            tls_fingerprint=service.tls.material.fingerprint if service.tls is not None else "")
 
     # --- parts ----------------------------------------------------------------------------------------------
 

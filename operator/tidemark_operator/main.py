@@ -18,8 +18,10 @@ from typing import Any
 import grpc.aio
 import uvloop
 from tidemark_wire.channel import bind, server_options
+from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings
 
 from .admin import add_admin
+from .certificates.files import CertificateFiles
 from .etcd import TlsFiles
 from .service import OperatorService
 
@@ -44,10 +46,17 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ready-file", type=Path, help="written once the Admin service answers")
     parser.add_argument("--nodes-dir", type=Path, help="directory of the nodes' ready files")
     parser.add_argument("--lease-ttl", type=_lease_ttl, default=3, metavar="SECONDS", help="of the activity lease")
+    parser.add_argument(
+        "--tls-dir", type=Path, metavar="DIR",
+        help="tls.crt, tls.key and ca.crt of this operator: nobody gets in without mutual TLS")
+    parser.add_argument(
+        "--certificates-dir", type=Path, metavar="DIR", help="the cluster's CA and certificates, kept by this operator")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     flags = parser.parse_args(arguments)
     if bool(flags.etcd_cert) != bool(flags.etcd_key) or (flags.etcd_cert and not flags.etcd_ca):
         parser.error("--etcd-cert and --etcd-key go together, and with --etcd-ca")
+    if flags.certificates_dir and not flags.tls_dir:
+        parser.error("--certificates-dir goes with --tls-dir")
     flags.key_prefix = flags.key_prefix or f"/tidemark/default/{flags.cluster}"
     return flags
 
@@ -75,13 +84,15 @@ def read_tls(flags: argparse.Namespace) -> TlsFiles | None:
 
 async def run(flags: argparse.Namespace) -> int:
     """Run until a signal or a bug; return the exit code."""
+    tls = Credentials(TlsSettings.of_directory(flags.tls_dir)) if flags.tls_dir else None
     service = OperatorService(
         flags.etcd, flags.key_prefix, flags.cluster, etcd_tls=read_tls(flags), nodes_directory=flags.nodes_dir,
-        lease_ttl_s=flags.lease_ttl)
+        lease_ttl_s=flags.lease_ttl, tls=tls,
+        certificates=CertificateFiles(flags.certificates_dir, flags.cluster) if flags.certificates_dir else None)
     server = grpc.aio.server(options=server_options(), maximum_concurrent_rpcs=CALLS_MAX)
     add_admin(server, service)
     try:
-        port = bind(server, flags.listen)
+        port = bind(server, flags.listen, tls)
     except RuntimeError:
         log.critical("cannot listen on %s: is it an address of this machine, and the port free?", flags.listen)
         return EXIT_BAD_START
@@ -91,7 +102,8 @@ async def run(flags: argparse.Namespace) -> int:
     await server.start()
     host = flags.listen.rpartition(":")[0]
     address = f"{host}:{port}"
-    log.info("operator %s of cluster %s answers at %s, insecure", service.operator, flags.cluster, address)
+    log.info("operator %s of cluster %s answers at %s, %s", service.operator, flags.cluster, address,
+        "mutual TLS" if tls is not None else "insecure")
     if flags.ready_file is not None:
         write_ready_file(flags.ready_file, {
             "operator": service.operator, "cluster": flags.cluster, "address": address, "pid": os.getpid()})
@@ -135,7 +147,7 @@ def main() -> None:
         format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S")
     try:
         sys.exit(uvloop.run(run(flags)))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, InvalidTls) as error:
         print(f"tidemark_operator: {error}", file=sys.stderr)
         sys.exit(EXIT_BAD_START)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from tidemark_core.base.formula import quorum_in_force
@@ -15,6 +16,7 @@ from tidemark_core.base.ids import Member, ShardId, group_of, index_of, shard_id
 from tidemark_core.replication.records import ShardRecord
 from tidemark_wire.identity import AccessLists
 
+from .certificates.rotation import Policy
 from .detector import DetectorSettings
 from .metadata import StoredObject
 from .resources.base import quantity_bytes
@@ -140,6 +142,16 @@ class ClusterSettings:
     reconfiguration_approval: str
 
 
+@dataclass(frozen=True, slots=True)
+class CertificatesView:
+    """What is shown of certificates that this operator keeps; `trouble` is why it cannot, else empty."""
+
+    authority_expires: datetime
+    earliest_expires: datetime
+    reason: str
+    trouble: str = ""
+
+
 def shard_name(group: str, index: int) -> str:
     return f"{group}-{index:04}"
 
@@ -197,6 +209,17 @@ def cluster_view(stored: StoredObject) -> ClusterSettings:
         max_concurrent_moves=(reconfiguration.get("throttle") or {}).get("maxConcurrentMoves", 4),
         on_factor_change=reconfiguration.get("onFactorChange", "Automatic"),
         reconfiguration_approval=reconfiguration.get("approval", "Automatic"),
+    )
+
+
+def certificate_policy(spec: Mapping[str, Any]) -> Policy:
+    """Return how long certificates last; whoever holds some reads them from where they are replaced."""
+    tls: Mapping[str, Any] = (spec.get("security") or {}).get("tls") or {}
+    defaults = Policy()
+    return Policy(
+        certificate=timedelta(days=tls.get("certificateDurationDays", defaults.certificate.days)),
+        renew_before=timedelta(days=tls.get("renewBeforeDays", defaults.renew_before.days)),
+        overlap=timedelta(0),
     )
 
 

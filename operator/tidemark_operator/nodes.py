@@ -33,6 +33,7 @@ from tidemark_wire.channel import (
 from tidemark_wire.convert import Draining
 from tidemark_wire.frames import decode_messages, encode_message
 from tidemark_wire.tasks import background, cancelled
+from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 from .detector import DetectorSettings, LoopLateness, Outcome, Suspicion, Verdict
@@ -64,6 +65,7 @@ class NodeLink:
         settings: DetectorSettings,
         lateness: LoopLateness,
         listener: LinkListener,
+        tls: Credentials | None = None,
     ) -> None:
         self.record = record
         self.up = False
@@ -76,6 +78,7 @@ class NodeLink:
         self._operator = operator
         self._lateness = lateness
         self._listener = listener
+        self._tls = tls
         self._channel: grpc.aio.Channel | None = None
         self._suspicion = Suspicion(settings)
         self._queue: deque[bytes] = deque()
@@ -112,6 +115,13 @@ class NodeLink:
             shard_map, timeout=max(1.0, self.settings.probe_timeout_ms / 1000))
         return int(answer.version)
 
+    async def tls_fingerprint(self) -> str:
+        """Ask which certificate and CAs the node has loaded.  Raises grpc.aio.AioRpcError, ConnectionError."""
+        channel = self._channel
+        if channel is None:
+            raise ConnectionError(f"{self.node} is not linked")
+        return str((await self._describe(channel)).tls_fingerprint)
+
     def retry_now(self) -> None:
         """Cut the wait for the next attempt short: there is news of this node."""
         self._hurry.set()
@@ -125,7 +135,7 @@ class NodeLink:
         backoff_s = BACKOFF_FIRST_S
         while True:
             started = time.monotonic()
-            channel = self._channel = open_channel(self.record.address)
+            channel = self._channel = open_channel(self.record.address, self._tls, server_name=self.node)
             try:
                 outcome, reason = await self._greet(channel)
                 verdict = self._judge(outcome, started)
@@ -202,7 +212,8 @@ class NodeLink:
                 pass  # silence, as found below
             else:
                 writer.close()
-        return Outcome.SILENT, f"no answer: {error.code().name}"
+        why = f" ({error.details()})" if self._tls is not None else ""  # it may be a certificate
+        return Outcome.SILENT, f"no answer: {error.code().name}{why}"
 
     async def _stay(self, channel: grpc.aio.Channel) -> tuple[Verdict, str]:
         """Hold the stream until it breaks (UP: to be verified) or the prober gives the node up (DOWN)."""
@@ -300,7 +311,9 @@ class NodeLinks:
         listener: LinkListener,
         lateness: LoopLateness,
         settings: DetectorSettings | None = None,
+        tls: Credentials | None = None,
     ) -> None:
+        self._tls = tls
         self._operator = operator
         self._listener = listener
         self._lateness = lateness
@@ -330,7 +343,7 @@ class NodeLinks:
                 return
             self._replace(known, f"it moved to {record.address}")
         self._links[record.node] = NodeLink(
-            record, self._operator, self._settings, self._lateness, self._listener)
+            record, self._operator, self._settings, self._lateness, self._listener, self._tls)
 
     def remove_node(self, node: str) -> None:
         known = self._links.pop(node, None)

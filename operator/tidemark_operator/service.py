@@ -19,9 +19,15 @@ from typing import Any
 from tidemark_core.base.ids import Member, OperatorId, ShardId
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
+from tidemark_wire.identity import AccessLists
 from tidemark_wire.tasks import background, cancelled
+from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2
 
+from .certificate_tending import CertificateTender
+from .certificates.keeper import now_utc
+from .certificates.rotation import Policy
+from .certificates.store import CertificateStore
 from .condition_memory import ConditionMemory
 from .detector import LoopLateness
 from .driver import CoordinatorDriver
@@ -31,7 +37,17 @@ from .keyspaces import keyspace_status
 from .lease import ActivityLease
 from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, StoredObject, allocate
 from .mirror import Mirror
-from .model import ClusterSettings, Group, Node, cluster_view, group_view, shard_views, zones_of
+from .model import (
+    CertificatesView,
+    ClusterSettings,
+    Group,
+    Node,
+    certificate_policy,
+    cluster_view,
+    group_view,
+    shard_views,
+    zones_of,
+)
 from .nodes import NodeLink, NodeLinks
 from .nodes_directory import NodesDirectory
 from .objects import Objects
@@ -46,6 +62,8 @@ log = logging.getLogger(__name__)
 
 VERSION = version("tidemark")
 RETRY_S = 0.5
+OPERATOR_NAME = "operator"
+"""In an operator's certificate: which of them acts is told by the lease, not by certificates."""
 
 
 class OperatorService:
@@ -53,7 +71,8 @@ class OperatorService:
 
     def __init__(
         self, etcd: Sequence[str], key_prefix: str, cluster: str, *, etcd_tls: TlsFiles | None = None,
-        nodes_directory: Path | None = None, lease_ttl_s: int = 3,
+        nodes_directory: Path | None = None, lease_ttl_s: int = 3, tls: Credentials | None = None,
+        certificates: CertificateStore | None = None,
     ) -> None:
         self.operator = OperatorId(f"{cluster}-operator-{uuid.uuid4().hex[:12]}")
         self.cluster = cluster
@@ -62,7 +81,8 @@ class OperatorService:
         self.mirror = Mirror(self.keys)
         self.memory = ConditionMemory()
         self.lateness = LoopLateness()
-        self.links = NodeLinks(self.operator, self, self.lateness)
+        self.tls = tls
+        self.links = NodeLinks(self.operator, self, self.lateness, tls=tls)
         self.driver = CoordinatorDriver(
             Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones)
@@ -76,6 +96,10 @@ class OperatorService:
         self._directory = (
             NodesDirectory(nodes_directory, self.store, self.keys, self.links.set_node)
             if nodes_directory else None)
+        self.certificates = (
+            CertificateTender(
+                certificates, self.certificate_policy, self.links, tls, OPERATOR_NAME, lambda: self.active)
+            if certificates is not None and tls is not None else None)
         self._poked = asyncio.Event()
         self._watchers: set[asyncio.Event] = set()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -94,6 +118,8 @@ class OperatorService:
         self._tasks.append(background(self._keep_looking(), "looking"))
         if self._directory is not None:
             self._tasks.append(background(self._directory.run(), "the nodes directory"))
+        if self.certificates is not None:
+            self._tasks.append(background(self.certificates.run(), "the certificates"))
 
     async def stop(self) -> None:
         await self.lease.stop()
@@ -124,6 +150,16 @@ class OperatorService:
     def settings(self) -> ClusterSettings:
         assert self.mirror.cluster is not None, "nothing runs before the cluster's manifest is applied"
         return cluster_view(self.mirror.cluster.value)
+
+    def certificate_policy(self) -> Policy:
+        """Return how long certificates last, as the cluster's manifest says."""
+        stored = self.mirror.cluster
+        return certificate_policy(stored.value.spec if stored is not None else {})
+
+    def access_lists(self, group: str) -> AccessLists | None:
+        """Return who may do what with a group, None where nothing is said."""
+        known = self.groups().get(group)
+        return known.access if known is not None else None
 
     def groups(self) -> dict[str, Group]:
         return {
@@ -204,7 +240,16 @@ class OperatorService:
             last_node_id=self.mirror.counters.get(NODE_IDS, 1) - 1,
             version=VERSION,
             waiting=self.driver.waiting_for_store,
+            certificates=self._certificates(),
         ))
+
+    def _certificates(self) -> CertificatesView | None:
+        if self.certificates is None or self.certificates.validity is None:
+            return None
+        seen = self.certificates.validity
+        return CertificatesView(
+            seen.authority_expires, seen.earliest_expires, seen.reason(now_utc(), self.certificate_policy()),
+            self.certificates.trouble)
 
     def _show_groups(self, name: str) -> list[dict[str, Any]]:
         world, records = self.world(), self.records()

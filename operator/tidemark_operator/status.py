@@ -16,7 +16,7 @@ from tidemark_core.replication.records import Phase, ShardRecord, Status
 
 from .condition_memory import Condition, ConditionMemory, some
 from .metadata import StoredObject
-from .model import Group, Node, Shard, out_of_sync, wanted_copies, zones_of
+from .model import CertificatesView, Group, Node, Shard, out_of_sync, wanted_copies, zones_of
 from .plan import distinct_domains
 from .resources import API_VERSION
 from .resources.conditions import ConditionReason as R
@@ -24,6 +24,8 @@ from .resources.conditions import ConditionType as T
 from .resources.labels import Label
 from .resources.shard import ShardState
 from .shardmap import hash_range
+
+TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def with_status(stored: StoredObject, status: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,6 +248,7 @@ def cluster_status(
     stored: StoredObject, shards: Mapping[ShardId, Shard], records: Mapping[ShardId, ShardRecord],
     nodes: Mapping[str, Node], groups: Mapping[str, Group], memory: ConditionMemory, *, key_prefix: str,
     etcd_trouble: str, endpoints: int, active_reconfiguration: str, last_node_id: int, version: str, waiting: int,
+    certificates: CertificatesView | None = None,
 ) -> dict[str, Any]:
     """`etcd_trouble` is empty while etcd answers; `waiting` counts the shards whose elections wait for it."""
     desired = sum(pool["replicas"] for pool in stored.spec["nodePools"])
@@ -295,12 +298,14 @@ def cluster_status(
         (T.UPGRADE_BLOCKED, other_version, R.NOT_SUPPORTED if other_version else R.NOT_UPGRADING,
          f"The installed version is {version}, and a local cluster runs no other." if other_version else ""),
     ]
-    unmet = _security_not_in_force(stored.spec)
-    conditions.append((
-        T.CERTIFICATES_VALID, not unmet, R.NOT_SUPPORTED if unmet else R.DISABLED,
-        f"Not in force in a local cluster, which is insecure: {', '.join(unmet)}." if unmet else ""))
+    conditions.append(_certificates_valid(stored.spec, certificates))
     zones = sorted({node.zone for node in nodes.values() if node.zone})
+    ends = {} if certificates is None else {"certificates": {
+        "caExpirationTime": f"{certificates.authority_expires:{TIME}}",
+        "earliestExpirationTime": f"{certificates.earliest_expires:{TIME}}",
+    }}
     return {
+        **ends,
         "observedGeneration": stored.generation,
         "clusterID": stored.uid,
         "keyPrefix": key_prefix,
@@ -339,10 +344,23 @@ def cluster_status(
     }
 
 
-def _security_not_in_force(spec: Mapping[str, Any]) -> list[str]:
-    """Return what a manifest asks for that needs Kubernetes: certificates to issue, secrets to read."""
+def _certificates_valid(spec: Mapping[str, Any], certificates: CertificatesView | None) -> Condition:
+    """Say what is in force of the security that a manifest asks for."""
+    unmet = _security_not_in_force(spec, certificates is not None)
+    if unmet:
+        what = "" if certificates is not None else ", which is insecure"
+        message = f"Not in force in a local cluster{what}: {', '.join(unmet)}."
+        return T.CERTIFICATES_VALID, False, R.NOT_SUPPORTED, message
+    if certificates is None:
+        return T.CERTIFICATES_VALID, True, R.DISABLED, ""
+    reason = R(certificates.reason)
+    return T.CERTIFICATES_VALID, reason is R.ISSUED, reason, certificates.trouble
+
+
+def _security_not_in_force(spec: Mapping[str, Any], issued: bool) -> list[str]:
+    """Return what a manifest asks for that needs Kubernetes: other issuers, secrets to read."""
     mode = (spec.get("security") or {}).get("tls", {}).get("mode", "Disabled")
-    asked = [f"security.tls.mode {mode}"] if mode != "Disabled" else []
+    asked = [f"security.tls.mode {mode}"] if mode not in ("Disabled", *(["Managed"] if issued else [])) else []
     secrets = ("tlsSecretRef", "credentialsSecretRef")
     return asked + [f"metadataStore.etcd.{field}" for field in secrets if field in spec["metadataStore"]["etcd"]]
 

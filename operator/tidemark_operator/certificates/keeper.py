@@ -36,6 +36,13 @@ class Validity:
     earliest_expires: datetime
     overlapping: bool
 
+    def reason(self, now: datetime, policy: Policy) -> str:
+        """Return Issued, Expired, or ExpiringSoon for what should have been replaced long ago."""
+        first = min(self.authority_expires, self.earliest_expires)
+        if now >= first:
+            return "Expired"
+        return "ExpiringSoon" if now >= first - policy.renew_before / 2 else "Issued"
+
 
 def now_utc() -> datetime:
     """Return the time with which certificates are made and judged."""
@@ -78,6 +85,11 @@ def request_rotation(store: CertificateStore) -> str:
         return authorities[-1].id
 
 
+def rotating(store: CertificateStore) -> bool:
+    """Say whether a CA is being replaced."""
+    return len(store.authorities()) > 1 or bool(store.retiring())
+
+
 def rotated(store: CertificateStore, retired: str) -> bool:
     """Say whether a CA is gone and nobody trusts it or shows a certificate of it any more."""
     with store.locked():
@@ -94,8 +106,7 @@ def validity(store: CertificateStore) -> Validity | None:
         return None
     ends = [held.facts.expires for held in holders.values()]
     return Validity(
-        authorities[-1].expires, min(ends, default=authorities[-1].expires),
-        len(authorities) > 1 or bool(store.retiring()))
+        authorities[-1].expires, min(ends, default=authorities[-1].expires), rotating(store))
 
 
 def _stored(

@@ -32,7 +32,7 @@ from .base import (
     immutable,
 )
 from .cluster import Switch
-from .loggroup import FACTOR_MAX, DeletionPolicy, Spread
+from .loggroup import FACTOR_MAX, Access, DeletionPolicy, Spread
 
 PARTITIONS_MAX = 4096
 _POWERS_OF_TWO = [2**exponent for exponent in range(PARTITIONS_MAX.bit_length())]
@@ -153,6 +153,11 @@ class KeyspaceSpec(ApiModel):
         default=500, description="A write from a clock that is further ahead than this is refused."
     )
     placement: KeyspacePlacement = KeyspacePlacement()
+    access: Access | None = Field(
+        default=None,
+        description="Who may do what, by the name in the certificate. Unset: every client of the cluster may read and "
+        "write. The admins of the cluster may do everything.",
+    )
     deletion_policy: DeletionPolicy = Field(
         default=DeletionPolicy.RETAIN,
         description="What happens to the data and its metadata when this object is deleted.",

@@ -302,9 +302,9 @@ class Delivery(ApiModel):
 
 class Access(ApiModel):
     readers: Principals = Field(default=(), description="Clients that may read.")
-    writers: Principals = Field(default=(), description="Clients that may append and ask what became of an append.")
+    writers: Principals = Field(default=(), description="Clients that may write, and ask what became of an append.")
     admins: Principals = Field(
-        default=(), description="Clients that may read, append and move the shards of the group."
+        default=(), description="Clients that may read, write and move the shards."
     )
 
 

@@ -1,0 +1,177 @@
+"""Who may call the Admin service, and the operator that keeps certificates while its nodes report what they loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from tidemark_operator import certificate_tending
+from tidemark_operator.access import AdminAccess
+from tidemark_operator.certificate_tending import CertificateTender
+from tidemark_operator.certificates.authority import Subject
+from tidemark_operator.certificates.files import CertificateFiles
+from tidemark_operator.certificates.keeper import ensure, now_utc, request_rotation, rotated
+from tidemark_operator.certificates.rotation import Policy
+from tidemark_operator.model import certificate_policy, group_view
+from tidemark_wire.identity import AccessLists, Identity, Kind
+from tidemark_wire.tls import Credentials, TlsSettings, fingerprint_of
+
+LISTS = {"orders": AccessLists.of(["rita"], ["will"], ["anna"])}
+POLICY = Policy(overlap=timedelta(0))
+
+
+class Refused(Exception):
+    """The call was aborted."""
+
+
+class Call:
+    """A gRPC context of one caller."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"peer_spiffe_id": [self._uri.encode()]} if self._uri else {}
+
+    def peer(self) -> str:
+        return "ipv4:1.2.3.4:5"
+
+    async def abort(self, code: grpc.StatusCode, details: str, metadata: Any) -> None:
+        assert grpc.StatusCode.PERMISSION_DENIED is code
+        raise Refused(details)
+
+
+async def allowed(access: AdminAccess, uri: str) -> set[str]:
+    calls = {
+        "look": access.look(Call(uri), "Admin.Get"),
+        "move orders": access.move(Call(uri), "Admin.Change", "orders", "SWAP"),
+        "move others": access.move(Call(uri), "Admin.Change", "others", "SWAP"),
+        "administer": access.administer(Call(uri), "Admin.Apply"),
+    }
+    found = set()
+    for name, call in calls.items():
+        try:
+            await call
+            found.add(name)
+        except Refused:
+            pass
+    return found
+
+
+@pytest.mark.parametrize(
+    ("uri", "may"),
+    [
+        ("spiffe://dev/admin/root", {"look", "move orders", "move others", "administer"}),
+        ("spiffe://dev/client/anna", {"look", "move orders"}),
+        ("spiffe://dev/client/will", {"look"}),
+        ("spiffe://dev/operator/operator", {"look"}),
+        ("spiffe://dev/node/dev-1", set()),
+        ("spiffe://prod/admin/root", set()),
+        ("", set()),
+    ],
+)
+async def test_each_caller_may_call_what_it_is_for(uri: str, may: set[str]) -> None:
+    assert may == await allowed(AdminAccess("dev", LISTS.get, tls=True), uri)
+
+
+async def test_without_tls_everybody_may_do_everything() -> None:
+    assert 4 == len(await allowed(AdminAccess("dev", LISTS.get, tls=False), ""))
+
+
+async def test_changes_and_refusals_are_audited_and_looks_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "tidemark.audit"):
+        await allowed(AdminAccess("dev", LISTS.get, tls=True), "spiffe://dev/client/anna")
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert [("admin", "Admin.Change"), ("refused", "Admin.Change"), ("refused", "Admin.Apply")] == [
+        (line["event"], line["method"]) for line in lines]
+
+
+def test_access_lists_come_from_the_manifest() -> None:
+    spec = {"shards": 1, "clusterRef": {"name": "dev"}}
+    stored = SimpleNamespace(name="orders", number=1, uid="u", spec=spec)
+    assert group_view(stored).access is None  # type: ignore[arg-type]
+    spec["access"] = {"readers": ["rita"], "writers": []}
+    assert AccessLists.of(["rita"], (), ()) == group_view(stored).access  # type: ignore[arg-type]
+
+
+def test_how_long_certificates_last_comes_from_the_manifest() -> None:
+    tls = {"certificateDurationDays": 10, "renewBeforeDays": 3}
+    policy = certificate_policy({"security": {"tls": tls}})
+    assert (timedelta(days=10), timedelta(days=3)) == (policy.certificate, policy.renew_before)
+    assert timedelta(days=90) == certificate_policy({}).certificate
+
+
+# --- the operator that keeps certificates -----------------------------------------------------------------------------
+
+
+class Link:
+    """A link to a node that has loaded what a test says."""
+
+    def __init__(self, store: CertificateFiles, node: str) -> None:
+        self.node = node
+        self.up = True
+        self.stuck = False
+        self._store = store
+        self._loaded = self._files()
+
+    def _files(self) -> str:
+        held = self._store.holders()[Identity("dev", Kind.NODE, self.node)]
+        return fingerprint_of(held.leaf.certificate, held.bundle)
+
+    async def tls_fingerprint(self) -> str:
+        if not self.stuck:
+            self._loaded = self._files()
+        return self._loaded
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CertificateFiles:
+    store = CertificateFiles(tmp_path / "tls", "dev")
+    names = [(Kind.OPERATOR, "operator"), (Kind.NODE, "n1"), (Kind.CLIENT, "alice")]
+    ensure(store, POLICY, now_utc(), [Subject(Identity("dev", kind, name)) for kind, name in names])
+    return store
+
+
+async def test_a_rotation_goes_on_when_every_node_that_runs_has_loaded_the_last_step(
+    store: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_tending, "LOOK_S", 0.01)
+    tls = Credentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    link = Link(store, "n1")
+    tender = CertificateTender(store, lambda: POLICY, [link], tls, "operator", lambda: True)  # type: ignore[arg-type]
+    await tender.look()
+    assert tender.validity is not None
+    assert "Issued" == tender.validity.reason(now_utc(), POLICY)
+    assert "ExpiringSoon" == tender.validity.reason(now_utc() + timedelta(days=76), POLICY)
+    assert "Expired" == tender.validity.reason(now_utc() + timedelta(days=91), POLICY)
+    retired = request_rotation(store)
+    link.stuck = True
+    for _ in range(4):
+        await tender.look()
+    assert tender.validity.overlapping
+    assert retired == store.holders()[Identity("dev", Kind.CLIENT, "alice")].facts.issuer
+    link.stuck = False
+    running = asyncio.ensure_future(tender.run())
+    async with asyncio.timeout(30):
+        while not rotated(store, retired):
+            await asyncio.sleep(0.05)
+    running.cancel()
+
+
+async def test_a_node_that_is_down_is_not_waited_for(store: CertificateFiles) -> None:
+    tls = Credentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    link = Link(store, "n1")
+    link.stuck, link.up = True, False
+    tender = CertificateTender(store, lambda: POLICY, [link], tls, "operator", lambda: True)  # type: ignore[arg-type]
+    retired = request_rotation(store)
+    async with asyncio.timeout(30):
+        while not rotated(store, retired):
+            await tender.look()
+            await asyncio.sleep(0.1)
