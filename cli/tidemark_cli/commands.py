@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import appends, changes, debug, dev, explain, limbo, outcomes, reads, tails, views
+from . import appends, changes, debug, dev, explain, limbo, outcomes, reads, subscriptions, tails, views
 from .demo import command as demo
 from .failures import INTERRUPTED, OK, describe
 from .output import fail
@@ -41,6 +41,7 @@ app.add_typer(dev.dev_app, name="dev")
 app.command()(appends.append)
 app.command()(reads.read)
 app.command()(tails.tail)
+app.add_typer(subscriptions.subscriptions_app, name="subscriptions")
 app.add_typer(explain.explain_app, name="explain")
 app.command()(outcomes.outcome)
 app.command()(limbo.limbo)

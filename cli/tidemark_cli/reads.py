@@ -28,6 +28,7 @@ from .options import (
     TimeoutOption,
 )
 from .records import Writer, copy, finish, form_of, show_stats
+from .subscriptions import LeaseOption, SubscriptionOption, options_of
 
 
 def start_of(text: str) -> int | str | datetime:
@@ -79,6 +80,8 @@ def read(
     gaps: GapsOption = False,
     mode: ModeOption = None,
     location: LocationOption = None,
+    subscription: SubscriptionOption = None,
+    lease: LeaseOption = None,
     stats: StatsOption = False,
     as_json: JsonOption = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Write one JSON object per record and line.")] = False,
@@ -92,6 +95,7 @@ def read(
         raise typer.BadParameter("a tail has no end, so it is no JSON document; use --jsonl", param_hint="--json")
     start, end = start_of(from_), None if tail else end_of(until)
     writer = Writer(form=form, keys=keys)
+    named = options_of(subscription, lease)
 
     async def main() -> bool:
         async with await target.connect(state, cluster) as client:
@@ -99,7 +103,7 @@ def read(
             starts = await starts_of(client, group, shards, start, timeout_s)
             reader = client.read(
                 group, shards=shards, from_=starts, until=end, timeout_s=timeout_s, gaps=gaps, location=location,
-                **({} if mode is None else {"mode": mode.value}),
+                **({} if mode is None else {"mode": mode.value}), **named,
             )
             try:
                 return await until_interrupted(copy(reader, writer, limit=limit, live=tail))

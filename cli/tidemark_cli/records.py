@@ -103,7 +103,11 @@ class Writer:
 
 
 async def copy(reader: tidemark.Reader, writer: Writer, *, limit: int | None, live: bool) -> None:
-    """Write what a reader yields, until its end or the limit; `live` output is seen at once."""
+    """Write what a reader yields, until its end or the limit; `live` output is seen at once.
+
+    Under a name, what is not out of the house yet is not done with: it would be committed and never seen.
+    """
+    named = reader.subscription is not None
     while batches := await reader.next_batches(16):
         for batch in batches:
             if isinstance(batch, Gap):
@@ -112,9 +116,15 @@ async def copy(reader: tidemark.Reader, writer: Writer, *, limit: int | None, li
             for record in batch.records():
                 writer.write(record)
                 if limit is not None and writer.count >= limit:
+                    if named:
+                        writer.flush()
+                        reader.mark(batch.shard, record.offset + 1)
                     return
                 if writer.count % FLUSH_EVERY == 0:
                     await asyncio.sleep(0)  # a Ctrl-C is heard between records too
+            if named:
+                writer.flush()
+                reader.mark(batch.shard, batch.last + 1)
         if live:
             writer.flush()
 

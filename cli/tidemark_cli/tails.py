@@ -30,6 +30,7 @@ from .options import (
     TimeoutOption,
 )
 from .records import Writer, copy, finish, form_of, show_stats
+from .subscriptions import LeaseOption, SubscriptionOption, options_of
 
 LAST_MAX = 100_000
 
@@ -69,6 +70,8 @@ def tail(
     gaps: GapsOption = False,
     mode: ModeOption = None,
     location: LocationOption = None,
+    subscription: SubscriptionOption = None,
+    lease: LeaseOption = None,
     stats: StatsOption = False,
     as_json: JsonOption = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Write one JSON object per record and line.")] = False,
@@ -76,11 +79,15 @@ def tail(
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
 ) -> None:
-    """Read the last records of each shard of GROUP, and with --follow what comes behind them."""
+    """Read the last records of each shard of GROUP, and with --follow what comes behind them.
+
+    With --subscription the last records are those behind where it stands; where there is none yet, the last --last.
+    """
     form = form_of(as_json, as_jsonl)
     if as_json and follow:
         raise typer.BadParameter("a tail has no end, so it is no JSON document; use --jsonl", param_hint="--json")
-    if stats and not follow:
+    named = options_of(subscription, lease)
+    if stats and not (follow or named):
         raise typer.BadParameter("counts what --follow reads, and goes with it", param_hint="--stats")
     writer = Writer(form=form, keys=keys)
     options: dict[str, Any] = {"timeout_s": timeout_s, "gaps": gaps, "location": location}
@@ -92,6 +99,9 @@ def tail(
             end = await client.latest(group, shard, timeout_s=timeout_s)
             positions[shard] = end + 1
             for record in await last_records(client, group, shard, end, last, options):
+                if named:
+                    positions[shard] = record.offset  # written when it is read under the name
+                    break
                 writer.write(record)
         writer.flush()
 
@@ -102,9 +112,10 @@ def tail(
             positions: dict[int, int] = {}
             if await until_interrupted(write_last(client, wanted, positions)):
                 return True
-            if not follow:
+            if not (follow or named):
                 return False
-            reader = client.read(group, shards=wanted, from_=positions, until=None, **options)
+            until = None if follow else tidemark.LATEST
+            reader = client.read(group, shards=wanted, from_=positions, until=until, **options, **named)
             try:
                 return await until_interrupted(copy(reader, writer, limit=None, live=True))
             finally:

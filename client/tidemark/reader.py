@@ -83,6 +83,7 @@ class Reader:
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
         self._started = self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._on_close = client.forget
         self.subscription = None if subscription is None else Subscription(self, subscription)
         self._stop_listening = self.routing.listen(self._on_map)
@@ -212,20 +213,26 @@ class Reader:
         await self.close()
 
     async def close(self) -> None:
-        """Stop reading.  Batches not yet handed out are dropped; `positions` does not count them."""
-        if self._closed:
-            return
-        self._closed = True
+        """Stop reading.  Batches not yet handed out are dropped; `positions` does not count them.
+
+        Whoever calls it returns when all is done: an iteration that was left closes the reader behind the scenes.
+        """
+        if self._closing is None:
+            self._closed = True
+            self._closing = asyncio.create_task(self._close(), name=f"tidemark-close-{self.group_name}")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._stop_listening()
-        self._on_close(self)
         tasks, self._tasks = self._tasks, set()
         await cancelled(*tasks)
         self.clock.stop()
-        if self.subscription is not None and self._started:
-            await self.subscription.close()
         self._ready.clear()
         self._held.clear()
         self._wake.set()
+        if self.subscription is not None and self._started:
+            await self.subscription.close()
+        self._on_close(self)
 
     # --- what cursors call
 

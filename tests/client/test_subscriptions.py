@@ -261,3 +261,16 @@ async def test_the_waiting_face_commits_what_was_yielded(filled):
             return found
 
     assert [17, 34, 41, [0]] == await asyncio.to_thread(work)
+
+
+async def test_whoever_closes_second_waits_for_the_last_commit_too(filled):
+    """An iteration that was left closes the reader behind the scenes; the client must not cut its commit off."""
+    shard, client = filled
+    reader = client.read("orders", subscription="one")
+    await reader.next_batches(1)
+    reader.mark(0, 5)
+    left = asyncio.create_task(reader.close())
+    await asyncio.sleep(0)
+    await client.close()
+    assert {"one": (5, WEEK_MS)} == shard.positions
+    await left
