@@ -55,9 +55,11 @@ def test_definitions_hold_nothing_that_a_template_would_expand() -> None:
 def test_values_and_their_schema_name_the_same_keys() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    assert values["crds"] == {"install": True}
     assert values.keys() == schema["properties"].keys() - {"global"}
-    assert values["crds"].keys() == schema["properties"]["crds"]["properties"].keys()
+    for name, block in values.items():
+        assert block.keys() == schema["properties"][name]["properties"].keys(), name
+        assert schema["properties"][name]["additionalProperties"] is False, name
+    assert values["crds"] == {"install": True}
 
 
 def test_every_action_of_every_template_is_closed() -> None:

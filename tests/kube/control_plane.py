@@ -90,7 +90,9 @@ class ControlPlane:
             directory / "kube-apiserver.log")
         self.controllers = Child(
             [
-                str(programs["kube-controller-manager"]), f"--kubeconfig={self.kubeconfig()}",
+                # Each controller under its own service account, as elsewhere: admission policies tell them by it.
+                str(programs["kube-controller-manager"]), "--use-service-account-credentials",
+                f"--kubeconfig={self.kubeconfig(self.user('system:kube-controller-manager'))}",
                 f"--controllers={','.join(CONTROLLERS)}", "--leader-elect=false", f"--bind-address={address}",
                 f"--secure-port={CONTROLLERS_PORT}", f"--cert-dir={directory / 'pki' / 'controllers'}",
                 f"--service-account-private-key-file={self._key}",

@@ -26,6 +26,13 @@ def kinds(documents: list[Object]) -> list[str]:
             if document["kind"] == "CustomResourceDefinition"]
 
 
+def plural_of(document: Object) -> str:
+    """The resource of a document of the chart, all of which are cluster-wide."""
+    group = document["apiVersion"].split("/")[0]
+    kind = document["kind"].lower()
+    return f"{kind[:-1]}ies.{group}" if kind.endswith("y") else f"{kind}s.{group}"
+
+
 def test_lint_finds_nothing(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm.run("lint", "--strict", str(CHART))
 
@@ -52,8 +59,13 @@ async def test_what_is_rendered_applies(kube: Kube, helm: Helm) -> None:
     assert documents
     for document in documents:
         await kube.apply(document, dry_run=True, manager="helm-template")
-    for document in documents:
-        await kube.apply(document, manager="helm-template")
+    try:
+        for document in documents:
+            await kube.apply(document, manager="helm-template")
+    finally:  # the definitions serve the other tests, and policies would bind them
+        for document in documents:
+            if document["kind"] != "CustomResourceDefinition":
+                await kube.delete(plural_of(document), document["metadata"]["name"])
 
 
 async def test_the_definitions_outlive_the_release(kube: Kube, helm: Helm) -> None:
