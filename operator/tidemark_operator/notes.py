@@ -74,8 +74,9 @@ def needs_kubernetes(resource: Resource) -> list[str]:
         found += _written(spec, "spec", _KUBERNETES_ONLY)
         for index, pool in enumerate(spec.node_pools):
             found += _written(pool, f"spec.nodePools[{index}]", _KUBERNETES_ONLY_OF_POOLS)
-        if spec.security.tls.mode is not TlsMode.DISABLED and "security" in spec.model_fields_set:
-            found.append("spec.security")
+        found += _written(spec.security, "spec.security", ["network_policy"])
+        if spec.security.tls.mode is TlsMode.CERT_MANAGER:
+            found.append("spec.security.tls.mode")
     return found
 
 

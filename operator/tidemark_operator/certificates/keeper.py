@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from tidemark_wire.identity import Identity
 from tidemark_wire.tls import fingerprint_of
 
+from ..resources.conditions import ConditionReason
 from .authority import Authority, InvalidCertificate, Subject, bundle_of, create_authority, issue
 from .rotation import (
     Action,
@@ -36,12 +37,13 @@ class Validity:
     earliest_expires: datetime
     overlapping: bool
 
-    def reason(self, now: datetime, policy: Policy) -> str:
-        """Return Issued, Expired, or ExpiringSoon for what should have been replaced long ago."""
+    def reason(self, now: datetime, policy: Policy) -> ConditionReason:
+        """Return ISSUED, EXPIRED, or EXPIRING_SOON for what should have been replaced long ago."""
         first = min(self.authority_expires, self.earliest_expires)
         if now >= first:
-            return "Expired"
-        return "ExpiringSoon" if now >= first - policy.renew_before / 2 else "Issued"
+            return ConditionReason.EXPIRED
+        soon = now >= first - policy.renew_before / 2
+        return ConditionReason.EXPIRING_SOON if soon else ConditionReason.ISSUED
 
 
 def now_utc() -> datetime:
