@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.entry import Kind
@@ -119,7 +119,8 @@ class ShardDelivery:
             await self.routing.wait_changed(0.1)
         mode, until = self._settings.core_mode, -1 if self._end is None else int(self._end)
         settings = self._settings.of_shard(len(self._reader.cursors))
-        self._core = CoreReader(ensemble, self._first, until, mode, settings, self._priorities(ensemble))
+        near, copies = self._priorities(ensemble), self._copies(ensemble)
+        self._core = CoreReader(ensemble, self._first, until, mode, settings, near, copies)
         self._progress_ms = self._clock.ms()
         self._feed(self._core.begin)
         self._meet(ensemble)
@@ -165,6 +166,12 @@ class ShardDelivery:
             return ()
         return shared_scopes(self.routing, self._settings.location, ensemble)
 
+    def _copies(self, ensemble: Sequence[str]) -> int:
+        """Return how many members keep each payload; 0, all, where it does not matter."""
+        if self._settings.core_mode is not Mode.LOCAL:
+            return 0
+        return min(self.routing.payload_copies(self.group_name, self.shard), len(ensemble))
+
     def on_map(self) -> None:
         """Hear of other members, and of other places of members."""
         if self._core is None or self._done.done():
@@ -173,7 +180,7 @@ class ShardDelivery:
         if not ensemble:
             self._check_known()
             return
-        self._feed(self._core.on_ensemble, ensemble, self._priorities(ensemble))
+        self._feed(self._core.on_ensemble, ensemble, self._priorities(ensemble), self._copies(ensemble))
         self._meet(ensemble)
         for stream in self._streams.values():
             stream.on_map()

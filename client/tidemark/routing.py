@@ -102,6 +102,7 @@ class Routing:
         self._leaders: dict[tuple[str, int], Leader | None] = {}
         self._epochs: dict[tuple[str, int], int] = {}
         self._ensembles: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._copies: dict[tuple[str, int], int] = {}
         self._nodes: dict[str, common_pb2.NodeInfo] = {}
         self._addresses: dict[str, str] = {}
         self._hints: dict[tuple[str, int], Leader] = {}
@@ -175,6 +176,10 @@ class Routing:
     def ensemble(self, group: str, shard: int) -> tuple[str, ...]:
         """Return the nodes that hold the shard, in slot order; none when it is not in the map."""
         return self._ensembles.get((group, shard), ())
+
+    def payload_copies(self, group: str, shard: int) -> int:
+        """Return how many members of a shard keep each payload, 0: all of them, or it is not in the map."""
+        return self._copies.get((group, shard), 0)
 
     def node(self, name: str) -> common_pb2.NodeInfo | None:
         """Return what the map says of a node."""
@@ -270,12 +275,13 @@ class Routing:
         self._nodes = {node.node: node for node in new.nodes}
         self._addresses = {node.node: node.address for node in new.nodes}
         self._groups = {group.name: _group(group) for group in new.groups if _is_whole(group)}
-        self._leaders, self._epochs, self._ensembles = {}, {}, {}
+        self._leaders, self._epochs, self._ensembles, self._copies = {}, {}, {}, {}
         for group in new.groups:
             for shard in group.shards:
                 place, address = (group.name, shard.index), self._addresses.get(shard.leader, "")
                 self._epochs[place] = shard.epoch
                 self._ensembles[place] = tuple(shard.ensemble)
+                self._copies[place] = shard.payload_copies
                 self._leaders[place] = Leader(shard.leader, address, shard.epoch) if address else None
                 hint = self._hints.get(place)
                 if hint is not None and shard.epoch >= hint.epoch:

@@ -116,9 +116,9 @@ class _Run:
         return {
             "group": self.call.group, "index": self.call.shard, "reader": self.peer, "generation": start.generation,
             "mode": start.mode, "known_down": list(start.known_down), "ensemble": list(start.ensemble),
-            "priorities": list(start.priorities), "from": start.first, "until": start.until, "doing": self.doing,
-            "position": self.position, "granted_bytes": self.granted_bytes, "sent_bytes": self.sent_bytes,
-            "sent_items": self.sent_items, "skipped_bytes": self.skipped_bytes,
+            "priorities": list(start.priorities), "copies": start.copies, "from": start.first, "until": start.until,
+            "doing": self.doing, "position": self.position, "granted_bytes": self.granted_bytes,
+            "sent_bytes": self.sent_bytes, "sent_items": self.sent_items, "skipped_bytes": self.skipped_bytes,
             "skipped_entries": self.skipped_entries,
         }
 

@@ -76,7 +76,8 @@ def _start_of(request: Any, target: Target) -> Start | Refused:
         return Refused(Reason.INVALID_SPEC, str(violation))
     ensemble = tuple(request.ensemble) or tuple(target.info.ensemble)
     start = Start(
-        0, getattr(request, "from"), -1, mode, tuple(request.known_down), ensemble, tuple(request.priorities), 0
+        0, getattr(request, "from"), -1, mode, tuple(request.known_down), ensemble, tuple(request.priorities), 0,
+        min(target.info.payload_copies, len(ensemble)),
     )
     wrong = check_start(start)
     return start if wrong is None else Refused(Reason.INVALID_SPEC, wrong)

@@ -64,7 +64,8 @@ class Rule:
 
     def _slots(self, order: int) -> tuple[int, ...]:
         slots = slots_of(order, len(self._start.ensemble))
-        return nearest_first(slots, self._start.priorities) if self._start.mode is Mode.LOCAL else slots
+        start = self._start
+        return nearest_first(slots, start.priorities, start.copies) if start.mode is Mode.LOCAL else slots
 
 
 class Asked(NamedTuple):

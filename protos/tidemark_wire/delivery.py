@@ -28,8 +28,8 @@ MESSAGE_BYTES_MAX = 1000
 HOLE_BYTES = 16
 
 _KIND = struct.Struct(">B")
-_START = struct.Struct(">BIQqqBHQIBB")   # bytes of group, shard, generation, first, until, mode, down, window, frame,
-#                                          members, priorities
+_START = struct.Struct(">BIQqqBHQIBBB")  # bytes of group, shard, generation, first, until, mode, down, window, frame,
+#                                          members, priorities, copies
 _WINDOW = struct.Struct(">QQ")           # generation, bytes in all
 _STOP = struct.Struct(">Q")              # generation
 _STARTED = struct.Struct(">QBqqH")       # generation, status, released, first, bytes of message
@@ -110,7 +110,7 @@ def _encode_start(call: StartCall) -> bytes:
         _KIND.pack(_START_KIND),
         _START.pack(
             len(group), call.shard, start.generation, start.first, start.until, _MODES.index(start.mode), down,
-            start.window_bytes, call.frame_bytes, len(members), len(start.priorities),
+            start.window_bytes, call.frame_bytes, len(members), len(start.priorities), start.copies,
         ),
         group,
         bytes(start.priorities),
@@ -137,6 +137,8 @@ def check_start(start: Start) -> str | None:
         return f"until is {start.until}, must be -1 or more"
     if start.window_bytes < 0:
         return f"window_bytes is {start.window_bytes}, must be 0 or more"
+    if not 0 <= start.copies <= members:
+        return f"copies is {start.copies}, must be 0 to {members}"
     if len(start.priorities) not in (0, members) or (start.mode is Mode.LOCAL and not start.priorities):
         return f"priorities has {len(start.priorities)} numbers for {members} members"
     if not all(0 <= number <= PRIORITY_MAX for number in start.priorities):
@@ -166,6 +168,7 @@ def decode_request(frame: bytes) -> StartCall | Window | Stop:
 def _decode_start(cursor: Cursor) -> StartCall:
     (
         group_bytes, shard, generation, first, until, mode, down, window_bytes, frame_bytes, members, priorities,
+        copies,
     ) = cursor.unpack(_START)
     group, near = cursor.text(group_bytes), tuple(cursor.take(priorities))
     ensemble = tuple(cursor.text(*cursor.unpack(_KIND)) for _ in range(members))
@@ -173,7 +176,7 @@ def _decode_start(cursor: Cursor) -> StartCall:
         raise RemoteViolation(f"known_down names a slot beyond the {members} of the ensemble")
     known_down = tuple(sorted(node for slot, node in enumerate(ensemble) if down >> slot & 1))
     start = Start(
-        generation, first, until, _word(_MODES, mode, "mode"), known_down, ensemble, near, window_bytes
+        generation, first, until, _word(_MODES, mode, "mode"), known_down, ensemble, near, window_bytes, copies
     )
     wrong = check_start(start)
     if wrong is not None:

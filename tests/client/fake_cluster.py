@@ -467,6 +467,7 @@ class FakeCluster:
         self.reads: list[tuple[int, int, int, bool]] = []
         self.questions: list[tuple[str, int]] = []  # node, sequence of every Outcome call
         self.ensemble: list[str] | None = None  # None: every node is a member
+        self.payload_copies = 0
         self.keys_required = False
         self.max_record_bytes = 1 << 20
         self.default_ack = "Quorum"
@@ -503,6 +504,7 @@ class FakeCluster:
                 group.shards.add(
                     index=index, epoch=shard.epoch, leader=shard.leader, status="STEADY",
                     ensemble=list(self.nodes) if self.ensemble is None else self.ensemble,
+                    payload_copies=self.payload_copies,
                     hash_min=index * width, hash_max=(1 << 32) - 1 if last else (index + 1) * width - 1,
                 )
         return result

@@ -115,7 +115,7 @@ class FakeStream:
         last = item.last
         slots = slots_of(order, len(start.ensemble))
         if start.mode is Mode.LOCAL:
-            slots = nearest_first(slots, start.priorities)
+            slots = nearest_first(slots, start.priorities, start.copies)
         down = {start.ensemble.index(node) for node in start.known_down}
         ours = start.mode is Mode.ALL_SEND_ALL or ships(slots, start.ensemble.index(self.node.name), down)
         items = (item,) if ours and item.first not in faults.lacks else ()

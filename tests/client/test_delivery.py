@@ -125,6 +125,22 @@ async def test_all_send_all_drops_what_came_before(cluster, client):
     assert reader.stats.duplicates > 0
 
 
+async def test_local_reading_asks_who_keeps_the_payload_before_who_is_near(cluster, client, tail):
+    cluster.nodes["n0"].zone = "a"
+    cluster.payload_copies = 2
+    cluster.push()
+    await until(lambda: client.shard_map.version == cluster.version)
+    near, anywhere = tail(location="zone=a"), tail()
+    await near.reach(RECORDS)
+    await anywhere.reach(RECORDS)
+    starts = [start for node in cluster.nodes.values() for start in node.delivery.starts]
+    assert {(start.mode, start.copies) for start in starts} == {(Mode.LOCAL, 2), (Mode.SINGLE_COPY, 0)}
+    cluster.payload_copies = 0
+    cluster.push()
+    await until(lambda: near.reader.stats.rewinds["ENSEMBLE"])
+    assert not anywhere.reader.stats.rewinds
+
+
 async def test_local_reading_asks_who_is_near_and_goes_on_with_the_rest(cluster, client, tail):
     for name, location in (("n0", ""), ("n1", "zone=a,rack=r1"), ("n2", "")):
         cluster.nodes[name].zone, cluster.nodes[name].location = "b", location

@@ -42,7 +42,8 @@ def starts(draw: st.DrawFn) -> Start:
     priorities = near if mode is Mode.LOCAL else draw(st.sampled_from([near, ()]))
     until = draw(st.one_of(st.just(-1), offsets))
     return Start(
-        draw(unsigned), draw(offsets), until, mode, tuple(sorted(known_down)), ensemble, priorities, draw(unsigned)
+        draw(unsigned), draw(offsets), until, mode, tuple(sorted(known_down)), ensemble, priorities, draw(unsigned),
+        draw(st.integers(0, len(ensemble))),
     )
 
 
@@ -126,6 +127,7 @@ GOOD = Start(7, 10, 20, Mode.LOCAL, ("b",), ("a", "b", "c"), (0, 5, 1), 1000)
         ({"priorities": ()}, "priorities has 0 numbers for 3 members"),
         ({"priorities": (1, 2), "mode": Mode.SINGLE_COPY}, "priorities has 2 numbers"),
         ({"priorities": (1, 2, 6)}, "priorities has a number outside 0 to 5"),
+        ({"copies": 4}, "copies is 4, must be 0 to 3"),
         ({"ensemble": ("a", "b", "x" * 256)}, "ensemble has 256 bytes"),
     ],
 )
@@ -135,7 +137,7 @@ def test_start_that_cannot_be_is_not_sent(changes: dict, text: str):
 
 
 FRAME = delivery.encode_request(StartCall("orders", 3, GOOD, 1 << 20))
-FIELDS = {"first": 14, "until": 22, "mode": 30, "down": 31, "frame": 41, "members": 45, "priorities": 46}
+FIELDS = {"first": 14, "until": 22, "mode": 30, "down": 31, "frame": 41, "members": 45, "priorities": 46, "copies": 47}
 
 
 @pytest.mark.parametrize(
@@ -149,6 +151,7 @@ FIELDS = {"first": 14, "until": 22, "mode": 30, "down": 31, "frame": 41, "member
         (FIELDS["members"], b"\x02", "priorities has 3 numbers for 2 members"),
         (FIELDS["members"], b"\x00", "known_down names a slot beyond the 0"),
         (FIELDS["priorities"], b"\x02", "too early"),
+        (FIELDS["copies"], b"\x04", "START: copies is 4"),
         (len(FRAME) - 1, b"a", "ensemble names a member twice"),
         (len(FRAME) - 1, b"\xff", "not UTF-8"),
     ],

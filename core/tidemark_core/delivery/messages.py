@@ -64,7 +64,8 @@ class Start:
     """Reader to node: begin (again) at `first`.  Replaces whatever ran on this stream before (S4, S8).
 
     `ensemble` is what the reader knows, in slot order, and `priorities` how near each slot is (S33), empty when that
-    does not matter: every node decides from them alone who sends, so all decide alike.
+    does not matter, `copies` how many members keep each payload, 0: all.  Every node decides from them alone who sends,
+    so all decide alike.
     """
 
     generation: int
@@ -75,6 +76,7 @@ class Start:
     ensemble: tuple[str, ...]
     priorities: tuple[int, ...]
     window_bytes: int              # how many bytes the node may send before it hears a Window
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)

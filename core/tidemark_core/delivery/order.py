@@ -37,9 +37,17 @@ def slots_of(order: int, size: int) -> tuple[int, ...]:
     return (*slots, *(slot for slot in range(size) if slot not in slots))
 
 
-def nearest_first(slots: Sequence[int], priorities: Sequence[int]) -> tuple[int, ...]:
-    """Return the slots by falling priority, each group in its old order (S34)."""
-    return tuple(sorted(slots, key=lambda slot: -priorities[slot]))
+def nearest_first(slots: Sequence[int], priorities: Sequence[int], copies: int = 0) -> tuple[int, ...]:
+    """Return the slots by falling priority, each group in its old order (S34).
+
+    Only the first `copies` of an order keep the payload (K2), 0: all.  They stay in front of the others, however near
+    those are.
+    """
+    def by_priority(some: Sequence[int]) -> list[int]:
+        return sorted(some, key=lambda slot: -priorities[slot])
+
+    keepers = copies or len(slots)
+    return (*by_priority(slots[:keepers]), *by_priority(slots[keepers:]))
 
 
 def sender(slots: Sequence[int], known_down: Collection[int]) -> int | None:

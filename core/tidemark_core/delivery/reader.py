@@ -54,13 +54,13 @@ class Reader:
     __slots__ = (
         "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_mark", "_pause_ms", "_progress_ms",
         "_released", "_rewind_at_ms", "_rewind_why", "_seen_ms", "_share", "_slowness", "_unconsumed_bytes",
-        "_waiting_ms", "all_send_all", "delivered_bytes", "down", "duplicates", "ended", "ensemble", "generation",
-        "mode", "next", "priorities", "settings", "sources", "until",
+        "_waiting_ms", "all_send_all", "copies", "delivered_bytes", "down", "duplicates", "ended", "ensemble",
+        "generation", "mode", "next", "priorities", "settings", "sources", "until",
     )
 
     def __init__(
         self, ensemble: Sequence[str], first: int, until: int = -1, mode: Mode = Mode.SINGLE_COPY,
-        settings: ReaderSettings | None = None, priorities: Sequence[int] = (),
+        settings: ReaderSettings | None = None, priorities: Sequence[int] = (), copies: int = 0,
     ) -> None:
         if first < 0:
             raise ValueError(f"first is {first}, must be 0 or more")
@@ -71,6 +71,7 @@ class Reader:
         self.generation = 0
         self.ensemble: tuple[str, ...] = ()
         self.priorities: tuple[int, ...] = ()    # of each slot, for Mode.LOCAL
+        self.copies = 0                          # members that keep each payload, for Mode.LOCAL; 0: all
         self.sources: dict[str, Source] = {}
         self.down: dict[str, str] = {}           # known_down: node and why
         self.all_send_all = mode is Mode.ALL_SEND_ALL
@@ -91,7 +92,7 @@ class Reader:
         self._rewind_at_ms: int | None = None
         self._rewind_why = Note("rewind", "", Reason.ENSEMBLE)
         self._pause_ms = self.settings.rewind_pause_ms
-        self._set_ensemble(ensemble, priorities)
+        self._set_ensemble(ensemble, priorities, copies)
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -103,24 +104,27 @@ class Reader:
         return self._start_all(now_ms)
 
     def on_ensemble(
-        self, now_ms: int, ensemble: Sequence[str], priorities: Sequence[int] = ()
+        self, now_ms: int, ensemble: Sequence[str], priorities: Sequence[int] = (), copies: int = 0
     ) -> list[ReaderEffect]:
         """The members changed: those who left are forgotten, all decide anew from the new list."""
         self._look(now_ms)
-        if self.ended or (tuple(ensemble), tuple(priorities)) == (self.ensemble, self.priorities):
+        known = (self.ensemble, self.priorities, self.copies)
+        if self.ended or (tuple(ensemble), tuple(priorities), copies) == known:
             return []
-        self._set_ensemble(ensemble, priorities)
+        self._set_ensemble(ensemble, priorities, copies)
         for source in self.sources.values():
             if not source.connected and source.node not in self.down:
                 source.asked_ms = max(source.asked_ms, now_ms)
         return [*self._rewind_soon(now_ms, "", Reason.ENSEMBLE), *self._wake(now_ms)]
 
-    def _set_ensemble(self, ensemble: Sequence[str], priorities: Sequence[int]) -> None:
+    def _set_ensemble(self, ensemble: Sequence[str], priorities: Sequence[int], copies: int) -> None:
         if not 1 <= len(ensemble) <= SLOTS_MAX or len(set(ensemble)) < len(ensemble):
             raise ValueError(f"ensemble {', '.join(ensemble)!r} must have 1 to {SLOTS_MAX} members, each once")
         if len(priorities) not in (0, len(ensemble)):
             raise ValueError(f"priorities has {len(priorities)} numbers for {len(ensemble)} members")
-        self.ensemble, self.priorities = tuple(ensemble), tuple(priorities)
+        if not 0 <= copies <= len(ensemble):
+            raise ValueError(f"copies is {copies}, the ensemble has {len(ensemble)} members")
+        self.ensemble, self.priorities, self.copies = tuple(ensemble), tuple(priorities), copies
         self.sources = {node: self.sources.get(node) or Source(node) for node in self.ensemble}
         self.down = {node: why for node, why in self.down.items() if node in self.sources}
         self._share = max(1, self.settings.window_bytes // len(self.sources))
@@ -464,7 +468,7 @@ class Reader:
         return Tell(source.node, Start(
             self.generation, self.next, self.until, mode,
             () if self.all_send_all else self.known_down,  # S4
-            self.ensemble, near if mode is Mode.LOCAL else (), window_bytes,
+            self.ensemble, near if mode is Mode.LOCAL else (), window_bytes, self.copies,
         ))
 
     def _slide(self, now_ms: int) -> list[ReaderEffect]:

@@ -124,6 +124,16 @@ def test_s34_s33_groups_go_by_shared_scopes_and_keep_their_order() -> None:
     assert (3, 1, 4, 2) == nearest_first((3, 4, 1, 2), (0, 5, 1, 5, 1))
 
 
+@given(st.permutations(range(5)), st.lists(st.integers(0, 5), min_size=5, max_size=5), st.integers(1, 5))
+def test_who_keeps_the_payload_goes_before_who_is_near(slots: list[int], near: list[int], copies: int):
+    """K2: a near member without the payload could only say that it does not hold it."""
+    found = nearest_first(slots, near, copies)
+    assert set(slots[:copies]) == set(found[:copies]) and set(slots) == set(found)
+    for part in (found[:copies], found[copies:]):
+        assert [near[slot] for slot in part] == sorted((near[slot] for slot in part), reverse=True)
+    assert found == nearest_first(slots, near) or copies < 5
+
+
 def test_s37_two_levels_are_the_case_of_locations_that_name_the_region_alone() -> None:
     reader = Location(region="eu")
 

@@ -221,7 +221,7 @@ class Member:
             return True
         slots = slots_of(entry.order, len(start.ensemble))
         if start.mode is Mode.LOCAL:
-            slots = nearest_first(slots, start.priorities)
+            slots = nearest_first(slots, start.priorities, start.copies)
         known_down = [start.ensemble.index(node) for node in start.known_down]
         return ships(slots, start.ensemble.index(self.name), known_down)
 
