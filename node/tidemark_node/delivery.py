@@ -1,10 +1,9 @@
 """Tidemark/Deliver: what one member sends to readers who hear all members, so that each record comes from one (S).
 
 A stream serves one reader of one shard; START names all that decides who sends, so members need not agree on
-anything at run time.  Coverage tells what is not ours: as soon as a stretch of backlog was looked at, at the tail at
-most every COVERAGE_SECONDS or with the next item.  A node that cannot go on says STARTED again, with the reason and in
-the same generation, and so does one whose log begins later than it said; it is never silent.
-Stays out: who sends (core's `delivery`), cutting the log into items (`stretch`), how far may be shown (core).
+anything at run time.
+Stays out: what to send or say next (core's `delivery.sender`), reading the store (`stretch`), how far may be shown
+(core).
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from tidemark_core.base.effects import LogReadFailed
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.delivery.messages import NOT_HELD, Item, Shipment, Started, Status, Window
+from tidemark_core.delivery import sender
+from tidemark_core.delivery.messages import NOT_HELD, Shipment, Started, Status, Window
+from tidemark_core.delivery.sender import End, Look, Repair, Say, Sender, Step, Wait
 from tidemark_wire.delivery import StartCall, Stop, decode_request, encode_answer
-from tidemark_wire.identity import Role
 from tidemark_wire.tasks import cancelled
 
 from .access import Access
@@ -31,18 +31,13 @@ from .driver import Driver
 from .metrics import Metrics
 from .routing import Routing
 from .store_errors import StoreFailed
-from .stretch import Asked, Rule, take
+from .stretch import take
 
 METHOD = "Tidemark.Deliver"
 STREAMS_MAX = 4096
 FRAME_BYTES_DEFAULT = 1 << 20
 FRAME_BYTES_MIN = 16 << 10
 FRAME_BYTES_MAX = 4 << 20
-ENTRIES_MAX = 2048              # looked at in one go
-COVERAGE_SECONDS = 0.05
-LOOK_AGAIN_SECONDS = 1.0        # roles change without a word on the board
-REPAIR_SECONDS = 2.0            # other members hold the entry: the reader had better ask them than wait longer
-REPAIR_RETRY_SECONDS = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +79,7 @@ class Deliveries:
 
 
 class _Run:
-    """One generation of one reader: what was asked, and how far it went."""
+    """One generation of one reader."""
 
     def __init__(self, call: StartCall, shard: ShardId, unknown: str, me: str, peer: str) -> None:
         self.call = call
@@ -92,34 +87,18 @@ class _Run:
         self.shard = shard
         self.unknown = unknown                 # why nobody here knows the shard yet
         self.peer = peer
-        self.rule = Rule(call.start, me)
-        self.frame_bytes = min(max(call.frame_bytes or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
-        self.position = call.start.first       # everything below was looked at
-        self.told = call.start.first - 1       # everything up to here was told
-        self.told_at = 0.0
-        self.answered = False                  # STARTED was said
-        self.granted_bytes = call.start.window_bytes
-        self.sent_bytes = 0
-        self.sent_items = 0
-        self.skipped_bytes = 0
-        self.skipped_entries = 0
-        self.full = False                      # the item at `position` is ours, and waits for the window
-        self.damaged: tuple[int, float] | None = None  # offset that cannot be read, and since when
-        self.doing = "starting"
-
-    @property
-    def done(self) -> bool:
-        return 0 <= self.start.until < self.position
+        frame_bytes = min(max(call.frame_bytes or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
+        self.sender = Sender(call.start, me, frame_bytes)
 
     def describe(self) -> dict[str, Any]:
-        start = self.start
+        start, sender = self.start, self.sender
         return {
             "group": self.call.group, "index": self.call.shard, "reader": self.peer, "generation": start.generation,
             "mode": start.mode, "known_down": list(start.known_down), "ensemble": list(start.ensemble),
             "priorities": list(start.priorities), "copies": start.copies, "from": start.first, "until": start.until,
-            "doing": self.doing, "position": self.position, "granted_bytes": self.granted_bytes,
-            "sent_bytes": self.sent_bytes, "sent_items": self.sent_items, "skipped_bytes": self.skipped_bytes,
-            "skipped_entries": self.skipped_entries,
+            "doing": sender.doing, "position": sender.position, "granted_bytes": sender.granted_bytes,
+            "sent_bytes": sender.sent_bytes, "sent_items": sender.sent_items, "skipped_bytes": sender.skipped_bytes,
+            "skipped_entries": sender.skipped_entries,
         }
 
 
@@ -181,8 +160,8 @@ class _Stream:
             case StartCall():
                 self._on_start(message)
             case Window():
-                if run is not None and message.generation == run.start.generation:
-                    run.granted_bytes = max(run.granted_bytes, message.bytes_total)
+                if run is not None:
+                    run.sender.on_window(message)
             case Stop():
                 if run is not None and message.generation == run.start.generation:
                     self.run_now = None
@@ -204,133 +183,55 @@ class _Stream:
         self._driver.board.watch(run.shard, self.wake)
         try:
             while self.run_now is run and not self._ended and self._wrong is None:
-                cannot = self._cannot_serve(run)
-                if cannot is not None:
-                    await self._give_up(run, *cannot)
-                    return
-                await self._step(run)
-                if run.done and run.told >= run.position - 1:
-                    run.doing = "done"
-                    return
+                step = self._next(run)
+                match step:
+                    case Say():
+                        await self._say(run, step.message)
+                    case Look():
+                        await self._look(run, step)
+                    case Wait():
+                        await self._wait(step.ms / 1000)
+                    case Repair():
+                        self._driver.post(LogReadFailed(run.shard, None, step.offset))
+                        await asyncio.sleep(sender.REPAIR_RETRY_MS / 1000)
+                    case End():
+                        return
         finally:
             self._driver.board.unwatch(run.shard, self.wake)
 
-    def _cannot_serve(self, run: _Run) -> tuple[Status, str] | None:
-        """Say why this node has nothing to send to that reader, None when it has."""
-        driver, me = self._driver, self._driver.core.me.node
-        if self._all.stopping:
-            return Status.UNAVAILABLE, "the node stops"
-        if not driver.open:
-            return Status.UNAVAILABLE, "the node loads its shards again"
-        if run.unknown:
-            return Status.UNAVAILABLE, run.unknown
-        refused = self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
-        if refused is not None:
-            return Status.ACCESS, refused.message
-        if me not in run.start.ensemble:
-            return Status.NOT_MEMBER, f"{me} is not in the ensemble that the reader knows"
-        if driver.core.readable(run.shard) is None:
-            return Status.NOT_MEMBER, f"{me} is no member of this shard"
-        if run.damaged is not None and time.monotonic() - run.damaged[1] > REPAIR_SECONDS:
-            return Status.UNAVAILABLE, f"offset {run.damaged[0]} is damaged here and no peer repaired it yet"
-        return None
-
-    async def _give_up(self, run: _Run, status: Status, why: str) -> None:
-        first, released = self._driver.core.readable(run.shard) or (0, -1)
-        await self._say(run, Started(run.start.generation, status, released, first, why))
-        run.doing = f"{status}: {why}"
-
-    async def _step(self, run: _Run) -> None:
-        """Tell, look at or wait for the next thing."""
+    def _next(self, run: _Run) -> Step:
         core = self._driver.core
-        readable = core.readable(run.shard)
-        assert readable is not None, "asked in this loop turn"
-        first, released = readable
-        if run.position < first or not run.answered:        # also when retention has overtaken us
-            run.answered = True
-            run.position = max(run.position, first)
-            run.told = max(run.told, first - 1)
-            await self._say(run, Started(run.start.generation, Status.OK, released, first))
-            return
-        holes = core.holes(run.shard, run.position, released) or []
-        last = released
-        if holes and holes[-1][1] >= released:
-            last = holes.pop()[0] - 1                       # it goes out whole, once its record is released too
-        if run.position > last or run.done or (run.full and run.sent_bytes >= run.granted_bytes):
-            await self._idle(run, released)
-        else:
-            await self._look(run, last, holes, released)
+        readable = core.readable(run.shard) if self._driver.open else None
+        if not run.sender.ended and (unavailable := self._unavailable(run)):
+            return run.sender.give_up(Status.UNAVAILABLE, unavailable, core.readable(run.shard))
+        return run.sender.step(_now_ms(), readable, partial(core.holes, run.shard))
 
-    async def _idle(self, run: _Run, released: int) -> None:
-        """Nothing to send now: tell what was looked at when it is time, then wait."""
-        untold = run.told < run.position - 1
-        due = run.told_at + COVERAGE_SECONDS - time.monotonic()
-        if untold and (due <= 0 or run.done or run.full):
-            await self._ship(run, released, ())
-        elif not run.done:
-            run.doing = "waiting for the window" if run.full else "waiting for more"
-            await self._wait(due if untold else LOOK_AGAIN_SECONDS)
+    def _unavailable(self, run: _Run) -> str:
+        """Say why this node has nothing to send to any reader of the shard; empty when it has."""
+        if self._all.stopping:
+            return "the node stops"
+        return run.unknown if self._driver.open else "the node loads its shards again"
 
-    async def _look(self, run: _Run, last: int, holes: list[tuple[int, int]], released: int) -> None:
-        """Look at the next stretch and send what is ours of it."""
-        core, shard, position = self._driver.core, run.shard, run.position
-        budget = min(run.frame_bytes, run.granted_bytes - run.sent_bytes)
-        asked = Asked(position, last, run.start.until, holes, budget, ENTRIES_MAX)
-        run.doing = "reading"
+    async def _look(self, run: _Run, look: Look) -> None:
+        """Read a stretch."""
+        core, shard = self._driver.core, run.shard
         try:
-            found = await self._driver.deliver(partial(take, shard=shard, rule=run.rule, asked=asked))
+            found = await self._driver.deliver(partial(take, shard=shard, rule=run.sender.rule, asked=look.asked))
         except StoreFailed:
             return                                          # whoever calls finds out what happened
-        if self.run_now is not run:
-            return                                          # nobody waits for it any more
-        passed = [hole for hole in holes if hole[0] <= found.through]
-        if self._driver.core is not core or core.holes(shard, position, found.through) != passed:
-            return                                          # the log was given up while it was read
-        run.full = found.more
-        run.skipped_entries += found.skipped_entries
-        run.skipped_bytes += found.skipped_bytes
+        if self.run_now is not run or self._driver.core is not core:
+            return                                          # nobody waits for it any more, or the log is another
         self._metrics.delivery_skipped_bytes.inc(found.skipped_bytes)
         self._metrics.delivery_not_held.inc(sum(item.body is NOT_HELD for item in found.items))
-        run.position = max(position, found.through + 1)
-        backlog = run.position <= last and not run.full
-        if found.items or (backlog and run.position > position):
-            await self._ship(run, released, found.items)
-        if found.damaged_at is not None:
-            await self._repair(run, found.damaged_at)
-            return
-        run.damaged = None
-        if run.position == position and not run.full:
-            await self._wait(COVERAGE_SECONDS)              # what is released is not there yet, or not any more
-
-    async def _repair(self, run: _Run, offset: int) -> None:
-        """Ask for a good copy of a damaged entry; coverage ends in front of it meanwhile."""
-        readable = self._driver.core.readable(run.shard)
-        if readable is None or offset < readable[0]:
-            run.damaged = None                              # it was trimmed under us
-            return
-        if run.damaged is None or run.damaged[0] != offset:
-            run.damaged = offset, time.monotonic()
-        run.doing = f"waiting for a repair of offset {offset}"
-        self._driver.post(LogReadFailed(run.shard, None, offset))
-        await asyncio.sleep(REPAIR_RETRY_SECONDS)
+        run.sender.looked(_now_ms(), look, found, core.readable(shard), partial(core.holes, shard))
 
     # --- the wire -----------------------------------------------------------------------------------------------
 
-    async def _ship(self, run: _Run, released: int, items: tuple[Item, ...]) -> None:
-        """Send what follows on what was told, up to the position."""
-        shipment = Shipment(run.start.generation, run.told + 1, run.position - 1, released, items)
-        run.told, run.told_at = run.position - 1, time.monotonic()
-        size = sum(item.size for item in items)
-        run.sent_bytes += size
-        run.sent_items += len(items)
-        if items:
-            self._metrics.delivery_bytes.inc(size)
-            self._metrics.delivery_items.labels(str(run.start.mode)).inc(len(items))
-        await self._say(run, shipment)
-
     async def _say(self, run: _Run, message: Started | Shipment) -> None:
         """Write; only the sending task does, so nothing of an older generation follows STARTED of a newer one."""
-        run.doing = "sending"
+        if isinstance(message, Shipment) and message.items:
+            self._metrics.delivery_bytes.inc(sum(item.size for item in message.items))
+            self._metrics.delivery_items.labels(str(run.start.mode)).inc(len(message.items))
         await self._context.write(encode_answer(message))
 
     async def _wait(self, seconds: float | None) -> None:
@@ -339,3 +240,7 @@ class _Stream:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
         self._news.clear()
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

@@ -15,6 +15,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Start
+from tidemark_core.delivery.stretch import Piece, Rule
 from tidemark_wire.delivery import check_start, mode_of
 from tidemark_wire.v1 import node_pb2
 
@@ -22,7 +23,7 @@ from .driver import RELOADING, Driver
 from .routing import Routing, Target
 from .store import Store
 from .store_errors import EntryDamaged, StoreFailed
-from .stretch import Piece, Rule, pieces
+from .stretch import pieces
 
 COUNT_DEFAULT = 100
 COUNT_MAX = 10_000

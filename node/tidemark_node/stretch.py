@@ -1,166 +1,34 @@
-"""A stretch of stored log as one member sends it: headers first, payloads only of what is its to send.
+"""A stretch of this node's store for a reader: headers first, payloads only of what is its to send.
 
-Every member must cut the log into the same items, or a reader would meet one offset in two of them: an entry is one
-item, a rolled-back range is one item with all that lies in it, cut only where the reader began.  Such a range is sent
-like a control entry, in slot order.  What is ours to send and not held here is said, never passed over (K17).  Runs in
-reader threads.
-Stays out: how far may be read, windows over time, the reader.
+Runs in reader threads.  Stays out: what is its to send, and how the log is cut into items (core's `delivery`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import ShardId
-from tidemark_core.delivery.messages import Item, Start
-from tidemark_core.delivery.order import Mode, nearest_first, sender, ships, slots_of
-from tidemark_wire.delivery import HOLE_BYTES, entry_item, hole_item, not_held_item
+from tidemark_core.delivery.stretch import Asked, Piece, Rule, Stretch
+from tidemark_core.delivery.stretch import pieces as pieces_of
 
 from .store import Store
 from .store_errors import EntryDamaged
-
-CONTROL_ORDER = 0
-DECISIONS_MAX = 4096
-
-
-class Rule:
-    """Who sends what, from a reader's START alone; decided once per reading order."""
-
-    def __init__(self, start: Start, me: str) -> None:
-        self._start = start
-        self._me = start.ensemble.index(me) if me in start.ensemble else -1
-        self._known_down = frozenset(start.ensemble.index(node) for node in start.known_down)
-        self._decided: dict[int, bool] = {}
-
-    def ours(self, order: int) -> bool:
-        """Say whether this node sends what has this reading order."""
-        decided = self._decided.get(order)
-        if decided is None:
-            if len(self._decided) >= DECISIONS_MAX:
-                self._decided.clear()
-            everything = self._start.mode is Mode.ALL_SEND_ALL
-            decided = self._decided[order] = everything or ships(self._slots(order), self._me, self._known_down)
-        return decided
-
-    def explain(self, order: int) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-        """Return the reading order as node names, who sends, and all who send counting those who are listed (S6)."""
-        nodes, slots = self._start.ensemble, self._slots(order)
-        names = tuple(nodes[slot] for slot in slots)
-        if self._start.mode is Mode.ALL_SEND_ALL:
-            return names, "", names
-        first = sender(slots, self._known_down)
-        return (
-            names, "" if first is None else nodes[first],
-            tuple(nodes[slot] for slot in slots if ships(slots, slot, self._known_down)),
-        )
-
-    def first(self, order: int, count: int) -> tuple[str, ...]:
-        """Return the first `count` of a reading order as node names, wherever the reader stands; 0: all."""
-        nodes = self._start.ensemble
-        return tuple(nodes[slot] for slot in slots_of(order, len(nodes))[: count or None])
-
-    def _slots(self, order: int) -> tuple[int, ...]:
-        slots = slots_of(order, len(self._start.ensemble))
-        start = self._start
-        return nearest_first(slots, start.priorities, start.copies) if start.mode is Mode.LOCAL else slots
-
-
-class Asked(NamedTuple):
-    """What of the log to look at, and how much to bring."""
-
-    first: int
-    last: int                               # may be shown up to here
-    until: int                              # last offset wanted, -1: for ever
-    holes: Sequence[tuple[int, int]]        # rolled back of [first, last], whole ranges in order
-    budget_bytes: int                       # what is brought may begin as long as there is less; 0: only look
-    entries_max: int                        # look at so many
-
-
-@dataclass(slots=True)
-class Stretch:
-    """What was found.  `items` are ours to send; offsets up to `through` that are in none of them are not."""
-
-    through: int
-    items: tuple[Item, ...] = ()
-    more: bool = False                      # the next thing is ours, and over the budget
-    damaged_at: int | None = None
-    skipped_entries: int = 0
-    skipped_bytes: int = 0
-
-
-class Piece(NamedTuple):
-    """One thing in the log, before it is known whose it is: an entry, or a hole (no header)."""
-
-    first: int
-    last: int
-    header: Entry | None
-
-    @property
-    def order(self) -> int:
-        return CONTROL_ORDER if self.header is None else self.header.order
-
-    @property
-    def size(self) -> int:
-        """Bytes that count against the window when it is sent."""
-        return HOLE_BYTES if self.header is None else self.header.size
 
 
 def pieces(
     store: Store, shard: ShardId, first: int, last: int, holes: Sequence[tuple[int, int]]
 ) -> Iterator[Piece]:
     """Yield what lies in [first, last] in order.  Raises EntryDamaged at the first offset that cannot be told."""
-    position, rest = first, iter(holes)
-    hole = next(rest, None)
-    for header in store.walk(shard, first, last):
-        while hole is not None and hole[0] <= max(header.base, position):
-            yield Piece(*hole, None)
-            position = hole[1] + 1
-            hole = next(rest, None)
-        if header.last >= position:  # not inside the hole just passed
-            yield Piece(header.base, header.last, header)
-            position = header.last + 1
+    return pieces_of(store.walk(shard, first, last), first, holes)
 
 
 def take(store: Store, shard: ShardId, rule: Rule, asked: Asked) -> Stretch:
     """Look at the log from `asked.first` on and bring what is this node's to send."""
     found = Stretch(asked.first - 1)
-    ours: list[Piece] = []
-    budget, looked = asked.budget_bytes, 0
     try:
-        for piece in pieces(store, shard, asked.first, asked.last, asked.holes):
-            if looked == asked.entries_max or 0 <= asked.until < piece.first:
-                break
-            looked += 1
-            if rule.ours(piece.order):
-                if budget <= 0:
-                    found.more = True
-                    break
-                ours.append(piece)
-                budget -= piece.size
-            else:
-                found.skipped_entries += 1
-                found.skipped_bytes += piece.size
-            found.through = piece.last
+        found.look(rule, asked, store.walk(shard, asked.first, asked.last))
     except EntryDamaged as damaged:
         found.damaged_at = damaged.offset
-    _bring(store, shard, ours, found)
+    whole = store.whole(shard, found.wanted)
+    found.bring(whole.entries, whole.damaged_at)
     return found
-
-
-def _bring(store: Store, shard: ShardId, ours: list[Piece], found: Stretch) -> None:
-    """Fetch the payloads; a damaged one ends the stretch in front of it."""
-    whole = store.whole(shard, [piece.header for piece in ours if piece.header is not None])
-    if whole.damaged_at is not None:
-        found.damaged_at, found.through, found.more = whole.damaged_at, whole.damaged_at - 1, False
-        ours = [piece for piece in ours if piece.first < whole.damaged_at]
-    entries = iter(whole.entries)
-    found.items = tuple(
-        hole_item(piece.first, piece.last) if piece.header is None else _item(next(entries)) for piece in ours
-    )
-
-
-def _item(entry: Entry) -> Item:
-    return entry_item(entry) if entry.held else not_held_item(entry.base, entry.last)

@@ -15,9 +15,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_core.base.entry import HEADER_BYTES, Entry, decode_header, with_payload
+from tidemark_core.base.entry import HEADER_BYTES, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
-from tidemark_core.delivery.messages import DAMAGED, NOT_HELD, Item, Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.messages import (
+    DAMAGED,
+    HOLE_BYTES,
+    NOT_HELD,
+    Item,
+    Shipment,
+    Start,
+    Started,
+    Status,
+    Window,
+    entry_item,
+    hole_item,
+    not_held_item,
+)
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 
 from .frames import FRAME_BYTES_MAX, Cursor, short_text
@@ -25,7 +38,6 @@ from .frames import FRAME_BYTES_MAX, Cursor, short_text
 REQUEST_BYTES_MAX = 16 << 10
 PRIORITY_MAX = 5
 MESSAGE_BYTES_MAX = 1000
-HOLE_BYTES = 16
 
 _KIND = struct.Struct(">B")
 _START = struct.Struct(">BIQqqBHQIBBB")  # bytes of group, shard, generation, first, until, mode, down, window, frame,
@@ -68,21 +80,6 @@ class Stop:
     """Reader to node: send no more of this generation; the stream stays open for another START."""
 
     generation: int
-
-
-def entry_item(entry: Entry) -> Item:
-    """Return an entry as an item; its size is what a window counts."""
-    return Item(entry.base, entry.last, entry.size, entry)
-
-
-def hole_item(first: int, last: int) -> Item:
-    """Return a rolled-back range as an item."""
-    return Item(first, last, HOLE_BYTES, None)
-
-
-def not_held_item(first: int, last: int) -> Item:
-    """Return an entry whose payload is not here; it takes as much of a window as a hole."""
-    return Item(first, last, HOLE_BYTES, NOT_HELD)
 
 
 # --- reader to node ---------------------------------------------------------------------------------------

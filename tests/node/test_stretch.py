@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tidemark_core.base.effects import DropPayloads, Persist, PutEntry, Wipe
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import ShardId
-from tidemark_core.delivery.messages import NOT_HELD, Item, Start
+from tidemark_core.delivery.messages import HOLE_BYTES, NOT_HELD, Item, Start
 from tidemark_core.delivery.order import Mode
+from tidemark_core.delivery.stretch import Asked, Rule, Stretch
 from tidemark_node.store import Store, open_store
-from tidemark_node.stretch import Asked, Rule, Stretch, take
-from tidemark_wire.delivery import HOLE_BYTES
+from tidemark_node.stretch import take
 
 S1 = ShardId(1)
 PLENTY = 1 << 40

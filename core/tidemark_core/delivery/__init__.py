@@ -35,7 +35,8 @@ Slow members    Who makes the reader wait and takes ten times as long as the oth
 Windows         A member begins an item while it has sent less than it was granted.  What is granted follows what is
                 delivered and taken by the application, so memory is bounded by two windows and an item per member.
 
-`copysets` chooses orders, `order` says who sends, `location` what is near, `messages` what is said, `source` what is
-known of one member, `buffer` keeps what came early, `slowness` compares members, `reader` follows the stream and fails
-over.
+`copysets` chooses orders, `order` says who sends, `location` what is near, `messages` what is said.  A member:
+`stretch` cuts the log into items and finds what is its to send, `sender` says what comes next.  A reader: `source` is
+what is known of one member, `buffer` keeps what came early, `slowness` compares members, `reader` follows the stream
+and fails over.
 """

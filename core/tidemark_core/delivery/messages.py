@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
+from ..base.entry import Entry
 from .order import Mode
 
 
@@ -57,6 +58,25 @@ class Item(NamedTuple):
     last: int
     size: int
     body: Any
+
+
+HOLE_BYTES = 16
+"""What an item without a body counts."""
+
+
+def entry_item(entry: Entry) -> Item:
+    """Return an entry as an item; its size is what a window counts."""
+    return Item(entry.base, entry.last, entry.size, entry)
+
+
+def hole_item(first: int, last: int) -> Item:
+    """Return a rolled-back range as an item."""
+    return Item(first, last, HOLE_BYTES, None)
+
+
+def not_held_item(first: int, last: int) -> Item:
+    """Return an entry whose payload is not here; it takes as much of a window as a hole."""
+    return Item(first, last, HOLE_BYTES, NOT_HELD)
 
 
 @dataclass(frozen=True, slots=True)
