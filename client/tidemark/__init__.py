@@ -16,6 +16,7 @@ from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboEntry, LimboView
 from tidemark_core.replication.messages import Fate, Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
+from tidemark_wire.tls import TlsSettings
 
 from . import errors
 from .appender import Appender
@@ -38,5 +39,5 @@ __all__ = [
     "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "Appended", "AppendedBatch", "Appender", "Client",
     "Durability", "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Location",
     "Outcome", "ReadBatch", "ReadStats", "Reader", "Record", "SlowDetection", "SubscriptionView", "SubscriptionsView",
-    "TidemarkError", "connect", "errors", "run",
+    "TidemarkError", "TlsSettings", "connect", "errors", "run",
 ]

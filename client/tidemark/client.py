@@ -9,13 +9,13 @@ import asyncio
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-import grpc
 from tidemark_core.base.entry import Durability
 from tidemark_core.delivery.location import Location
 from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView
+from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings
 from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
@@ -35,8 +35,8 @@ from .subscription import AUTO_COMMIT_S, DEFAULT_LEASE_S, SubscriptionSettings, 
 class Client:
     """A connection to one cluster.  Made by `connect`; close it, or use it with `async with`."""
 
-    def __init__(self, addresses: list[str], credentials: grpc.ChannelCredentials | None = None) -> None:
-        self.channels = Channels(credentials)
+    def __init__(self, addresses: list[str], tls: Credentials | None = None) -> None:
+        self.channels = Channels(tls)
         self.routing = Routing(addresses, self.channels)
         self.links = Links(self.channels)
         self.questions = Questions(self.routing, self.channels)
@@ -269,15 +269,22 @@ async def connect(
     addresses: str | Sequence[str],
     *,
     timeout_s: float = 10.0,
-    credentials: grpc.ChannelCredentials | None = None,
+    tls: TlsSettings | None = None,
 ) -> Client:
     """Return a client of the cluster that any of these nodes (host:port) belongs to.
 
-    Raises InvalidArgument for a malformed address, Unavailable when no node answers within `timeout_s`.
+    `tls` names our certificate, its key and the CAs we trust; files that are replaced are used from the next connection
+    on.  Without it the connection is in the clear, which a cluster with TLS refuses.
+    Raises InvalidArgument for a malformed address or unusable files, Unavailable when no node answers within
+    `timeout_s`.
     """
     checked = check_addresses(addresses)
     if not isinstance(timeout_s, int | float) or timeout_s <= 0:
         raise InvalidArgument("timeout_s", f"is {timeout_s!r}, must be above 0")
+    try:
+        credentials = Credentials(tls) if tls is not None else None
+    except InvalidTls as error:
+        raise InvalidArgument("tls", str(error)) from error
     client = Client(checked, credentials)
     try:
         await client.routing.start(timeout_s)

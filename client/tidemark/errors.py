@@ -187,6 +187,10 @@ class UnknownShard(RequestRefused):
     """The group has no such shard."""
 
 
+class PermissionDenied(RequestRefused):
+    """Our certificate does not allow it."""
+
+
 class Trimmed(RequestRefused):
     """Retention has removed what was asked for.  `first` is the first offset kept, -1 when not said."""
 
@@ -198,6 +202,7 @@ class Trimmed(RequestRefused):
 _CLASS_BY_REASON: dict[Reason, type[RequestRefused]] = {
     Reason.UNKNOWN_GROUP: UnknownGroup,
     Reason.UNKNOWN_SHARD: UnknownShard,
+    Reason.PERMISSION_DENIED: PermissionDenied,
     Reason.TRIMMED: Trimmed,
 }
 

@@ -21,6 +21,7 @@ from tidemark_core.base.entry import Durability
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire import channel as wire
 from tidemark_wire.tasks import cancelled
+from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 from .errors import InvalidArgument, Unavailable, UnknownGroup, UnknownShard
@@ -30,6 +31,7 @@ log = logging.getLogger("tidemark.routing")
 REFRESH_TIMEOUT_S = 0.5
 REFRESH_GAP_S = 0.05
 BACKOFF_MAX_S = 1.0
+RETIRED_S = 365 * 86_400.0  # a tail may read on for long, over a connection that was opened in its day
 BATCH_BYTES_MAX = 8 << 20  # where the map does not say
 QUORUM_TIMEOUT_MS = 5000  # likewise
 
@@ -61,21 +63,40 @@ class Group(NamedTuple):
 
 
 class Channels:
-    """One gRPC channel per address, opened when first used."""
+    """One gRPC channel per address, opened when first used.
 
-    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
-        self._credentials = credentials
+    Once the TLS files are replaced, new calls use them; running ones end on the channel they are on.
+    """
+
+    def __init__(self, tls: Credentials | None = None) -> None:
+        self._tls = tls
+        self._generation = tls.generation if tls is not None else 0
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
+        if self._tls is not None and self._tls.changed_since(self._generation):
+            self._retire()
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = wire.open_channel(address, self._credentials)
+            channel = self._channels[address] = wire.open_channel(address, self._tls)
         return channel
 
-    async def close(self) -> None:
+    def _retire(self) -> None:
+        """Let go of every channel once its calls have ended."""
+        assert self._tls is not None
+        self._generation = self._tls.generation
         channels, self._channels = self._channels, {}
-        await asyncio.gather(*(channel.close() for channel in channels.values()))
+        for channel in channels.values():
+            ending = asyncio.create_task(channel.close(grace=RETIRED_S), name="tidemark-retired-channel")
+            self._retired[ending] = channel
+            ending.add_done_callback(lambda done: self._retired.pop(done, None))
+
+    async def close(self) -> None:
+        retired = dict(self._retired)
+        await cancelled(*retired)
+        channels, self._channels = [*self._channels.values(), *retired.values()], {}
+        await asyncio.gather(*(channel.close() for channel in channels))
 
 
 def check_addresses(addresses: str | Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 Everything lives in one directory: `state.json` (addresses, process ids, logs), the data, the logs.  Processes
 are detached, so `up` may exit; each is known by process id and start time, so that a number taken over by a
-stranger is never signalled.  Loopback and free ports only.  It is insecure and says so.
+stranger is never signalled.  Loopback and free ports only.  Without TLS it is insecure and says so.
 Stays out: showing anything, everything the operator does.
 """
 
@@ -21,8 +21,10 @@ from typing import Any
 
 import grpc.aio
 from tidemark_wire.channel import open_channel
+from tidemark_wire.tls import Credentials, TlsSettings
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
+from .certificates.rotation import Policy
 from .local_manifests import cluster_manifest, deal, places, read_manifests, snapshot_rate
 from .local_processes import (
     START_TIMEOUT_S,
@@ -36,6 +38,8 @@ from .local_processes import (
     stop,
 )
 from .local_state import LocalRuntimeError, NodeState, ProcessState, State, load_state, locked, save_state, saved
+from .local_tls import LocalCertificates
+from .model import certificate_policy
 from .process import identify, send_signal, wait_gone
 from .resources import Resource, TidemarkCluster
 from .resources.conditions import ConditionType
@@ -75,6 +79,28 @@ class Runtime:
     def etcd_origin(self) -> str:
         """Which etcd is used: the one on PATH or the wheel's."""
         return self.state.etcd_origin
+
+    @property
+    def tls(self) -> TlsSettings | None:
+        """The certificate that a client of this machine uses, None where there is no TLS."""
+        return self.certificates().admin() if self.state.tls else None
+
+    def certificates(self) -> LocalCertificates:
+        """Return the cluster's certificates.  Raises LocalRuntimeError where there is no TLS."""
+        if not self.state.tls:
+            raise LocalRuntimeError(
+                f"the cluster {self.cluster!r} runs without TLS", "Make one with `tidemark dev up --tls`.")
+        return LocalCertificates(self.directory, self.cluster)
+
+    def credentials(self) -> Credentials | None:
+        """Return what channels to this cluster are opened with."""
+        tls = self.tls
+        return Credentials(tls) if tls is not None else None
+
+    async def policy(self) -> Policy:
+        """Return how long certificates last, as the cluster's manifest says."""
+        (cluster,) = await self.objects("TidemarkCluster")
+        return certificate_policy(cluster["spec"])
 
     def node_addresses(self) -> dict[str, str]:
         return {name: node.address for name, node in self.state.nodes.items()}
@@ -128,7 +154,7 @@ class Runtime:
                     case "etcd":
                         await start_etcd(self.directory, self.state)
                     case "operator":
-                        await start_operator(self.directory, self.state)
+                        await start_operator(self.directory, self.state, self.credentials())
                     case _:
                         assert isinstance(target, NodeState)
                         await start_node(target)
@@ -156,6 +182,8 @@ class Runtime:
             (place,) = places([{"replicas": 1}], [location])
             with saved(self.directory, self.state):
                 names = await new_nodes(self.state, 1)
+                if self.state.tls:
+                    self.certificates().prepare(certificate_policy(cluster["spec"]), names)
                 await add_nodes(self.directory, self.state, {names[0]: place}, snapshot_rate(cluster))
         return names[0]
 
@@ -177,13 +205,13 @@ class Runtime:
 
     async def apply(self, manifests: str) -> list[str]:
         """Apply manifests through the operator; raises grpc.aio.AioRpcError with the refusal inside."""
-        async with open_channel(self.admin_address) as channel:
+        async with open_channel(self.admin_address, self.credentials()) as channel:
             answer = await admin_pb2_grpc.AdminStub(channel).Apply(
                 admin_pb2.ApplyRequest(manifests=manifests), timeout=10)
             return list(answer.applied)
 
     async def objects(self, kind: str, name: str = "") -> list[dict[str, Any]]:
-        async with open_channel(self.admin_address) as channel:
+        async with open_channel(self.admin_address, self.credentials()) as channel:
             answer = await admin_pb2_grpc.AdminStub(channel).Get(
                 admin_pb2.GetRequest(kind=kind, name=name), timeout=10)
             return [json.loads(text) for text in answer.objects]
@@ -195,7 +223,7 @@ class Runtime:
         """Watch objects until `condition` holds of them; raises LocalRuntimeError past the deadline."""
         last: list[dict[str, Any]] = []
         try:
-            async with asyncio.timeout(timeout_s), open_channel(self.admin_address) as channel:
+            async with asyncio.timeout(timeout_s), open_channel(self.admin_address, self.credentials()) as channel:
                 stub = admin_pb2_grpc.AdminStub(channel)
                 async for answer in stub.Watch(admin_pb2.GetRequest(kind=kind)):
                     last = [json.loads(text) for text in answer.objects]
@@ -222,12 +250,14 @@ async def up(
     nodes: int | None = None,
     locations: Sequence[str] = (),
     cluster: str = "dev",
+    tls: bool | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Runtime:
     """Bring a cluster up, or attach to the one in `directory` and start whatever of it does not run.
 
     `manifests` may name the TidemarkCluster (else one called `cluster` with `nodes` nodes, default 3, is made)
     and anything to apply once the nodes are there.  Locations ('region=eu,zone=a') are dealt to the nodes in turn.
+    With `tls` every connection is mutual TLS, under a CA of its own; None: as the cluster was made, a new one without.
     Raises LocalRuntimeError.
     """
     directory = Path(directory).absolute()
@@ -235,12 +265,16 @@ async def up(
     directory.mkdir(parents=True, exist_ok=True)
     async with locked(directory):
         state = load_state(directory)
-        wanted = cluster_manifest(resources, nodes, state, cluster)
+        wanted = cluster_manifest(resources, nodes, state, cluster, tls=state.tls if state else bool(tls))
         if state is not None and state.cluster != wanted["metadata"]["name"]:
             raise LocalRuntimeError(
                 f"{directory} holds the cluster {state.cluster!r}, not {wanted['metadata']['name']!r}",
                 "Use another --dir, or end that one with `tidemark dev down --wipe`.")
-        state = state or new_state(directory, wanted["metadata"]["name"])
+        if state is not None and tls not in (None, state.tls):
+            raise LocalRuntimeError(
+                f"{directory} holds a cluster {'with' if state.tls else 'without'} TLS",
+                "Use another --dir, or end that one with `tidemark dev down --wipe`.")
+        state = state or new_state(directory, wanted["metadata"]["name"], tls=bool(tls))
         runtime = Runtime(directory, state)
         with saved(directory, state):
             await _start_all(runtime, resources, wanted, locations, progress)
@@ -255,7 +289,9 @@ async def _start_all(
     places(wanted["spec"]["nodePools"], locations)  # refuses what is no location before anything is started
     await start_etcd(directory, state)
     progress(f"etcd from {state.etcd_origin} at {state.etcd_url}")
-    await start_operator(directory, state)
+    if state.tls:
+        runtime.certificates().prepare(certificate_policy(wanted["spec"]), state.nodes)
+    await start_operator(directory, state, runtime.credentials())
     progress(f"operator at {state.operator_address}")
     first = not await runtime.objects("TidemarkCluster")
     if first or any(isinstance(resource, TidemarkCluster) for resource in resources):
@@ -267,8 +303,10 @@ async def _start_all(
     if missing > 0:
         names = await new_nodes(state, missing)
         dealt = deal(names, places(pools, locations), (node.location for node in state.nodes.values()))
+        if state.tls:
+            runtime.certificates().prepare(certificate_policy(cluster["spec"]), names)
         await add_nodes(directory, state, dealt, snapshot_rate(cluster))
-    progress(f"{len(state.nodes)} nodes on loopback, insecure")
+    progress(f"{len(state.nodes)} nodes on loopback, {'mutual TLS' if state.tls else 'insecure'}")
     await runtime.wait_for("TidemarkCluster", _all_ready, "all nodes are linked to the operator")
     others = [resource.as_written() for resource in resources if not isinstance(resource, TidemarkCluster)]
     if others:
@@ -301,7 +339,7 @@ async def down(directory: Path | str = ".tidemark", *, wipe: bool = False) -> li
         await stop(state.etcd)
         save_state(runtime.directory, state)
         if wipe:
-            for name in ("etcd", "nodes", "ready", "logs", "state.json"):
+            for name in ("etcd", "nodes", "ready", "logs", "tls", "state.json"):
                 path = runtime.directory / name
                 if path.is_dir():
                     shutil.rmtree(path)

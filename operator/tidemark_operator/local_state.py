@@ -65,6 +65,7 @@ class State:
     etcd: ProcessState
     operator: ProcessState
     operator_address: str = ""
+    tls: bool = False
     nodes: dict[str, NodeState] = field(default_factory=dict)
 
 
@@ -104,6 +105,7 @@ def load_state(directory: Path) -> State | None:
             raise ValueError("its format is not known to this release")
         return State(
             **{key: raw[key] for key in ("cluster", "etcd_url", "etcd_origin", "operator_address")},
+            tls=raw.get("tls", False),
             etcd=ProcessState(**_with_process(raw["etcd"])),
             operator=ProcessState(**_with_process(raw["operator"])),
             nodes={name: NodeState(**_with_process(node)) for name, node in raw["nodes"].items()},

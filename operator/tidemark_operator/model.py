@@ -24,6 +24,9 @@ from .resources.base import quantity_bytes
 BATCH_BYTES_MAX = 8 << 20
 """The most a batch may have, whatever the group says; the core's own limit."""
 
+OPERATOR_NAME = "operator"
+"""In an operator's certificate: which of them acts is told by the lease, not by certificates."""
+
 BYTES_MAX = 2**63 - 1
 """More than any disk has; a quantity may be longer than a number on the wire."""
 

@@ -38,6 +38,7 @@ from .lease import ActivityLease
 from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, StoredObject, allocate
 from .mirror import Mirror
 from .model import (
+    OPERATOR_NAME,
     CertificatesView,
     ClusterSettings,
     Group,
@@ -62,8 +63,6 @@ log = logging.getLogger(__name__)
 
 VERSION = version("tidemark")
 RETRY_S = 0.5
-OPERATOR_NAME = "operator"
-"""In an operator's certificate: which of them acts is told by the lease, not by certificates."""
 
 
 class OperatorService:

@@ -21,9 +21,10 @@ from node_harness import GROUP, Appender, NodeProcess, OperatorHand, batch, push
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Started, Status
 from tidemark_core.replication.messages import Appended
-from tidemark_operator.certificates.authority import Subject, bundle_of, create_authority, issue
+from tidemark_operator.certificates.authority import bundle_of, create_authority, issue
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.rotation import Policy
+from tidemark_operator.certificates.subject import Subject
 from tidemark_wire import channel
 from tidemark_wire.channel import open_channel
 from tidemark_wire.identity import Identity, Kind

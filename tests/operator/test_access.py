@@ -15,10 +15,10 @@ import pytest
 from tidemark_operator import certificate_tending
 from tidemark_operator.access import AdminAccess
 from tidemark_operator.certificate_tending import CertificateTender
-from tidemark_operator.certificates.authority import Subject
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.keeper import ensure, now_utc, request_rotation, rotated
 from tidemark_operator.certificates.rotation import Policy
+from tidemark_operator.certificates.subject import Subject
 from tidemark_operator.model import certificate_policy, group_view
 from tidemark_wire.identity import AccessLists, Identity, Kind
 from tidemark_wire.tls import Credentials, TlsSettings, fingerprint_of

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark_operator.certificates.authority import (
     InvalidCertificate,
-    Subject,
     create_authority,
     issue,
     read_authority,
@@ -34,6 +33,7 @@ from tidemark_operator.certificates.rotation import (
     StoredAuthority,
     plan,
 )
+from tidemark_operator.certificates.subject import Subject
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import TlsSettings, read_material
 

@@ -14,8 +14,9 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from tidemark_operator.certificates.authority import Authority, Subject, bundle_of, create_authority, issue
+from tidemark_operator.certificates.authority import Authority, bundle_of, create_authority, issue
 from tidemark_operator.certificates.files import CertificateFiles
+from tidemark_operator.certificates.subject import Subject
 from tidemark_wire import channel
 from tidemark_wire.audit import LINES_AT_ONCE, Audit
 from tidemark_wire.identity import AccessLists, Identity, Kind, Role, identity_of, may, peer_identity

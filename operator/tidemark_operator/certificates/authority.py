@@ -14,7 +14,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tidemark_wire.identity import Identity, Kind, identity_of
+from tidemark_wire.identity import Kind, identity_of
+
+from .subject import Subject
 
 CLOCK_SKEW = timedelta(minutes=5)
 """A certificate is valid this much earlier than it was made: clocks differ."""
@@ -25,15 +27,6 @@ _NAME_LENGTH_MAX = 64  # of a common name; the URI is what counts
 
 class InvalidCertificate(ValueError):
     """A PEM text is not a certificate of ours; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """Who gets a certificate, and under which names and addresses it is dialed."""
-
-    identity: Identity
-    dns: tuple[str, ...] = ()
-    ips: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

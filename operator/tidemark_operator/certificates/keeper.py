@@ -13,7 +13,7 @@ from tidemark_wire.identity import Identity
 from tidemark_wire.tls import fingerprint_of
 
 from ..resources.conditions import ConditionReason
-from .authority import Authority, InvalidCertificate, Subject, bundle_of, create_authority, issue
+from .authority import Authority, InvalidCertificate, bundle_of, create_authority, issue
 from .rotation import (
     Action,
     CreateAuthority,
@@ -27,6 +27,7 @@ from .rotation import (
     plan,
 )
 from .store import CertificateStore, Held
+from .subject import Subject
 
 
 @dataclass(frozen=True, slots=True)

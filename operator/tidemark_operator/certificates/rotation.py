@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from tidemark_wire.identity import Identity
 
-from .authority import Subject
+from .subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
