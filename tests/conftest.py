@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.kube.fixtures import control_plane, kube, prepare, programs, skip_without_programs
+from tests.kube.fixtures import control_plane, kube, pod_runner, prepare, programs, skip_without_programs
 
-__all__ = ["control_plane", "kube", "programs"]
+__all__ = ["control_plane", "kube", "pod_runner", "programs"]
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -125,10 +125,14 @@ class Kube:
 
     async def list(self, resource: str, namespace: str | None = None, **selectors: str) -> list[Object]:
         """`labels=` and `fields=` select."""
-        return list((await self._list(resource, namespace, selectors))["items"])
+        return list((await self.listing(resource, namespace, **selectors))["items"])
 
-    async def _list(self, resource: str, namespace: str | None, selectors: Mapping[str, str]) -> Object:
-        return await self._json("GET", await self._path(resource, namespace), query=_selectors(selectors))
+    async def listing(self, resource: str, namespace: str | None = None, **selectors: str) -> Object:
+        """A list as a whole; its `metadata.resourceVersion` is where `stream` goes on."""
+        served = await self._served(resource)
+        found = await self._json("GET", await self._path(resource, namespace), query=_selectors(selectors))
+        found["items"] = [{"apiVersion": served.api_version, "kind": served.kind, **item} for item in found["items"]]
+        return found
 
     async def table(self, resource: str, namespace: str | None = None) -> Object:
         """What `kubectl get` prints: columnDefinitions and rows."""
@@ -138,12 +142,17 @@ class Kube:
         self, resource: str, namespace: str | None = None, **selectors: str
     ) -> AsyncIterator[tuple[str, Object]]:
         """Yield (ADDED, object) for everything that is there, then what happens; ends when the connection does."""
-        listed = await self._list(resource, namespace, selectors)
-        served = await self._served(resource)
+        listed = await self.listing(resource, namespace, **selectors)
         for item in listed["items"]:
-            yield "ADDED", {"apiVersion": served.api_version, "kind": served.kind, **item}
-        query = _selectors(selectors) | {
-            "watch": "true", "resourceVersion": listed["metadata"]["resourceVersion"], "allowWatchBookmarks": "true"}
+            yield "ADDED", item
+        async for event in self.stream(resource, listed["metadata"]["resourceVersion"], namespace, **selectors):
+            yield event
+
+    async def stream(
+        self, resource: str, since: str, namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Yield what happens after a version; ends when the connection does.  Refused with 410 when that is too old."""
+        query = _selectors(selectors) | {"watch": "true", "resourceVersion": since, "allowWatchBookmarks": "true"}
         response = await self._request("GET", await self._path(resource, namespace), query=query)
         try:
             rest = b""

@@ -20,6 +20,7 @@ from . import binaries
 if TYPE_CHECKING:
     from .client import Kube
     from .control_plane import ControlPlane
+    from .pod_runner import PodRunner
 
 REPOSITORY = Path(__file__).parents[2]
 CRDS = sorted((REPOSITORY / "crds").glob("*.yaml"))
@@ -109,6 +110,17 @@ async def kube(control_plane: ControlPlane) -> AsyncIterator[Kube]:
     if control_plane.api.running:
         await admin.delete("namespaces", admin.namespace)
     await admin.close()
+
+
+@pytest.fixture
+async def pod_runner(kube: Kube, control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[PodRunner]:
+    """What makes the pods of the test's namespace run, on three nodes in three zones."""
+    from .pod_runner import PodRunner
+
+    runner = PodRunner(kube, control_plane.network, tmp_path / "pods")
+    await runner.start()
+    yield runner
+    await runner.stop()
 
 
 def _run_aside(work: Coroutine[Any, Any, None]) -> None:
