@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.kube.fixtures import control_plane, kube, pod_runner, prepare, programs, skip_without_programs
+from tests.kube.fixtures import (
+    add_logs,
+    control_plane,
+    kube,
+    metadata_etcd,
+    pod_runner,
+    prepare,
+    programs,
+    skip_without_programs,
+)
 
-__all__ = ["control_plane", "kube", "pod_runner", "programs"]
+__all__ = ["control_plane", "kube", "metadata_etcd", "pod_runner", "programs"]
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -22,3 +33,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     skip_without_programs(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    add_logs(item, report)
+    return report

@@ -148,16 +148,21 @@ class Container:
         REAPER.watch(process.pid)
         if self._stopping:  # the end was asked for while the process was being made
             kill_group(process.pid)
-        began = _now()
         self._exited.clear()
+        try:
+            return await self._supervise(process, self._target(environment, directory, rewriting))
+        finally:
+            self._exited.set()
+
+    async def _supervise(self, process: asyncio.subprocess.Process, target: probes.Target) -> int:
+        began = _now()
         self._set({"running": {"startedAt": began}})
-        watchers = asyncio.ensure_future(self._probe(self._target(environment, directory, rewriting)))
+        watchers = asyncio.ensure_future(self._probe(target))
         try:
             code = await process.wait()
         finally:
             kill_group(process.pid)  # what the process started goes with it, as with a container's first process
             REAPER.forget(process.pid)
-            self._exited.set()
             watchers.cancel()
             await asyncio.gather(watchers, return_exceptions=True)
         self.ready = self.started = False

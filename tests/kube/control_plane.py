@@ -50,6 +50,38 @@ class Connection:
             return bytes(answer.read())
 
 
+class Etcd(Child):
+    """A single-member etcd on the usual port of its own address."""
+
+    def __init__(self, program: Path, address: str, directory: Path, *flags: str) -> None:
+        self.url = f"http://{address}:{ETCD_PORT}"
+        self._data = directory / "data"
+        peer = f"http://{address}:{ETCD_PEER_PORT}"
+        super().__init__(
+            [
+                str(program), "--name=test", f"--data-dir={self._data}", f"--listen-client-urls={self.url}",
+                f"--advertise-client-urls={self.url}", f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=test={peer}", "--log-level=warn", *flags,
+            ],
+            directory / "etcd.log")
+
+    def start(self) -> None:
+        """Start, again with its old data, and wait until it serves."""
+        super().start()
+        wait_until(self._healthy, self, START_SECONDS)
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=2) as answer:
+                return bool(json.load(answer)["health"] == "true")
+        except OSError:
+            return False
+
+    def forget(self) -> None:
+        """Remove the data of one that does not run; logs stay."""
+        shutil.rmtree(self._data, ignore_errors=True)
+
+
 class ControlPlane:
     """One API server with what belongs to it; every part may be stopped and started alone."""
 
@@ -66,19 +98,10 @@ class ControlPlane:
         server_certificate, server_key = self._authority.issue(
             "server", "kube-apiserver", hosts=[address, "localhost", "kubernetes.default.svc"])
         self.admin = self.user("admin", ["system:masters"])
-        self._etcd_url = f"http://{address}:{ETCD_PORT}"
-        etcd_peer = f"http://{address}:{ETCD_PEER_PORT}"
-        self.etcd = Child(
-            [
-                str(programs["etcd"]), "--name=test", f"--data-dir={directory / 'etcd'}", "--unsafe-no-fsync",
-                f"--listen-client-urls={self._etcd_url}", f"--advertise-client-urls={self._etcd_url}",
-                f"--listen-peer-urls={etcd_peer}", f"--initial-advertise-peer-urls={etcd_peer}",
-                f"--initial-cluster=test={etcd_peer}", "--log-level=warn",
-            ],
-            directory / "etcd.log")
+        self.etcd = Etcd(programs["etcd"], address, directory / "etcd", "--unsafe-no-fsync")
         self.api = Child(
             [
-                str(programs["kube-apiserver"]), f"--etcd-servers={self._etcd_url}",
+                str(programs["kube-apiserver"]), f"--etcd-servers={self.etcd.url}",
                 f"--bind-address={address}", f"--advertise-address={address}", f"--secure-port={API_PORT}",
                 f"--tls-cert-file={server_certificate}", f"--tls-private-key-file={server_key}",
                 f"--client-ca-file={self._authority.certificate_file}", "--authorization-mode=RBAC",
@@ -130,15 +153,11 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start etcd and the API server and wait until it serves."""
-        self.start_etcd()
+        self.etcd.start()
         self.start_api()
         version = self.version()
         major, minor = int(version["major"]), int(version["minor"].rstrip("+"))
         assert (major, minor) >= KUBERNETES_MIN, f"Kubernetes 1.32 or newer is needed, this is {version['gitVersion']}"
-
-    def start_etcd(self) -> None:
-        self.etcd.start()
-        wait_until(lambda: _answers_http(f"{self._etcd_url}/health"), self.etcd, START_SECONDS)
 
     def start_api(self) -> None:
         """Start the API server, again on its old address with its old objects, and wait until it serves."""
@@ -158,7 +177,7 @@ class ControlPlane:
         for child in (self.controllers, self.api, self.etcd):
             child.kill()
         self.network.release()
-        shutil.rmtree(self.directory / "etcd", ignore_errors=True)
+        self.etcd.forget()
 
     def version(self) -> dict[str, Any]:
         return dict(json.loads(self.admin.open("/version")))
@@ -168,11 +187,3 @@ class ControlPlane:
             return self.admin.open(path) == b"ok"
         except OSError:  # URLError and HTTPError are too
             return False
-
-
-def _answers_http(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return bool(json.load(answer)["health"] == "true")
-    except OSError:
-        return False

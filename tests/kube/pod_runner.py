@@ -106,6 +106,14 @@ class PodRunner:
         file = self.container(pod, container).log_file
         return file.read_text(errors="replace") if file.exists() else ""
 
+    def log_tails(self, characters: int = 2000) -> list[tuple[str, str]]:
+        """Return the ends of all logs of all pods that ever ran, by pod and container."""
+        found = []
+        for file in sorted(self.directory.glob("*/*/*.log")):
+            pod, uid, container = file.parts[-3:]
+            found.append((f"{pod} ({uid}) {container}", file.read_text(errors="replace")[-characters:]))
+        return found
+
     def mounted(self, pod: str, path: str, container: str = "") -> Path:
         """Return the directory that stands for a mount path."""
         return self.worker(pod).pod.volumes.paths(self.container(pod, container).spec)[path]

@@ -19,7 +19,7 @@ class Unschedulable(Exception):
 
 def choose(pod: Object, nodes: Sequence[Object], pods: Iterable[Object], bound_to: Iterable[Object] = ()) -> str:
     """Return the node with the fewest pods that fits; `bound_to` are the node selectors of the pod's volumes."""
-    placed = [each for each in pods if each["spec"].get("nodeName") and "deletionTimestamp" not in each["metadata"]]
+    placed = [each for each in pods if each["spec"].get("nodeName")]
     crowd = {node["metadata"]["name"]: 0 for node in nodes}
     for each in placed:
         if each["spec"]["nodeName"] in crowd:
