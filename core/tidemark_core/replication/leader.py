@@ -655,9 +655,12 @@ class Leader:
         return self.change is not None or self.contracted
 
     def trim(self, before: int) -> list[Effect]:
-        """#281: bounded by commit and by every member's match; one that never answered blocks it."""
+        """#281: bounded by commit and by every member's match; one that never answered blocks it.
+
+        P10: nothing goes before this leader knows all that was confirmed before it: a position may be among it.
+        """
         replica = self.replica
-        if self._membership_moves:
+        if self._membership_moves or replica.confirmed < self.outcomes.limbo.opening:
             return []
         matches = self.matches()
         everybody = min(matches.get(member, -1) for member in self.ensemble)

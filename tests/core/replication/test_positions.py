@@ -15,7 +15,23 @@ from tidemark_core.replication.retention import RETENTION_TIMER
 from tidemark_core.subscriptions.fold import LEASE_MS_MAX, NAMES_MAX, Position
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 
-from tests.core.support import OPERATOR, SHARD, A, B, C, Cluster, Node, ack, batch, everybody_acks, fence, lead, serving
+from tests.core.support import (
+    OPERATOR,
+    SHARD,
+    A,
+    Author,
+    B,
+    C,
+    Cluster,
+    Node,
+    ack,
+    append_of,
+    batch,
+    everybody_acks,
+    fence,
+    lead,
+    serving,
+)
 
 LEASE = 60_000
 BEGAN = 1_000_000_000_000
@@ -423,6 +439,31 @@ def test_p10_a_hard_bound_alone_bounds_what_nobody_pins(node: Node) -> None:
 
     assert node.replica.log.bytes_held <= 4 * MIB
     assert 0 == node.traces["pin_overrun"]
+
+
+def test_p10_a_new_leader_removes_nothing_before_it_knows_who_pins(make_node: MakeNode) -> None:
+    """What was confirmed under the leader before may be more than the new one was told."""
+    author = Author()
+    author.opening()
+    for _ in range(4):
+        author.data(payload=bytes(MIB))
+    author.position("slow", 1, LEASE_MS_MAX)
+    node = make_node()
+    fence(node, 1)
+    node.receive(B, append_of(author.entries, 1, commit=5, confirmed=4))
+    node.complete()
+    lead(node, 2)
+    for follower in (B, C):
+        ack(node, follower, 5)
+    assert (4, 6) == (node.replica.confirmed, node.leader.head)
+    assert 0 == node.trim(1, 4), "everybody has it, it is confirmed, and somebody may pin it"
+    everybody_acks(node)
+    assert 1 == node.leader.retention.pinned(node.now_ms)
+    assert 0 == node.trim(2, 4)
+    node.delete_subscription(3, "slow")
+    node.complete()
+    everybody_acks(node)
+    assert 4 == node.trim(4, 4)
 
 
 def test_p10_a_trim_by_request_stops_at_a_pin_too(node: Node) -> None:
