@@ -46,6 +46,7 @@ class ClientOptions:
     records_max: int = 4
     payload_bytes_max: int = 64
     reads: float = 0.1
+    subscribers: int = 0
 
 
 class Outstanding:

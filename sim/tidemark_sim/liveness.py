@@ -37,6 +37,8 @@ def finish(world: World) -> None:
     world.admin.stopped = True
     for producer in world.producers:
         producer.stopped = True
+    for subscriber in world.subscribers:
+        subscriber.stopped = True
     absent = _minority(world) if world.dice.chance(0.5) else []
     world.faults.calm(absent)
     if absent:

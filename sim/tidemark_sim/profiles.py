@@ -108,7 +108,7 @@ BASE: dict[str, dict[str, Range]] = {
 }
 
 PROFILES: dict[str, dict[str, dict[str, Range]]] = {
-    "swarm": {},
+    "swarm": {"clients": {"subscribers": (0.5, 1, 2)}},
     "replication": {
         "cluster": {"nodes": (1, 3, 5), "wide": (1, 0.4, 0.4)},
         "clients": {"think_ms": (1, 4, 25)},
@@ -257,7 +257,10 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         },
     },
     "clocks": {
-        "clients": {"producers": (1, 2, 4), "twice": (1, 0.05, 0.3), "old_again": (1, 0.05, 0.2)},
+        "clients": {
+            "producers": (1, 2, 4), "twice": (1, 0.05, 0.3), "old_again": (1, 0.05, 0.2), "subscribers": (1, 1, 3),
+        },
+        "admin": {"trim": (1, 1, 4)},
         "faults": {"clock_jump": (1, 1, 3), "crash_leader": (0.8, 0.3, 1.5)},
     },
 }

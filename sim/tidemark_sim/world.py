@@ -25,6 +25,7 @@ from .node import Node
 from .operators import Operator
 from .profiles import Options
 from .shard_map import ShardMap
+from .subscribers import Subscriber
 from .trace import Trace
 
 
@@ -52,6 +53,9 @@ class World:
         self.readers = Readers(self)
         self.producers = [
             Producer(self, f"p{number + 1}", dice.pick(self.shards)) for number in range(options.clients.producers)
+        ]
+        self.subscribers = [
+            Subscriber(self, f"s{number + 1}", dice.pick(self.shards)) for number in range(options.clients.subscribers)
         ]
         self.admin = Admin(self)
         self.faults = Faults(self)
@@ -96,6 +100,8 @@ class World:
             self.after(self.dice.between(0, 20), operator.start)
         for producer in self.producers:
             self.after(self.dice.between(0, 60), producer.tick)
+        for subscriber in self.subscribers:
+            self.after(self.dice.between(0, 60), subscriber.tick)
         self.after(self.dice.between(50, 300), self.admin.tick)
         self.after(self.dice.between(50, 200), self.faults.tick)
         if self.options.synchro.change_every_ms:

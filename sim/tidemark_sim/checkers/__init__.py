@@ -35,6 +35,7 @@ from .history import History
 from .inside import CoreInvariants
 from .leaders import OneLeaderPerEpoch
 from .outcomes import Outcomes
+from .positions import Positions
 from .producers import ExactlyOnce
 from .reads import PrefixReads
 from .replies import Replies
@@ -51,7 +52,7 @@ HOOKS = (
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
-    Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, CoreInvariants,
+    Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, CoreInvariants,
 )
 
 
