@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidemark.delivery")
 
+TOLD_PARTS = 32  # of a window: what the application takes is told in such parts, and when it has taken everything
 UNKNOWN = (Reason.UNKNOWN_GROUP, Reason.UNKNOWN_SHARD)
 
 
@@ -71,7 +72,8 @@ class ShardDelivery:
         self._stats = ReadStats()
         self._trouble = ""
         self._untaken = 0            # batches and gaps that the application has not taken
-        self._passed_bytes = 0       # control entries behind them
+        self._consumed_bytes = 0     # what it took, and control entries; the core has not heard of it
+        self._tell_bytes = 0         # so much of it is worth telling while there is more to take
         self._progress_ms = 0
         self._alarm = Alarm(reader.loop, reader.clock, lambda: self._feed(self._core.on_time))
 
@@ -119,6 +121,7 @@ class ShardDelivery:
             await self.routing.wait_changed(0.1)
         mode, until = self._settings.core_mode, -1 if self._end is None else int(self._end)
         settings = self._settings.of_shard(len(self._reader.cursors))
+        self._tell_bytes = settings.window_bytes // TOLD_PARTS
         near, copies = self._priorities(ensemble), self._copies(ensemble)
         self._core = CoreReader(ensemble, self._first, until, mode, settings, near, copies)
         self._progress_ms = self._clock.ms()
@@ -248,10 +251,14 @@ class ShardDelivery:
     def taken(self, item: ReadBatch | Gap) -> None:
         """The application has taken a batch or a gap."""
         self._untaken -= 1
+        if not isinstance(item, Gap):
+            self._consumed_bytes += item.entry.size
+        if self._untaken and self._consumed_bytes < self._tell_bytes:
+            return
         self._progress_ms = self._clock.ms()
         if self._core is not None and not self._done.done():
-            passed, self._passed_bytes = self._passed_bytes, 0
-            self._feed(self._core.on_consumed, passed + (0 if isinstance(item, Gap) else item.entry.size))
+            consumed, self._consumed_bytes = self._consumed_bytes, 0
+            self._feed(self._core.on_consumed, consumed)
 
     # --- effects
 
@@ -264,11 +271,11 @@ class ShardDelivery:
             while not self._done.done():
                 for effect in effects:
                     self._run_effect(effect)
-                passed = self._passed_bytes
-                if self._untaken or not passed:
+                consumed = self._consumed_bytes
+                if self._untaken or not consumed:
                     return
-                self._passed_bytes = 0
-                effects = core.on_consumed(self._clock.ms(), passed)
+                self._consumed_bytes = 0
+                effects = core.on_consumed(self._clock.ms(), consumed)
         except Exception as error:
             self.fail(error)
 
@@ -298,7 +305,7 @@ class ShardDelivery:
             self._reader.push(ReadBatch(self.shard, entry, effect.first, effect.last))
         else:
             self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
-            self._passed_bytes += effect.item.size
+            self._consumed_bytes += effect.item.size
 
     def _deliver_gap(self, effect: DeliverGap) -> None:
         silent = effect.kind is GapKind.TRIM and effect.last < self._removed_before

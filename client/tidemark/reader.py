@@ -95,13 +95,21 @@ class Reader:
         if self._closed:
             raise Closed("the reader is closed")
         try:
-            while batches := await self.next_batches(1):
-                yield batches[0]
+            while await self._filled():
+                yield self._take()
         finally:
             await self.close()
 
     async def next_batches(self, count_max: int) -> list[Any]:
         """Return the batches (and gaps) that are there, at least one, at most `count_max`; none is the end."""
+        batches = []
+        if await self._filled():
+            while self._ready and len(batches) < count_max:
+                batches.append(self._take())
+        return batches
+
+    async def _filled(self) -> bool:
+        """Wait until something is there to be handed out; False at the end."""
         if not self._started:
             self._start()
         subscription = self.subscription
@@ -111,25 +119,26 @@ class Reader:
             if self._error is not None:
                 raise self._error
             if self._closed:
-                return []
+                return False
             if not self._tasks and not any(self._held.values()):
                 # The cursors ran to their ends, over control entries too.
                 for shard, cursor in self.cursors.items():
                     self.positions[shard] = cursor.next
-                return []
+                return False
             self._wake.clear()
             await self._wake.wait()
-        batches = []
-        while self._ready and len(batches) < count_max:
-            batch = self._ready.popleft()
-            self.buffered_bytes -= _size(batch)
-            self.positions[batch.shard] = batch.last + 1
-            self.cursors[batch.shard].taken(batch)
-            if subscription is not None:
-                subscription.given[batch.shard] = batch.last + 1
-            batches.append(batch)
+        return True
+
+    def _take(self) -> Item:
+        """Hand out the next batch or gap."""
+        item = self._ready.popleft()
+        self.buffered_bytes -= _size(item)
+        self.positions[item.shard] = item.last + 1
+        self.cursors[item.shard].taken(item)
+        if self.subscription is not None:
+            self.subscription.given[item.shard] = item.last + 1
         self._room.set()
-        return batches
+        return item
 
     async def records(self) -> AsyncIterator[Any]:
         """Yield `Record`s as they arrive, in order within each shard, and with `gaps` the `Gap`s."""

@@ -391,12 +391,13 @@ class Store:
                 header = recovered(found.value())
             except (CorruptEntry, ValueError) as error:
                 raise EntryDamaged(_KEY.unpack(found.key())[1]) from error
-            if header.last >= first:
+            end = header.last
+            if end >= first:
                 if header.base > expected:
                     raise EntryDamaged(expected)
-                if header.last > last:
+                if end > last:
                     return
-                expected = header.last + 1
+                expected = end + 1
                 yield header
             found.next()
         broken = within.broken()

@@ -49,6 +49,10 @@ class Durability(IntEnum):
     COMMIT = 2  # a majority of the ensemble has it on disk; the synchro quorum is waived for it alone (L16)
 
 
+_KINDS = {int(kind): kind for kind in Kind}
+_DURABILITIES = {int(durability): durability for durability in Durability}
+
+
 class Batch(NamedTuple):
     """What a producer hands over, before the leader gives it a place.  Timestamps are microseconds (UTC)."""
 
@@ -147,7 +151,7 @@ def with_payload(entry: Entry, payload: bytes) -> Entry:
     """Return a verified header with its payload; raises CorruptEntry when the payload fails its checksum."""
     if len(payload) != entry.payload_bytes or crc32c(payload) != entry.payload_crc:
         raise CorruptEntry(f"payload of entry {entry.id} fails its checksum")
-    return entry._replace(payload=payload)
+    return Entry(*entry[:-1], payload)
 
 
 def decode_header(header: bytes) -> Entry:
@@ -163,14 +167,13 @@ def decode_header(header: bytes) -> Entry:
     ) = HEADER.unpack_from(header)
     if magic != MAGIC or version != FORMAT_VERSION:
         raise CorruptEntry(f"entry format {magic!r} version {version} is not known to this build")
-    try:
-        kind, durability = Kind(kind), Durability(durability)
-    except ValueError as error:
-        raise CorruptEntry(f"entry is of a kind this build does not know: {error}") from error
+    kind_known, durability_known = _KINDS.get(kind), _DURABILITIES.get(durability)
+    if kind_known is None or durability_known is None:
+        raise CorruptEntry(f"entry is of kind {kind} and durability {durability}, this build does not know both")
     if count < 1:
         raise CorruptEntry("entry holds no record")
     return Entry(
-        epoch, base, count, kind, durability, EntryId(prev_epoch, prev_offset), first_us,
+        epoch, base, count, kind_known, durability_known, EntryId(prev_epoch, prev_offset), first_us,
         last_us, logged_ms, order, producer, sequence, payload_bytes, payload_crc, prev_chain, chain,
         bytes(header), b"",
     )

@@ -512,7 +512,7 @@ class Reader:
             if not source.started or (node in kept_out and node not in self.down):
                 continue  # a slow node sends its part as well as those who stand in for it: no more than START allowed
             granted = source.sent_bytes - self._buffer.bytes_of.get(node, 0) + self._share
-            if granted - source.granted_bytes >= max(1, self._share // 4):
+            if granted - source.granted_bytes >= max(1, self._share // 2):
                 source.granted_bytes = granted
                 effects.append(Tell(node, Window(self.generation, granted)))
         return effects
