@@ -848,7 +848,9 @@ def test_the_window_of_a_node_moves_with_what_is_delivered_of_it() -> None:
     hand.ship("a", 4, item(0, 4, 100))
 
     assert [600] == [window.bytes_total for window in hand.windows["b"]]
-    assert [400] == [window.bytes_total for window in hand.windows["a"]]
+    assert [] == hand.windows["a"], "less than half a share is not worth a message"
+    hand.ship("a", 14, item(10, 14, 60))
+    assert [460] == [window.bytes_total for window in hand.windows["a"]]
 
 
 def test_a_slow_application_holds_the_windows() -> None:
