@@ -6,9 +6,25 @@ A new rule needs an example here that breaks it, and all of them try it.
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 HEADER = {"apiVersion": "tidemark.dev/v1alpha1", "metadata": {"name": "it"}}
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def example_documents() -> list[dict[str, Any]]:
+    """Every object in the manifests below examples/, without its status."""
+    found = [
+        document
+        for path in sorted(EXAMPLES.rglob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    ]
+    return [{key: value for key, value in document.items() if key != "status"} for document in found]
 
 
 def base(kind: str) -> dict[str, Any]:

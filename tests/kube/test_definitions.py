@@ -11,7 +11,8 @@ from tidemark_operator.resources import KINDS, InvalidManifest, check_update, lo
 
 from tests.kube.client import Kube, Object, Refused, condition
 from tests.kube.control_plane import ControlPlane
-from tests.resource_examples import OBJECTS, UPDATES, base, changed
+from tests.resource_examples import OBJECTS, UPDATES, base, changed, example_documents
+from tests.resource_judges import models_verdict, mutants
 
 pytestmark = pytest.mark.apiserver
 
@@ -69,6 +70,30 @@ async def test_an_update_is_judged_as_the_models_do(
         check_update(load_resource(old, "old"), load_resource(changed(kind, after), "new"), "new")
     said = "\n".join(cause["message"] for cause in refused.value.causes)
     assert [message for message in problems(expected.value) if message not in said] == []
+
+
+async def refused_strictly(admin: Kube, data: Object) -> bool:
+    """Whether the server refuses to create it, unknown fields included, as `kubectl apply` asks it to."""
+    where = await admin.path(plural(data["kind"]), namespace="default")
+    body = {**data, "metadata": {"name": data["metadata"]["name"]}}
+    try:
+        await admin.raw("POST", f"{where}?dryRun=All&fieldValidation=Strict", body)
+    except Refused as refused:
+        assert refused.code in (400, 422), refused
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "data", example_documents(), ids=lambda data: f"{data['kind']}-{data['metadata']['name']}")
+async def test_everything_made_of_an_example_is_judged_as_the_models_do(admin: Kube, data: Object) -> None:
+    """The models judge again what the operator reads: both must draw the line at the same place."""
+    assert not await refused_strictly(admin, data)
+    disagreed = [
+        what for what, mutant in mutants(data)
+        if await refused_strictly(admin, mutant) is not (models_verdict(mutant) is not None)
+    ]
+    assert not disagreed, "\n".join(disagreed)
 
 
 @pytest.mark.parametrize("kind", KINDS)

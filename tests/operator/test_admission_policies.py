@@ -14,8 +14,8 @@ import cel
 import pytest
 import yaml
 
-from tests.operator.test_resources_rules import schema_of, with_defaults
 from tests.resource_examples import changed
+from tests.resource_judges import schema_of, with_defaults
 
 TEMPLATE = Path(__file__).parents[2] / "charts/tidemark/templates/admission-policies.yaml"
 OPERATOR = "system:serviceaccount:data:tidemark-operator"

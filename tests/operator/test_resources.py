@@ -13,6 +13,8 @@ from tidemark_operator.resources import (
     InvalidManifest,
     LogGroup,
     Reconfiguration,
+    Shard,
+    ShardStatus,
     TidemarkCluster,
     check_update,
     load_manifests,
@@ -105,6 +107,20 @@ def test_every_example_loads_and_names_the_dev_cluster(path: Path) -> None:
         else:
             assert isinstance(resource, LogGroup | Reconfiguration)
             assert resource.spec.cluster_ref.name == "dev"
+
+
+def test_the_shard_is_shown_as_it_is_and_refused_in_a_manifest() -> None:
+    text = (EXAMPLES / "kubernetes" / "shard.yaml").read_text(encoding="utf-8")
+    assert "kind: a Shard mirrors the metadata store" in str(refusal_of_text(text))
+    document = yaml.safe_load(text)
+    assert isinstance(load_resource(document, "shard.yaml"), Shard)
+    ShardStatus.model_validate_json(json.dumps(document["status"]))
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "kubernetes").glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_for_kubernetes_load(path: Path) -> None:
+    if path.name != "shard.yaml":
+        assert load_manifests(path.read_text(encoding="utf-8"), path.name)
 
 
 def test_every_reconfiguration_type_has_an_example() -> None:

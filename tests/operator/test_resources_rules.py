@@ -5,77 +5,27 @@ CEL is evaluated as an API server does it: over the raw object with the defaults
 
 from __future__ import annotations
 
-import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
-import cel
 import pytest
-from tidemark_operator.resources import KINDS, InvalidManifest, check_update, load_resource, quantity_bytes
-from tidemark_operator.resources.base import ApiModel, Resource
+from tidemark_operator.resources import KINDS
+from tidemark_operator.resources.base import Resource
 from tidemark_operator.resources.openapi import custom_resource_definition
 
-from tests.resource_examples import OBJECTS, UPDATES, changed
-
-# --- an API server in small
-
-
-def schema_of(kind: str) -> dict[str, Any]:
-    return custom_resource_definition(KINDS[kind])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-
-
-def with_defaults(value: Any, schema: dict[str, Any]) -> Any:
-    if isinstance(value, dict):
-        filled = dict(value)
-        for name, part in schema.get("properties", {}).items():
-            if name not in filled and "default" in part:
-                filled[name] = copy.deepcopy(part["default"])
-            if name in filled:
-                filled[name] = with_defaults(filled[name], part)
-        return filled
-    if isinstance(value, list):
-        return [with_defaults(item, schema["items"]) for item in value]
-    return value
-
-
-def broken_rules(value: Any, old: Any, schema: dict[str, Any]) -> Iterator[str]:
-    """Messages of the rules that do not hold; the rules on updates are asked where there is an old value."""
-    for rule in schema.get("x-kubernetes-validations", ()):
-        if "oldSelf" in rule["rule"] and old is None:
-            continue
-        context = cel.Context()
-        context.add_variable("self", value)
-        context.add_variable("oldSelf", old)
-        context.add_function("quantity", quantity_bytes)
-        context.add_function("compareTo", lambda left, right: (left > right) - (left < right))
-        if not cel.evaluate(rule["rule"], context):
-            yield rule["message"]
-    if isinstance(value, dict):
-        for name, part in schema.get("properties", {}).items():
-            if name in value:
-                yield from broken_rules(value[name], (old or {}).get(name), part)
-    elif isinstance(value, list):
-        keyed = {item["name"]: item for item in old or () if isinstance(item, dict) and "name" in item}
-        for item in value:
-            before = keyed.get(item.get("name")) if isinstance(item, dict) else None
-            yield from broken_rules(item, before, schema["items"])
-
-
-def cel_verdict(kind: str, data: dict[str, Any], old: dict[str, Any] | None = None) -> set[str]:
-    schema = schema_of(kind)
-    before = with_defaults(old, schema) if old is not None else None
-    return set(broken_rules(with_defaults(data, schema), before, schema))
-
-
-def models_verdict(data: dict[str, Any], old: dict[str, Any] | None = None) -> InvalidManifest | None:
-    try:
-        new = load_resource(data, "new")
-        if old is not None:
-            check_update(load_resource(old, "old"), new, "new")
-    except InvalidManifest as refused:
-        return refused
-    return None
-
+from tests.resource_examples import OBJECTS, UPDATES, changed, example_documents
+from tests.resource_judges import (
+    agree,
+    cel_judgement,
+    cel_verdict,
+    judged_rules,
+    models_verdict,
+    mutants,
+    schema_of,
+    schema_verdict,
+    with_defaults,
+)
 
 # --- both agree
 
@@ -88,7 +38,9 @@ def test_cel_and_models_judge_an_object_alike(kind: str, changes: dict[str, Any]
     broken = cel_verdict(kind, data)
     assert bool(broken) == (refused is not None), broken
     if refused is not None:
-        assert {problem.message for problem in refused.problems} <= broken
+        assert {problem.message for problem in refused.problems} <= broken.keys()
+        for problem in refused.problems:
+            assert problem.field_path in (broken[problem.message], "metadata.name")
 
 
 @pytest.mark.parametrize(("kind", "before", "after", "field"), UPDATES)
@@ -100,38 +52,61 @@ def test_cel_and_models_judge_an_update_alike(
     assert models_verdict(new) is None
     refused = models_verdict(new, old)
     assert field in ({problem.field_path for problem in refused.problems} if refused else {None})
-    broken = cel_verdict(kind, new, old)
-    assert broken == ({problem.message for problem in refused.problems} if refused else set())
+    problems = refused.problems if refused is not None else ()
+    assert cel_verdict(kind, new, old) == {problem.message: problem.field_path for problem in problems}
 
 
-def messages_of_rules() -> set[str]:
-    """Every rule of every model that CEL can state."""
-    found: set[str] = set()
-
-    def visit(annotation: Any) -> None:
-        if isinstance(annotation, type) and issubclass(annotation, ApiModel):
-            found.update(rule.message for rule in annotation.RULES if rule.cel)
-            found.update(transition.message for transition in annotation.TRANSITIONS)
-            for field in annotation.model_fields.values():
-                visit(field.annotation)
-        for argument in getattr(annotation, "__args__", ()):
-            visit(argument)
-
-    for kind in KINDS.values():
-        visit(kind)
-    return found
+Place = tuple[str, str, str]
 
 
-def test_every_rule_is_broken_by_some_case() -> None:
-    seen: set[str] = set()
-    for kind, changes, _ in OBJECTS:
-        seen |= cel_verdict(kind, changed(kind, changes))
-    for kind, before, after, _ in UPDATES:
-        seen |= cel_verdict(kind, changed(kind, after), changed(kind, before))
+def rules_of_schemas() -> set[Place]:
+    """Kind, path without indexes and message of every rule that stands in a schema."""
+    return {
+        (kind, (path + rule.get("fieldPath", "")).strip("."), rule["message"])
+        for kind, path, part in SCHEMAS for rule in part.get("x-kubernetes-validations", ())
+    }
+
+
+def test_every_rule_is_kept_by_one_example_and_broken_by_another() -> None:
+    seen: dict[bool, set[Place]] = {True: set(), False: set()}
+    examples = [(kind, changed(kind, changes), None) for kind, changes, _ in OBJECTS]
+    examples += [(kind, changed(kind, after), changed(kind, before)) for kind, before, after, _ in UPDATES]
+    for kind, data, old in examples:
+        for one in cel_judgement(kind, data, old):
+            seen[one.holds].add((kind, re.sub(r"\[\d+\]", "[]", one.path), one.message))
+    assert rules_of_schemas() - seen[True] == set()
     # One act cannot change its block and stay of its type, so one of the five stands for all.
-    blocks = {f"{name} is immutable: cancel this Reconfiguration and create another"
-              for name in ("expand", "contract", "leaderTransfer", "rebalance")}
-    assert messages_of_rules() - seen - blocks == set()
+    same = {f"{name} is immutable: cancel this Reconfiguration and create another"
+            for name in ("expand", "contract", "leaderTransfer", "rebalance")}
+    assert {place for place in rules_of_schemas() - seen[False] if place[2] not in same} == set()
+
+
+@pytest.mark.parametrize("data", example_documents(), ids=lambda data: f"{data['kind']}-{data['metadata']['name']}")
+def test_schema_and_models_judge_everything_that_was_made_of_an_example_alike(data: dict[str, Any]) -> None:
+    """Field by field: other types, both sides of every bound, other forms, missing and unknown fields."""
+    assert schema_verdict(data["kind"], data) == []
+    disagreed = []
+    for what, mutant in mutants(data):
+        blamed, refused = schema_verdict(data["kind"], mutant), models_verdict(mutant)
+        if not agree(blamed, refused):
+            disagreed.append(f"{what}: schema blames {blamed}, models {refused}")
+    assert not disagreed, "\n".join(disagreed)
+
+
+def written_paths(value: Any, path: str = "") -> Iterator[str]:
+    yield path
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from written_paths(item, f"{path}.{name}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from written_paths(item, f"{path}[]")
+
+
+def test_every_field_of_every_spec_stands_in_an_example() -> None:
+    shown = {(data["kind"], path) for data in example_documents() for path in written_paths(data["spec"], ".spec")}
+    fields = {(kind, path) for kind, path, _ in SCHEMAS if path.startswith(".spec") and not path.endswith(".*")}
+    assert fields - shown == set()
 
 
 # --- the CRDs as such
@@ -185,6 +160,24 @@ def test_fields_that_rules_and_list_keys_name_exist() -> None:
             assert key in part["items"]["required"], f"{kind}{path}: {key}"
 
 
+def test_rules_on_updates_find_the_old_value() -> None:
+    """Below a list that is replaced as a whole no item has an old value, and an API server refuses such a rule."""
+    for kind, path, part in SCHEMAS:
+        for list_path, above in every_schema(schema_of(kind)):
+            inside = path.startswith(f"{list_path}[]") and above.get("x-kubernetes-list-type") in ("atomic", "set")
+            if inside:
+                assert not any("oldSelf" in rule["rule"] for rule in part.get("x-kubernetes-validations", ())), path
+
+
+def test_names_of_kinds_are_distinct_and_selectors_few() -> None:
+    names = [model.NAMES for model in KINDS.values()]
+    assert len({one.short for one in names}) == len({one.plural for one in names}) == len(KINDS)
+    for one in names:
+        assert len(one.selectable_fields) <= 8, one.kind  # what an API server allows
+        definition = custom_resource_definition(KINDS[one.kind])["spec"]["names"]
+        assert definition["categories"] == ["tidemark"], one.kind
+
+
 def test_columns_and_selectable_fields_name_fields_that_exist() -> None:
     for kind, model in KINDS.items():
         paths = {path for path, _ in every_schema(schema_of(kind))} | {".metadata.creationTimestamp"}
@@ -199,7 +192,7 @@ def test_a_default_makes_the_whole_block_optional() -> None:
             default = part["default"]
             assert default == with_defaults(default, part), f"{kind}{path}"
             assert set(part.get("required", ())) <= default.keys(), f"{kind}{path}"
-            assert not list(broken_rules(default, None, part)), f"{kind}{path}"
+            assert all(one.holds for one in judged_rules(default, None, part)), f"{kind}{path}"
 
 
 def test_status_is_a_subresource_and_the_definitions_survive_the_chart() -> None:
