@@ -7,7 +7,6 @@ Stays out: protocols; they are behind `shard`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 from typing import Any
 
 from .base.effects import DiskSpace, Effect, PeerDown, PeerUp, Received, Reply, Send, Trace
@@ -152,12 +151,11 @@ class NodeCore:
     ) -> tuple[tuple[Entry, ...], bool]:
         """Return what of `entries`, stored here in a row, a pull of `epoch` may get, and whether it goes on behind.
 
-        A member serves whole entries.  Where it ends, the pulling member asks another one (K12).
+        The leader of `epoch` leaves out payloads that are surplus in the slot it seeds; others serve whole entries.
+        Where it ends, the pulling member asks another one (K12).
         """
-        if shard_id not in self.shards:
-            return (), False
-        held = tuple(takewhile(lambda entry: entry.held, entries))
-        return held, len(held) == len(entries)
+        shard = self.shards.get(shard_id)
+        return shard.snapshot_part(epoch, entries) if shard is not None else ((), False)
 
     def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
         """Return who waits for whom on a shard led here, None when it is not."""
@@ -186,6 +184,8 @@ class NodeCore:
             "confirmed": replica.confirmed,
             "rolled_back": [list(found) for found in replica.log.decisions.ranges[-16:]],
             "released": replica.released,
+            "copies": replica.state.copies,
+            "dropped": replica.state.dropped,
             "first": replica.log.first,
             "oldest_logged_ms": replica.log.marks[0].logged_ms if replica.log.marks else None,
             "retention": {
@@ -205,6 +205,7 @@ class NodeCore:
                 "limbo": len(leader.outcomes.limbo),
                 "limbo_bytes": leader.outcomes.limbo.bytes,
                 "change": leader.change.operation if leader.change else None,
+                "complete": leader.stages.complete(),
                 "transfer_to": leader.transfer.to.node if leader.transfer else None,
                 "cursors": {
                     str(member): {

@@ -6,7 +6,8 @@ Stays out: which shards a node has; that is `node`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from .base.effects import (
@@ -35,7 +36,9 @@ from .replication.clients import (
     ReadRequest,
     TrimRequest,
 )
+from .replication.filling import Filling
 from .replication.follower import PULL_TIMER, Follower
+from .replication.holding import lacks_rightly
 from .replication.leader import Leader
 from .replication.messages import (
     Abort,
@@ -46,9 +49,12 @@ from .replication.messages import (
     BecomeLeader,
     Commit,
     DeleteShard,
+    Drop,
     Fence,
     Fetch,
     Fetched,
+    Fill,
+    Filled,
     InstallSnapshot,
     Prepare,
     PrepareTransfer,
@@ -63,11 +69,12 @@ from .replication.settings import Configure
 class Shard:
     """A replica with the role it plays now."""
 
-    __slots__ = ("follower", "leader", "replica")
+    __slots__ = ("filling", "follower", "leader", "replica")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.follower = Follower(replica)
+        self.filling = Filling(replica)
         self.leader: Leader | None = None
 
     @classmethod
@@ -99,6 +106,10 @@ class Shard:
     def finish_turn(self, now_ms: int) -> list[Effect]:
         return self.leader.finish_turn(now_ms) if self.leader else []
 
+    @property
+    def _seeding(self) -> bool:
+        return self.replica.state.role is Role.SEEDING
+
     # --- routing ------------------------------------------------------------------------------------------
 
     def _route(self, now_ms: int, event: Any) -> list[Effect]:
@@ -111,7 +122,7 @@ class Shard:
                 return self._on_client(now_ms, event)
             case TimerFired():
                 if event.name == PULL_TIMER:
-                    return self.follower.pull()
+                    return self.follower.pull() if self._seeding else self.filling.pull()
                 return self.leader.on_timer(now_ms, event.name) if self.leader else []
             case Configure():
                 return self._on_configure(now_ms, event)
@@ -122,9 +133,10 @@ class Shard:
             case LogReadFailed():
                 return self._on_log_read_failed(now_ms, event)
             case SnapshotChunk():
-                return self.follower.on_snapshot_chunk(event)
+                return self.follower.on_snapshot_chunk(event) if self._seeding else self.filling.on_chunk(event)
             case SnapshotFailed():
-                return self.follower.on_snapshot_failed(now_ms, event.message)
+                failed = self.follower.on_snapshot_failed if self._seeding else self.filling.on_failed
+                return failed(now_ms, event.message)
         raise TypeError(f"no such event: {event!r}")
 
     def _on_configure(self, now_ms: int, event: Configure) -> list[Effect]:
@@ -173,7 +185,13 @@ class Shard:
             case Fetch():
                 return self._on_fetch(sender, message)
             case Fetched():
-                return self._on_fetched(message)
+                return self._on_fetched(sender, message)
+            case Drop():
+                return follower.on_drop(message)
+            case Fill():
+                return self.filling.on_fill(sender, message)
+            case Filled():
+                return leader.on_filled(sender, message) if leader else []
         raise RemoteViolation(f"{type(message).__name__} from {sender} is not for a node")
 
     def _on_operator_message(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
@@ -190,7 +208,8 @@ class Shard:
                 return follower.on_install_snapshot(sender, message)
             case DeleteShard():
                 resigned = self._resign() if leader and message.epoch > self.replica.state.epoch else []
-                return [*resigned, *follower.on_delete(sender, message)]
+                stopped = self.filling.stop() if message.epoch >= self.replica.state.epoch else []
+                return [*resigned, *stopped, *follower.on_delete(sender, message)]
         raise RemoteViolation(f"{type(message).__name__} from {sender} is not for a node")
 
     def _on_leader_request(
@@ -248,10 +267,18 @@ class Shard:
     # --- reads and repair ---------------------------------------------------------------------------------
 
     def _on_log_read(self, now_ms: int, m: LogRead) -> list[Effect]:
+        bare = (entry for entry in m.entries if not entry.held)
+        damaged = next((entry for entry in bare if not lacks_rightly(self.replica, entry)), None)
+        if damaged is not None:
+            # The payload is gone though it should be here: no better than one that fails its checksum.
+            intact = tuple(takewhile(lambda entry: entry.base < damaged.base, m.entries))
+            if not intact:
+                return self._on_log_read_failed(now_ms, LogReadFailed(m.shard, m.tag, damaged.base))
+            m = LogRead(m.shard, m.tag, intact)
         if m.tag[0] == "fetch":
             _, asker, base, epoch = m.tag
             entry = m.entries[0] if m.entries and m.entries[0].base == base and m.entries[0].epoch == epoch else None
-            return [self.replica.send(asker, Fetched(base, entry))]
+            return [self.replica.send(asker, Fetched(base, entry if entry is not None and entry.held else None))]
         return self.leader.on_log_read(now_ms, m) if self.leader else []
 
     def _on_log_read_failed(self, now_ms: int, m: LogReadFailed) -> list[Effect]:
@@ -281,11 +308,27 @@ class Shard:
         tag = ("fetch", sender, m.base, m.entry_epoch)
         return [ReadLog(replica.shard, tag, m.base, replica.log.head.offset, 1)]
 
-    def _on_fetched(self, m: Fetched) -> list[Effect]:
+    def _on_fetched(self, sender: Member, m: Fetched) -> list[Effect]:
         """An epoch's offsets have one author, so the entry of that id with good checksums is the entry."""
+        passed_on = self.leader.fetching.on_fetched(sender, m) if self.leader else None
+        if passed_on is not None:
+            return list(passed_on)
         replica, entry = self.replica, m.entry
-        if entry is None or entry.base != m.base or not replica.log.contains(entry.id):
+        if entry is None or entry.base != m.base or not replica.log.contains(entry.id) or not entry.held:
             return []
         if entry.last < replica.log.first:
             return []   # trimmed since we asked
+        if lacks_rightly(replica, entry):
+            entry = entry.bare()   # we need not keep it: only its header can have been damaged
         return [replica.trace("entry_repaired", f"{entry.id}"), replica.persist([PutEntry(entry)])]
+
+    def snapshot_part(self, epoch: int, entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], bool]:
+        """Return what of `entries` a pull of `epoch` may get from here, and whether it goes on behind (K12)."""
+        leader, replica = self.leader, self.replica
+        if leader is not None and leader.epoch == epoch and leader.change is not None and leader.change.new is not None:
+            return leader.snapshot_part(entries)
+        seat = replica.seat
+        # Beside the leader, members vouch only for what is committed.
+        last = replica.commit if seat is not None and seat.selective else replica.log.head.offset
+        part = tuple(takewhile(lambda entry: entry.held and entry.last <= last, entries))
+        return part, len(part) == len(entries)

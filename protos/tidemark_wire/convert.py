@@ -264,7 +264,7 @@ CODECS: tuple[Codec, ...] = (
         old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE, new_head=_ID, copies=_PLAIN,
     ),
     _codec(28, core.Committed, epoch=_PLAIN),
-    _codec(29, core.CommitPending, epoch=_PLAIN),
+    _codec(29, core.CommitPending, epoch=_PLAIN, filled=_PLAIN),
     _codec(30, core.Abort, epoch=_PLAIN, election=_PLAIN),
     _codec(31, core.Aborted, epoch=_PLAIN),
     _codec(32, core.PrepareTransfer, epoch=_PLAIN, election=_PLAIN, to=_MEMBER),

@@ -64,12 +64,15 @@ class Pull:
             world.trace.count("damage_met")
             source.feed(source.life, LogReadFailed(self.shard, None, damaged))
             return
-        world.network.send(self.source.node, self.node.name, self._arrive, question, entries)
+        part, goes_on = source.core.snapshot_part(self.shard, self.descriptor.epoch, entries)
+        world.network.send(self.source.node, self.node.name, self._arrive, question, part, goes_on)
 
-    def _arrive(self, question: int, entries: tuple[Entry, ...]) -> None:
+    def _arrive(self, question: int, entries: tuple[Entry, ...], goes_on: bool) -> None:
         if self._over or question != self.question:
             return
         if not entries:
+            if not goes_on:
+                self._fail(f"{self.source} may not serve what follows")
             return  # not durable at the source yet; patience runs
         self.tries = 0
         self.next = entries[-1].last + 1
@@ -91,6 +94,8 @@ class Pull:
         if self.tries < TRIES_MAX:
             self._ask()
             return
+        self._fail(f"{self.source} does not answer")
+
+    def _fail(self, why: str) -> None:
         self.stopped = True
-        failed = SnapshotFailed(self.shard, self.descriptor.epoch, f"{self.source} does not answer")
-        self.node.feed(self.life, failed)
+        self.node.feed(self.life, SnapshotFailed(self.shard, self.descriptor.epoch, why))

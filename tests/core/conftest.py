@@ -38,9 +38,9 @@ def make_cluster() -> Iterator[Callable[..., Cluster]]:
 
     def make(
         names: str = "abc", *, ensemble: str | None = None, limits: Limits | None = None, settled: bool = True,
-        **settings: int,
+        copies: int = 0, **settings: int,
     ) -> Cluster:
-        cluster = Cluster(names, ensemble=ensemble, limits=limits, settings=settings)
+        cluster = Cluster(names, ensemble=ensemble, limits=limits, settings=settings, copies=copies)
         made.append(cluster)
         if settled:
             cluster.start_operator()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -287,6 +288,14 @@ class Image:
     def all(self) -> list[Entry]:
         """Return every entry, as its header where its payload is not kept; raises CorruptEntry at a damaged one."""
         return [self._decode(*self.entries[base]) for base in sorted(self.entries)]
+
+    def intact(self) -> list[Entry]:
+        """Return every entry whose stored bytes are what was written."""
+        found = []
+        for base in sorted(self.entries):
+            with suppress(CorruptEntry):
+                found.append(self._decode(*self.entries[base]))
+        return found
 
     @staticmethod
     def _decode(header: bytes, payload: bytes) -> Entry:
@@ -590,6 +599,8 @@ class Node:
             if shard.leader is not None:
                 invariants.check_leader(shard.leader)
             self._check_visible(shard.replica)
+            if (image := self.written.get(shard.replica.shard)) is not None and shard.replica.state.dropped >= 0:
+                invariants.check_payloads(shard.replica, image.intact())
 
     def _check_visible(self, replica: Replica) -> None:
         """L10: what this node would show of what it holds is what rule L5 says, at its own `confirmed`."""
@@ -762,7 +773,7 @@ class Cluster:
 
     def __init__(
         self, names: str = "abc", *, ensemble: str | None = None, limits: Limits | None = None,
-        settings: dict[str, int] | None = None,
+        settings: dict[str, int] | None = None, copies: int = 0,
     ) -> None:
         self.now_ms = 0
         self._events: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
@@ -785,7 +796,7 @@ class Cluster:
         self.saves_lost = 0                       # next saves that vanish: nothing stored, outcome unknown
         self.saves_unanswered = 0                 # next saves that succeed with the answer lost
         self._requests = 0
-        self.store(first_record(tuple(member(name) for name in (ensemble or names))))
+        self.store(first_record(tuple(member(name) for name in (ensemble or names)), copies))
 
     # --- time ---
 
@@ -935,11 +946,14 @@ class Cluster:
         if damaged is not None:
             node.step(SnapshotFailed(pull.shard, epoch, "the source is damaged"))
             return
-        chunk = entries[:CHUNK_ENTRIES]
+        assert source.core is not None
+        chunk, goes_on = source.core.snapshot_part(pull.shard, epoch, entries[:CHUNK_ENTRIES])
         if chunk:
-            if chunk[-1].last < head:
+            if goes_on and chunk[-1].last < head:
                 self.after(1, self._pull, node, life, pull_life, pull, chunk[-1].last + 1)
             node.step(SnapshotChunk(pull.shard, epoch, chunk))
+        if not goes_on or not chunk:
+            node.step(SnapshotFailed(pull.shard, epoch, f"{source.me.node} may not serve what follows"))
 
     def crash(self, name: str, *, tell: bool = True) -> None:
         """Cut a node's power; peers see the links break, the failure detector gives it up."""
@@ -1052,11 +1066,12 @@ class Cluster:
         return self._requests
 
     def change(
-        self, operation: Operation, old: str | None = None, new: str | None = None, *, force: bool = False
+        self, operation: Operation, old: str | None = None, new: str | None = None, *, force: bool = False,
+        copies: int = 0,
     ) -> int:
         """Ask the operator for a change; return the request."""
         request = self.request()
-        self.operator.step(StartChange(SHARD, request, operation, old, new, force))
+        self.operator.step(StartChange(SHARD, request, operation, old, new, force, copies))
         return request
 
     def transfer(self, to: str) -> int:

@@ -14,7 +14,15 @@ from typing import Any
 from ..base.effects import Effect, Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
 from ..base.ids import NOTHING, EntryId, Member, ShardId
 from ..base.refusals import Reason, Refused
-from .ensembles import Ensembles, changed_ensemble, choose_leader, ensembles_of, planned_change
+from .ensembles import (
+    ROLLED_BACK,
+    Ensembles,
+    changed_ensemble,
+    choose_leader,
+    ensembles_of,
+    goes_back,
+    planned_change,
+)
 from .messages import (
     Abort,
     Aborted,
@@ -29,7 +37,6 @@ from .messages import (
     Fenced,
     FollowerAdded,
     InstallSnapshot,
-    Operation,
     Prepare,
     Prepared,
     PrepareTransfer,
@@ -85,6 +92,7 @@ class RunningChange:
     request: int | None
     snapshot: SnapshotDescriptor | None = None
     prepared: bool = False     # the leader is known to have adopted the epoch
+    filled: int = 0            # what members filled so far, as the leader counts it
     resumed: bool = False      # found in COMMIT in the record of an operator that is gone
 
 
@@ -314,7 +322,7 @@ class Coordinator:
         assert record is not None
         effects: list[CoordinatorEffect] = []
         change = record.change
-        if change is not None and (change.phase is Phase.PREPARE or change.operation is Operation.CONTRACT):
+        if change is not None and goes_back(change):
             effects.append(Trace(self.shard, "change_dropped", f"{change.operation} in {change.phase}"))
             effects += self._end_change(Refused(Reason.ABORTED, "an election dropped the change; nothing changed"))
             removed = self._also_removed(record, change.new)
@@ -398,7 +406,7 @@ class Coordinator:
         """Rules O13, T4: the final ensemble travels, its length is the factor."""
         assert self.record is not None and self.election is not None and self.election.leader is not None
         record, election = self.record, self.election
-        message = BecomeLeader(record.epoch, record.election, election.ensembles.final, election.told)
+        message = BecomeLeader(record.epoch, record.election, election.ensembles.final, election.told, record.copies)
         return Send(self.shard, self.election.leader, message)
 
     def _on_became_leader(self, now_ms: int, sender: Member, m: BecameLeader) -> list[CoordinatorEffect]:
@@ -444,13 +452,13 @@ class Coordinator:
                         self.unattached.setdefault(member, None)
             name = "change_committed" if done else "change_aborted"
             effects.append(Trace(self.shard, name, f"{before.change.operation}"))
-            if not done or before.change.operation is Operation.CONTRACT:
+            if not done or before.change.operation in ROLLED_BACK:
                 self._abort_owed = True
                 effects += self._send_abort()
         if before is not None and before.change is not None:
-            changed = record.ensemble != before.ensemble
+            changed = (record.ensemble, record.copies) != (before.ensemble, before.copies)
             outcome: ChangeDone | Refused = (
-                ChangeDone(record.epoch, record.ensemble, record.leader)
+                self._done(record)
                 if changed
                 else Refused(Reason.ABORTED, "the change was given up; nothing changed")
             )
@@ -658,9 +666,7 @@ class Coordinator:
                 return self._give_up_transfer("the new leader did not catch up in time")
             if self.change is not None and record.change is not None and record.change.phase is Phase.PREPARE:
                 return self._abort(now_ms, "no progress in PREPARE before the deadline")
-            if self.change is not None and record.change is not None and (
-                record.change.operation is Operation.CONTRACT
-            ):
+            if self.change is not None and record.change is not None and record.change.operation in ROLLED_BACK:
                 return self._elect(now_ms)
             return []
         return self._resend(now_ms)
@@ -754,11 +760,13 @@ class Coordinator:
         if change.phase is Phase.COMMIT:
             commit = Commit(
                 record.epoch, record.election, change.operation, changed_ensemble(record.ensemble, change),
-                change.old, change.new, change.new_head,
+                change.old, change.new, change.new_head, change.copies,
             )
             return [Send(self.shard, record.leader, commit)]
         if not running.prepared:
-            prepare = Prepare(record.epoch, record.election, change.operation, change.old, change.new)
+            prepare = Prepare(
+                record.epoch, record.election, change.operation, change.old, change.new, change.copies
+            )
             return [Send(self.shard, record.leader, prepare)]
         if change.new is None or running.snapshot is None:
             return []
@@ -805,10 +813,11 @@ class Coordinator:
     def _send_commit(self, now_ms: int) -> list[CoordinatorEffect]:
         effects = [*self._progress("COMMIT"), *self._resend_change(), self._retry(now_ms)]
         if self.record is not None and self.record.change is not None and (
-            self.record.change.operation is Operation.CONTRACT
+            self.record.change.operation in ROLLED_BACK
         ):
-            # A contract waits for a majority of those who stay (O40).  If too many of them have lost their disks
-            # they return only by swaps, which wait for the contract: then an election rolls it back (T6).
+            # A contract waits for a majority of those who stay (O40), and like more copies for payloads to be filled
+            # (K13).  If too many have lost their disks they return only by swaps, which wait for the change: then an
+            # election rolls it back (T6).
             effects.append(SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms))
         return effects
 
@@ -824,9 +833,17 @@ class Coordinator:
         return self._save(
             replace(
                 record, status=Status.STEADY, ensemble=changed_ensemble(record.ensemble, record.change), change=None,
-                removed=removed,
+                removed=removed, copies=record.change.copies,
             )
         )
+
+    def _on_commit_pending(self, now_ms: int, m: CommitPending) -> list[CoordinatorEffect]:
+        """The retry timer asks again (O40); as long as payloads are being filled there is time (K13)."""
+        record, running = self.record, self.change
+        if record is None or running is None or m.epoch != record.epoch or m.filled <= running.filled:
+            return []
+        running.filled = m.filled
+        return [SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms)]
 
     def _awaits_prepared(self, record: ShardRecord) -> bool:
         """A repeat of Prepare may be refused long after the first was heeded; only the first answer matters."""
@@ -860,12 +877,16 @@ class Coordinator:
         if record is None or record.change is None or record.change.phase is not Phase.PREPARE or self._busy:
             return [Reply(m.request, Refused(Reason.WRONG_STATE, "no change is in PREPARE; COMMIT only goes forward"))]
         effects = self._abort(now_ms, "cancelled")
-        return [*effects, Reply(m.request, ChangeDone(record.epoch, record.ensemble, record.leader))]
+        return [*effects, Reply(m.request, self._done(record))]
 
     def _progress(self, stage: str, received: int = 0, total: int = 0) -> list[CoordinatorEffect]:
         if self.change is None or self.change.request is None:
             return []
         return [ChangeProgress(self.shard, self.change.request, stage, received, total)]
+
+    @staticmethod
+    def _done(record: ShardRecord) -> ChangeDone:
+        return ChangeDone(record.epoch, record.ensemble, record.leader, record.copies)
 
     def _end_change(self, outcome: ChangeDone | Refused) -> list[CoordinatorEffect]:
         running, self.change = self.change, None
@@ -883,7 +904,7 @@ class Coordinator:
         if to is None:
             return [Reply(m.request, Refused(Reason.NOT_MEMBER, f"{m.to_node} is not in the ensemble"))]
         if to == record.leader:
-            return [Reply(m.request, ChangeDone(record.epoch, record.ensemble, record.leader))]
+            return [Reply(m.request, self._done(record))]
         if self.nodes.get(to.node) != to:
             return [Reply(m.request, Refused(Reason.NODE_UNAVAILABLE, f"{to.node} is down"))]
         self.transfer = RunningTransfer(m.request, to, record.epoch)
@@ -915,7 +936,7 @@ class Coordinator:
             return []
         self.transfer = None
         outcome: ChangeDone | Refused = (
-            ChangeDone(record.epoch, record.ensemble, record.leader)
+            self._done(record)
             if record.leader == transfer.to
             else Refused(Reason.ABORTED, f"{record.leader} had the longer log and leads; try again")
         )
@@ -958,7 +979,7 @@ class Coordinator:
                     self._abort_owed = False
                 return []
             case CommitPending():
-                return []   # the retry timer asks again (O40)
+                return self._on_commit_pending(now_ms, message)
         return []
 
     def _on_rejected(self, now_ms: int, sender: Member, m: Rejected) -> list[CoordinatorEffect]:

@@ -9,13 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..base.ids import EntryId, Member
-from ..base.quorum import has_majority
+from ..base.quorum import has_majority, majority
 from ..base.refusals import Reason, Refused
+from .copies import copies_in_force, refuse_copies
 from .messages import Operation
 from .records import Change, Phase, ShardRecord, StartChange
 
 MEMBERS_MIN = 3
 """A contract below this needs force."""
+
+ROLLED_BACK = (Operation.CONTRACT, Operation.COPIES)
+"""What an election rolls back even from COMMIT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +37,37 @@ class Ensembles:
 def ensembles_of(record: ShardRecord) -> Ensembles:
     """Return the ensembles an election of this record uses."""
     change = record.change
-    if change is None or change.phase is Phase.PREPARE or change.operation is Operation.CONTRACT:
+    if change is None or goes_back(change):
         return Ensembles(record.ensemble, record.ensemble)
     assert change.new is not None, "O33: a swap or expand has a new member"
     return Ensembles((*record.ensemble, change.new), changed_ensemble(record.ensemble, change))
 
 
+def goes_back(change: Change) -> bool:
+    """Say whether an election drops this change: it is in PREPARE, or could not be undone later (T6, K13)."""
+    return change.phase is Phase.PREPARE or change.operation in ROLLED_BACK
+
+
 def changed_ensemble(ensemble: tuple[Member, ...], change: Change) -> tuple[Member, ...]:
-    """Return the ensemble after `change`: a swap keeps the slot (K1), an expand adds the last one."""
-    match change.operation:
+    """Return the ensemble after `change`."""
+    return ensemble_after(ensemble, change.operation, change.old, change.new)
+
+
+def ensemble_after(
+    ensemble: tuple[Member, ...], operation: Operation, old: Member | None, new: Member | None
+) -> tuple[Member, ...]:
+    """Return the ensemble after a change: a swap keeps the slot (K1), an expand adds the last one."""
+    match operation:
         case Operation.SWAP:
-            assert change.new is not None
-            return tuple(change.new if member == change.old else member for member in ensemble)
+            assert new is not None
+            return tuple(new if member == old else member for member in ensemble)
         case Operation.EXPAND:
-            assert change.new is not None
-            return (*ensemble, change.new)
+            assert new is not None
+            return (*ensemble, new)
         case Operation.CONTRACT:
-            return tuple(member for member in ensemble if member != change.old)
+            # The last member takes the freed slot: of all slots only one has another member afterwards (K13).
+            *others, last = ensemble
+            return tuple(last if member == old else member for member in others)
         case Operation.COPIES:
             return ensemble
 
@@ -91,4 +109,15 @@ def planned_change(
             )
         if copies == 1:
             return Refused(Reason.BELOW_MINIMUM, "the last copy cannot be removed")
-    return Change(m.operation, Phase.PREPARE, old, new)
+    copies = m.copies if m.operation is Operation.COPIES else record.copies
+    size = len(ensemble_after(record.ensemble, m.operation, old, new))
+    if m.operation is Operation.COPIES:
+        if (wrong := refuse_copies(copies, size)) is not None:
+            return Refused(Reason.INVALID_SPEC, wrong)
+        if copies == record.copies:
+            return Refused(Reason.INVALID_SPEC, f"payloadCopies is {copies} already")
+    if copies_in_force(copies, size) < majority(size):
+        # Old entries have so many copies and no more: a majority that elects a leader might hold none (K2, K13).
+        few = f"{copies} copies of each payload are too few for {size} members: raise payloadCopies to {majority(size)}"
+        return Refused(Reason.BELOW_MINIMUM, few)
+    return Change(m.operation, Phase.PREPARE, old, new, copies=copies)

@@ -21,12 +21,15 @@ from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, Member, Peer
 from ..base.refusals import Reason
+from .copies import Seat, seat_of
+from .holding import check_bare, sweep
 from .log import Checkpoint
 from .messages import (
     Append,
     AppendAck,
     AppendRefused,
     DeleteShard,
+    Drop,
     Fence,
     Fenced,
     InstallSnapshot,
@@ -44,12 +47,14 @@ PULL_TIMER = "pull"
 class Follower:
     """Handlers of everything a node is told while it does not lead the shard."""
 
-    __slots__ = ("_below", "_pull", "replica", "verified")
+    __slots__ = ("_below", "_pull", "_round_from", "_source", "replica", "verified")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.verified = -1   # equal to the leader's log up to here, in this epoch
         self._pull: tuple[Peer, Member, SnapshotDescriptor] | None = None
+        self._source = 0       # which of the snapshot's sources is asked, counted round and round
+        self._round_from = -1  # where the pull stood when this round of its sources began
         self._below: Checkpoint | None = None   # the pulled snapshot's fold of what its leader had trimmed
 
     # --- fencing ------------------------------------------------------------------------------------------
@@ -121,6 +126,8 @@ class Follower:
                 f"L9: append vouches through {m.through} and confirms {m.confirmed}, its entries end at {through}"
             )
         head = log.head
+        if m.ensemble:
+            check_bare(m.entries, seat_of(replica.me, m.ensemble, m.copies), min(m.commit, through))
         try:
             fresh, whole = self._extend(m)
             if (found := log.decisions.covering(m.confirmed)) is not None and whole:
@@ -130,6 +137,10 @@ class Follower:
             log.truncate(head)
             replica.state = state
             raise
+        if not whole and m.ensemble:
+            # What came without payload is kept only together with the news that it is committed (K8).
+            log.truncate(head)
+            replica.state, fresh = state, []
         if not whole:
             return [*self._flush(fresh), *self._refuse(sender, m.epoch, Reason.MISMATCH)]
         self._adopt(m.epoch)
@@ -137,7 +148,9 @@ class Follower:
             replica.update(role=Role.FOLLOWER)
         self.verified = max(self.verified, through)
         replica.advance_commit(min(m.commit, through))
-        effects = replica.advance_confirmed(m.confirmed)   # lowered by the leader, never by us (L9)
+        if m.ensemble:
+            self._lack(m, head.offset)
+        effects = replica.advance_confirmed(m.confirmed, m.released)   # lowered by the leader, never by us (L9)
         writes = [*fresh, *replica.trim_to(m.trim), *replica.checkpoint_if_due()]
         ack = AppendAck(m.epoch, self.verified, replica.commit)
         return [*effects, replica.persist(writes, [replica.send(sender, ack)])]
@@ -163,6 +176,22 @@ class Follower:
                 if entry.kind in OPENINGS:
                     replica.adopt_opening(entry)
         return fresh, True
+
+    def _lack(self, m: Append, head: int) -> None:
+        """Remember up to where payloads may be missing from now on (K9)."""
+        replica = self.replica
+        replica.adopt_facts(m.ensemble, m.copies, m.epoch)
+        bare = [entry.last for entry in m.entries if entry.last > head and not entry.held]
+        replica.update(dropped=max([replica.state.dropped, *bare]))
+
+    def on_drop(self, m: Drop) -> list[Effect]:
+        """Rules K7, K8: drop by the facts of our epoch's leader, in one write with the news that it is committed."""
+        replica = self.replica
+        if m.epoch != replica.state.epoch or replica.state.role not in (Role.FENCED, Role.FOLLOWER):
+            return []
+        if not (writes := sweep(replica, m)):
+            return []
+        return [replica.persist(writes), replica.trace("payloads_dropped", f"up to {replica.state.dropped}")]
 
     def _flush(self, fresh: list[Write]) -> list[Effect]:
         return [self.replica.persist(fresh)] if fresh else []
@@ -207,6 +236,8 @@ class Follower:
             )
             effects.append(replica.persist([Wipe()]))
         already_pulling = self._pull is not None
+        if not already_pulling:
+            self._source, self._round_from = 0, -1
         self._pull = (sender, m.source, wanted)
         return effects if already_pulling else [*effects, *self.pull()]
 
@@ -214,10 +245,16 @@ class Follower:
         """(Re)start the pull right behind what is stored."""
         if self._pull is None or self.replica.state.role is not Role.SEEDING:
             return []
-        _, source, wanted = self._pull
+        wanted = self._pull[2]
         if self._resume_at(wanted) > wanted.head.offset:
             return self._seeded()
-        return [PullSnapshot(self.replica.shard, source, wanted, self._resume_at(wanted))]
+        return [PullSnapshot(self.replica.shard, self._asked(), wanted, self._resume_at(wanted))]
+
+    def _asked(self) -> Member:
+        """Return the member pulled from now: the leader, or another one for what the leader does not keep (K12)."""
+        assert self._pull is not None
+        _, leader, wanted = self._pull
+        return wanted.sources[self._source % len(wanted.sources)] if wanted.sources else leader
 
     def _resume_at(self, wanted: SnapshotDescriptor) -> int:
         head = self.replica.log.head.offset
@@ -253,6 +290,9 @@ class Follower:
         """Take the next entry of a snapshot; in front of its checkpoint only the bytes are kept, the fold has them."""
         replica = self.replica
         below = self._below
+        if not entry.held:
+            self._check_seeded_bare(entry, wanted)
+            replica.update(dropped=max(replica.state.dropped, entry.last))
         if entry.kind in OPENINGS:
             replica.adopt_opening(entry)
         if below is not None and replica.log.head == NOTHING:
@@ -271,10 +311,25 @@ class Follower:
         replica.log.settle(min(wanted.commit, entry.last))
         writes.append(PutEntry(entry))
 
+    def _check_seeded_bare(self, entry: Entry, wanted: SnapshotDescriptor) -> None:
+        """Only the leader knows what is surplus in our slot, so only it may leave a payload out (K12)."""
+        assert self._pull is not None
+        if self._asked() != self._pull[1]:
+            raise RemoteViolation(f"K12: {self._asked()} does not lead and leaves out the payload of {entry.id}")
+        check_bare((entry,), Seat(wanted.slot, wanted.size, wanted.copies) if wanted.size else None, wanted.commit)
+
     def on_snapshot_failed(self, now_ms: int, message: str) -> list[Effect]:
+        """Ask the next source; the clock only when a whole round of them brought nothing (K12)."""
         replica = self.replica
         if replica.state.role is not Role.SEEDING:
             return []
+        if self._pull is not None and (sources := self._pull[2].sources):
+            at = self._resume_at(self._pull[2])
+            self._source += 1
+            round_over = self._source % len(sources) == 0
+            stuck, self._round_from = round_over and at <= self._round_from, at if round_over else self._round_from
+            if not stuck:
+                return [replica.trace("snapshot_source_changed", message), *self.pull()]
         return [
             replica.trace("snapshot_pull_failed", message),
             SetTimer(replica.shard, PULL_TIMER, now_ms + replica.limits.pull_retry_ms),
@@ -289,6 +344,11 @@ class Follower:
             raise RemoteViolation(f"snapshot ends at {replica.log.head}, its descriptor says {wanted.head}")
         self._pull = None
         replica.update(role=Role.FENCED)
+        if wanted.size:
+            # The last opening in the snapshot names the ensemble as it was; ours is the slot that changes hands.
+            ensemble = list(replica.state.ensemble)
+            ensemble[wanted.slot:wanted.slot + 1] = [replica.me]
+            replica.adopt_facts(tuple(ensemble), wanted.copies, replica.state.epoch)
         replica.advance_commit(wanted.commit)
         effects = replica.advance_confirmed(wanted.confirmed)
         installed = SnapshotInstalled(replica.state.epoch, wanted.head)

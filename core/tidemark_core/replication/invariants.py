@@ -13,6 +13,8 @@ from ..base.entry import Entry
 from ..base.ids import EntryId, Member
 from ..limbo.decisions import Decisions
 from .coordinator import Coordinator
+from .copies import refuse_copies
+from .holding import lacks_rightly
 from .leader import Leader
 from .log import Log
 from .records import Phase, ShardRecord, Status
@@ -80,6 +82,9 @@ def check_record(record: ShardRecord) -> None:
     """LegalLeaderAndEnsemble on stored metadata."""
     assert len(set(record.ensemble)) == len(record.ensemble) > 0, "K1: a member holds two slots"
     assert len({member.node for member in record.ensemble}) == len(record.ensemble), "K14: a node holds two slots"
+    assert refuse_copies(min(record.copies, len(record.ensemble)), len(record.ensemble)) is None, (
+        f"K2: {record.copies} copies among {len(record.ensemble)} members"
+    )
     if record.leader is not None:
         assert record.leader in record.ensemble, f"LegalLeaderAndEnsemble: leader {record.leader}"
     assert (record.status is Status.ELECTION) <= (record.leader is None), "O7: a leader during an election"
@@ -99,6 +104,15 @@ def check_coordinator(coordinator: Coordinator) -> None:
     check_record(coordinator.record)
     if coordinator.election is not None:
         assert coordinator.record.status is Status.ELECTION, "O7: an election without its record"
+
+
+def check_payloads(replica: Replica, stored: Iterable[Entry]) -> None:
+    """K9: a stored entry lacks its payload only at or below commit, and only where this member is not designated."""
+    if replica.state.role in (Role.SEEDING, Role.DELETED):
+        return
+    assert replica.state.dropped <= replica.commit, f"K8: dropped {replica.state.dropped}, commit is {replica.commit}"
+    for entry in stored:
+        assert entry.held or lacks_rightly(replica, entry), f"K9: {replica.me} has no payload of {entry.id}"
 
 
 def check_same_log(one: Iterable[Entry], other: Iterable[Entry], upto: int) -> None:

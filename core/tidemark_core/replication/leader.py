@@ -7,7 +7,8 @@ coordinator's; who is told what and when, that is `outcomes`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ..base.effects import (
     Effect,
@@ -18,6 +19,7 @@ from ..base.effects import (
     Persist,
     PutEntry,
     ReadLog,
+    Received,
     Reply,
     SetTimer,
     SnapshotDescriptor,
@@ -29,7 +31,12 @@ from ..base.refusals import Reason, Refused
 from ..delivery.copysets import Copysets
 from .acks import committable
 from .clients import AppendRequest, ReadRequest, TrimRequest
+from .copies import Seat, selective
 from .cursor import Cursor, CursorStatus
+from .dropping import DROP_TIMER, Dropping, strip
+from .ensembles import ROLLED_BACK, ensemble_after
+from .fetching import Fetching
+from .holding import may_lack
 from .messages import (
     Abort,
     Aborted,
@@ -42,6 +49,8 @@ from .messages import (
     Commit,
     CommitPending,
     Committed,
+    Fill,
+    Filled,
     FollowerAdded,
     Operation,
     Prepare,
@@ -57,6 +66,7 @@ from .outcomes import QUORUM_TIMER, Outcomes
 from .positions import POSITION_TIMER, Positions
 from .replica import Replica, Role, opening_payload
 from .retention import RETENTION_TIMER, Retention
+from .stages import RELEASE_TIMER, Stages
 
 RESEND_TIMER = "resend"
 NOTICE_TIMER = "notice"
@@ -76,8 +86,9 @@ class Leader:
     """One leadership: from BecomeLeader until fenced, refused by a newer epoch, or restarted."""
 
     __slots__ = (
-        "_copysets", "_dirty", "_fresh", "_notice_armed", "_pushed_later", "_resend_armed", "active", "change",
-        "contracted", "cursors", "durable", "epoch_first", "outcomes", "positions", "replica", "retention", "transfer",
+        "_copysets", "_described_commit", "_dirty", "_fill", "_filled", "_fresh", "_notice_armed", "_pushed_later",
+        "_released_told", "_resend_armed", "active", "change", "contracted", "cursors", "dropping", "durable",
+        "epoch_first", "fetching", "outcomes", "positions", "replica", "retention", "selective", "stages", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -89,8 +100,12 @@ class Leader:
         self.outcomes = Outcomes(self)            # who waits for what
         self.positions = Positions(self)          # commits of subscriptions
         self.retention = Retention(self)          # what is removed when
+        self.selective = False                    # fewer than all members keep payloads; else the next three rest
+        self.stages = Stages(self)                # what readers may have
+        self.dropping = Dropping(self)            # what nobody needs to keep
+        self.fetching = Fetching(self)            # what followers need and we do not keep
         self.change: Prepare | None = None        # prepared, neither committed nor aborted
-        self.contracted = False                   # a contract is in force here, and maybe not stored as done yet
+        self.contracted = False                   # a contract or other copies are in force, maybe not stored as done
         self.transfer: Transfer | None = None
         limits = replica.limits
         self._copysets = Copysets(
@@ -101,6 +116,10 @@ class Leader:
         self._pushed_later = False                # something to push once our own copy is durable
         self._resend_armed = False
         self._notice_armed = False
+        self._released_told = -1
+        self._fill: Fill | None = None            # what members have to get before the change is in force
+        self._filled: dict[Member, int] = {}      # how far they are
+        self._described_commit = -1               # commit when the snapshot of the change was described first
 
     @property
     def epoch(self) -> int:
@@ -121,7 +140,7 @@ class Leader:
         replica = self.replica
         replica.log.tail_bytes_max = replica.limits.tail_bytes_max
         replica.update(role=Role.LEADER)
-        replica.adopt_facts(m.ensemble, m.copies, m.epoch)
+        released = self._put_in_force(m.ensemble, m.copies)
         self._open_epoch(now_ms, Kind.EPOCH_START)
         self.epoch_first = self.head
         self.outcomes.open(self.head)
@@ -131,9 +150,18 @@ class Leader:
                 self.cursors[member] = self._cursor(member)
         step = LocalStep(replica.shard, m.epoch, LEADING, (m.followers,))
         return [
+            *released,
             replica.trace("became_leader", f"epoch {m.epoch}, head {replica.log.head}"),
             self._persist_fresh([Feed(step), replica.send(sender, BecameLeader(m.epoch, m.election))]),
         ]
+
+    def _put_in_force(self, ensemble: tuple[Member, ...], copies: int) -> list[Effect]:
+        """Who is a member, and how many of them keep each payload, from now on."""
+        replica = self.replica
+        replica.adopt_facts(ensemble, copies, self.epoch)
+        self.selective = selective(copies, len(ensemble))
+        # Where all keep everything nothing waits for a stage (S29).
+        return [] if self.selective else replica.advance_confirmed(replica.confirmed)
 
     def on_step(self, now_ms: int, step: LocalStep) -> list[Effect]:
         """Our leadership is durable: truncate or attach each follower."""
@@ -178,6 +206,8 @@ class Leader:
             effects.append(self._persist_fresh())
         for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER, POSITION_TIMER):
             effects.append(SetTimer(replica.shard, timer, None))
+        if self.selective:
+            effects += (SetTimer(replica.shard, timer, None) for timer in (DROP_TIMER, RELEASE_TIMER))
         replica.log.tail_bytes_max = 0
         replica.log.forget_tail()
         return [*effects, replica.trace("resigned", f"epoch {self.epoch}")]
@@ -320,7 +350,10 @@ class Leader:
                 tag = ("push", cursor.follower, self.epoch, cursor.next)
                 effects.append(ReadLog(replica.shard, tag, cursor.next, self.head, limits.push_bytes_max))
                 break
-            effects.append(self._push_entries(cursor, tuple(log.take(cursor.next, limits.push_bytes_max))))
+            entries = tuple(log.take(cursor.next, limits.push_bytes_max))
+            if self.selective:
+                entries, _ = self.dropping.part_for(cursor.follower, entries, replica.commit)
+            effects.append(self._push_entries(cursor, entries))
         return effects
 
     def _push_entries(self, cursor: Cursor, entries: tuple[Entry, ...]) -> Effect:
@@ -329,12 +362,27 @@ class Leader:
         cursor.pushed(entries[-1].last, size)
         return self.replica.send(cursor.follower, message)
 
+    def push_read(self, cursor: Cursor, entries: tuple[Entry, ...]) -> list[Effect]:
+        """Push what was read; what the follower must have and we do not keep is fetched first (K16)."""
+        if self.selective or self.replica.state.dropped >= 0:
+            entries, missing = self.dropping.part_for(cursor.follower, entries, self.replica.commit)
+            if missing:
+                return self.fetching.begin(cursor, entries, missing)
+        return [self._push_entries(cursor, entries), *self._push(cursor)]
+
     def _message(self, prev: EntryId, entries: tuple[Entry, ...]) -> Append:
         """Watermarks are lowered to what the message vouches for (L9)."""
         replica = self.replica
         through = entries[-1].last if entries else prev.offset
         confirmed = replica.log.decisions.safe_cut(min(replica.confirmed, through), replica.confirmed)
-        return Append(self.epoch, prev, entries, through, min(replica.commit, through), confirmed, replica.log.first)
+        message = Append(self.epoch, prev, entries, through, min(replica.commit, through), confirmed, replica.log.first)
+        if not self.selective:
+            return message
+        bare = any(not entry.held for entry in entries)
+        return replace(
+            message, released=replica.released if replica.released < confirmed else None,
+            ensemble=self.ensemble if bare else (), copies=replica.state.copies if bare else 0,
+        )
 
     def _heartbeat(self, cursor: Cursor) -> Effect:
         """Say the watermarks behind what was pushed."""
@@ -349,8 +397,7 @@ class Leader:
         cursor.reading = False
         if not m.entries or m.entries[0].base != first or cursor.status is not CursorStatus.ATTACHED or not self.active:
             return []   # trimmed meanwhile, or no longer wanted: the resend timer looks again
-        effects = [self._push_entries(cursor, m.entries)]
-        return [*effects, *self._push(cursor), *self._arm_resend(now_ms)]
+        return [*self.push_read(cursor, m.entries), *self._arm_resend(now_ms)]
 
     def on_read_failed(self, now_ms: int, follower: Member) -> list[Effect]:
         """Our copy is damaged: this cursor waits for the repair, the resend timer tries again."""
@@ -363,9 +410,11 @@ class Leader:
         if cursor is None:
             return []
         cursor.up = up
-        if not up or not self.active:
+        if not self.active:
             return []
-        return [*self._resend(cursor), *self._arm_resend(now_ms)]
+        if not up:
+            return self.stages.advance(now_ms, self.matches()) if self.selective else []   # nobody waits for it (K11)
+        return [*self._resend(cursor), *self.dropping.on_attached(cursor), *self._arm_resend(now_ms)]
 
     def on_timer(self, now_ms: int, name: str) -> list[Effect]:
         match name:
@@ -375,7 +424,10 @@ class Leader:
                 for cursor in self.cursors.values():
                     seen, cursor.progress_seen = cursor.progress_seen, (cursor.match, cursor.commit)
                     # Progress since the last look means that nothing is lost, only slow.
-                    if cursor.up and seen == cursor.progress_seen and cursor.behind(self.head, self.replica.commit):
+                    if (
+                        cursor.up and seen == cursor.progress_seen and cursor.behind(self.head, self.replica.commit)
+                        and not self.fetching.moved(cursor)
+                    ):
                         effects += self._resend(cursor)
                 return effects + self._arm_resend(now_ms)
             case "notice":
@@ -383,12 +435,18 @@ class Leader:
                 # Followers learn of what was confirmed late by the CONFIRM alone: one that cannot be written is owed.
                 self._notice_armed = self.outcomes.owes_confirm
                 owed = [SetTimer(self.replica.shard, NOTICE_TIMER, now_ms + self.replica.limits.resend_ms)]
+                late = self._released_told < self.replica.released and self.selective
+                self._released_told = self.replica.released
                 return (owed if self._notice_armed else []) + [
                     self._heartbeat(cursor)
                     for cursor in self.cursors.values()
-                    if cursor.status is CursorStatus.ATTACHED and cursor.up and cursor.commit < self.replica.commit
-                    and cursor.next > self.head
+                    if cursor.status is CursorStatus.ATTACHED and cursor.up and cursor.next > self.head
+                    and (cursor.commit < self.replica.commit or late)
                 ]
+            case "release":
+                return self.stages.on_timer(now_ms) + self._notice_soon(now_ms)
+            case "drop":
+                return self.dropping.on_timer(now_ms)
             case "quorum":
                 return self.outcomes.on_timer(now_ms)
             case "retention":
@@ -406,6 +464,7 @@ class Leader:
         if cursor.status is not CursorStatus.ATTACHED:
             return []
         cursor.rewind()
+        self.fetching.forget(cursor.follower)
         cursor.full = False
         return self._push(cursor) or [self._heartbeat(cursor)]
 
@@ -492,12 +551,31 @@ class Leader:
         effects = self.outcomes.decide(matches, held)
         if replica.confirmed > confirmed:
             effects += self.positions.on_confirmed()
-        if committed or replica.confirmed > confirmed:
-            if not self._notice_armed and self.cursors:
-                self._notice_armed = True
-                effects.append(SetTimer(replica.shard, NOTICE_TIMER, now_ms + replica.limits.commit_notice_ms))
-            effects += self._arm_resend(now_ms)
+        released = replica.released
+        if self.selective:
+            effects += self.stages.advance(now_ms, matches) + self.dropping.on_progress(now_ms)
+        if committed or replica.confirmed > confirmed or replica.released > released:
+            effects += self._notice_soon(now_ms) + self._arm_resend(now_ms)
         return effects
+
+    def _notice_soon(self, now_ms: int) -> list[Effect]:
+        if self._notice_armed or not self.cursors:
+            return []
+        self._notice_armed = True
+        return [SetTimer(self.replica.shard, NOTICE_TIMER, now_ms + self.replica.limits.commit_notice_ms)]
+
+    def is_dead(self, member: Member) -> bool:
+        """Say whether nothing reaches a member now, as far as we know."""
+        cursor = self.cursors.get(member)
+        return member != self.replica.me and (cursor is None or not cursor.up)
+
+    def say_watermarks(self) -> list[Effect]:
+        """Say them to everybody who has all entries: what was said may be lost, and nobody acknowledges `released`."""
+        return [
+            self._heartbeat(cursor)
+            for cursor in self.cursors.values()
+            if cursor.status is CursorStatus.ATTACHED and cursor.up and cursor.next > self.head
+        ]
 
     def _shrink_tail(self) -> None:
         """Keep in memory only what a reachable follower still lacks."""
@@ -526,16 +604,45 @@ class Leader:
         flush = [self._persist_fresh()] if self._fresh else []
         replica.update(epoch=m.epoch, election=m.election)
         self.change = m
+        self._described_commit = replica.commit
         self.durable = -1
         for cursor in self.cursors.values():
             cursor.new_epoch()
         if m.old is not None and (leaver := self.cursors.get(m.old)) is not None:
             leaver.status = CursorStatus.SILENCED
         self._open_epoch(now_ms, Kind.NOOP)
+        self._fill, self._filled = self._to_fill(m), {}
         return [
             *flush,
             replica.trace("prepared", f"{m.operation} epoch {m.epoch}"),
             self._persist_fresh([replica.send(sender, Prepared(m.epoch, self._describe(m)))]),
+        ]
+
+    def _to_fill(self, m: Prepare) -> Fill | None:
+        """Return what members have to get before the change is in force, None when nobody can lack anything (K13)."""
+        if not self.selective or m.operation not in ROLLED_BACK:
+            return None
+        if m.operation is Operation.COPIES and selective(m.copies, len(self.ensemble)) and (
+            m.copies <= self.replica.state.copies
+        ):
+            return None   # fewer keep payloads: all of those do now
+        ensemble = ensemble_after(self.ensemble, m.operation, m.old, m.new)
+        return Fill(self.epoch, ensemble, m.copies, self.head)
+
+    def on_filled(self, sender: Member, m: Filled) -> list[Effect]:
+        if m.epoch == self.epoch:
+            self._filled[sender] = max(m.upto, self._filled.get(sender, -1))
+        return []
+
+    def _ask_to_fill(self) -> list[Effect]:
+        """Ask whoever is not done; ourselves too.  Empty when all are."""
+        if self._fill is None:
+            return []
+        replica, fill = self.replica, self._fill
+        return [
+            replica.send(member, fill) if member != replica.me else
+            replica.persist((), [Feed(Received(replica.shard, member, member, fill))])
+            for member in fill.ensemble if self._filled.get(member, -1) < fill.upto
         ]
 
     def _describe(self, m: Prepare) -> SnapshotDescriptor | None:
@@ -545,16 +652,38 @@ class Leader:
             return None
         checkpoint = log.checkpoint().encode() if log.first > 0 else b""
         replica = self.replica
-        return SnapshotDescriptor(
+        described = SnapshotDescriptor(
             self.epoch, log.head, log.first, replica.commit, log.bytes_held, checkpoint, confirmed=replica.confirmed
         )
+        seat = self._seat_of_new(m)
+        if not seat.selective:
+            return described
+        others = [member for member in self.ensemble if member not in (replica.me, m.old)]
+        sources = (replica.me, *others, *((m.old,) if m.old is not None else ()))
+        return replace(described, copies=seat.copies, slot=seat.slot, size=seat.size, sources=sources)
+
+    def _seat_of_new(self, m: Prepare) -> Seat:
+        assert m.new is not None, "O33: a swap or expand has a new member"
+        ensemble = ensemble_after(self.ensemble, m.operation, m.old, m.new)
+        return Seat(ensemble.index(m.new), len(ensemble), m.copies)
+
+    def snapshot_part(self, entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], bool]:
+        """Return what the new member may get of these, without what is surplus in its slot, and whether that is all."""
+        assert self.change is not None
+        seat = self._seat_of_new(self.change)
+        # The slot that changes hands counts as having nothing, and so does one that is added (K6, K12).
+        matches = (*self.dropping.facts().matches, -1)[: seat.size]
+        part, missing = strip(seat, matches, entries, self._described_commit)
+        if not missing:
+            return part, True
+        return tuple(takewhile(lambda entry: entry.base < missing[0].base, part)), False
 
     def on_commit(self, now_ms: int, sender: Peer, m: Commit) -> list[Effect]:
         """Rules O34, O39, T3, T4: the ensemble of the message is in force; commit never falls."""
         replica = self.replica
         if m.epoch != self.epoch:
             return replica.reject(sender, m, Reason.STALE_EPOCH)
-        if self.ensemble == m.ensemble and self.change is None:
+        if (self.ensemble, replica.state.copies) == (m.ensemble, m.copies) and self.change is None:
             return [replica.persist((), [replica.send(sender, Committed(m.epoch))])]
         if self.change is None or self.change.operation != m.operation:
             return replica.reject(sender, m, Reason.WRONG_STATE, "the change is not prepared here")
@@ -562,12 +691,17 @@ class Leader:
             without = {member: match for member, match in self.matches().items() if member != m.old}
             if committable(replica.log, self.epoch, m.ensemble, without) < max(replica.commit, 0):
                 return [replica.send(sender, CommitPending(m.epoch))]
+        if (asked := self._ask_to_fill()):
+            filled = sum(upto + 1 for upto in self._filled.values())
+            return [*asked, replica.send(sender, CommitPending(m.epoch, filled))]
         if m.old is not None:
             self.cursors.pop(m.old, None)
         self.change = None
-        self.contracted = m.operation is Operation.CONTRACT
-        replica.adopt_facts(m.ensemble, m.copies, m.epoch)
-        effects: list[Effect] = []
+        self.contracted = m.operation in ROLLED_BACK
+        told = self.contracted and (self.selective or selective(m.copies, len(m.ensemble)))
+        effects = self._put_in_force(m.ensemble, m.copies)
+        if told:
+            self._open_epoch(now_ms, Kind.NOOP)   # whoever keeps other payloads from now on learns it from the log
         if m.new is not None:
             self.cursors[m.new] = cursor = self._cursor(m.new)
             effects += self._attach(cursor, m.new_head)
@@ -583,11 +717,13 @@ class Leader:
             return replica.reject(sender, m, Reason.STALE_EPOCH)
         dropped = [replica.trace("change_aborted", f"epoch {m.epoch}")] if self.change is not None else []
         self._drop_change()
-        return [*dropped, replica.send(sender, Aborted(m.epoch))]
+        resumed = self.dropping.on_progress(now_ms) if self.selective else []
+        return [*dropped, *resumed, replica.send(sender, Aborted(m.epoch))]
 
     def _drop_change(self) -> None:
         """Nothing is changing any more; an old member that was silenced is pushed to again."""
         self.contracted = False
+        self._fill = None
         if self.change is None:
             return
         if self.change.old is not None and (cursor := self.cursors.get(self.change.old)) is not None:
@@ -640,6 +776,10 @@ class Leader:
         if 0 <= m.position < first:
             trimmed = f"offset {m.position} was removed, the first one kept is {first}"
             return [Reply(m.request, Refused(Reason.TRIMMED, trimmed, self.epoch, first))]
+        if may_lack(self.replica, m.position):
+            copies = f"{self.replica.state.copies} of {len(self.ensemble)} members keep each payload"
+            not_held = f"{copies}, not all of them this leader: read the shard by single copy delivery"
+            return [Reply(m.request, Refused(Reason.NOT_HELD, not_held, self.epoch))]
         latest = max(released, self.epoch_first)
         return [Reply(m.request, ReadGrant(first, released, self.epoch, latest))]
 

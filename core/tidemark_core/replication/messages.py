@@ -150,9 +150,13 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CommitPending:
-    """The contract would lower the commit offset (O39, O40), or payloads are still being filled (K13); ask again."""
+    """The contract would lower the commit offset (O39, O40), or payloads are still being filled (K13); ask again.
+
+    `filled` grows as long as filling goes on.
+    """
 
     epoch: int
+    filled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +298,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Everything that Fill asked for up to `upto` is durable here."""
+    """What Fill asked for is durable here up to `upto`; said as it goes on, done when it is all that was asked."""
 
     epoch: int
     upto: int

@@ -188,7 +188,8 @@ class Outcomes:
         self._decided = (replica.commit, synchro, durable)
         rolled_back = self.limbo.rollbacks
         answers = self.limbo.advance(replica.commit, synchro, self.leader.durable)
-        effects = replica.advance_confirmed(self.limbo.confirmed)
+        # Where fewer than all members keep payloads, a stage releases what is confirmed (K10).
+        effects = replica.advance_confirmed(self.limbo.confirmed, replica.released if self.leader.selective else None)
         effects += self._replies(answers)
         if self.limbo.rollbacks > rolled_back:
             effects.append(replica.trace("rolled_back", f"{self.limbo.rollbacks - rolled_back} batches"))

@@ -47,6 +47,8 @@ class Limits:
     order_block_bytes: int = BLOCK_BYTES # so long one reading order holds, and so long in time (K1)
     order_block_ms: int = BLOCK_MS
     retention_look_ms: int = 10_000      # least time between two looks at what has expired
+    drop_ms: int = 1_000                 # how long after the last progress surplus payloads are told of (K6)
+    drop_bytes: int = 8 << 20            # and at least whenever so much was committed
 
 
 class Role(StrEnum):
@@ -213,8 +215,13 @@ class Replica:
             self.update(swept=-1)
 
     def adopt_opening(self, entry: Entry) -> None:
-        """An opening entry names ensemble and copies; one of an epoch we know already says nothing new."""
-        if entry.epoch > self.state.told:
+        """An opening entry names ensemble and copies; it is news in an epoch we were not told of.
+
+        A second one in its epoch says what a change put in force there.
+        """
+        run = self.log.runs[-1] if self.log.runs else None
+        second = run is not None and run.epoch == entry.epoch and run.first < entry.base
+        if entry.epoch > self.state.told or (second and entry.epoch == self.state.told):
             self.adopt_facts(*facts_of(entry), entry.epoch)
 
     def update(self, **changes: Any) -> None:

@@ -182,10 +182,12 @@ class Committed(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class CommitPending(_message.Message):
-    __slots__ = ("epoch",)
+    __slots__ = ("epoch", "filled")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FILLED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+    filled: int
+    def __init__(self, epoch: _Optional[int] = ..., filled: _Optional[int] = ...) -> None: ...
 
 class Abort(_message.Message):
     __slots__ = ("epoch", "election")
