@@ -24,6 +24,7 @@ from tidemark_core.delivery import sender
 from tidemark_core.delivery.messages import NOT_HELD, Shipment, Started, Status, Window
 from tidemark_core.delivery.sender import End, Look, Repair, Say, Sender, Step, Wait
 from tidemark_wire.delivery import StartCall, Stop, decode_request, encode_answer
+from tidemark_wire.identity import Role
 from tidemark_wire.tasks import cancelled
 
 from .access import Access
@@ -204,6 +205,9 @@ class _Stream:
         readable = core.readable(run.shard) if self._driver.open else None
         if not run.sender.ended and (unavailable := self._unavailable(run)):
             return run.sender.give_up(Status.UNAVAILABLE, unavailable, core.readable(run.shard))
+        refused = self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
+        if refused is not None and not run.sender.ended:
+            return run.sender.give_up(Status.ACCESS, refused.message, readable)
         return run.sender.step(_now_ms(), readable, partial(core.holes, run.shard))
 
     def _unavailable(self, run: _Run) -> str:
