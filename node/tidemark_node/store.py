@@ -1,8 +1,8 @@
 """The store: one RocksDB per node, and the only importer of its binding.
 
-Layout: `headers` (with the payloads that a restart reads) and `log` (payloads) by shard and base offset, `system` for
-identity, for state and checkpoint of each shard, and for where dropped payloads still take space.  A header without a
-payload is an entry that is not held.  `apply` writes a turn's persists without syncing, `sync` makes everything applied
+Layout: `headers` (with the payloads that a restart reads) and `log` (all other payloads) by shard and base offset,
+`system` for identity, for state and checkpoint of each shard, and for where dropped payloads still take space.  A header
+without a payload is an entry that is not held.  `apply` writes a turn's persists without syncing, `sync` makes everything applied
 so far durable; `sync`, `compact` and whatever reads may run in threads, for they let the event loop go on.
 What cannot be trusted any more is moved aside and the disk begins a new life (rule K14): a replica must never
 vote with what is left of a log.
@@ -41,7 +41,7 @@ from tidemark_core.base.effects import (
     Wipe,
     Write,
 )
-from tidemark_core.base.entry import Entry, folded_part, recovered, with_payload
+from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, Entry, folded_part, recovered, with_payload
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import ShardId
 
@@ -199,7 +199,7 @@ class Store:
             case PutEntry(entry):
                 key = _KEY.pack(shard, entry.base)
                 batch.put(key, folded_part(entry), self._headers_handle)
-                if entry.payload or entry.held:
+                if (entry.payload or entry.held) and entry.kind not in FOLDED_WITH_PAYLOAD:
                     batch.put(key, entry.payload, self._log_handle)
             case PutState(state):
                 batch.put(_STATE + shard.to_bytes(8, "big"), state, self._system_handle)

@@ -22,7 +22,7 @@ from tidemark_core.base.effects import (
     Wipe,
     Write,
 )
-from tidemark_core.base.entry import Entry, Kind
+from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, Entry, Kind
 from tidemark_core.base.ids import ShardId
 
 
@@ -76,6 +76,8 @@ class Image:
     def _drop_payloads(self, first: int, last: int) -> None:
         for at in range(bisect_left(self.bases, first), bisect_left(self.bases, last + 1)):
             entry = self.entries[at]
+            if entry.kind in FOLDED_WITH_PAYLOAD:
+                continue   # it lies with the header
             assert entry.kind is Kind.DATA or not entry.payload_bytes, f"K9: the payload of control entry {entry.id}"
             self.entries[at] = entry.bare()
 

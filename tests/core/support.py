@@ -269,6 +269,8 @@ class Image:
                 for base in self.entries:
                     if first <= base <= last:
                         entry = decode_header(self.entries[base][0])
+                        if entry.kind in FOLDED_WITH_PAYLOAD:
+                            continue   # it lies with the header
                         assert entry.kind is Kind.DATA or not entry.payload_bytes, f"K9: control entry {entry.id}"
                         self.entries[base] = (entry.header, b"")
             case PutState(state):

@@ -21,8 +21,9 @@ from tidemark_core.base.effects import (
     PutState,
     Wipe,
 )
-from tidemark_core.base.entry import Entry
+from tidemark_core.base.entry import Entry, Kind, control
 from tidemark_core.base.ids import ShardId
+from tidemark_core.subscriptions.fold import position_payload
 from tidemark_node.disk import DiskGuard
 from tidemark_node.store import Slice, Store, open_store
 from tidemark_node.store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
@@ -123,6 +124,19 @@ def test_dropped_payloads_leave_their_headers(opened: Store):
     assert Slice(tuple(entries), None) == opened.read(S2, 0, 59, EVERYTHING)    # the neighbour is untouched
     put(opened, [entries[1]])                                                   # filled again
     assert [True, True, False] == [entry.held for entry in opened.read(S1, 0, 29, EVERYTHING).entries]
+
+
+def test_a_payload_that_a_restart_reads_lies_with_its_header(opened: Store):
+    """It is neither dropped with those of other entries nor missed by a restart."""
+    (data,) = chain_of(1)
+    position = control(
+        Kind.POSITION, position_payload("one", 1_000), epoch=1, prev=data.id, prev_chain=data.chain, logged_ms=1,
+        argument=1,
+    )
+    put(opened, [data, position])
+    opened.apply([Persist(S1, (DropPayloads(0, 1),))])
+    assert Slice((bare(data), position), None) == opened.read(S1, 0, 1, EVERYTHING)
+    assert [bare(data), position] == list(opened.headers(S1, 0))
 
 
 def test_an_entry_that_is_not_held_is_stored_as_its_header(opened: Store):

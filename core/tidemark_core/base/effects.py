@@ -42,7 +42,8 @@ class DropBefore:
 class DropPayloads:
     """Remove the payloads of the entries with base in [first, last]; headers stay (K7).
 
-    No entry in there is a control entry with a payload; some may have lost theirs before.
+    Control entries in there have no payload, or one that lies with the header (`entry.folded_part`) and stays; some
+    entries may have lost theirs before.
     """
 
     first: int

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..base.entry import EMPTY_CHAIN, Entry, Kind
+from ..base.entry import EMPTY_CHAIN, FOLDED_WITH_PAYLOAD, Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, EntryId
 from ..limbo.decisions import Decisions
@@ -253,7 +253,7 @@ class Log:
             yield max(first, run.first), min(end, last), run.order
 
     def around_solid(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield what of [first, last] lies between control entries with a payload."""
+        """Yield what of [first, last] lies between control entries whose payload is stored apart."""
         for base in self.solid[bisect_left(self.solid, first):bisect_right(self.solid, last)]:
             if first < base:
                 yield first, base - 1
@@ -275,7 +275,7 @@ class Log:
             self.decisions.note(entry)
             if entry.kind is Kind.POSITION:
                 self.subscriptions.note(entry)
-            if entry.payload_bytes:
+            if entry.payload_bytes and entry.kind not in FOLDED_WITH_PAYLOAD:   # those lie with their headers
                 self.solid.append(base)
         elif not self.orders or self.orders[-1].order != entry.order:
             self.orders.append(OrderRun(base, entry.order))

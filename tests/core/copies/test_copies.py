@@ -101,10 +101,12 @@ def test_k9_control_entries_with_a_payload_are_cut_around() -> None:
     author.opening(epoch=2)
     author.opening(epoch=3)
     author.data()
+    author.position("one", 3)   # its payload lies with its header
+    author.data()
     log = log_of(author)
 
     assert [0, 4, 5] == log.solid
-    assert [(1, 3), (6, 6)] == list(log.around_solid(0, 6))
+    assert [(1, 3), (6, 8)] == list(log.around_solid(0, 8))
     assert [(2, 3)] == list(log.around_solid(2, 5))
     assert [] == list(log.around_solid(4, 5))
     log.settle(6)
