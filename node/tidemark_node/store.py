@@ -1,9 +1,10 @@
 """The store: one RocksDB per node, and the only importer of its binding.
 
 Layout: `headers` (with the payloads that a restart reads) and `log` (all other payloads) by shard and base offset,
-`system` for identity, for state and checkpoint of each shard, and for where dropped payloads still take space.  A header
-without a payload is an entry that is not held.  `apply` writes a turn's persists without syncing, `sync` makes everything applied
-so far durable; `sync`, `compact` and whatever reads may run in threads, for they let the event loop go on.
+`system` for identity, for state and checkpoint of each shard, and for where dropped payloads still take space.  A
+header without a payload is an entry that is not held.  `apply` writes a turn's persists without syncing, `sync` makes
+everything applied so far durable; `sync`, `compact` and whatever reads may run in threads, for they let the event loop
+go on.
 What cannot be trusted any more is moved aside and the disk begins a new life (rule K14): a replica must never
 vote with what is left of a log.
 Stays out: what the writes mean, when to sync, when to compact (`reclaim`), whether there is space (`disk`).

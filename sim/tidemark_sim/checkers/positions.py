@@ -80,13 +80,15 @@ class Positions:
                 raise Violation("P10", f"{node.name} removes what lies below {first}, {name} stands at {stands}")
 
     def _shown(self, node: Node, shard: ShardId, view: SubscriptionsView) -> None:
+        assert node.core is not None
+        confirmed = node.core.shards[shard].replica.confirmed
         stands: dict[str, int] = {}
-        for entry in self._replayed(shard, view.released):
+        for entry in self._replayed(shard, confirmed):
             if entry.kind is Kind.POSITION:
                 stands[noted(entry).name] = entry.sequence
         shown = {each.name: each.offset for each in view.subscriptions}
         if shown != stands:
-            raise Violation("P2", f"{node.name} shows {shown} at {view.released}, the log says {stands}")
+            raise Violation("P2", f"{node.name} shows {shown} at {confirmed}, the log says {stands}")
 
     def _replayed(self, shard: ShardId, upto: int) -> list[Entry]:
         """Return what is committed up to `upto` and not rolled back, whatever it is."""
