@@ -34,9 +34,9 @@ async def test_without_asyncio(cluster: FakeCluster):
     assert "101 records in orders" in out
 
 
-async def test_tail_and_resume(cluster: FakeCluster, tmp_path: Path):
-    address, positions = cluster.addresses()[0], str(tmp_path / "positions.json")
+async def test_tail_and_resume(cluster: FakeCluster):
+    address = cluster.addresses()[0]
     await run("without_asyncio.py", address, "orders")
-    assert "101 records" in await run("tail_and_resume.py", address, "orders", positions, "1")
+    assert "101 records" in await run("tail_and_resume.py", address, "orders", "one", "1")
     await run("without_asyncio.py", address, "orders")
-    assert "101 records" in await run("tail_and_resume.py", address, "orders", positions, "1")
+    assert "101 records" in await run("tail_and_resume.py", address, "orders", "one", "1")
