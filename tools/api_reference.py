@@ -17,7 +17,9 @@ HEADER = f"""# API reference: `{API_VERSION}`
 The same manifests drive a local cluster (`tidemark dev up -f FILE`) and a Kubernetes cluster (`kubectl apply -f FILE`).
 All kinds are namespaced; a reference names an object of the same namespace. A field that is not listed here is refused,
 and so is a value of another type. Fields marked **required** have no default.
-Sizes are bytes with a Kubernetes suffix (`100Mi`, `2G`); other units stand in the name of the field.
+Sizes are bytes with a Kubernetes suffix (`100Mi`, `2G`); other units stand in the name of the field. All kinds are in
+the category `tidemark`: `kubectl get tidemark`. What conditions and reasons mean stands in
+[conditions.md](conditions.md).
 """
 
 
@@ -51,6 +53,9 @@ def _section(kind: type[Resource]) -> str:
     lines += ["### status", "", "Written by the operator, ignored in a manifest.", ""]
     lines += [*_table(schema["properties"]["status"]), ""]
     lines += ["### `kubectl get`", "", *_columns(version["additionalPrinterColumns"]), ""]
+    if selectable := version.get("selectableFields"):
+        fields = ", ".join(f"`{field['jsonPath'].removeprefix('.')}`" for field in selectable)
+        lines += [f"`--field-selector` takes {fields}.", ""]
     return "\n".join(lines)
 
 

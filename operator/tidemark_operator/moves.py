@@ -82,9 +82,10 @@ class MoveState:
         return cls(move, raw["state"], raw["attempts"], message=raw["message"], total_bytes=raw["bytes"])
 
     def show(self, group: str) -> dict[str, Any]:
-        return {
+        shown = {
             "kind": "LogGroup", "name": group, "shard": index_of(self.move.shard),
             "operation": str(self.move.kind), "from": self.move.from_node, "to": self.move.to_node,
             "step": "Failed" if self.state == "Failed" else self.step, "attempt": self.attempts + 1,
             "startTime": self.started, "message": self.message,
         }
+        return {field: value for field, value in shown.items() if value not in (None, "")}

@@ -335,7 +335,8 @@ class ReconfigurationRun:
 
     def _show(self, state: str, groups: Mapping[int, str]) -> list[dict[str, Any]]:
         return [
-            item.show(groups.get(group_of(item.move.shard), "")) for item in self._moves if item.state == state
+            item.show(groups.get(number := group_of(item.move.shard), f"group-{number}"))
+            for item in self._moves if item.state == state
         ][:SHOWN_MOVES_MAX]
 
     def _conditions(self, done: int, total: int) -> list[Condition]:

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import yaml
 from tidemark_operator.resources import KINDS, InvalidManifest, check_update, load_resource
 
 from tests.kube.client import Kube, Object, Refused, condition
 from tests.kube.control_plane import ControlPlane
-from tests.resource_examples import OBJECTS, UPDATES, base, changed, example_documents
+from tests.resource_examples import EXAMPLES, OBJECTS, UPDATES, base, changed, example_documents
 from tests.resource_judges import models_verdict, mutants
 
 pytestmark = pytest.mark.apiserver
@@ -115,6 +116,29 @@ async def test_defaults_are_those_of_the_models(admin: Kube, kind: str) -> None:
     model = load_resource(base(kind), "here")
     assert created["spec"] == model.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert "status" not in created
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_models_take_what_the_server_gives_back(kube: Kube, kind: str) -> None:
+    await kube.create(changed(kind, {"metadata.finalizers": ["tidemark.dev/test"]}))
+    await kube.patch(plural(kind), "it", {"metadata": {"annotations": {"tidemark.dev/pause-reconciliation": "true"}}})
+    await kube.delete(plural(kind), "it")  # stays, with the time of its deletion
+    found = await kube.get(plural(kind), "it")
+    read = load_resource(found, "here")
+    assert read.metadata.deletion_timestamp
+    assert read.manifest()["spec"] == load_resource(base(kind), "here").manifest()["spec"]
+    await kube.patch(plural(kind), "it", {"metadata": {"finalizers": None}})
+
+
+async def test_the_status_of_a_shard_is_kept_whole(kube: Kube) -> None:
+    (shard,) = yaml.safe_load_all((EXAMPLES / "kubernetes" / "shard.yaml").read_text(encoding="utf-8"))
+    shard["metadata"]["namespace"] = kube.namespace
+    await kube.create(shard)
+    written = await kube.patch(f"{plural('Shard')}/status", "orders-0007", {"status": shard["status"]})
+    assert written["status"] == shard["status"]
+    returned = {"node": "prod-1", "zone": "eu-a", "role": "Joining", "sync": "CatchingUp"}  # with another disk
+    twice = {"status": {"ensemble": [*shard["status"]["ensemble"], returned]}}
+    assert len((await kube.patch(f"{plural('Shard')}/status", "orders-0007", twice))["status"]["ensemble"]) == 5
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,6 +22,8 @@ from tidemark_operator import local, local_processes
 from tidemark_operator.local import LocalRuntimeError, Runtime
 from tidemark_operator.local_state import load_state, save_state
 from tidemark_operator.process import ProcessId, alive
+from tidemark_operator.resources import KINDS, load_resource
+from tidemark_operator.resources.conditions import required_types
 from tidemark_wire.channel import open_channel
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
@@ -475,6 +477,18 @@ async def test_up_refuses_before_anything_starts(tmp_path: Path, text: str, fact
     with pytest.raises(LocalRuntimeError, match=fact):
         await local.up(tmp_path / "new", text)
     assert not (tmp_path / "new" / "state.json").exists()
+
+
+async def test_whatever_is_shown_is_what_its_resource_allows(healthy: Runtime) -> None:
+    """The same objects go to an API server, which refuses a status that its definition does not take."""
+    shown = {kind: await healthy.objects(kind) for kind in KINDS}
+    assert len(shown["Shard"]) == 4 and shown["Reconfiguration"], "other tests of this file made some"
+    for kind, items in shown.items():
+        status = KINDS[kind].model_fields["status"].annotation.__args__[0]
+        for item in items:
+            assert load_resource(item, f"{kind} as shown").name == item["metadata"]["name"]
+            status.model_validate_json(json.dumps(item["status"]))
+            assert {one["type"] for one in item["status"]["conditions"]} == set(required_types(kind))
 
 
 async def test_unknown_objects_and_kinds_are_refused(healthy: Runtime) -> None:

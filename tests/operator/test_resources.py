@@ -133,6 +133,11 @@ def test_every_reconfiguration_type_has_an_example() -> None:
     assert set(ReconfigurationType) == shown
 
 
+@pytest.mark.parametrize("schedule", ["0 1 * * 0", "*/15 0-6,22-23 1,15 1-12/3 1-5", "59 23 31 12 7", "5 09 * * *"])
+def test_schedules_of_cron_are_accepted(schedule: str) -> None:
+    load_resource(cluster(maintenanceWindows=[{"name": "a", "schedule": schedule, "durationSeconds": 3600}]), "here")
+
+
 def test_what_was_left_to_the_defaults_is_told_from_what_was_written() -> None:
     written = group(replication={"factor": 3})
     loaded = load_resource(written, "here.yaml")
@@ -244,6 +249,16 @@ def test_resources_cannot_be_changed_in_place() -> None:
          "spec.nodePools", "'a' stands here twice"),
         (cluster(metadataStore={"etcd": {"endpoints": ["etcd:2379"]}}),
          "spec.metadataStore.etcd.endpoints[0]", "pattern"),
+        *(
+            (cluster(maintenanceWindows=[{"name": "a", "schedule": schedule, "durationSeconds": 3600}]),
+             "spec.maintenanceWindows[0].schedule", "pattern")
+            for schedule in (
+                "0 1 * *", "0 1 * * * *", "60 1 * * *", "0 24 * * *", "0 0 0 * *", "0 0 * 13 *", "0 0 * * 8",
+                "0 1 * * sun", "@daily", "*/0 * * * *")
+        ),
+        (cluster(maintenanceWindows=[
+            {"name": "a", "schedule": "0 1 * * 0", "durationSeconds": 3600, "timeZone": "Europe/"}]),
+         "spec.maintenanceWindows[0].timeZone", "pattern"),
         (act("Shrink"), "spec.type", "'NodeSwap'"),
         (act("NodeSwap", nodeSwap={"from": "prod-1"}), "spec.nodeSwap.to", "is required"),
         (act("NodeSwap", nodeSwap={"from_": "prod-1", "to": {"spread": {}}}), "spec.nodeSwap.from", "is required"),
@@ -278,6 +293,8 @@ def test_every_problem_of_a_document_is_told_at_once() -> None:
 
 def test_long_values_are_cut_in_messages() -> None:
     assert len(str(refusal(group(compression="x" * 10_000)))) < 400
+    windows = [{"name": "a", "schedule": "x" * 64, "durationSeconds": 3600}]
+    assert len(str(refusal(cluster(maintenanceWindows=windows)))) < 400
 
 
 # --- texts that are no manifests

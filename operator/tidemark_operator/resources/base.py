@@ -7,6 +7,7 @@ Stays out: the kinds themselves, reading files, writing CRDs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
@@ -101,7 +102,18 @@ LocationLabel = Annotated[str, StringConstraints(max_length=63, pattern=r"^[A-Za
 Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY)]
 """Bytes with a Kubernetes suffix, see `quantity_bytes`."""
 
-Timestamp = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+
+
+def _check_time(value: str) -> str:
+    if not _RFC_3339.fullmatch(value):
+        raise PydanticCustomError("time", "must be a time such as 2026-11-20T10:15:00Z")
+    return value
+
+
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+Timestamp = Annotated[
+    str, Field(max_length=64, json_schema_extra={"format": "date-time"}), AfterValidator(_check_time)
+]
 """RFC 3339."""
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]

@@ -400,10 +400,25 @@ class Logging(ApiModel):
     format: LogFormat = LogFormat.JSON
 
 
+def _cron_pattern() -> str:
+    """Return the pattern of five fields, each a list of numbers, ranges and steps within the field's bounds."""
+    minute, hour, day, month = "[0-5]?[0-9]", "([01]?[0-9]|2[0-3])", "(0?[1-9]|[12][0-9]|3[01])", "(0?[1-9]|1[0-2])"
+    fields = []
+    for number in (minute, hour, day, month, "[0-7]"):
+        part = rf"(\*|{number}(-{number})?)(/[1-9][0-9]?)?"
+        fields.append(f"{part}(,{part})*")
+    return "^" + " ".join(fields) + "$"
+
+
+TimeZone = Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$")]
+
+
 class MaintenanceWindow(ApiModel):
     name: Name
-    schedule: Annotated[str, StringConstraints(min_length=9, max_length=64)] = Field(description="Five-field cron.")
-    time_zone: Annotated[str, StringConstraints(max_length=64)] = "Etc/UTC"
+    schedule: Annotated[str, StringConstraints(max_length=64, pattern=_cron_pattern())] = Field(
+        description="Five-field cron: minute, hour, day of the month, month, day of the week, in numbers."
+    )
+    time_zone: TimeZone = Field(default="Etc/UTC", description="Name of a time zone.")
     duration_seconds: Annotated[int, Field(ge=900, le=86400)]
 
 

@@ -31,6 +31,7 @@ DOCUMENTS_MAX = 1000
 DEPTH_MAX = 32
 _PROBLEMS_SHOWN_MAX = 10
 _VALUE_SHOWN_CHARACTERS_MAX = 60
+_MESSAGE_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +278,8 @@ def _problems(error: ValidationError) -> list[Problem]:
         elif kind == "extra_forbidden":
             message = "is not a field of this object"
         elif not isinstance(item["input"], Mapping | list):
-            message = f"{message[:1].lower()}{message[1:]}, not {_shown(item['input'])}"
+            what = message if len(message) <= _MESSAGE_CHARACTERS_MAX else message[:_MESSAGE_CHARACTERS_MAX] + "..."
+            message = f"{what[:1].lower()}{what[1:]}, not {_shown(item['input'])}"
         problems.append(Problem(_path(location), message))
     return problems
 
