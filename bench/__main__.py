@@ -23,8 +23,8 @@ from .figures import Outcome
 
 MODULES = {
     "limits": "limits", "core": "core_step", "throughput": "append_throughput", "jetstream": "jetstream",
-    "writers": "small_writers", "latency": "append_latency", "read": "plain_read", "failover": "failover",
-    "idle": "idle_cost", "limbo": "limbo",
+    "writers": "small_writers", "latency": "append_latency", "read": "plain_read",
+    "delivery": "delivery", "failover": "failover", "idle": "idle_cost", "limbo": "limbo",
 }
 
 

@@ -32,9 +32,9 @@ class Cluster:
     def addresses(self) -> list[str]:
         return self.runtime.bootstrap()
 
-    def make_group(self, name: str, shards: int, timeout_s: float = 60.0) -> None:
-        """Create a log group of three copies and wait until every shard of it has a leader."""
-        self._runner.run(self.runtime.apply(json.dumps(_group(name, shards))))
+    def make_group(self, name: str, shards: int, timeout_s: float = 60.0, **replication: Any) -> None:
+        """Create a log group of three copies, unless told otherwise, and wait until every shard of it has a leader."""
+        self._runner.run(self.runtime.apply(json.dumps(_group(name, shards, replication))))
 
         def led(objects: list[dict[str, Any]]) -> bool:
             return any(_available(item) for item in objects if item["metadata"]["name"] == name)
@@ -47,6 +47,17 @@ class Cluster:
 
     def nodes(self) -> dict[str, psutil.Process]:
         return {name: process for name, process in self.processes().items() if name in self.runtime.state.nodes}
+
+    def processor_seconds(self) -> float:
+        """Return what all nodes have used so far."""
+        return sum(used.user + used.system for used in (node.cpu_times() for node in self.nodes().values()))
+
+    def disk_bytes(self) -> int:
+        """Return what the data of all nodes takes on the disk."""
+        return sum(
+            file.stat().st_blocks * 512
+            for node in self.runtime.state.nodes.values() for file in Path(node.data).rglob("*") if file.is_file()
+        )
 
     def start(self, name: str) -> None:
         self._runner.run(self.runtime.start(name))
@@ -89,12 +100,13 @@ def _cluster(nodes: int, detector: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _group(name: str, shards: int) -> dict[str, Any]:
+def _group(name: str, shards: int, replication: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "tidemark.dev/v1alpha1", "kind": "LogGroup", "metadata": {"name": name},
         "spec": {
             "clusterRef": {"name": NAME}, "shards": shards, "shardProjection": "Full" if shards <= 1024 else "None",
-            "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node"}, "maxRecordBytes": 1 << 20,
+            "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node", **replication},
+            "maxRecordBytes": 1 << 20,
         },
     }
 

@@ -44,7 +44,7 @@ def _first_acknowledgement(client: Worker, after_epoch: int) -> dict[str, Any]:
             return said
 
 
-def _wait_caught_up(cluster: Cluster, node: str) -> None:
+def wait_caught_up(cluster: Cluster, node: str) -> None:
     """Wait until the restarted node holds what the others held when it was started."""
     def commits() -> dict[str, float]:
         views = {name: cluster.metrics(name) for name in cluster.nodes()}
@@ -84,7 +84,7 @@ def run(context: Context) -> Outcome:
                 took_ms, epoch, leader = _fail_over(cluster, client, epoch, failed, signal.SIGKILL)
                 killed_ms.append(took_ms)
                 cluster.start(failed)
-                _wait_caught_up(cluster, failed)
+                wait_caught_up(cluster, failed)
                 time.sleep(SETTLE_SECONDS)
                 if kill % 10 == 9:
                     context.say(f"{kill + 1} of {kills} kills, p50 so far {spread(killed_ms)['p50']:.0f} ms")
@@ -93,7 +93,7 @@ def run(context: Context) -> Outcome:
                 took_ms, epoch, leader = _fail_over(cluster, client, epoch, failed, signal.SIGSTOP)
                 paused_ms.append(took_ms)
                 cluster.runtime.resume(failed)
-                _wait_caught_up(cluster, failed)
+                wait_caught_up(cluster, failed)
                 time.sleep(SETTLE_SECONDS)
     found, silent = spread(killed_ms), spread(paused_ms)
     outcome.add(f"SIGKILL, p50 of {kills}", found["p50"], "ms", target=P50_TARGET_MS, at_most=True)

@@ -21,7 +21,7 @@ def run(context: Context) -> Outcome:
     with clusters.running(context) as cluster:
         append_throughput.append(cluster, HOW, fill_seconds)
         group = f"append-{HOW.shards}-{HOW.batch_records}"
-        told = run_worker("reader", addresses=cluster.addresses, group=group, passes=passes)["passes"]
+        told = run_worker("reader", addresses=cluster.addresses, group=group, mode="leader", passes=passes)["passes"]
     rates = [one["value_bytes"] / 1e6 / one["seconds"] for one in told]
     records = [one["records"] / one["seconds"] for one in told]
     outcome.add("values read", spread(rates)["p50"], "MB/s", target=TARGET_MB, basis=f"median of {passes} passes")
