@@ -186,6 +186,7 @@ class NodeCore:
             "released": replica.released,
             "copies": replica.state.copies,
             "dropped": replica.state.dropped,
+            "swept": replica.state.swept,
             "first": replica.log.first,
             "oldest_logged_ms": replica.log.marks[0].logged_ms if replica.log.marks else None,
             "retention": {

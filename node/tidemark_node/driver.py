@@ -49,7 +49,7 @@ from .store_errors import StoreDamaged, StoreFailed
 from .timers import Timers
 
 STORY_TRACES = 1000
-OFTEN = frozenset({"quorum_timeout"})  # traces that come once a millisecond when a majority is away
+OFTEN = frozenset({"quorum_timeout", "payloads_dropped", "released_late", "payload_unavailable"})
 OFTEN_TOLD_MS = 1000
 DISK_CHECK_SECONDS = 1.0
 REOPEN_SECONDS = 0.5

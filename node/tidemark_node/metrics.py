@@ -152,16 +152,27 @@ class _Shards(Collector):
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        names = {"commit": "Commit offset.", "epoch": "Epoch.", "bytes": "Bytes of log held."}
+        names = {
+            "commit": "Commit offset.", "epoch": "Epoch.", "bytes": "Bytes of log, payloads dropped here counted.",
+            "released": "Last offset that readers may have.",
+            "swept": "Up to this offset every payload that others keep is dropped here; -1 where all keep all.",
+        }
         families = {
             key: GaugeMetricFamily(f"tidemark_shard_{key}", text, labels=["shard"]) for key, text in names.items()
         }
+        complete = GaugeMetricFamily(
+            "tidemark_shard_complete", "Up to this offset enough members have everything; where this node leads.",
+            labels=["shard"],
+        )
         leading = GaugeMetricFamily("tidemark_shard_leading", "1 where this node leads.", labels=["shard"])
         for view in self._status():
             for key, family in families.items():
                 family.add_metric([view["shard"]], float(view[key]))
             leading.add_metric([view["shard"]], 1.0 if "leader" in view else 0.0)
+            if "leader" in view:
+                complete.add_metric([view["shard"]], float(view["leader"]["complete"]))
         yield from families.values()
+        yield complete
         yield leading
 
 

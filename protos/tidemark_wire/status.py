@@ -114,7 +114,10 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.NODE_UNAVAILABLE: Meaning(
         _Code.UNAVAILABLE, "Start the node or choose another; see `tidemark dev status`."
     ),
-    Reason.BELOW_MINIMUM: Meaning(_Code.FAILED_PRECONDITION, "Fewer than three copies need --force."),
+    Reason.BELOW_MINIMUM: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "Fewer than three members need --force; for more members raise payloadCopies first, if the message says so.",
+    ),
     Reason.RECONFIGURING: Meaning(
         _Code.UNAVAILABLE, "An election or another change is running; retry when it ends."
     ),

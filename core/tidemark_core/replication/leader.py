@@ -780,7 +780,7 @@ class Leader:
             copies = f"{self.replica.state.copies} of {len(self.ensemble)} members keep each payload"
             not_held = f"{copies}, not all of them this leader: read the shard by single copy delivery"
             return [Reply(m.request, Refused(Reason.NOT_HELD, not_held, self.epoch))]
-        latest = max(released, self.epoch_first)
+        latest = max(self.replica.confirmed, self.epoch_first)
         return [Reply(m.request, ReadGrant(first, released, self.epoch, latest))]
 
     def on_trim_request(self, now_ms: int, m: TrimRequest) -> list[Effect]:

@@ -377,7 +377,8 @@ class ReadGrant:
     """This node leads the shard; read [first, released], and wait for `Released` beyond.
 
     `latest` is where a read of everything acknowledged so far ends.  It lies above `released` while a new leader
-    does not know yet how much of what it inherited was acknowledged (L12).
+    does not know yet how much of what it inherited was acknowledged (L12), and while entries that are confirmed wait
+    for the first members of their order (K10).
     """
 
     first: int

@@ -102,6 +102,20 @@ def test_k10_s24_writers_never_wait_for_a_stage(make_node: MakeNode) -> None:
     assert 0 == node.replica.released
 
 
+def test_k10_a_read_of_all_that_is_acknowledged_ends_behind_what_waits_for_its_release(make_node: MakeNode) -> None:
+    """Or a writer would not read what it was answered for a moment ago."""
+    node = make_node(C)
+    lead(node)
+    with orders(GOLDEN):
+        node.append(1, batch(0))
+        node.complete()
+        for member in (A, B):
+            ack(node, member)
+
+    grant = node.read_grant(2)
+    assert (0, 1) == (grant.released, grant.latest)
+
+
 def test_k10_what_waited_long_enough_is_released_and_the_newer_waits_its_own_time(make_node: MakeNode) -> None:
     """Rule S30."""
     node = make_node(C)
