@@ -22,9 +22,15 @@ from .runner import STEPS, Result, run_seed
 REQUIRED = (
     "elections", "truncations", "swaps_committed", "swaps_aborted", "swaps_resumed", "torn_tails", "wiped_disks",
     "rollbacks_appended", "rollbacks_confirmed", "rollbacks_lost", "timeouts", "late_acks_during_rollback",
-    "outcomes_asked", "quorum_changes", "trims",
+    "outcomes_asked", "quorum_changes", "trims", "reader_rewinds", "reader_failovers", "reader_all_send_all",
+    "reader_members_back", "reader_holes", "reader_trims",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
+
+OF_READERS = {
+    "reader_rewinds": "reader_rewind", "reader_failovers": "reader_known_down", "reader_members_back": "reader_back",
+    "reader_holes": "reader_gaps_hole", "reader_trims": "reader_gaps_trim",
+}
 
 REQUIRED_FROM_RUNS = 100
 
@@ -111,6 +117,8 @@ def _summary(totals: dict[str, int]) -> dict[str, int]:
     counts["restarts"] = totals.get("crashes", 0)
     counts["rollbacks_appended"] = totals.get("core_rollback_appended", 0)
     counts["timeouts"] = totals.get("core_quorum_timeout", 0)
+    for name, counted in OF_READERS.items():
+        counts[name] = totals.get(counted, 0)
     counts["corrupt_repairs"] = totals.get("core_entry_repaired", 0)
     return counts
 

@@ -1,7 +1,8 @@
 """The end of a run: faults have stopped, so everything that was begun must finish, and soon.
 
 All unanswered appends commit, changes complete or abort, every shard has one leader that every member has caught
-up with, wiped nodes are back in their slots, damaged copies are repaired when somebody meets them.
+up with, readers have everything and are served by all members, wiped nodes are back in their slots, damaged copies are
+repaired when somebody meets them.
 Stays out: safety; the checkers go on judging it here too.
 """
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = 30_000
 LOOK_MS = 100
+APPENDS_MAX = 30
 
 
 def finish(world: World) -> None:
@@ -35,6 +37,7 @@ def finish(world: World) -> None:
     In half of the runs a minority stays down at first: those that are up must do without it.
     """
     world.admin.stopped = True
+    world.readings.stop()
     for producer in world.producers:
         producer.stopped = True
     for subscriber in world.subscribers:
@@ -49,6 +52,7 @@ def finish(world: World) -> None:
     for producer in world.producers:
         producer.append()
     _wait(world, "after one more append")
+    _wait_for_senders(world)
     for shard in world.shards:
         _compare(world, shard)
         fates = world.checkers.history.fates.of(shard)
@@ -91,9 +95,10 @@ def _is_whole(world: World, shard: ShardId, member: Member) -> bool:
 def _wait_for_appends(world: World, when: str) -> None:
     """Everything unanswered must be answered; nothing is said of those that are down."""
     deadline = world.now_ms + PATIENCE_MS
-    while any(producer.outstanding for producer in world.producers):
+    while any(producer.outstanding for producer in world.producers) or world.readings.behind():
         if world.now_ms >= deadline:
             facts = [fact for shard in world.shards for fact in _unmet(world, shard)]
+            facts = [*world.readings.behind(), *facts]
             raise Violation("liveness", f"{PATIENCE_MS / 1000:.0f} s {when}: appends wait; {'; '.join(facts[:6])}")
         world.run_until(world.now_ms + LOOK_MS)
 
@@ -107,10 +112,22 @@ def _wait(world: World, when: str) -> None:
             f"{producer.name} waits for {sorted(producer.outstanding)}" for producer in world.producers
             if producer.outstanding
         ]
+        unmet += world.readings.behind()
         if not unmet:
             return
         if world.now_ms >= deadline:
             raise Violation("liveness", f"{PATIENCE_MS / 1000:.0f} s {when}: {'; '.join(unmet[:6])}")
+
+
+def _wait_for_senders(world: World) -> None:
+    """S16, S21: every member that sends again is heard again, once it has something to send."""
+    for _ in range(APPENDS_MAX):
+        if not world.readings.failed_over():
+            return
+        for producer in world.producers:
+            producer.append()
+        _wait(world, "after appends for readers")
+    raise Violation("S16", f"after {APPENDS_MAX} more appends {'; '.join(world.readings.failed_over()[:6])}")
 
 
 def _unmet(world: World, shard: ShardId) -> list[str]:

@@ -32,6 +32,7 @@ from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
 from tidemark_core.subscriptions.fold import Subscriptions
 
+from .delivery_mutants import DELIVERY_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
 from .metadata import MetadataStore
 from .mutant import Mutant, early, substitute
@@ -418,4 +419,5 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("P8", "a position is told once it is confirmed", _positions_told_at_once, "clocks"),
     Mutant("P10", "trimming stops at positions", _pins_ignored, "clocks"),
     *LIMBO_MUTANTS,
+    *DELIVERY_MUTANTS,
 )

@@ -148,6 +148,7 @@ class Node:
         self._timers.clear()
         self._pulls.clear()
         self._requests.clear()
+        self.world.readings.node_stopped(self)
 
     def wipe(self) -> None:
         """Come back one day with an empty disk: another member (K14)."""
@@ -270,6 +271,7 @@ class Node:
                 self._set_timer(effect)
             elif kind is Released:
                 checkers.node_released(self, effect)
+                world.readings.released(self, effect.shard)
                 if self._rollbacks.get(effect.shard):
                     self._confirms(effect)
             elif kind is Reply:

@@ -7,7 +7,7 @@ Stays out: what an option does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemark_core.base.ids import OperatorId
@@ -17,6 +17,7 @@ from tidemark_core.replication.settings import RetentionSettings
 
 from .admin import AdminOptions
 from .clients import ClientOptions
+from .delivery import ReadingOptions
 from .dice import Dice
 from .faults import FaultOptions
 from .metadata import MetadataOptions
@@ -57,6 +58,7 @@ class Options:
     admin: AdminOptions = field(default_factory=AdminOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
     synchro: SynchroOptions = field(default_factory=SynchroOptions)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: Limits = field(default_factory=Limits)
     coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
@@ -105,6 +107,7 @@ BASE: dict[str, dict[str, Range]] = {
         "store_down": (0.3, 0.2, 1), "lease": (0.3, 0.2, 1), "power_cut": (0.2, 0.05, 0.3),
         "ambush": (0.4, 0.1, 0.6),
     },
+    "reading": {"readers": (0, 0, 0)},
 }
 
 PROFILES: dict[str, dict[str, dict[str, Range]]] = {
@@ -256,6 +259,37 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "delay_ms_max": (1, 1, 100), "lost": (0.3, 0.05, 0.4),
         },
     },
+    "delivery": {
+        "cluster": {
+            "nodes": (1, 3, 6), "wide": (1, 0.3, 0.3), "shards": (0, 0, 0), "operators": (0.1, 2, 2),
+            "operator_crash_in_step": (0.1, 0.002, 0.02), "chunk_bytes_max": (1, 400, 4000),
+        },
+        "clients": {
+            "producers": (1, 1, 3), "think_ms": (1, 10, 60), "local": (0.6, 0.1, 0.4), "commit": (0.5, 0.05, 0.3),
+            "reads": (0.2, 0.01, 0.05), "stragglers": (0.5, 0.1, 0.5),
+        },
+        "admin": {
+            "every_ms": (1, 200, 1000), "swap": (0.7, 0.3, 1), "expand": (0.4, 0.1, 0.5), "contract": (0.4, 0.1, 0.5),
+            "transfer": (0.4, 0.1, 0.5), "trim": (0.8, 0.5, 3),
+        },
+        "faults": {
+            "every_ms": (1, 100, 400), "down_ms": (1, 100, 600), "crash": (0.8, 0.3, 1.5),
+            "crash_leader": (0.6, 0.3, 1.5), "cut_pair": (0.4, 0.3, 1), "isolate": (0.5, 0.3, 1),
+            "lag": (0.7, 0.5, 2), "slow_disk": (0.6, 0.3, 1.5), "stall": (0.7, 0.5, 2), "wipe": (0.3, 0.1, 0.5),
+            "corrupt": (0.7, 0.5, 3), "power_cut": (0.2, 0.05, 0.3), "disk_full": (0.1, 0.1, 0.3),
+            "ambush": (0.3, 0.1, 0.3), "ambush_rollback": (0.5, 0.05, 0.3),
+        },
+        "synchro": {
+            "timeout_ms_min": (1, 60, 300), "timeout_ms_max": (1, 200, 1500), "formula": (0.8, 0.5, 1),
+            "zones": (0.3, 0.2, 0.7), "change_every_ms": (0.5, 200, 1500), "delay_ms_max": (1, 1, 100),
+        },
+        "reading": {
+            "readers": (1, 1, 3), "window_bytes": (1, 600, 8000), "frame_bytes": (1, 200, 3000),
+            "local": (0.4, 0.3, 1), "map_delay_ms": (1, 5, 150), "item_ms": (0.4, 1, 15),
+            "trouble_every_ms": (1, 60, 300), "breaks": (0.7, 0.3, 2), "hangs": (0.7, 0.3, 2), "pauses": (0.7, 0.3, 2),
+            "slow": (0.5, 0.3, 1), "app_pauses": (0.5, 0.3, 1), "again": (0.6, 0.2, 1), "spoilt": (0.6, 0.002, 0.06),
+        },
+    },
     "clocks": {
         "clients": {
             "producers": (1, 2, 4), "twice": (1, 0.05, 0.3), "old_again": (1, 0.05, 0.2), "subscribers": (1, 1, 3),
@@ -304,6 +338,10 @@ def draw(profile: str, dice: Dice) -> Options:
         options.retention = RetentionSettings(
             age_ms=dice.between(100, 2000) if dice.chance(0.7) else 0,
             bytes_max=dice.between(300, 8000) if dice.chance(0.7) else 0,
+        )
+    if options.reading.readers:
+        options.limits = replace(
+            options.limits, order_block_bytes=dice.between(1, 400), order_block_ms=dice.between(50, 2_000)
         )
     return options
 

@@ -62,7 +62,7 @@ class ShardMap:
         self.options = world.options.synchro
         self.stopped = False
         self.version = 1
-        self._zone_of = tuple((name, f"z{number % ZONES}") for number, name in enumerate(world.nodes))
+        self.zone_of = tuple((name, f"z{number % ZONES}") for number, name in enumerate(world.nodes))
         self.settings: dict[ShardId, SynchroSettings] = {shard: self._draw() for shard in world.shards}
 
     def _draw(self) -> SynchroSettings:
@@ -72,7 +72,7 @@ class ShardMap:
             timeout_ms=dice.between(options.timeout_ms_min, options.timeout_ms_max),
             rollback=Rollback.IMMEDIATE if options.immediate else Rollback.DEFINITE,
             zones=2 if dice.chance(options.zones) else 0,
-            zone_of=self._zone_of,
+            zone_of=self.zone_of,
         )
 
     # --- changing -----------------------------------------------------------------------------------------

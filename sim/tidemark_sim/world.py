@@ -17,6 +17,7 @@ from tidemark_core.replication.records import first_record
 from .admin import Admin
 from .checkers import Checkers
 from .clients import Producer, Readers
+from .delivery import Readings
 from .dice import Dice
 from .faults import Faults
 from .metadata import MetadataStore
@@ -57,6 +58,7 @@ class World:
         self.subscribers = [
             Subscriber(self, f"s{number + 1}", dice.pick(self.shards)) for number in range(options.clients.subscribers)
         ]
+        self.readings = Readings(self)
         self.admin = Admin(self)
         self.faults = Faults(self)
 
@@ -106,6 +108,7 @@ class World:
         self.after(self.dice.between(50, 200), self.faults.tick)
         if self.options.synchro.change_every_ms:
             self.after(self.dice.around(self.options.synchro.change_every_ms), self.shard_map.tick)
+        self.readings.begin()
 
     def run_faults(self, events: int) -> None:
         while self.events < events:

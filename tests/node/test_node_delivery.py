@@ -721,9 +721,9 @@ async def test_who_ships_what_is_shown_live(begun: Callable[..., Any], open_stre
     control = rotating_log(0)[0].size
     assert {
         "group": GROUP, "index": 0, "generation": 1, "mode": "SINGLE_COPY", "known_down": ["b"],
-        "ensemble": ["a", "b", "c"], "priorities": [], "copies": 0, "from": 0, "until": -1, "doing": "waiting for the window",
-        "position": 7, "granted_bytes": 2 * size, "sent_bytes": control + 2 * size, "sent_items": 3,
-        "skipped_bytes": 4 * size, "skipped_entries": 4,
+        "ensemble": ["a", "b", "c"], "priorities": [], "copies": 0, "from": 0, "until": -1,
+        "doing": "waiting for the window", "position": 7, "granted_bytes": 2 * size,
+        "sent_bytes": control + 2 * size, "sent_items": 3, "skipped_bytes": 4 * size, "skipped_entries": 4,
     } == shown
     counted = generate_latest(node.metrics.registry).decode()
     assert f"tidemark_delivery_bytes_total {float(control + 2 * size)}" in counted

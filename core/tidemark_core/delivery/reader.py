@@ -195,7 +195,8 @@ class Reader:
                 self.duplicates += 1
         if not m.items:
             # In local reading a node may have nothing to send for long: that it answers shows that it is back.
-            source.sends = source.sends or (self.mode is Mode.LOCAL and m.through >= self.next)
+            # At the tail the near ones are always faster, so that it gets on at all must do.
+            source.sends = source.sends or (self.mode is Mode.LOCAL and m.through > source.through)
         source.through = max(source.through, m.through)
         return effects + self._after(now_ms)
 

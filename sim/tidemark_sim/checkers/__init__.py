@@ -15,6 +15,8 @@ record_saved(shard, before, after)  operator_sends(operator, send)  operator_ste
 producer_answered(producer, sequence, appended)
 committed(shard, node, entry)           an entry is seen committed for the first time
 led(shard, node, epoch)                 a node is seen leading a new epoch
+reader_begins(client, first)  reader_delivers(client, deliver)  reader_passes(client, gap)  reader_notes(client, note)
+reader_stepped(client)                  after the effects of one step of a reader
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from tidemark_core.base.ids import ShardId
 from .acks import Acks
 from .commit import CommitMonotone
 from .confirmed import NoLossOfConfirmedWrite
+from .delivered import Delivered
 from .divergence import NoLogDivergence
 from .ensemble import LegalLeaderAndEnsemble
 from .epochs import Epochs
@@ -47,12 +50,13 @@ if TYPE_CHECKING:
 HOOKS = (
     "node_started", "node_crashed", "node_wiped", "node_stepped", "node_writes", "node_synced", "node_sends",
     "node_asked", "node_replies", "node_answers", "node_released", "record_saved", "operator_sends",
-    "operator_stepped", "producer_answered", "committed", "led",
+    "operator_stepped", "producer_answered", "committed", "led", "reader_begins", "reader_delivers", "reader_passes",
+    "reader_notes", "reader_stepped",
 )
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
-    Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, CoreInvariants,
+    Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, CoreInvariants,
 )
 
 
@@ -76,6 +80,11 @@ class Checkers:
     producer_answered: Any
     committed: Any
     led: Any
+    reader_begins: Any
+    reader_delivers: Any
+    reader_passes: Any
+    reader_notes: Any
+    reader_stepped: Any
 
     def __init__(self, world: World, extra: tuple[Any, ...] = ()) -> None:
         self.history = History(world, self)

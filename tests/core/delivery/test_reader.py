@@ -624,6 +624,21 @@ def test_s16_in_local_reading_a_far_node_is_back_when_it_answers_past_the_next_o
     assert {} == hand.reader.down
 
 
+def test_s16_in_local_reading_a_far_node_is_back_at_the_tail_where_the_near_ones_are_always_faster() -> None:
+    hand = Hand(mode=Mode.LOCAL, priorities=(0, 1, 1), settings=SMALL)
+    hand.close("a")
+    hand.wait(1)
+    hand.connect("a")
+    hand.start_all()
+    hand.ship("b", 98, item(0, 98, 700))
+    assert {"a"} == set(hand.reader.down)
+
+    hand.ship("a", 98)
+    hand.ship("b", 99, item(99, 99, 700))
+
+    assert {} == hand.reader.down
+
+
 # --- all send all -----------------------------------------------------------------------------------------
 
 

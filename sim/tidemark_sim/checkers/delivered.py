@@ -1,0 +1,138 @@
+"""What readers are given is the confirmed log: each offset once, in order, and every gap is what it is called (S).
+
+HOLE exactly where offsets were rolled back, TRIM only below a point that somebody trimmed to, DATALOSS never while
+a live member holds the entry intact.  No honest member is accused, silence never blames everybody (S14), nothing is
+delivered that was not released, and memory is bounded by the window.
+Stays out: whether readers arrive (`tidemark_sim.liveness`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemark_core.base.effects import DropBefore, PutEntry, Released, Write
+from tidemark_core.base.entry import Entry
+from tidemark_core.base.ids import ShardId
+from tidemark_core.delivery.messages import Deliver, DeliverGap, GapKind, Note, Reason
+from tidemark_core.replication.replica import Role
+
+from ..trace import Violation
+
+if TYPE_CHECKING:
+    from ..delivery import Client
+    from ..disk import Image
+    from ..node import Node
+    from ..world import World
+    from .history import History
+
+
+class Delivered:
+    def __init__(self, world: World, history: History) -> None:
+        self.world = world
+        self.history = history
+        self._expected: dict[str, int] = {}
+        self._trimmed: dict[ShardId, int] = {}
+        self._released: dict[ShardId, int] = {}
+        self._largest = 0
+
+    # --- what the members did -----------------------------------------------------------------------------
+
+    def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
+        if write.__class__ is PutEntry:
+            self._largest = max(self._largest, write.entry.size)  # type: ignore[union-attr]
+        elif write.__class__ is DropBefore:
+            self._trimmed[shard] = max(self._trimmed.get(shard, 0), write.offset)  # type: ignore[union-attr]
+
+    def node_released(self, node: Node, released: Released) -> None:
+        self._released[released.shard] = max(self._released.get(released.shard, -1), released.upto)
+
+    def node_started(self, node: Node) -> None:
+        assert node.core is not None
+        for shard, held in node.core.shards.items():
+            self._released[shard] = max(self._released.get(shard, -1), held.replica.released)
+
+    # --- what readers are given ---------------------------------------------------------------------------
+
+    def reader_begins(self, client: Client, first: int) -> None:
+        self._expected[client.name] = first
+
+    def reader_delivers(self, client: Client, effect: Deliver) -> None:
+        entry, expected = effect.item.body, self._expected[client.name]
+        if not isinstance(entry, Entry) or not entry.held:
+            raise Violation("S1", f"{client.name} is given {effect.item} for an entry")
+        known = self.history.of(client.shard).at_base.get(entry.base)
+        if known is None or known.chain != entry.chain or known.payload != entry.payload:
+            raise Violation("S1", f"{client.name} is given {entry.id}, committed is {known.id if known else 'nothing'}")
+        if effect.first != expected or effect.last != entry.last or not entry.base <= expected:
+            raise Violation("S8", f"{client.name} is given [{effect.first}, {effect.last}], it waits for {expected}")
+        if effect.last > self._released.get(client.shard, -1):
+            raise Violation("A2", f"{client.name} is given {entry.id}, released is {self._released.get(client.shard)}")
+        if self._is_hidden(client.shard, entry.base):
+            raise Violation("L10", f"{client.name} is given {entry.id}, which was rolled back")
+        self._expected[client.name] = effect.last + 1
+
+    def reader_passes(self, client: Client, gap: DeliverGap) -> None:
+        if gap.first != self._expected[client.name] or gap.last < gap.first:
+            raise Violation("S8", f"{client.name} is told {gap}, it waits for {self._expected[client.name]}")
+        offsets = range(gap.first, gap.last + 1)
+        match gap.kind:
+            case GapKind.HOLE:
+                shown = [offset for offset in offsets if not self._is_hidden(client.shard, offset)]
+                if shown:
+                    raise Violation("L10", f"{client.name} is told of a {gap}, {shown} was not rolled back")
+            case GapKind.TRIM:
+                if gap.last >= self._trimmed.get(client.shard, 0):
+                    raise Violation("S20", f"{client.name} is told {gap}, trimmed is {self._trimmed.get(client.shard)}")
+            case GapKind.DATALOSS:
+                self._lost(client, gap)
+            case GapKind.ACCESS:
+                raise Violation("S20", f"{client.name} is told {gap}, and nobody forbids anything")
+        self._expected[client.name] = gap.last + 1
+
+    def _is_hidden(self, shard: ShardId, offset: int) -> bool:
+        definite = self.history.fates.of(shard).definite
+        return any(first <= offset < record for record, first in definite.items())
+
+    def _lost(self, client: Client, gap: DeliverGap) -> None:
+        """K18: nobody who is asked may hold it."""
+        history, world = self.history.of(client.shard), self.world
+        for entry in history.entries:
+            if entry.last < gap.first or entry.base > gap.last:
+                continue
+            if self._is_hidden(client.shard, entry.base):
+                raise Violation("K18", f"{client.name} is told {gap}, {entry.id} was rolled back")
+            for name in client.reader.ensemble:
+                node = world.nodes[name]
+                held = node.core.shards.get(client.shard) if node.core is not None else None
+                copy = node.disk.image(client.shard).at(entry.base)
+                if (
+                    held is not None and held.replica.state.role not in (Role.SEEDING, Role.DELETED)
+                    and copy is not None and copy.chain == entry.chain and copy.held
+                    and (client.shard, entry.base) not in node.disk.corrupt
+                ):
+                    raise Violation("K18", f"{client.name} is told {gap}, {name} holds {entry.id}")
+
+    # --- how --------------------------------------------------------------------------------------------
+
+    def reader_notes(self, client: Client, note: Note) -> None:
+        reader = client.reader
+        if note.reason is Reason.VIOLATION:
+            raise Violation("S12", f"{client.name} accuses {note.node}, which is honest: {note.detail}")
+        if note.reason is Reason.SILENT and len(reader.down) == len(reader.sources):
+            raise Violation("S14", f"{client.name} blames everybody for silence")
+        if note.what == "all_send_all" and note.detail.startswith("nobody sends") and not reader.copies:
+            # All decide alike: whoever is first of those that are not listed has sent what it covered.
+            trusted = [name for name in reader.sources if name not in reader.known_down]
+            if trusted:
+                raise Violation("S19", f"{client.name} asks everybody at {reader.next}, {trusted} are not listed")
+
+    def reader_stepped(self, client: Client) -> None:
+        reader = client.reader
+        if reader.next != self._expected[client.name]:
+            raise Violation("S8", f"{client.name} stands at {reader.next}, {self._expected[client.name]} is next")
+        over = len(reader.sources) * self._largest
+        window = reader.settings.window_bytes
+        if reader.buffered_bytes > window + over:
+            raise Violation("S", f"{client.name} has {reader.buffered_bytes} bytes waiting, its window is {window}")
+        if sum(client.queue) > 2 * window + over:
+            raise Violation("S", f"{client.name} drowns its application in {sum(client.queue)} bytes")
