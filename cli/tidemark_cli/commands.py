@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import appends, changes, debug, dev, explain, limbo, outcomes, reads, subscriptions, tails, views
+from . import appends, changes, debug, dev, explain, limbo, outcomes, reads, subscriptions, tails, target, views
 from .demo import command as demo
 from .failures import INTERRUPTED, OK, describe
+from .options import TlsCaOption, TlsCertOption, TlsKeyOption, TlsServerNameOption
 from .output import fail
 
 
@@ -69,8 +70,13 @@ def _app(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_server_name: TlsServerNameOption = None,
 ) -> None:
     """Tidemark: a replicated, sharded log."""
+    target.give_tls(tls_ca, tls_cert, tls_key, tls_server_name)
 
 
 def run(arguments: list[str] | None = None) -> int:

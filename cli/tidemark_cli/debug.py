@@ -29,15 +29,14 @@ debug_app = typer.Typer(no_args_is_help=True, help="Look inside a running cluste
 
 
 async def dump_node(
-    address: str, request: node_pb2.DebugDumpRequest, timeout_s: float = DUMP_TIMEOUT_S
+    client: tidemark.Client, address: str, request: node_pb2.DebugDumpRequest, timeout_s: float = DUMP_TIMEOUT_S
 ) -> dict[str, Any]:
     """Return a node's dump, or why there is none."""
-    async with wire.open_channel(address) as channel:
-        try:
-            stub = node_pb2_grpc.ControlStub(channel)
-            answer = await stub.DebugDump(request, timeout=timeout_s, metadata=wire.hello_metadata())
-        except grpc.aio.AioRpcError as error:
-            return {"error": f"{error.code().name}: {error.details()}"}
+    try:
+        stub = node_pb2_grpc.ControlStub(client.channels.to(address))
+        answer = await stub.DebugDump(request, timeout=timeout_s, metadata=wire.hello_metadata())
+    except grpc.aio.AioRpcError as error:
+        return {"error": f"{error.code().name}: {error.details()}"}
     return json.loads(answer.json)
 
 
@@ -68,7 +67,7 @@ def dump(
             if group is not None and shard is not None:
                 info = await client.group(group)
                 request.shard = shard_id(info.group_id, client.routing.check_shard(info, shard))
-            dumps = await asyncio.gather(*(dump_node(address, request) for address in nodes.values()))
+            dumps = await asyncio.gather(*(dump_node(client, address, request) for address in nodes.values()))
             return {
                 "shard_map": map_document(client.shard_map, group),
                 "nodes": {name: found for name, found in zip(nodes, dumps, strict=True)},

@@ -1,6 +1,7 @@
 """`tidemark dev`: a whole cluster on this machine: etcd, an operator and nodes as processes of their own.
 
-It listens on loopback only and has no security.  Stays out: running processes (operator's local runtime).
+It listens on loopback only; without --tls it has no security.  Stays out: running processes (operator's local runtime),
+certificates (certs).
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import tidemark
 import typer
 from tidemark_operator import local
 
+from .certs import certs_app
 from .options import DEFAULT_DIR, DirOption, JsonOption
 from .output import emit, note, stderr, table
 from .views import read_manifests
 
 dev_app = typer.Typer(no_args_is_help=True, help="Run a whole cluster on this machine, for development.")
+dev_app.add_typer(certs_app, name="certs")
 
 NamesArgument = Annotated[
     list[str], typer.Argument(metavar="NAME...", help="Nodes such as dev-1, or `operator`, or `etcd`.")
@@ -30,7 +33,7 @@ def status_document(runtime: local.Runtime) -> dict[str, Any]:
         "directory": str(runtime.directory),
         "etcd": runtime.etcd_origin,
         "admin": runtime.admin_address,
-        "insecure": True,
+        "insecure": runtime.tls is None,
         "processes": [
             {
                 "name": view.name, "role": view.role, "state": view.state, "pid": view.pid,
@@ -46,7 +49,8 @@ def _show(runtime: local.Runtime, as_json: bool) -> None:
     emit(as_json, document, lambda: table(
         ["NAME", "ROLE", "STATE", "#PID", "ADDRESS", "LOG"],
         [[p["name"], p["role"], p["state"], p["pid"] or "", p["address"], p["log"]] for p in document["processes"]],
-        title=f"cluster {document['cluster']}, etcd from {document['etcd']}; loopback only, insecure",
+        title=f"cluster {document['cluster']}, etcd from {document['etcd']}; loopback only, "
+              f"{'insecure' if document['insecure'] else 'mutual TLS'}",
     ))
 
 
@@ -66,6 +70,11 @@ def up(
             help="The same with more scopes than the zone, as in region=eu,zone=a,rack=r1; may be repeated.",
         ),
     ] = None,
+    tls: Annotated[
+        bool | None,
+        typer.Option("--tls/--no-tls", help="Mutual TLS with a CA of the cluster's own; a new cluster has none.",
+                     show_default=False),
+    ] = None,
     state: DirOption = DEFAULT_DIR,
     as_json: JsonOption = False,
 ) -> None:
@@ -74,7 +83,8 @@ def up(
     places = _places(zones, locations)
     with stderr.status("starting") as spinner:
         runtime = tidemark.run(
-            local.up(state, manifests, nodes=nodes, locations=places, progress=lambda line: spinner.update(line))
+            local.up(
+                state, manifests, nodes=nodes, locations=places, tls=tls, progress=lambda line: spinner.update(line))
         )
     _show(runtime, as_json)
 

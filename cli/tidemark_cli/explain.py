@@ -131,7 +131,7 @@ async def live_streams(
         name: node.address for name in client.routing.ensemble(group, shard)
         if (node := client.routing.node(name)) is not None and node.address
     }
-    dumps = await asyncio.gather(*(dump_node(address, request, DUMP_TIMEOUT_S) for address in nodes.values()))
+    dumps = await asyncio.gather(*(dump_node(client, address, request, DUMP_TIMEOUT_S) for address in nodes.values()))
     streams, silent = [], {}
     for node, dump in zip(nodes, dumps, strict=True):
         if "error" in dump:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from tidemark_wire.tls import ENVIRONMENT, SERVER_NAME_VARIABLE
 
 DirOption = Annotated[
     Path, typer.Option("--dir", help="State folder of the local cluster.", envvar="TIDEMARK_DIR", show_default=True)
@@ -47,5 +48,27 @@ StatsOption = Annotated[
 GapsOption = Annotated[bool, typer.Option("--gaps", help="Tell of offsets without a record, and read on behind them.")]
 KeysOption = Annotated[bool, typer.Option("--keys", help="Write the key and a tab in front of each value.")]
 ShardsOption = Annotated[list[int] | None, typer.Option("--shard", min=0, help="Only this shard; repeatable.")]
+
+TlsCaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-ca", metavar="FILE", envvar=ENVIRONMENT["ca"],
+        help="PEM of the CAs to trust, with --tls-cert and --tls-key. A local cluster with TLS needs none of them.",
+    ),
+]
+TlsCertOption = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", metavar="FILE", envvar=ENVIRONMENT["cert"], help="PEM of the certificate to show."),
+]
+TlsKeyOption = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", envvar=ENVIRONMENT["key"], help="PEM of its key."),
+]
+TlsServerNameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-server-name", metavar="NAME", envvar=SERVER_NAME_VARIABLE,
+        help="What the nodes' certificates must name instead of their addresses.",
+    ),
+]
 
 DEFAULT_DIR = Path(".tidemark")

@@ -1,6 +1,7 @@
 """Which cluster a command means: the local one in `--dir`, or the one at `--cluster`.
 
-`--cluster` is the operator's Admin service, which also knows where the nodes are, or any node.
+`--cluster` is the operator's Admin service, which also knows where the nodes are, or any node.  A local cluster
+with TLS is spoken to with its own admin's certificate unless another one is given.
 Stays out: what is done there.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -15,11 +17,13 @@ import tidemark
 from tidemark.errors import InvalidArgument
 from tidemark.routing import check_addresses
 from tidemark_operator import local
+from tidemark_wire.tls import InvalidTls, TlsSettings
 
 from .admin import Admin
-from .failures import UNAVAILABLE, CommandFailed
+from .failures import UNAVAILABLE, USAGE, CommandFailed
 
 CONNECT_TIMEOUT_S = 10.0
+TLS_NAMES = {"ca": "--tls-ca", "cert": "--tls-cert", "key": "--tls-key"}
 
 
 def check_cluster(cluster: str) -> str:
@@ -33,8 +37,39 @@ def check_cluster(cluster: str) -> str:
     return address
 
 
-async def node_addresses(directory: Path, cluster: str | None) -> list[str]:
-    """Return where nodes answer."""
+@dataclass(slots=True)
+class _Given:
+    """What was given in front of the command; set by every run of the command line."""
+
+    tls: TlsSettings | None = None
+
+
+_given = _Given()
+
+
+def give_tls(ca: Path | None, cert: Path | None, key: Path | None, server_name: str | None) -> None:
+    """Use this certificate in the command that follows; raises CommandFailed when a part of it lacks."""
+    try:
+        _given.tls = TlsSettings.of_parts(ca, cert, key, server_name or "", names=TLS_NAMES)
+    except InvalidTls as error:
+        raise CommandFailed(str(error), "Give all three, or none.", code=USAGE, reason="USAGE") from None
+
+
+def tls_of(runtime: local.Runtime | None) -> TlsSettings | None:
+    """Return the certificate to use: the one given for this command, else that of a local cluster, else none."""
+    found = _given.tls
+    if runtime is None:
+        return found
+    if found is not None and runtime.tls is None:
+        raise CommandFailed(
+            f"the local cluster {runtime.cluster!r} runs without TLS, and a certificate is given",
+            "Leave --tls-* and TIDEMARK_TLS_* away, or make the cluster with `tidemark dev up --tls`.", code=USAGE,
+            reason="USAGE")
+    return found or runtime.tls
+
+
+async def nodes_of(directory: Path, cluster: str | None) -> tuple[list[str], TlsSettings | None]:
+    """Return where nodes answer, and the certificate to speak to them with."""
     if cluster is None:
         runtime = await local.attach(directory)
         addresses = runtime.bootstrap()
@@ -44,14 +79,14 @@ async def node_addresses(directory: Path, cluster: str | None) -> list[str]:
                 "Start it with `tidemark dev up`, or see `tidemark dev status`.",
                 code=UNAVAILABLE, reason="UNAVAILABLE",
             )
-        return addresses
-    address = check_cluster(cluster)
+        return addresses, tls_of(runtime)
+    address, tls = check_cluster(cluster), tls_of(None)
     try:
-        async with Admin(address) as service:
+        async with Admin(address, tls) as service:
             clusters = await service.get("TidemarkCluster")
     except grpc.aio.AioRpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return [address]  # a node, then
+            return [address], tls  # a node, then
         raise
     found = [
         node["address"]
@@ -64,17 +99,19 @@ async def node_addresses(directory: Path, cluster: str | None) -> list[str]:
             f"the operator at {address} knows no node that is ready", "See `tidemark get cluster`.",
             code=UNAVAILABLE, reason="UNAVAILABLE",
         )
-    return found
+    return found, tls
 
 
 async def connect(directory: Path, cluster: str | None) -> tidemark.Client:
     """Return a client of the cluster that is meant."""
-    return await tidemark.connect(await node_addresses(directory, cluster), timeout_s=CONNECT_TIMEOUT_S)
+    addresses, tls = await nodes_of(directory, cluster)
+    return await tidemark.connect(addresses, timeout_s=CONNECT_TIMEOUT_S, tls=tls)
 
 
 @asynccontextmanager
 async def admin(directory: Path, cluster: str | None) -> AsyncIterator[Admin]:
     """Yield the Admin service of the cluster that is meant."""
-    address = check_cluster(cluster) if cluster is not None else (await local.attach(directory)).admin_address
-    async with Admin(address) as service:
+    runtime = await local.attach(directory) if cluster is None else None
+    address = check_cluster(cluster) if runtime is None else runtime.admin_address
+    async with Admin(address, tls_of(runtime)) as service:
         yield service

@@ -1,6 +1,10 @@
 """`python -m tidemark_node`."""
 
+import os
 import sys
+
+# gRPC would write a line of its own for every handshake that fails, as often as somebody tries.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from .main import main
 

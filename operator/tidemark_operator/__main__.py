@@ -1,5 +1,10 @@
 """Entry of `python -m tidemark_operator`."""
 
+import os
+
+# gRPC would write a line of its own for every handshake that fails, as often as somebody tries.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 from .main import main
 
 main()

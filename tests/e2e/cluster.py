@@ -80,7 +80,7 @@ class Cluster:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def up(self, nodes: int, *, silence_ms: int = 500) -> None:
+    async def up(self, nodes: int, *, silence_ms: int = 500, tls: bool = False) -> None:
         """Start it; a node that is silent for two probes of `silence_ms` counts as down."""
         manifest = {
             "apiVersion": API_VERSION, "kind": "TidemarkCluster", "metadata": {"name": "e2e"},
@@ -94,10 +94,11 @@ class Cluster:
                 "failureDetection": {
                     "probeIntervalMilliseconds": 200, "probeTimeoutMilliseconds": silence_ms, "failureThreshold": 2,
                 },
-                "security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"},
+                "security": (
+                    {"tls": {"mode": "Managed"}} if tls else {"tls": {"mode": "Disabled"}, "clientAuth": "None"}),
             },
         }
-        self.runtime = await local.up(self.directory, yaml.safe_dump(manifest))
+        self.runtime = await local.up(self.directory, yaml.safe_dump(manifest), tls=tls)
 
     async def heal(self) -> None:
         """Let every process run again and wait until every group is served."""
@@ -253,7 +254,7 @@ class Cluster:
     async def remove_groups(self) -> None:
         """Detach every group, so that later tests do not wait for it."""
         for item in await self.objects("LogGroup"):
-            async with Admin(self.runtime.admin_address) as admin:
+            async with Admin(self.runtime.admin_address, self.runtime.tls) as admin:
                 await admin.delete("LogGroup", item["metadata"]["name"])
 
     async def objects(self, kind: str) -> list[dict[str, Any]]:
@@ -315,13 +316,13 @@ class Cluster:
 
     async def member(self, name: str) -> Member:
         """Return the node with the life its disk has now."""
-        async with open_channel(self.address(name)) as channel:
+        async with open_channel(self.address(name), self.runtime.credentials()) as channel:
             said = await node_pb2_grpc.ControlStub(channel).Describe(node_pb2.DescribeRequest(), timeout=5)
             return Member(said.node, said.incarnation)
 
     async def dump(self, name: str) -> dict[str, Any]:
         """Return what a node says of itself."""
-        async with open_channel(self.address(name)) as channel:
+        async with open_channel(self.address(name), self.runtime.credentials()) as channel:
             answer = await node_pb2_grpc.ControlStub(channel).DebugDump(
                 node_pb2.DebugDumpRequest(all=True), timeout=5)
             return dict(json.loads(answer.json))
@@ -350,7 +351,7 @@ class Cluster:
 
     async def change(self, operation: str, group: str, index: int = 0, **nodes: Any) -> Any:
         """Run a change of one shard through the operator; return its last word, raise its refusal."""
-        async with Admin(self.runtime.admin_address) as admin:
+        async with Admin(self.runtime.admin_address, self.runtime.tls) as admin:
             said = [progress async for progress in admin.change(operation, group, index, **nodes)]
         return said[-1]
 
@@ -406,8 +407,12 @@ class Cluster:
             sys.executable, "-m", "tidemark_cli", *arguments, env=environment,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
 
-    def connect(self) -> Awaitable[tidemark.Client]:
-        return tidemark.connect([self.address(name) for name in self.nodes], timeout_s=PATIENCE_S)
+    def connect(
+        self, tls: tidemark.TlsSettings | None = None, *, timeout_s: float = PATIENCE_S
+    ) -> Awaitable[tidemark.Client]:
+        """Connect, where there is TLS with the local admin's certificate unless another one is given."""
+        addresses = [self.address(name) for name in self.nodes]
+        return tidemark.connect(addresses, timeout_s=timeout_s, tls=tls or self.runtime.tls)
 
 
 def offset_of(entry_id: str) -> int:
