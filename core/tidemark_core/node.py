@@ -15,6 +15,7 @@ from .base.ids import Member, ShardId
 from .base.refusals import Reason, Refused
 from .limbo.view import LimboView
 from .replication.clients import CLIENT_EVENTS
+from .replication.holding import may_lack
 from .replication.inspection import limbo_view
 from .replication.log import recovery_start
 from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Rejected
@@ -156,6 +157,11 @@ class NodeCore:
         """
         shard = self.shards.get(shard_id)
         return shard.snapshot_part(epoch, entries) if shard is not None else ((), False)
+
+    def may_lack(self, shard_id: ShardId, offset: int) -> bool:
+        """Say whether the payload of the data entry at `offset` may rightly be missing here (K9); else it is damage."""
+        shard = self.shards.get(shard_id)
+        return shard is None or may_lack(shard.replica, offset)
 
     def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
         """Return who waits for whom on a shard led here, None when it is not."""

@@ -226,7 +226,11 @@ class _Stream:
         if self.run_now is not run or self._driver.core is not core:
             return                                          # nobody waits for it any more, or the log is another
         self._metrics.delivery_skipped_bytes.inc(found.skipped_bytes)
-        self._metrics.delivery_not_held.inc(sum(item.body is NOT_HELD for item in found.items))
+        lacking = [item for item in found.items if item.body is NOT_HELD]
+        self._metrics.delivery_not_held.inc(len(lacking))
+        for item in lacking:
+            if not core.may_lack(shard, item.last):
+                self._driver.post(LogReadFailed(shard, None, item.first))
         run.sender.looked(_now_ms(), look, found, core.readable(shard), partial(core.holes, shard))
 
     # --- the wire -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from tidemark_core.base.effects import LogReadFailed
 from tidemark_core.base.entry import Entry, Kind
@@ -179,6 +179,14 @@ class _Reader:
             self._driver.post(LogReadFailed(self._shard, None, found.damaged_at))
             await asyncio.sleep(REPAIR_RETRY_SECONDS)
 
+    async def _refuse_lacking(self, entry: Entry) -> NoReturn:
+        if self._driver.core.may_lack(self._shard, entry.last):
+            await self._routing.refuse(self._context, NOT_HELD, self._target)
+        self._driver.post(LogReadFailed(self._shard, None, entry.base))
+        gone = f"the payload at offset {entry.base} is gone and no peer repaired it yet"
+        damaged = Refused(Reason.CORRUPT, gone, expected=entry.base, retry_after_ms=1000)
+        await self._routing.refuse(self._context, damaged, self._target)
+
     async def _send(self, entries: tuple[Entry, ...]) -> bool:
         """Send the next frame, decided with what is known now; say whether there was one.
 
@@ -198,7 +206,7 @@ class _Reader:
         lacking = next((entry for entry in kept if not entry.held), None)
         if lacking is not None:
             if lacking.base <= self._position:
-                await self._routing.refuse(self._context, NOT_HELD, self._target)
+                await self._refuse_lacking(lacking)
             through = lacking.base - 1
             kept, holes = kept[: kept.index(lacking)], [hole for hole in holes if hole[1] <= through]
         frame = encode_read(ReadFrame(self._position, through, self._released, kept, tuple(holes)))

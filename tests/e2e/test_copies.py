@@ -186,6 +186,14 @@ async def test_payload_copies_are_raised_and_lowered_by_manifest(cluster: Cluste
     await check_read_back(client, load)
 
 
+async def test_a_member_more_is_refused_while_too_few_would_keep_old_payloads(cluster: Cluster, client: Client):
+    group = await cluster.create_group(replication={"payloadCopies": 2})
+    (spare, *_) = await cluster.spares(group)
+    refused = await cluster.cli("expand", group, "0", "--to", spare, "--json")
+    assert refused.code == 1 and refused.document["error"] == "BELOW_MINIMUM"
+    assert "raise payloadCopies to 3" in refused.document["message"]
+
+
 async def declare(cluster: Cluster, group: str, copies: int) -> None:
     (found,) = [item for item in await cluster.objects("LogGroup") if item["metadata"]["name"] == group]
     manifest: dict[str, Any] = {key: found[key] for key in ("apiVersion", "kind", "spec")}

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from google_crc32c import value as crc32c
 from node_harness import GROUP, SHARD, push_map, shard_map
-from tidemark_core.base.effects import Persist, PutEntry, PutState
+from tidemark_core.base.effects import DropPayloads, Persist, PutEntry, PutState
 from tidemark_core.base.entry import Batch, Entry, Kind, control, seal
 from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.delivery.messages import Shipment, Start, Started, Status, Window
@@ -73,15 +73,21 @@ def rotating_log(count: int, members: int = 3, payload: bytes = b"", per_order: 
 
 
 def begin_with(
-    directory: Path, name: str, entries: Sequence[Entry], confirmed: int | None = None, others: Iterable[Member] = ()
+    directory: Path, name: str, entries: Sequence[Entry], confirmed: int | None = None, others: Iterable[Member] = (),
+    copies: int = 0, without: Sequence[int] = (), dropped: int = -1,
 ) -> Node:
-    """Return a node, not yet started, whose store holds this log as a follower's; all of it confirmed unless said."""
+    """Return a node, not yet started, whose store holds this log as a follower's; all of it confirmed unless said.
+
+    `without` are the base offsets of those whose payload is not there, `dropped` says up to where that may be.
+    """
     settings = Settings(node=name, data=directory / name, metrics_listen="off", disk_reserve_bytes=1 << 20)
     store = open_store(settings.data, name)
     confirmed = entries[-1].last if confirmed is None else confirmed
     me = Member(name, store.incarnation)
-    state = ReplicaState(1, 1, Role.FOLLOWER, confirmed, confirmed, (me, *others))
+    state = ReplicaState(
+        1, 1, Role.FOLLOWER, confirmed, confirmed, (me, *others), copies=copies, told=1, dropped=dropped)
     store.apply([Persist(SHARD, (*map(PutEntry, entries), PutState(state.encode())))])
+    store.apply([Persist(SHARD, tuple(DropPayloads(base, base) for base in without))])
     store.sync()
     store.close()
     return Node(settings)

@@ -12,7 +12,12 @@ from operator_views import group, member, nodes, shard, world
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, StartChange
+from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import wanted_copies
+from tidemark_operator.moves import MoveState
+from tidemark_operator.plan import Move, MoveKind
+from tidemark_operator.reconfiguration_run import ReconfigurationRun
+from tidemark_operator.resources.conditions import ConditionReason
 from tidemark_operator.tending import Tender
 
 NAMES = ("n1", "n2", "n3", "n4", "n5")
@@ -109,3 +114,22 @@ async def test_nothing_is_begun_while_a_member_is_away() -> None:
     await settled()
     assert [asked.operation for asked in driver.asked] == [Operation.SWAP]
     await tender.close()
+
+
+def expanding(declared: int, in_force: int) -> Any:
+    """What holds up the expand of a shard of three members to four."""
+    one = group(shards=1, factor=4, payload_copies=declared)
+    made = replace(shard(0, *NAMES[:3], of=one), copies=in_force)
+    now = world(made, nodes=nodes(5), groups=[one])
+    stored = StoredObject(
+        {"metadata": {"name": "grow"}, "spec": {"type": "Expand"}}, "uid", "2026-01-01T00:00:00Z")
+    run = ReconfigurationRun(stored, *[None] * 6)  # type: ignore[arg-type]
+    return run._precondition(stored, [MoveState(Move(made.shard, MoveKind.EXPAND, to_node="n4"))], now)
+
+
+def test_an_expand_waits_until_enough_members_keep_payloads() -> None:
+    """K13: old entries would have two copies among four members; the declared three come first."""
+    assert expanding(declared=3, in_force=2) == (
+        ConditionReason.PAYLOAD_COPIES_PENDING, "orders-0000 do not keep the declared payload copies yet")
+    assert expanding(declared=3, in_force=0) is None
+    assert expanding(declared=0, in_force=0) is None
