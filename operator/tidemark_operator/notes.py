@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator
 from .keyspaces import NOT_SERVED
 from .resources import ClusterSpec, Keyspace, LogGroup, LogGroupSpec, Resource, TidemarkCluster
 from .resources.base import ApiModel
-from .resources.cluster import OnNodeJoin, TlsMode
 from .resources.labels import USER_ANNOTATIONS
 from .resources.loggroup import DeletionPolicy, LeaderPreference, Projection, Rollback
+from .resources.policies import OnNodeJoin, TlsMode
 
 _KUBERNETES_ONLY = (
     "image", "image_pull_policy", "image_pull_secrets", "failure_domain", "config", "update", "disruption",

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 from tidemark_operator.condition_memory import ConditionMemory
-from tidemark_operator.resources import KINDS, cluster, conditions, keyspace, loggroup, reconfiguration, shard
+from tidemark_operator.resources import (
+    KINDS,
+    cluster_status,
+    conditions,
+    keyspace,
+    loggroup,
+    policies,
+    reconfiguration,
+    reconfiguration_status,
+    shard,
+)
 from tidemark_operator.resources.conditions import (
     CONDITIONS,
     ConditionReason,
@@ -75,7 +85,7 @@ def values_of_other_enums() -> set[str]:
     """Words that mean something else too: stages, states, enum values of specs."""
     return {
         value
-        for module in (cluster, loggroup, keyspace, shard, reconfiguration)
+        for module in (cluster_status, policies, loggroup, keyspace, shard, reconfiguration, reconfiguration_status)
         for enum in vars(module).values()
         if isinstance(enum, type) and issubclass(enum, StrEnum)
         for value in enum

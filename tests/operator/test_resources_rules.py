@@ -160,6 +160,15 @@ def test_fields_that_rules_and_list_keys_name_exist() -> None:
             assert key in part["items"]["required"], f"{kind}{path}: {key}"
 
 
+def test_every_field_says_what_it_is() -> None:
+    """`kubectl explain` and the reference show it."""
+    silent = [
+        f"{kind}{path}.{name}" for kind, path, part in SCHEMAS if path.startswith((".spec", ".status"))
+        for name, below in part.get("properties", {}).items() if not below.get("description")
+    ]
+    assert silent == []
+
+
 def test_rules_on_updates_find_the_old_value() -> None:
     """Below a list that is replaced as a whole no item has an old value, and an API server refuses such a rule."""
     for kind, path, part in SCHEMAS:

@@ -1,8 +1,9 @@
 """The custom resources as typed models: the one source of the CRDs, of the API reference and of what is accepted.
 
 Rooms: `base` (strict models, rules over several fields, scalars), `cluster`, `loggroup`, `keyspace`, `shard`,
-`reconfiguration` (one kind each), `conditions`, `events`, `labels` (closed lists), `manifests` (text to resources,
-updates that are allowed), `openapi` (resources to CRDs).
+`reconfiguration` (one kind each) and their parts `nodepool`, `policies`, `cluster_status`, `reconfiguration_status`,
+`conditions`, `events`, `labels` (closed lists), `manifests` (text to resources, updates that are allowed), `openapi`
+(resources to CRDs).
 Stays out: what to do about a resource, and every API of Kubernetes.
 """
 

@@ -169,14 +169,16 @@ class ObjectRef(ApiModel):
 class ConditionStatus(ApiModel):
     """metav1.Condition."""
 
-    type: Annotated[str, StringConstraints(max_length=316)]
-    status: Literal["True", "False", "Unknown"]
-    observed_generation: LongCount | None = None
-    last_transition_time: Timestamp
+    type: Annotated[str, StringConstraints(max_length=316)] = Field(description="What it is about.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    observed_generation: LongCount | None = Field(
+        default=None, description="The .metadata.generation that it is about."
+    )
+    last_transition_time: Timestamp = Field(description="When the status last changed.")
     reason: Annotated[
         str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
-    ]
-    message: Annotated[str, StringConstraints(max_length=32768)]
+    ] = Field(description="Why, out of a closed list.")
+    message: Annotated[str, StringConstraints(max_length=32768)] = Field(description="The same for people.")
 
 
 Conditions = Annotated[

@@ -31,8 +31,8 @@ from .base import (
     condition_column,
     immutable,
 )
-from .cluster import Switch
 from .loggroup import FACTOR_MAX, Access, DeletionPolicy, Spread
+from .policies import Switch
 
 PARTITIONS_MAX = 4096
 _POWERS_OF_TWO = [2**exponent for exponent in range(PARTITIONS_MAX.bit_length())]
@@ -64,6 +64,8 @@ OwnerCount = Annotated[int, Field(ge=1, le=FACTOR_MAX)]
 
 
 class KeyspaceReplication(ApiModel):
+    """How many owners a value has, and how many answer."""
+
     replicas: OwnerCount = Field(default=3, description="N: owners of each partition.")
     read_quorum: OwnerCount = Field(
         default=2, description="R: owners that answer a read, where the request does not name its own."
@@ -105,26 +107,36 @@ class KeyspaceReplication(ApiModel):
 
 
 class HintedHandoff(ApiModel):
-    mode: Switch = Switch.ENABLED
+    """What stand-ins keep for owners that are away."""
+
+    mode: Switch = Field(default=Switch.ENABLED, description="Whether stand-ins keep writes for owners that are away.")
     window_seconds: Annotated[int, Field(ge=60, le=604_800)] = Field(
         default=10_800, description="An owner that was away longer is not brought up to date by hints."
     )
 
 
 class AntiEntropy(ApiModel):
+    """Comparing owners in the background."""
+
     interval_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = Field(
         default=86_400, description="Every range is compared over its owners so often; 0 never."
     )
-    bytes_per_second: Quantity = "32Mi"
+    bytes_per_second: Quantity = Field(
+        default="32Mi", description="What comparing and repairing may send, on each node."
+    )
 
 
 class KeyspacePlacement(ApiModel):
+    """Where owners may be."""
+
     node_pools: Annotated[tuple[Name, ...], Field(max_length=16), *SET] | None = Field(
         default=None, description="Pools that may own partitions. Unset: all."
     )
 
 
 class KeyspaceSpec(ApiModel):
+    """What the keyspace should be."""
+
     cluster_ref: ObjectRef = Field(description="The TidemarkCluster that stores the keyspace.")
     partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = Field(
         default=64, description="Token ranges of the ring; a power of two."
@@ -211,15 +223,21 @@ class KeyspaceSpec(ApiModel):
 
 
 class PartitionCounts(ApiModel):
-    desired: Count = 0
-    quorum_available: Count = 0
-    fully_replicated: Count = 0
-    moving: Count = 0
+    """Partitions by what they are at."""
+
+    desired: Count = Field(default=0, description="Asked for.")
+    quorum_available: Count = Field(default=0, description="With enough owners up for their quorums.")
+    fully_replicated: Count = Field(default=0, description="With every owner up and repaired.")
+    moving: Count = Field(default=0, description="Moving to other owners.")
 
 
 class KeyspaceStatus(ApiModel):
+    """What the keyspace is."""
+
     observed_generation: ObservedGeneration | None = None
-    keyspace_id: LongCount | None = Field(default=None, alias="keyspaceID")
+    keyspace_id: LongCount | None = Field(
+        default=None, alias="keyspaceID", description="Number of the keyspace in the metadata store; never reused."
+    )
     metadata_revision: LongCount | None = Field(
         default=None, description="etcd revision that this status was read at."
     )

@@ -142,6 +142,8 @@ _LEADERS = f"(has(self.leaders) ? self.leaders : {_COPIES})"
 
 
 class Replication(ApiModel):
+    """How often each record is kept, and when it counts as safe."""
+
     factor: CopyCount = Field(default=3, description="n: members of the ensemble of each shard.")
     payload_copies: CopyCount | None = Field(
         default=None,
@@ -255,8 +257,15 @@ class Replication(ApiModel):
 
 
 class LeaderPlacement(ApiModel):
-    preference: LeaderPreference = LeaderPreference.SPREAD
-    zones: Annotated[tuple[Zone, ...], Field(max_length=16), *SET] | None = None
+    """Where leaders should be."""
+
+    preference: LeaderPreference = Field(
+        default=LeaderPreference.SPREAD,
+        description="Spread: evenly over all members. Zones: in the zones named, where there are members.",
+    )
+    zones: Annotated[tuple[Zone, ...], Field(max_length=16), *SET] | None = Field(
+        default=None, description="Zones to prefer."
+    )
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -271,6 +280,8 @@ class LeaderPlacement(ApiModel):
 
 
 class Placement(ApiModel):
+    """Where copies may be."""
+
     node_pools: Annotated[tuple[Name, ...], Field(max_length=16), *SET] | None = Field(
         default=None, description="Pools that may host the copies. Unset: all."
     )
@@ -288,7 +299,9 @@ class Delivery(ApiModel):
     stall_timeout_seconds: Annotated[int, Field(ge=1, le=600)] = Field(
         default=10, description="A member without progress for so long is treated as down by the reader."
     )
-    all_send_all_timeout_seconds: Annotated[int, Field(ge=1, le=1200)] = 30
+    all_send_all_timeout_seconds: Annotated[int, Field(ge=1, le=1200)] = Field(
+        default=30, description="A reader without progress for so long is sent everything by every member."
+    )
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -309,6 +322,8 @@ class Access(ApiModel):
 
 
 class Retention(ApiModel):
+    """What is removed, and when."""
+
     seconds: Annotated[int, Field(ge=0, le=3_153_600_000)] = Field(
         default=604_800, description="Records live at least so long; 0 keeps them for ever."
     )
@@ -334,6 +349,8 @@ class Retention(ApiModel):
 
 
 class LogGroupSpec(ApiModel):
+    """What the log group should be."""
+
     cluster_ref: ObjectRef = Field(description="The TidemarkCluster that stores the group.")
     kind: GroupKind = Field(
         default=GroupKind.LOG,
@@ -353,7 +370,7 @@ class LogGroupSpec(ApiModel):
         default=1_048_576,
         description="Largest record: key, value and headers. It must fit in a batch together with its framing.",
     )
-    compression: Compression = Compression.ZSTD
+    compression: Compression = Field(default=Compression.ZSTD, description="Compression of batches.")
     shard_projection: Projection = Field(
         default=Projection.FULL, description="Whether a Shard object exists for every shard."
     )
@@ -386,28 +403,36 @@ class LogGroupSpec(ApiModel):
 
 
 class ShardCounts(ApiModel):
-    desired: Count = 0
-    online: Count = 0
-    electing: Count = 0
-    leaderless: Count = 0
-    under_replicated: Count = 0
-    reconfiguring: Count = 0
+    """Shards by what they are at."""
+
+    desired: Count = Field(default=0, description="Asked for.")
+    online: Count = Field(default=0, description="With a leader that is up.")
+    electing: Count = Field(default=0, description="Whose leader is being elected.")
+    leaderless: Count = Field(default=0, description="Without a leader that is up.")
+    under_replicated: Count = Field(default=0, description="With a copy that is down or on another disk.")
+    reconfiguring: Count = Field(default=0, description="Whose members change.")
 
 
 class FactorRange(ApiModel):
-    min: Count
-    max: Count
+    min: Count = Field(description="Of the smallest shard.")
+    max: Count = Field(description="Of the largest shard.")
 
 
 class NodeLoad(ApiModel):
-    node: Name
-    leaders: Count = 0
-    replicas: Count = 0
+    """What one node has of the group."""
+
+    node: Name = Field(description="Name of the node.")
+    leaders: Count = Field(default=0, description="Shards that it leads.")
+    replicas: Count = Field(default=0, description="Copies that it holds.")
 
 
 class LogGroupStatus(ApiModel):
+    """What the log group is."""
+
     observed_generation: ObservedGeneration | None = None
-    group_id: LongCount | None = Field(default=None, alias="groupID")
+    group_id: LongCount | None = Field(
+        default=None, alias="groupID", description="Number of the group in the metadata store; never reused."
+    )
     metadata_revision: LongCount | None = Field(
         default=None, description="etcd revision that this status was read at."
     )
@@ -436,7 +461,7 @@ class LogGroupStatus(ApiModel):
             ),
         ]
         | None
-    ) = None
+    ) = Field(default=None, description="Who has what of the group.")
     conditions: Conditions | None = None
 
 

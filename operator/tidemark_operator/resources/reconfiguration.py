@@ -13,29 +13,23 @@ from pydantic import Field, StringConstraints
 from .base import (
     AGE,
     API_VERSION,
-    ATOMIC,
     SET,
     ApiModel,
     Column,
-    Conditions,
-    ConfigValue,
-    Count,
-    LongCount,
     Name,
     Names,
     ObjectRef,
-    ObservedGeneration,
     Quantity,
     Resource,
     Rule,
-    Timestamp,
     Transition,
     Zone,
     condition_column,
     immutable,
 )
-from .cluster import Approval
 from .loggroup import FACTOR_MAX, SHARDS_MAX
+from .policies import Approval
+from .reconfiguration_status import ReconfigurationStatus
 
 
 class ReconfigurationType(StrEnum):
@@ -66,44 +60,12 @@ class FailureDomains(StrEnum):
     IGNORE = "Ignore"
 
 
-class Stage(StrEnum):
-    QUEUED = "Queued"
-    PLANNING = "Planning"
-    AWAITING_APPROVAL = "AwaitingApproval"
-    PROVISIONING = "Provisioning"
-    MOVING = "Moving"
-    SUSPENDED = "Suspended"
-    ABORTING = "Aborting"
-    CLEANING_UP = "CleaningUp"
-    FINISHED = "Finished"
-
-
-class MoveOperation(StrEnum):
-    SWAP = "Swap"
-    EXPAND = "Expand"
-    CONTRACT = "Contract"
-    LEADER_TRANSFER = "LeaderTransfer"
-
-
-class MoveStep(StrEnum):
-    PENDING = "Pending"
-    LEADER_TRANSFER = "LeaderTransfer"
-    PREPARE = "Prepare"
-    SNAPSHOT = "Snapshot"
-    VERIFY = "Verify"
-    COMMIT = "Commit"
-    CLEANUP = "Cleanup"
-    DONE = "Done"
-    ABORTING = "Aborting"
-    FAILED = "Failed"
-
-
 NodeNames = Annotated[tuple[Name, ...], Field(max_length=128), *SET]
 
 
 class Provision(ApiModel):
-    node_pool: Name | None = None
-    zone: Zone | None = None
+    node_pool: Name | None = Field(default=None, description="Pool of the new node; unset: that of from.")
+    zone: Zone | None = Field(default=None, description="Zone of the new node; unset: that of from.")
 
 
 class SpreadTarget(ApiModel):
@@ -111,6 +73,8 @@ class SpreadTarget(ApiModel):
 
 
 class SwapTarget(ApiModel):
+    """What takes the place of the node."""
+
     node: Name | None = Field(default=None, description="An existing node takes its place.")
     provision: Provision | None = Field(
         default=None, description="A new node takes its place; defaults to the pool and the zone of from."
@@ -130,7 +94,7 @@ class SwapTarget(ApiModel):
 
 class NodeSwap(ApiModel):
     from_: Name = Field(alias="from", description="Node whose copies move.")
-    to: SwapTarget
+    to: SwapTarget = Field(description="What takes its place.")
     remove_source: RemoveSource = Field(
         default=RemoveSource.DELETE,
         description="What happens to the emptied node. Keep leaves it Drained; "
@@ -156,8 +120,8 @@ def _one_target() -> Rule:
 
 
 class Expand(ApiModel):
-    log_group: Name | None = None
-    keyspace: Name | None = None
+    log_group: Name | None = Field(default=None, description="The LogGroup to expand.")
+    keyspace: Name | None = Field(default=None, description="The Keyspace to expand.")
     factor: Annotated[int, Field(ge=2, le=FACTOR_MAX)] = Field(
         description="Factor to reach: the one that the LogGroup or the Keyspace declares."
     )
@@ -167,8 +131,8 @@ class Expand(ApiModel):
 
 
 class Contract(ApiModel):
-    log_group: Name | None = None
-    keyspace: Name | None = None
+    log_group: Name | None = Field(default=None, description="The LogGroup to contract.")
+    keyspace: Name | None = Field(default=None, description="The Keyspace to contract.")
     factor: Annotated[int, Field(ge=1, le=FACTOR_MAX - 1)] = Field(
         description="Factor to reach: the one that the LogGroup or the Keyspace declares."
     )
@@ -220,25 +184,40 @@ class Rebalance(ApiModel):
 
 
 class Scope(ApiModel):
-    log_groups: Annotated[tuple[Name, ...], Field(max_length=64), *SET] | None = None
-    keyspaces: Annotated[tuple[Name, ...], Field(max_length=64), *SET] | None = None
+    """What the act is limited to."""
+
+    log_groups: Annotated[tuple[Name, ...], Field(max_length=64), *SET] | None = Field(
+        default=None, description="Names of log groups."
+    )
+    keyspaces: Annotated[tuple[Name, ...], Field(max_length=64), *SET] | None = Field(
+        default=None, description="Names of keyspaces."
+    )
     shard_ids: (
         Annotated[tuple[Annotated[int, Field(ge=0, le=SHARDS_MAX - 1)], ...], Field(max_length=256), *SET] | None
     ) = Field(default=None, alias="shardIDs", description="Only these shards: a canary.")
 
 
 class Throttle(ApiModel):
-    max_concurrent_moves: Annotated[int, Field(ge=1, le=64)] | None = None
-    bytes_per_second_per_node: Quantity | None = None
+    """How fast copies move."""
+
+    max_concurrent_moves: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None, description="Shards that change at the same time."
+    )
+    bytes_per_second_per_node: Quantity | None = Field(default=None, description="Snapshots that a node sends.")
 
 
 class Preconditions(ApiModel):
+    """What must hold before a move starts."""
+
     fully_replicated: FullyReplicated = Field(
         default=FullyReplicated.REQUIRED,
         description="Required: start only when no affected shard is under-replicated, "
         "apart from copies on the nodes to empty.",
     )
-    failure_domains: FailureDomains = FailureDomains.PRESERVE
+    failure_domains: FailureDomains = Field(
+        default=FailureDomains.PRESERVE,
+        description="Preserve: no move puts two copies into one failure domain that are apart now.",
+    )
 
 
 _BLOCK_OF_TYPE = {
@@ -261,8 +240,10 @@ def _block_matches_type(kind: ReconfigurationType) -> Rule:
 
 
 class ReconfigurationSpec(ApiModel):
+    """The act."""
+
     cluster_ref: ObjectRef = Field(description="The TidemarkCluster to reconfigure.")
-    type: ReconfigurationType
+    type: ReconfigurationType = Field(description="What to do; the block of that name says the rest.")
     node_swap: NodeSwap | None = Field(default=None, description="Same factor, other members.")
     expand: Expand | None = Field(default=None, description="One more member per shard.")
     contract: Contract | None = Field(default=None, description="One member less per shard.")
@@ -344,60 +325,6 @@ class ReconfigurationSpec(ApiModel):
             field="cancel",
         ),
     )
-
-
-class PlanStatus(ApiModel):
-    moves: Count = 0
-    bytes: Annotated[str, StringConstraints(max_length=32)] | None = None
-    hash: Annotated[str, StringConstraints(max_length=80)] | None = None
-    metadata_revision: LongCount | None = None
-    warnings: (
-        Annotated[tuple[Annotated[str, StringConstraints(max_length=512)], ...], Field(max_length=16), ATOMIC] | None
-    ) = None
-
-
-class Progress(ApiModel):
-    completed: Count = 0
-    in_progress: Count = 0
-    failed: Count = 0
-    bytes_moved: Annotated[str, StringConstraints(max_length=32)] | None = None
-    percent: Annotated[int, Field(ge=0, le=100)] | None = None
-    summary: Annotated[str, StringConstraints(max_length=24)] | None = Field(
-        default=None, description='"completed/moves".'
-    )
-    estimated_completion_time: Timestamp | None = None
-
-
-class Move(ApiModel):
-    kind: Literal["LogGroup", "Keyspace"]
-    name: Name
-    shard: LongCount = Field(description="Index of the shard, or of the partition.")
-    from_: Name | None = Field(default=None, alias="from")
-    to: Name | None = None
-    operation: MoveOperation | None = None
-    step: MoveStep
-    attempt: Count | None = None
-    start_time: Timestamp | None = None
-    message: ConfigValue | None = None
-
-
-Moves = Annotated[tuple[Move, ...], Field(max_length=16), ATOMIC]
-
-
-class ReconfigurationStatus(ApiModel):
-    observed_generation: ObservedGeneration | None = None
-    stage: Stage | None = None
-    start_time: Timestamp | None = None
-    completion_time: Timestamp | None = None
-    target_node: Name | None = Field(default=None, description="Node that was provisioned.")
-    fencing_term: LongCount | None = Field(
-        default=None, description="Term of the reconfiguration lock in the metadata store."
-    )
-    plan: PlanStatus | None = None
-    progress: Progress | None = None
-    active_moves: Moves | None = Field(default=None, description="At most 16 of them.")
-    failed_moves: Moves | None = Field(default=None, description="At most 16 of them.")
-    conditions: Conditions | None = None
 
 
 class Reconfiguration(Resource):

@@ -75,8 +75,10 @@ Hash = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
 class HashRange(ApiModel):
-    min: Hash
-    max: Hash
+    """Hashes, both ends included."""
+
+    min: Hash = Field(description="First hash.")
+    max: Hash = Field(description="Last hash.")
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -89,9 +91,11 @@ class HashRange(ApiModel):
 
 
 class ShardSpec(ApiModel):
-    cluster_ref: ObjectRef
-    log_group_ref: ObjectRef
-    shard_id: Annotated[int, Field(ge=0, le=SHARDS_MAX - 1)] = Field(alias="shardID")
+    """Identity, written once by the operator."""
+
+    cluster_ref: ObjectRef = Field(description="The TidemarkCluster that stores it.")
+    log_group_ref: ObjectRef = Field(description="The LogGroup that it is a part of.")
+    shard_id: Annotated[int, Field(ge=0, le=SHARDS_MAX - 1)] = Field(alias="shardID", description="Index in the group.")
     hash_range: HashRange | None = Field(default=None, description="Hashes of the keys that belong here.")
 
     TRANSITIONS: ClassVar[tuple[Transition, ...]] = (
@@ -104,28 +108,34 @@ class ShardSpec(ApiModel):
 
 
 class MemberStatus(ApiModel):
-    node: NodeText
-    zone: NodeText | None = None
-    role: MemberRole
-    sync: MemberSync | None = None
+    """One member."""
+
+    node: NodeText = Field(description="Name of the node.")
+    zone: NodeText | None = Field(default=None, description="Its failure domain.")
+    role: MemberRole = Field(description="What it is to the shard.")
+    sync: MemberSync | None = Field(default=None, description="Whether its copy is up to date.")
 
 
 class OperationStatus(ApiModel):
+    """A change of members."""
+
     reconfiguration: Annotated[str, StringConstraints(max_length=253)] | None = Field(
         default=None, description="Name of the Reconfiguration."
     )
-    type: ShardOperation
-    phase: ShardPhase
-    old_node: NodeText | None = None
-    new_node: NodeText | None = None
-    epoch: LongCount | None = None
+    type: ShardOperation = Field(description="What changes.")
+    phase: ShardPhase = Field(description="Prepare can be given up; Commit only goes forward.")
+    old_node: NodeText | None = Field(default=None, description="Node that leaves.")
+    new_node: NodeText | None = Field(default=None, description="Node that joins.")
+    epoch: LongCount | None = Field(default=None, description="Epoch that the change belongs to.")
 
 
 class ShardStatus(ApiModel):
+    """What the metadata store says."""
+
     metadata_revision: LongCount | None = Field(
         default=None, description="etcd revision of the record that this status mirrors; it never goes back."
     )
-    state: ShardState | None = None
+    state: ShardState | None = Field(default=None, description="What the shard is at.")
     epoch: LongCount | None = Field(default=None, description="The reign of one leader; it never goes back.")
     election_id: LongCount | None = Field(
         default=None, alias="electionID", description="Tells one attempt to elect a leader from the next."
@@ -153,7 +163,7 @@ class ShardStatus(ApiModel):
     operation: OperationStatus | None = Field(
         default=None, description="Change of members or of payload copies in progress, as the metadata store has it."
     )
-    last_election_time: Timestamp | None = None
+    last_election_time: Timestamp | None = Field(default=None, description="When its leader was elected.")
     conditions: Conditions | None = None
 
 
