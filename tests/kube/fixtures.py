@@ -115,6 +115,11 @@ async def kube(control_plane: ControlPlane) -> AsyncIterator[Kube]:
     """The administrator, in a namespace of this test that is deleted behind it."""
     from .client import Kube
 
+    # A fault test that failed may have left something down; that is its own failure, not that of all behind it.
+    if not control_plane.api.running:
+        await asyncio.to_thread(control_plane.start_api)
+    if not control_plane.controllers.running:
+        control_plane.start_controllers()
     admin = Kube(control_plane.admin, f"test-{next(_numbers)}")
     await admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": admin.namespace}})
     await admin.wait("serviceaccounts", "default", lambda found: True)  # pods are refused before it is there
