@@ -12,6 +12,7 @@ from itertools import pairwise
 from ..base.entry import Entry
 from ..base.ids import EntryId, Member
 from ..limbo.decisions import Decisions
+from ..subscriptions.fold import Subscriptions
 from .coordinator import Coordinator
 from .copies import refuse_copies
 from .holding import lacks_rightly
@@ -46,6 +47,7 @@ def check_replica(replica: Replica) -> None:
         f"trim {replica.log.first}"
     )
     check_decisions(replica.log.decisions, confirmed)
+    check_subscriptions(replica.log.subscriptions, confirmed, head)
 
 
 def check_decisions(decisions: Decisions, confirmed: int) -> None:
@@ -55,6 +57,17 @@ def check_decisions(decisions: Decisions, confirmed: int) -> None:
         assert end < found.first < found.at, f"L7: {found} reaches back to {end}"
         assert not found.first <= confirmed < found.at, f"L3: confirmed {confirmed} lies inside {found}"
         end = found.at
+
+
+def check_subscriptions(subscriptions: Subscriptions, confirmed: int, head: int) -> None:
+    """What is confirmed is decided, what is not waits in log order, and nobody stands behind the log's end (P2)."""
+    below = confirmed
+    for each in subscriptions.undecided:
+        assert below < each.at <= head, f"P2: position at {each.at}, confirmed is {confirmed}, head {head}"
+        below = each.at
+    for name, position in subscriptions.held.items():
+        assert 0 <= position.offset <= confirmed, f"P2: {name} stands at {position}, confirmed is {confirmed}"
+        assert position.lease_ms > 0, f"P1: {name} is deleted and held"
 
 
 def check_leader(leader: Leader) -> None:

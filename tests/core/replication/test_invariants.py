@@ -18,12 +18,14 @@ from tidemark_core.replication.invariants import (
     check_record,
     check_replica,
     check_same_log,
+    check_subscriptions,
 )
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log, Run
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_core.replication.replica import Role
+from tidemark_core.subscriptions.fold import Position
 
 from tests.core.support import A, Author, B, C, D, E, Node, batch, lead, serving
 
@@ -180,6 +182,29 @@ def test_l3_l7_decisions_that_overlap_and_a_watermark_inside_one_are_noticed(
 
     with pytest.raises(AssertionError, match=rule):
         check_decisions(decisions, confirmed)
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "head", "held", "rule"),
+    [
+        (2, 4, Position(1, 0, 1_000), "P2: position at 2"), (1, 3, Position(1, 0, 1_000), "P2: position at 4"),
+        (1, 4, Position(2, 0, 1_000), "P2: one stands"), (1, 4, Position(1, 0, 0), "P1"),
+    ],
+)
+def test_subscriptions_stand_on_what_is_confirmed(confirmed: int, head: int, held: Position, rule: str) -> None:
+    """Rule P2: one is confirmed, another waits at 2 and again at 4."""
+    author = Author()
+    author.data(2)
+    author.position("waits", 0)
+    author.data()
+    author.position("waits", 1)
+    subscriptions = author.log.subscriptions
+    subscriptions.held["one"] = Position(1, 0, 1_000)
+    check_subscriptions(subscriptions, 1, 4)
+    subscriptions.held["one"] = held
+
+    with pytest.raises(AssertionError, match=rule):
+        check_subscriptions(subscriptions, confirmed, head)
 
 
 @pytest.mark.parametrize("record", [STEADY, SWAPPING, replace(STEADY, status=Status.ELECTION, leader=None)])
