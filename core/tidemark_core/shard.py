@@ -36,6 +36,7 @@ from .replication.clients import (
     ReadRequest,
     TrimRequest,
 )
+from .replication.copies import selective
 from .replication.filling import Filling
 from .replication.follower import PULL_TIMER, Follower
 from .replication.holding import lacks_rightly
@@ -69,13 +70,14 @@ from .replication.settings import Configure
 class Shard:
     """A replica with the role it plays now."""
 
-    __slots__ = ("filling", "follower", "leader", "replica")
+    __slots__ = ("_vetting", "filling", "follower", "leader", "replica")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.follower = Follower(replica)
         self.filling = Filling(replica)
         self.leader: Leader | None = None
+        self._vetting: BecomeLeader | None = None   # asked to lead, looking whether we may
 
     @classmethod
     def new(cls, shard: ShardId, me: Member, limits: Limits) -> Shard:
@@ -245,8 +247,42 @@ class Shard:
             return self.leader.on_become_leader_again(sender, m)
         if state.role is not Role.FENCED:
             return replica.reject(sender, m, Reason.WRONG_STATE, f"replica is {state.role} in epoch {state.epoch}")
-        self.leader = Leader(replica)
+        if replica.state.dropped < 0 and not selective(m.copies, len(m.ensemble)):
+            return self._lead(now_ms, sender, m)
+        if self._vetting == m:
+            return []   # under way
+        self._vetting = m
+        return self._vet(now_ms, sender, m, replica.commit + 1)
+
+    def _lead(self, now_ms: int, sender: Peer, m: BecomeLeader) -> list[Effect]:
+        self._vetting = None
+        self.leader = Leader(self.replica)
         return self.leader.begin(now_ms, sender, m)
+
+    def _vet(self, now_ms: int, sender: Peer, m: BecomeLeader, first: int) -> list[Effect]:
+        """Rule K15: where members drop payloads, look whether one is missing above commit before leading."""
+        replica = self.replica
+        if first > replica.log.head.offset:
+            return self._lead(now_ms, sender, m)
+        tag = ("vet", sender, m)
+        return [ReadLog(replica.shard, tag, first, replica.log.head.offset, replica.limits.push_bytes_max)]
+
+    def _on_vetted(self, now_ms: int, read: LogRead | LogReadFailed) -> list[Effect]:
+        replica, state = self.replica, self.replica.state
+        _, sender, m = read.tag
+        asked = (m.epoch, m.election, Role.FENCED) == (state.epoch, state.election, state.role)
+        if self._vetting != m or self.leader is not None or not asked:
+            return []
+        entries = read.entries if isinstance(read, LogRead) else ()
+        missing = next((entry for entry in entries if not entry.held), None)
+        if missing is not None:
+            # Nobody drops what is not committed: this disk lost it.  Never truncated, never led with.
+            self._vetting = None
+            why = f"the payload of {missing.id} is missing above commit {replica.commit}"
+            return [replica.trace("payload_missing", why), *replica.reject(sender, m, Reason.CORRUPT, f"K15: {why}")]
+        if not entries:
+            return self._lead(now_ms, sender, m)   # damage is repaired by whoever leads, as ever
+        return self._vet(now_ms, sender, m, entries[-1].last + 1)
 
     def _on_append_refused(self, now_ms: int, sender: Member, m: AppendRefused) -> list[Effect]:
         leader = self.leader
@@ -267,6 +303,8 @@ class Shard:
     # --- reads and repair ---------------------------------------------------------------------------------
 
     def _on_log_read(self, now_ms: int, m: LogRead) -> list[Effect]:
+        if m.tag[0] == "vet":
+            return self._on_vetted(now_ms, m)
         bare = (entry for entry in m.entries if not entry.held)
         damaged = next((entry for entry in bare if not lacks_rightly(self.replica, entry)), None)
         if damaged is not None:
@@ -284,6 +322,8 @@ class Shard:
     def _on_log_read_failed(self, now_ms: int, m: LogReadFailed) -> list[Effect]:
         """A stored entry is damaged: ask every other member for its copy; nobody serves ours meanwhile."""
         replica = self.replica
+        if m.tag is not None and m.tag[0] == "vet":
+            return self._on_vetted(now_ms, m)
         if m.tag is not None and m.tag[0] == "fetch":
             return [replica.send(m.tag[1], Fetched(m.tag[2], None))]
         epoch = replica.log.epoch_at(m.first)

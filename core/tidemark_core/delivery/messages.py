@@ -118,8 +118,9 @@ class Started:
 class Shipment:
     """Node to reader: whatever of [first, through] is this node's to send is among `items`, in offset order.
 
-    Shipments of one generation follow each other without a hole, from START's `first` on; where an entry is the node's
-    to send and it does not hold it, it says so by passing over it.  `released` is as the node knows it.
+    Shipments of one generation follow each other without a hole, from START's `first` on.  Where an entry is the node's
+    to send and it does not keep its payload, it says so by an item; what it passes over is not its to send, or nothing
+    at all.  `released` is as the node knows it.
     """
 
     generation: int

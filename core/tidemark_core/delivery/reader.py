@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .buffer import Buffer
 from .messages import (
     DAMAGED,
+    NOT_HELD,
     Deliver,
     DeliverGap,
     Finished,
@@ -188,6 +189,8 @@ class Reader:
                 source.corrupt_to = max(source.corrupt_to, item.last)
                 effects += self._list(now_ms, source, Reason.CORRUPT, f"[{item.first}, {item.last}] is damaged")  # S9
                 continue
+            if item.body is NOT_HELD:
+                continue  # K17: no fault and no gap; that its stream has passed says that it cannot send it (S17)
             source.sends = True
             if self._measures(node):
                 self._slowness.sent(node, item.size)
