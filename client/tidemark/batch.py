@@ -187,7 +187,8 @@ class ReadBatch:
         """The records as Arrow columns key, value, timestamp, headers; no copy is made."""
         if self._record_batch is None:
             whole = decode(self.entry.payload, self.entry.count)
-            self._record_batch = whole.slice(self.first - self.entry.base, len(self))
+            part = len(self) < self.entry.count
+            self._record_batch = whole.slice(self.first - self.entry.base, len(self)) if part else whole
         return self._record_batch
 
     def records(self) -> Iterator[Record]:

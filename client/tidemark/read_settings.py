@@ -46,7 +46,7 @@ class ReadSettings:
         mode: str = DEFAULT_MODE,
         location: str | Location | None = None,
         gaps: bool = False,
-        buffer_bytes: int = 16 << 20,
+        buffer_bytes: int = 32 << 20,
         window_bytes: int | None = None,
         frame_bytes: int = 1 << 20,
         timeout_s: float = 30.0,
