@@ -45,6 +45,10 @@ class Served:
     namespaced: bool
 
 
+_served_by: dict[str, tuple[dict[str, Served], dict[tuple[str, str], Served]]] = {}
+"""What each server was found to serve, by resource and by kind; all clients share it, for asking takes long."""
+
+
 class Kube:
     """One user of an API server; `namespace` is where namespaced objects are unless a call says otherwise."""
 
@@ -54,8 +58,7 @@ class Kube:
         configuration = Configuration(host=connection.url, ssl_ca_cert=connection.ca_file)
         configuration.cert_file, configuration.key_file = connection.certificate_file, connection.key_file
         self._client = ApiClient(configuration)
-        self._by_name: dict[str, Served] = {}
-        self._by_kind: dict[tuple[str, str], Served] = {}
+        self._by_name, self._by_kind = _served_by.setdefault(connection.url, ({}, {}))
 
     async def close(self) -> None:
         await self._client.close()
