@@ -5,7 +5,7 @@ Stays out: when a condition holds (`status` and whoever else writes one), which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,6 +45,12 @@ class ConditionMemory:
                 "observedGeneration": generation, "lastTransitionTime": known[1],
             })
         return written
+
+    def learn(self, kind: str, name: str, conditions: Iterable[Mapping[str, Any]]) -> None:
+        """Take over what an earlier operator wrote, where nothing newer is known."""
+        for condition in conditions:
+            key = (kind, name, condition["type"])
+            self._since.setdefault(key, (condition["status"], condition["lastTransitionTime"]))
 
     def forget(self, kind: str, name: str) -> None:
         for key in [key for key in self._since if key[:2] == (kind, name)]:

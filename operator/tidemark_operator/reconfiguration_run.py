@@ -83,6 +83,7 @@ class ReconfigurationRun:
         self._world = world
         self._settings = settings
         self._memory = memory
+        memory.learn("Reconfiguration", stored.name, stored.status.get("conditions", ()))
         self._moves = [MoveState.restore(raw) for raw in stored.status.get("moves", ())]
         plan = stored.status.get("plan")
         self._plan = _Plan(plan["hash"], plan["metadataRevision"], tuple(plan["warnings"])) if plan else None

@@ -81,6 +81,21 @@ def test_conditions_nobody_gave_are_there_as_unknown() -> None:
         memory.write("LogGroup", "orders", 1, [wrong])
 
 
+def test_since_when_a_condition_holds_survives_the_operator() -> None:
+    ready = (ConditionType.READY, True, ConditionReason.ALL_SHARDS_ONLINE, "")
+    first = ConditionMemory(lambda: "2026-01-01T00:00:00Z").write("LogGroup", "orders", 1, [ready])
+    second = ConditionMemory(lambda: "2026-02-02T00:00:00Z")
+    second.learn("LogGroup", "orders", first)
+    again = second.write("LogGroup", "orders", 2, [ready])
+    assert [item["lastTransitionTime"] for item in again] == ["2026-01-01T00:00:00Z"] * len(again)
+    changed = (ConditionType.READY, False, ConditionReason.SHARDS_NOT_ONLINE, "")
+    (moved, *others) = second.write("LogGroup", "orders", 3, [changed])
+    assert moved["lastTransitionTime"] == "2026-02-02T00:00:00Z"
+    assert {item["lastTransitionTime"] for item in others} == {"2026-01-01T00:00:00Z"}
+    second.learn("LogGroup", "orders", first)  # what is known is newer than what is learned
+    assert second.write("LogGroup", "orders", 3, [changed])[0] == moved
+
+
 def values_of_other_enums() -> set[str]:
     """Words that mean something else too: stages, states, enum values of specs."""
     return {
