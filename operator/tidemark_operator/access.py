@@ -8,6 +8,7 @@ Stays out: what the lists mean (wire's `identity`), the calls themselves (`admin
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tidemark_core.base.refusals import Reason, Refused
@@ -41,11 +42,11 @@ class AdminAccess:
         await self._judge(context, identity, method, about, why)
         self._audit.admin(identity, context.peer(), method, about)
 
-    async def administer(self, context: Any, method: str, about: str = "") -> None:
-        """Let the admins of the cluster in."""
+    async def administer(self, context: Any, method: str) -> Callable[[str], None]:
+        """Let the admins of the cluster in; return what audits the call, once it is known what it is about."""
         identity = peer_identity(context) if self._tls else None
-        await self._judge(context, identity, method, about, self._why_not(identity, frozenset({Kind.ADMIN})))
-        self._audit.admin(identity, context.peer(), method, about)
+        await self._judge(context, identity, method, "", self._why_not(identity, frozenset({Kind.ADMIN})))
+        return partial(self._audit.admin, identity, context.peer(), method)
 
     def _why_not(self, identity: Identity | None, kinds: frozenset[Kind]) -> str:
         if not self._tls:

@@ -47,8 +47,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self._changes: set[asyncio.Task[Any]] = set()
 
     async def Apply(self, request: admin_pb2.ApplyRequest, context: Any) -> admin_pb2.ApplyResponse:
-        await self._access.administer(context, "Admin.Apply", "dry run" if request.dry_run else "")
+        audit = await self._access.administer(context, "Admin.Apply")
         done = await self._service.objects.apply(request.manifests, dry_run=request.dry_run)
+        audit(str(done.reason) if isinstance(done, Refused) else "dry run" if request.dry_run else ", ".join(done))
         if isinstance(done, Refused):
             await _refuse(context, done)
         return admin_pb2.ApplyResponse(applied=done)
@@ -89,7 +90,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             self._service.remove_watcher(changed)
 
     async def Delete(self, request: admin_pb2.DeleteRequest, context: Any) -> admin_pb2.DeleteResponse:
-        await self._access.administer(context, "Admin.Delete", f"{request.kind}/{request.name}")
+        audit = await self._access.administer(context, "Admin.Delete")
+        audit(f"{request.kind}/{request.name}")
         if not self._service.mirror.loaded:
             await _refuse(context, _unread(self._service))
         refused = await self._service.objects.delete(request.kind, request.name)

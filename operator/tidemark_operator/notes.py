@@ -24,11 +24,15 @@ _KUBERNETES_ONLY_OF_POOLS = (
 )
 
 
-def notes(resource: Resource, zones: Collection[str]) -> list[str]:
-    """Return what to tell whoever applied `resource`; `zones` are those of the nodes that are up."""
+def notes(resource: Resource, zones: Collection[str], *, tls: bool = False) -> list[str]:
+    """Return what to tell whoever applied `resource`; `zones` are those of the nodes that are up.
+
+    Without `tls` nobody is asked for a certificate.
+    """
     told = {
         "not in force in this release": "; ".join(asked_in_vain(resource)),
         "not in force in a local cluster": ", ".join(needs_kubernetes(resource)),
+        "not in force without TLS": "" if tls else needs_tls(resource),
     }
     found = [f"{what}: {fields}" for what, fields in told.items() if fields]
     return found + [f"warning: {warning}" for warning in warnings(resource, zones)]
@@ -78,6 +82,11 @@ def needs_kubernetes(resource: Resource) -> list[str]:
         if spec.security.tls.mode is TlsMode.CERT_MANAGER:
             found.append("spec.security.tls.mode")
     return found
+
+
+def needs_tls(resource: Resource) -> str:
+    """Return the field that names clients by their certificates; empty when there is none."""
+    return "spec.access" if isinstance(resource, LogGroup) and resource.spec.access is not None else ""
 
 
 def _written(model: ApiModel, path: str, attributes: Collection[str]) -> list[str]:

@@ -41,11 +41,13 @@ class Objects:
 
     def __init__(
         self, store: EtcdStore, keys: Keys, mirror: Mirror, cluster: str, zones: Callable[[], Collection[str]],
+        *, tls: bool = False,
     ) -> None:
         self._store = store
         self._keys = keys
         self._mirror = mirror
         self._cluster = cluster
+        self._tls = tls
         self._zones = zones
         self._parsing = asyncio.Lock()
 
@@ -124,7 +126,7 @@ class Objects:
 
     def _with_notes(self, done: str, resource: Resource) -> str:
         """Add what is to be said of a new or changed manifest; of an unchanged one it was said before."""
-        return done if done.endswith(UNCHANGED) else "; ".join([done, *notes(resource, self._zones())])
+        return done if done.endswith(UNCHANGED) else "; ".join([done, *notes(resource, self._zones(), tls=self._tls)])
 
     async def _apply_one(self, resource: Resource, dry_run: bool) -> str:
         title = f"{resource.kind}/{resource.name}"

@@ -84,7 +84,7 @@ class OperatorService:
         self.links = NodeLinks(self.operator, self, self.lateness, tls=tls)
         self.driver = CoordinatorDriver(
             Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
-        self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones)
+        self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
         self.publisher = MapPublisher(self.links, self._build_map)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
         self.tender = Tender(self.driver, self.poke_later)

@@ -166,17 +166,28 @@ class Credentials:
 
     def for_server(self) -> grpc.ServerCredentials:
         """Return credentials that ask every client for a certificate, and look at the files for each."""
+        served = self._generation_and_material()
+
+        def news() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal served
+            found = self._generation_and_material()
+            if found[0] == served[0]:
+                return None
+            served = found
+            return _server_configuration(found[1])
+
         return grpc.dynamic_ssl_server_credentials(
-            self._for_server(), self._for_server, require_client_authentication=True)
+            _server_configuration(served[1]), news, require_client_authentication=True)
 
     def changed_since(self, generation: int) -> bool:
         """Say whether a channel that was opened in `generation` should give way to a new one."""
         self._look()
         return self.generation != generation
 
-    def _for_server(self) -> grpc.ServerCertificateConfiguration:
-        material = self.material
-        return grpc.ssl_server_certificate_configuration([(material.key, material.certificate)], material.ca)
+    def _generation_and_material(self) -> tuple[int, Material]:
+        self._look()
+        with self._lock:
+            return self.generation, self._material
 
     def _for_channels(self) -> grpc.ChannelCredentials:
         material = self._material
@@ -204,3 +215,7 @@ class Credentials:
                 self._channel = self._for_channels()
                 self.generation += 1
                 _log.info("TLS files were replaced: %s", material.fingerprint[:16])
+
+
+def _server_configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(material.key, material.certificate)], material.ca)

@@ -91,6 +91,14 @@ async def test_changes_and_refusals_are_audited_and_looks_are_not(caplog: pytest
     lines = [json.loads(record.getMessage()) for record in caplog.records]
     assert [("admin", "Admin.Change"), ("refused", "Admin.Change"), ("refused", "Admin.Apply")] == [
         (line["event"], line["method"]) for line in lines]
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "tidemark.audit"):
+        audit = await AdminAccess("dev", LISTS.get, tls=False).administer(Call(""), "Admin.Apply")
+        audit("LogGroup/orders created")
+    assert {
+        "event": "admin", "caller": "nobody", "peer": "ipv4:1.2.3.4:5", "method": "Admin.Apply",
+        "about": "LogGroup/orders created",
+    } == json.loads(caplog.records[0].getMessage())
 
 
 def test_access_lists_come_from_the_manifest() -> None:

@@ -53,6 +53,7 @@ def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> N
     ("LogGroup", {"spec.shardProjection": "None"}, f"{RELEASE}spec.shardProjection: every shard is shown"),
     ("LogGroup", {"spec.deletionPolicy": "Delete"},
      f"{RELEASE}spec.deletionPolicy: with Delete a deletion is refused"),
+    ("LogGroup", {"spec.access": {}}, "not in force without TLS: spec.access"),
     ("Keyspace", {}, f"{RELEASE}spec: this release does not serve keyspaces: the object is checked and kept, and that "
      "is all"),
 ])
@@ -68,3 +69,8 @@ def test_every_kind_of_note_has_its_own_line() -> None:
         "not in force in this release", "not in force in a local cluster", "warning"]
     assert found[0].endswith("spec.delivery: each reader chooses how it is served; spec.compression: each writer "
                              "chooses its own")
+
+
+def test_access_lists_are_in_force_with_tls() -> None:
+    resource = load_resource(changed("LogGroup", {"spec.access": {"readers": ["*"]}}), "test")
+    assert notes(resource, zones=(), tls=True) == []
