@@ -103,6 +103,7 @@ class Shard:
         if seeded is not Role.SEEDING and replica.state.role not in (Role.SEEDING, Role.DELETED):
             assert replica.commit >= commit_before, "T3: commit went backwards"
             assert replica.confirmed >= confirmed_before, "L13: confirmed went backwards"
+            assert replica.state.dropped <= replica.commit, "K8: a payload above commit was dropped"
         return effects
 
     def finish_turn(self, now_ms: int) -> list[Effect]:

@@ -28,6 +28,8 @@ All send all    S17 listed nodes and nodes known not to have the next offset are
                 before it, unless a node vouches for it (HOLE, TRIM).  K18 DATALOSS: every member, in one generation,
                 has answered past the offset or sent it damaged; who is silent or refuses is waited for.  S21 back to
                 single copy at the next slide.
+Not held        K17 a member whose turn it is and that does not keep the payload says so: it cannot send that offset,
+                which is no gap and no fault (S17 follows).  K18 holds for it as for a damaged one.
 Honest clocks   A reader whose application is slow, or that has everything released, blames nobody; time counts from
                 when it began to wait, and from when somebody had answered.
 Slow members    Who makes the reader wait and takes ten times as long as the others is passed over like the listed for

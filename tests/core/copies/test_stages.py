@@ -65,7 +65,10 @@ def dropped_by(leader: Leader, x: int) -> set[int]:
 
 
 def test_k10_the_golden_example(make_node: MakeNode) -> None:
-    """Rules S22-S28: order 3,2,1,0,4, R = 3: acks 2, 0, 4 append; 3 drops at 4 and releases; 1 drops at 0, complete."""
+    """Rules S22, S23, S24, S25, S26, S27, S28: order 3,2,1,0,4 and R = 3.
+
+    Acks of 2, 0 and 4: appended; of 3: 4 drops it, readers may have it; of 1: 0 drops it, it is complete.
+    """
     node = make_node(C)   # slot 2 leads
     leader = lead(node)
     with orders(GOLDEN):
@@ -247,6 +250,19 @@ def test_k10_a_follower_releases_what_it_is_told_and_never_less_than_before(node
     assert node.core is not None and (0, 2) == node.core.readable(SHARD)
     node.receive(B, append_of((), 1, 3, prev=author.entries[-1].id))
     assert 3 == node.replica.released
+
+
+def test_k10_a_reader_learns_that_more_is_acknowledged_than_it_may_have_yet(make_node: MakeNode) -> None:
+    node = make_node(C)
+    lead(node)
+    with orders(GOLDEN):
+        node.append(1, batch(0))
+        node.complete()
+        for member in (A, B):
+            ack(node, member)
+
+    grant = node.read_grant(2)
+    assert (0, 1) == (grant.released, grant.latest)
 
 
 # --- when surplus is told of ------------------------------------------------------------------------------
