@@ -83,13 +83,21 @@ def test_every_rule_is_kept_by_one_example_and_broken_by_another() -> None:
 
 @pytest.mark.parametrize("data", example_documents(), ids=lambda data: f"{data['kind']}-{data['metadata']['name']}")
 def test_schema_and_models_judge_everything_that_was_made_of_an_example_alike(data: dict[str, Any]) -> None:
-    """Field by field: other types, both sides of every bound, other forms, missing and unknown fields."""
+    """Field by field: other types, both sides of every bound, other forms, missing and unknown fields.
+
+    What both accept is an update of the example as well.
+    """
     assert schema_verdict(data["kind"], data) == []
     disagreed = []
     for what, mutant in mutants(data):
         blamed, refused = schema_verdict(data["kind"], mutant), models_verdict(mutant)
         if not agree(blamed, refused):
             disagreed.append(f"{what}: schema blames {blamed}, models {refused}")
+        elif refused is None:
+            refused = models_verdict(mutant, data)
+            problems = refused.problems if refused is not None else ()
+            if cel_verdict(data["kind"], mutant, data) != {one.message: one.field_path for one in problems}:
+                disagreed.append(f"{what}, as an update: models {refused}")
     assert not disagreed, "\n".join(disagreed)
 
 
