@@ -11,6 +11,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemark_wire.tls import TlsSettings
+
 
 @dataclass(frozen=True, slots=True)
 class EtcdBinary:
@@ -40,9 +42,18 @@ def _path_without_wheel_scripts() -> str:
     )
 
 
-def etcd_command(binary: EtcdBinary, data_directory: Path, client_port: int, peer_port: int) -> list[str]:
-    """Return the command line of a single-member etcd on loopback."""
-    client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
+def etcd_command(
+    binary: EtcdBinary, data_directory: Path, client_port: int, peer_port: int, tls: TlsSettings | None = None
+) -> list[str]:
+    """Return the command line of a single-member etcd on loopback; with `tls` it asks everybody for a certificate."""
+    scheme = "http" if tls is None else "https"
+    client, peer = f"{scheme}://127.0.0.1:{client_port}", f"{scheme}://127.0.0.1:{peer_port}"
+    secure = [] if tls is None else [
+        "--cert-file", str(tls.cert), "--key-file", str(tls.key), "--trusted-ca-file", str(tls.ca),
+        "--client-cert-auth",
+        "--peer-cert-file", str(tls.cert), "--peer-key-file", str(tls.key), "--peer-trusted-ca-file", str(tls.ca),
+        "--peer-client-cert-auth",
+    ]
     return [
         binary.path,
         "--name", "tidemark-dev",
@@ -55,4 +66,5 @@ def etcd_command(binary: EtcdBinary, data_directory: Path, client_port: int, pee
         "--auto-compaction-mode", "revision",
         "--auto-compaction-retention", "10000",
         "--log-level", "warn",
+        *secure,
     ]

@@ -117,7 +117,7 @@ class Runtime:
         self._refresh()
         state = self.state
         views = [
-            _view("etcd", "etcd", state.etcd, state.etcd_url.removeprefix("http://")),
+            _view("etcd", "etcd", state.etcd, state.etcd_url.partition("://")[2]),
             _view("operator", "operator", state.operator, state.operator_address),
         ]
         return views + [_view(name, "node", node, node.address) for name, node in state.nodes.items()]
@@ -181,7 +181,7 @@ class Runtime:
             (cluster,) = await self.objects("TidemarkCluster")
             (place,) = places([{"replicas": 1}], [location])
             with saved(self.directory, self.state):
-                names = await new_nodes(self.state, 1)
+                names = await new_nodes(self.directory, self.state, 1)
                 if self.state.tls:
                     self.certificates().prepare(certificate_policy(cluster["spec"]), names)
                 await add_nodes(self.directory, self.state, {names[0]: place}, snapshot_rate(cluster))
@@ -287,10 +287,10 @@ async def _start_all(
 ) -> None:
     directory, state = runtime.directory, runtime.state
     places(wanted["spec"]["nodePools"], locations)  # refuses what is no location before anything is started
-    await start_etcd(directory, state)
-    progress(f"etcd from {state.etcd_origin} at {state.etcd_url}")
     if state.tls:
         runtime.certificates().prepare(certificate_policy(wanted["spec"]), state.nodes)
+    await start_etcd(directory, state)
+    progress(f"etcd from {state.etcd_origin} at {state.etcd_url}")
     await start_operator(directory, state, runtime.credentials())
     progress(f"operator at {state.operator_address}")
     first = not await runtime.objects("TidemarkCluster")
@@ -301,7 +301,7 @@ async def _start_all(
     await asyncio.gather(*(start_node(node) for node in state.nodes.values()))
     missing = sum(pool["replicas"] for pool in pools) - len(state.nodes)
     if missing > 0:
-        names = await new_nodes(state, missing)
+        names = await new_nodes(directory, state, missing)
         dealt = deal(names, places(pools, locations), (node.location for node in state.nodes.values()))
         if state.tls:
             runtime.certificates().prepare(certificate_policy(cluster["spec"]), names)

