@@ -59,7 +59,9 @@ class Objects:
         try:
             async with self._parsing:  # a hostile text takes seconds: beside the loop, and one at a time
                 resources = await asyncio.to_thread(load_manifests, text, SOURCE)
+            spaces: dict[tuple[str, str], str] = {}
             for resource in resources:
+                _check_namespace(resource, spaces.setdefault((resource.kind, resource.name), resource.namespace))
                 self._check(resource)
             return [self._with_notes(await self._apply_one(resource, dry_run), resource) for resource in resources]
         except InvalidManifest as error:
@@ -117,6 +119,7 @@ class Objects:
         if known is None:
             return
         before = load_resource(known.value.manifest, "stored object")
+        _check_namespace(resource, before.namespace)
         if known.value.detached and known.value.spec["shards"] != manifest["spec"]["shards"]:
             raise _Refusal(Refused(
                 Reason.INVALID_SPEC,
@@ -277,6 +280,15 @@ class Objects:
             self._mirror.learn(key, item.value, item.revision)
         elif known is not None:
             self._mirror.learn(key, None, known.revision + 1)  # deleted then or later, and created again later still
+
+
+def _check_namespace(resource: Resource, known: str) -> None:
+    """Objects are kept by kind and name; one of another namespace is another object, and there is no room for two."""
+    if resource.namespace != known:
+        raise _Refusal(Refused(
+            Reason.INVALID_SPEC,
+            f"{resource.kind}/{resource.name}: metadata.namespace is {resource.namespace!r}, the object of that name "
+            f"is in {known!r}; one of the two needs another name"))
 
 
 def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -106,6 +106,20 @@ async def test_a_keyspace_is_kept_as_applied_until_it_is_deleted(objects: Object
     assert isinstance(gone, Refused) and "there is no keyspace 'carts'" in gone.message
 
 
+async def test_an_object_of_another_namespace_is_another_object_and_refused(objects: Objects) -> None:
+    """A local cluster keeps objects by kind and name; namespaces are for Kubernetes."""
+    await objects.apply(group())
+    there = group().replace("{name: orders}", "{name: orders, namespace: a}")
+    refused = await objects.apply(group("fresh") + "---" + there)
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
+    assert "LogGroup/orders: metadata.namespace is 'a', the object of that name is in 'default'" in refused.message
+    assert set(mirror(objects).groups) == {"orders"}
+    twice = group("twice") + "---" + group("twice").replace("{name: twice}", "{name: twice, namespace: a}")
+    refused = await objects.apply(twice)
+    assert isinstance(refused, Refused) and "metadata.namespace" in refused.message
+    assert set(mirror(objects).groups) == {"orders"}
+
+
 async def test_a_shard_is_for_the_operator_to_write(objects: Objects, store: EtcdStore) -> None:
     refused = await objects.apply(group() + "---" + SHARD)
     assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
