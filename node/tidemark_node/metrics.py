@@ -84,8 +84,8 @@ class Metrics:
         """Report per-shard positions from `status` at every scrape, at no cost in between."""
         self.registry.register(_Shards(status))
 
-    def watch_store(self, sizes: Callable[[], Mapping[str, int]]) -> None:
-        """Report the bytes that the store takes, by what they are, from `sizes` at every scrape."""
+    def watch_store(self, sizes: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        """Report the bytes that the store takes, by what and where they are, from `sizes` at every scrape."""
         self.registry.register(_Store(sizes))
 
     def watch_limbo(self, views: Callable[[], Iterable[LimboView]]) -> None:
@@ -137,13 +137,13 @@ class _Limbo(Collector):
 
 
 class _Store(Collector):
-    def __init__(self, sizes: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, sizes: Callable[[], Mapping[tuple[str, str], int]]) -> None:
         self._sizes = sizes
 
     def collect(self) -> Iterator[Metric]:
-        held = GaugeMetricFamily("tidemark_store_bytes", "Bytes the store takes, tables and memory.", labels=["what"])
-        for what, size in self._sizes().items():
-            held.add_metric([what], float(size))
+        held = GaugeMetricFamily("tidemark_store_bytes", "Bytes the store takes.", labels=["what", "where"])
+        for labels, size in self._sizes().items():
+            held.add_metric(labels, float(size))
         yield held
 
 

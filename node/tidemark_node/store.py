@@ -308,11 +308,12 @@ class Store:
         self._stage_dropped(batch, shard)
         self._write(batch)
 
-    def sizes(self) -> dict[str, int]:
-        """Return the bytes that headers, payloads and the rest take: in tables, and in memory on the way there."""
+    def sizes(self) -> dict[tuple[str, str], int]:
+        """Return the bytes that payloads, headers and the rest take, in tables and in memory on the way there."""
         return {
-            what: int(family.property_int_value(_TABLE_BYTES) or 0) + int(family.property_int_value(_MEMORY_BYTES) or 0)
+            (what, where): int(family.property_int_value(name) or 0)
             for what, family in (("payloads", self._log), ("headers", self._headers), ("system", self._system))
+            for where, name in (("tables", _TABLE_BYTES), ("memory", _MEMORY_BYTES))
         }
 
     # --- reading ------------------------------------------------------------------------------------------

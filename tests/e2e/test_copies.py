@@ -33,8 +33,9 @@ async def group_of(cluster: Cluster, shards: int = 1, copies: int = COPIES) -> s
 
 
 async def payload_bytes(cluster: Cluster) -> float:
-    """Return what payloads take on the disks of all nodes, and in their memory on the way there."""
-    return sum([await cluster.metric(name, 'tidemark_store_bytes{what="payloads"}') for name in cluster.nodes])
+    """Return what payloads take in the tables of all nodes."""
+    series = 'tidemark_store_bytes{what="payloads",where="tables"}'
+    return sum([await cluster.metric(name, series) for name in cluster.nodes])
 
 
 async def swept(cluster: Cluster, group: str, index: int = 0) -> None:

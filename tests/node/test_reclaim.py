@@ -46,21 +46,21 @@ def filled(tmp_path: Path) -> Store:
 
 async def given_back(store: Store, whole: int, share: float) -> None:
     async with asyncio.timeout(60):
-        while store.sizes()["payloads"] > share * whole:
+        while store.sizes()["payloads", "tables"] > share * whole:
             await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_space_comes_back_though_nothing_more_is_written(tmp_path: Path, restart: bool):
     store = filled(tmp_path)
-    whole = store.sizes()["payloads"]
+    whole = store.sizes()["payloads", "tables"]
     assert whole >= 2 * ENTRIES * PAYLOAD_BYTES
     store.apply([Persist(S1, (DropPayloads(0, 59),)), Persist(S1, (DropPayloads(100, 139),))])
     store.sync()
     if restart:
         store.close()
         store = open_store(tmp_path, "a")
-    assert store.sizes()["payloads"] > 0.99 * whole
+    assert store.sizes()["payloads", "tables"] > 0.99 * whole
     metrics = Metrics()
     reclaimer = Reclaimer(FakeDriver(store), metrics, 0)  # type: ignore[arg-type]
     reclaimer.start()
@@ -98,7 +98,7 @@ async def test_a_large_range_is_done_in_pieces(tmp_path: Path, monkeypatch: pyte
         assert ends[-1] >= first
         first = ends[-1] + 1
     assert len(ends) > 1 and ends[-1] == ENTRIES - 1
-    assert store.sizes()["payloads"] < 1 << 20
+    assert store.sizes()["payloads", "tables"] < 1 << 20
     store.close()
 
 
@@ -113,7 +113,7 @@ async def test_a_disk_that_fails_is_tried_again_later(tmp_path: Path):
             return await super().reclaim(work)
 
     store = filled(tmp_path)
-    whole = store.sizes()["payloads"]
+    whole = store.sizes()["payloads", "tables"]
     store.apply([Persist(S1, (DropPayloads(0, ENTRIES - 1),))])
     reclaimer = Reclaimer(Failing(store), Metrics(), 0)  # type: ignore[arg-type]
     reclaimer.start()
