@@ -205,6 +205,11 @@ class Container:
         self._wake.set()
         self.kill()
 
+    async def gone(self) -> None:
+        """Wait for the end of a process that was killed."""
+        if self.process is not None:
+            await self.process.wait()
+
     # --- what it is told
 
     def _command(self, environment: Mapping[str, str], rewriting: Rewriting) -> list[str]:

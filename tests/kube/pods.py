@@ -74,6 +74,7 @@ class PodWorker:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*(container.gone() for container in self.all_containers))
 
     def _changed(self) -> None:
         self._dirty.set()
