@@ -7,12 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import LogRead, LogReadFailed, Persist, PutEntry, SnapshotChunk, SnapshotFailed
+from tidemark_core.base.effects import (
+    LogRead,
+    LogReadFailed,
+    Persist,
+    PutEntry,
+    Received,
+    SetTimer,
+    SnapshotChunk,
+    SnapshotFailed,
+)
 from tidemark_core.base.ids import NOTHING, Member
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.coordinator import DEADLINE_TIMER
 from tidemark_core.replication.ensembles import planned_change
 from tidemark_core.replication.follower import PULL_TIMER
 from tidemark_core.replication.messages import (
+    Abort,
     BecomeLeader,
     CommitPending,
     Committed,
@@ -191,6 +202,43 @@ def test_k13_nothing_is_dropped_from_prepare_until_the_outcome_is_stored(make_cl
 
     assert not [drop for drop in cluster.sent(Drop) if drop.epoch == epoch]
     assert [5, 5] == [len(holders(cluster, sequence)) for sequence in (2, 3)]
+
+
+def test_k13_nothing_is_dropped_either_while_the_leader_has_not_heard_that_the_outcome_is_stored(
+    make_cluster: MakeCluster,
+) -> None:
+    """An election could still roll it back, to where those who dropped are designated."""
+    cluster = make_cluster("abcde", limits=QUICK)
+    fill(cluster, 2)
+    rule = cluster.rule("drop", Abort)
+    request = cluster.change(Operation.COPIES, copies=3)
+    assert isinstance(done(cluster, request), ChangeDone)
+    assert [5, 5] == [len(holders(cluster, sequence)) for sequence in range(2)]
+
+    cluster.lift(rule)
+    cluster.run_for(3_000)
+    assert [3, 3] == [len(holders(cluster, sequence)) for sequence in range(2)]
+
+
+def test_k13_there_is_time_as_long_as_payloads_are_being_filled(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("abcde", copies=3, limits=QUICK)
+    dropped(cluster, 5)
+    cluster.rule("drop", Filled)
+    cluster.change(Operation.COPIES, copies=4)
+    cluster.run_for(1_000)
+    operator, leader = cluster.operator, cluster.leader.me
+    epoch = cluster.record.epoch
+
+    def pending(filled: int) -> list[Any]:
+        return operator.step(Received(SHARD, leader, None, CommitPending(epoch, filled)))
+
+    later = SetTimer(SHARD, DEADLINE_TIMER, cluster.now_ms + operator.shard.settings.change_timeout_ms)
+    assert operator.shard.change is not None
+    before = operator.shard.change.filled   # the leader fills too
+    assert [later] == pending(before + 2)
+    assert [] == pending(before + 2) + pending(before + 1)
+    assert [later] == pending(before + 3)
+    assert [] == operator.step(Received(SHARD, leader, None, CommitPending(epoch - 1, 9)))
 
 
 # --- contracts --------------------------------------------------------------------------------------------

@@ -153,6 +153,33 @@ def test_k16_who_cannot_be_given_a_payload_waits_and_the_others_go_on(make_clust
     assert [0, 1, 2, 3] == held(cluster.nodes[late_name])
 
 
+def test_k16_what_is_fetched_is_compared_with_our_own_header(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("abcde", copies=3, limits=Limits(tail_bytes_max=0, drop_ms=50))
+    at = "abcde".index(cluster.leader.me.node)
+    late, *others = [slot for slot in range(5) if slot != at]
+    late_name = "abcde"[late]
+    cluster.crash(late_name)
+    with orders((late, *others, at)):
+        fill(cluster, 1)
+        settled_bare(cluster)
+        rule = cluster.rule("hold", Fetched)
+        cluster.restart(late_name)
+        assert cluster.run_until(lambda: bool(rule.caught), 10_000)
+        sender, shard, to, message = rule.caught[0]
+        forged = Author(ensemble=FIVE)
+        forged.opening()
+        other = forged.data(payload=b"something else", order=message.entry.order)
+        assert other.id == message.entry.id
+        cluster.deliver(sender, shard, to, Fetched(message.base, other))
+        cluster.run_for(100)
+        assert [] == data(cluster.nodes[late_name])
+
+        cluster.lift(rule)
+        cluster.settle()
+
+    assert [b"payload-0"] == [entry.payload for entry in data(cluster.nodes[late_name])]
+
+
 def test_k7_a_follower_that_catches_up_is_sent_headers_alone_where_the_payload_is_surplus(
     make_cluster: MakeCluster,
 ) -> None:

@@ -64,6 +64,19 @@ def test_k12_a_new_member_gets_every_payload_that_is_not_surplus_in_its_slot_als
     assert 3 * 4 == sum(len(held(cluster.nodes[member.node])) for member in cluster.record.ensemble)
 
 
+def test_k12_what_too_few_left_of_the_slot_have_acknowledged_is_not_left_out(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("abcdef", ensemble="abcde", copies=3, limits=QUICK)
+    leader = cluster.leader.me.node
+    leaver, one, two, dead = [name for name in "abcde" if name != leader]
+    cluster.crash(dead)
+    with orders(places(cluster, one, two, dead, leaver, leader)):
+        fill(cluster, 3)
+        cluster.run_for(1_000)
+        done(cluster, cluster.change(Operation.SWAP, leaver, "f"))
+
+    assert [0, 1, 2] == held(cluster.nodes["f"])
+
+
 def test_k12_payloads_come_from_the_others_when_the_leaver_is_gone(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("abcdef", ensemble="abcde", copies=3, limits=QUICK)
     leader = cluster.leader.me.node
