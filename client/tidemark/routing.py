@@ -32,6 +32,7 @@ REFRESH_TIMEOUT_S = 0.5
 REFRESH_GAP_S = 0.05
 BACKOFF_MAX_S = 1.0
 RETIRED_S = 365 * 86_400.0  # a tail may read on for long, over a connection that was opened in its day
+LAST_CALLS_S = 1.0
 BATCH_BYTES_MAX = 8 << 20  # where the map does not say
 QUORUM_TIMEOUT_MS = 5000  # likewise
 
@@ -72,7 +73,7 @@ class Channels:
         self._tls = tls
         self._generation = tls.generation if tls is not None else 0
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
+        self._retired: set[asyncio.Task[None]] = set()
 
     def to(self, address: str) -> grpc.aio.Channel:
         if self._tls is not None and self._tls.changed_since(self._generation):
@@ -89,14 +90,16 @@ class Channels:
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             ending = asyncio.create_task(channel.close(grace=RETIRED_S), name="tidemark-retired-channel")
-            self._retired[ending] = channel
-            ending.add_done_callback(lambda done: self._retired.pop(done, None))
+            self._retired.add(ending)
+            ending.add_done_callback(self._retired.discard)
 
     async def close(self) -> None:
-        retired = dict(self._retired)
-        await cancelled(*retired)
-        channels, self._channels = [*self._channels.values(), *retired.values()], {}
-        await asyncio.gather(*(channel.close() for channel in channels))
+        """Close every channel; whoever made a call on a retired one has ended it, and a moment later it is closed."""
+        channels, self._channels = self._channels, {}
+        await asyncio.gather(*(channel.close() for channel in channels.values()))
+        if self._retired:
+            await asyncio.wait(self._retired, timeout=LAST_CALLS_S)
+            await cancelled(*self._retired)
 
 
 def check_addresses(addresses: str | Sequence[str]) -> list[str]:

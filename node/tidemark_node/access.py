@@ -21,6 +21,8 @@ from .routing import Routing
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 PEOPLE = frozenset({Kind.CLIENT, Kind.ADMIN})
+ADMINISTRATIVE = frozenset({"Control.DebugDump"})
+"""What is audited though it is let through; what clients do with records is not."""
 
 
 class Caller(NamedTuple):
@@ -98,10 +100,6 @@ class Access:
         self._metrics.refused_calls.labels(method).inc()
         self._audit.refused(caller.identity, caller.peer, method, group, why)
         return Refused(Reason.PERMISSION_DENIED, why)
-
-
-ADMINISTRATIVE = frozenset({"Control.DebugDump"})
-"""What is audited though it is let through; what clients do with records is not."""
 
 
 async def _abort(context: Any, refused: Refused) -> None:

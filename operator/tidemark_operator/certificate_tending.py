@@ -59,11 +59,11 @@ class CertificateTender:
     async def look(self) -> None:
         """Take the next steps, when there may be some."""
         if await asyncio.to_thread(rotating, self._store):
-            reports = {self._me: self._tls.material.fingerprint, **await self._ask_nodes()}
+            reports: dict[Identity, str] | None = {self._me: self._tls.material.fingerprint, **await self._ask_nodes()}
         elif time.monotonic() - self._passed_at < PASS_S:
             return
         else:
-            reports = {}
+            reports = None
         actions = await asyncio.to_thread(keep, self._store, self._policy(), now_utc(), reports=reports)
         for action in actions:
             log.info("certificates: %s", action)

@@ -326,7 +326,7 @@ def test_a_rotation_of_files_ends_with_nothing_of_the_old_ca(tmp_path: Path) -> 
     now, passes = NOW + DAY, 0
     while not rotated(store, retired):
         now, passes = now + timedelta(seconds=1), passes + 1
-        keep(store, NO_OVERLAP, now)
+        keep(store, NO_OVERLAP, now, reports={})
         assert passes < 10
     after = store.holders()
     assert all(before[one].leaf != after[one].leaf and retired not in after[one].trusts for one in before)
@@ -349,3 +349,18 @@ def test_a_rotation_waits_for_a_process_that_reports_older_files(tmp_path: Path)
     assert () == done
     assert len(store.authorities()) == 2
     assert read_leaf(store.holders()[NODE_1.identity].leaf.certificate).created == NOW
+
+
+def test_who_asked_nobody_what_is_loaded_moves_no_rotation_on(tmp_path: Path) -> None:
+    store = files(tmp_path)
+    ensure(store, NO_OVERLAP, NOW, [NODE_1])
+    old = store.authorities()[0].id
+    request_rotation(store)
+    for second in range(1, 8):
+        ensure(store, NO_OVERLAP, NOW + timedelta(seconds=second), [Subject(client(f"c{second}"))])
+    holders = store.holders()
+    assert len(holders) == 8
+    assert {old} == {held.facts.issuer for held in holders.values()}
+    assert {frozenset(one.id for one in store.authorities())} == {held.trusts for held in holders.values()}
+    keep(store, NO_OVERLAP, NOW + DAY, reports={})
+    assert old not in {held.facts.issuer for held in store.holders().values()}

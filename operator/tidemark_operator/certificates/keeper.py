@@ -59,12 +59,13 @@ def keep(
     """Take the next steps and return them; none when nothing is to be done now.
 
     `wanted` are holders that shall exist, with the names they are dialed by; those that exist go on with theirs.
-    `reports` holds the fingerprint of what a running process has loaded, empty for one that does not say (C4).
+    `reports` holds the fingerprint of what a running process has loaded, empty for one that does not say (C4); who is
+    not in it does not run, or cannot say.  Whoever has asked nobody gives None: then no rotation goes on.
     """
     with store.locked():
         authorities = {authority.id: authority for authority in store.authorities()}
         held = store.holders()
-        stored = _stored(authorities.values(), store.retiring(), held, wanted, reports or {})
+        stored = _stored(authorities.values(), store.retiring(), held, wanted, reports)
         actions = plan(now, stored, policy)
         for action in actions:
             _carry_out(store, policy, now, action, authorities, held)
@@ -114,7 +115,7 @@ def validity(store: CertificateStore) -> Validity | None:
 
 def _stored(
     authorities: Iterable[Authority], retiring: frozenset[str], held: Mapping[Identity, Held],
-    wanted: Iterable[Subject], reports: Mapping[Identity, str],
+    wanted: Iterable[Subject], reports: Mapping[Identity, str] | None,
 ) -> Stored:
     subjects = {identity: one.facts.subject for identity, one in held.items()}
     subjects |= {subject.identity: subject for subject in wanted}
@@ -122,7 +123,9 @@ def _stored(
         tuple(
             StoredAuthority(authority.id, authority.created, authority.expires, authority.id in retiring)
             for authority in authorities),
-        tuple(_holder(subject, held.get(identity), reports.get(identity)) for identity, subject in subjects.items()),
+        tuple(
+            _holder(subject, held.get(identity), "" if reports is None else reports.get(identity))
+            for identity, subject in subjects.items()),
     )
 
 
