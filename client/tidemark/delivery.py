@@ -267,7 +267,10 @@ class ShardDelivery:
         core = self._core
         assert core is not None
         try:
-            effects = event(self._clock.ms(), *facts)
+            now_ms, before = self._clock.ms(), core.next
+            effects = event(now_ms, *facts)
+            if core.next > before:
+                self._progress_ms = now_ms
             while not self._done.done():
                 for effect in effects:
                     self._run_effect(effect)
@@ -299,7 +302,6 @@ class ShardDelivery:
 
     def _deliver(self, effect: Deliver) -> None:
         entry = effect.item.body
-        self._progress_ms = self._clock.ms()
         if entry.kind is Kind.DATA:
             self._untaken += 1
             self._reader.push(ReadBatch(self.shard, entry, effect.first, effect.last))
@@ -309,7 +311,6 @@ class ShardDelivery:
 
     def _deliver_gap(self, effect: DeliverGap) -> None:
         silent = effect.kind is GapKind.TRIM and effect.last < self._removed_before
-        self._progress_ms = self._clock.ms()
         gap = self._reader.gap(effect.kind, self.shard, effect.first, effect.last, silent=silent)
         if gap is not None:
             self._untaken += 1

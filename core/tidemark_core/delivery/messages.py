@@ -156,8 +156,7 @@ class Tell:
     message: Start | Window
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(NamedTuple):
     """Hand the offsets [first, last] of an entry to the application; in order, each offset once.
 
     They are the whole entry, unless the reader began or ends in its middle.

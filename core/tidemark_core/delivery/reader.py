@@ -183,6 +183,7 @@ class Reader:
             return self._fault(now_ms, source, Reason.VIOLATION, wrong)
         self._hear(source, m.released)
         effects: list[ReaderEffect] = []
+        good_items = good_bytes = 0
         for item in m.items:
             source.take(item)
             if item.body is DAMAGED:
@@ -192,10 +193,12 @@ class Reader:
             if item.body is NOT_HELD:
                 continue  # K17: no fault and no gap; that its stream has passed says that it cannot send it (S17)
             source.sends = True
-            if self._measures(node):
-                self._slowness.sent(node, item.size)
+            good_items += 1
+            good_bytes += item.size
             if item.last < self.next or not self._buffer.put(item, node):
                 self.duplicates += 1
+        if good_items and self._measures(node):
+            self._slowness.sent(node, good_items, good_bytes)
         if not m.items:
             # In local reading a node may have nothing to send for long: that it answers shows that it is back.
             # At the tail the near ones are always faster, so that it gets on at all must do.
@@ -281,7 +284,8 @@ class Reader:
             self._unconsumed_bytes += item.size
             self.delivered_bytes += item.size
             last = item.last if self.until < 0 else min(item.last, self.until)
-            effects += [Deliver(item, self.next, last), *self._progress(now_ms, last)]
+            effects.append(Deliver(item, self.next, last))
+            effects += self._progress(now_ms, last)
         return effects
 
     def _pass(self, now_ms: int, kind: GapKind, last: int) -> list[ReaderEffect]:

@@ -104,9 +104,9 @@ class Slowness:
         """For so long the node had something to send, and leave to send it."""
         self._meter(node).busy_ms += ms
 
-    def sent(self, node: str, size: int) -> None:
-        """The node sent an item."""
-        self._meter(node).work += size + ITEM_WORK
+    def sent(self, node: str, items: int, size: int) -> None:
+        """The node sent so many items, of `size` bytes in all."""
+        self._meter(node).work += size + items * ITEM_WORK
 
     def _meter(self, node: str) -> Meter:
         return self._meters.setdefault(node, Meter())

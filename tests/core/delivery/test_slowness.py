@@ -38,7 +38,7 @@ class Rounds:
             self.slowness.busy(node, busy_ms)
             self.slowness.waited(node, waited_ms)
             if size:
-                self.slowness.sent(node, size)
+                self.slowness.sent(node, 1, size)
         self.now += ROUND_MS
         verdict = self.slowness.judge(self.now, room)
         assert verdict is not None
@@ -117,8 +117,7 @@ def test_small_items_are_compared_by_number() -> None:
     rounds = Rounds()
     for _ in range(50):
         for node, size in (("a", 10_000), ("b", 100), ("c", 10_000)):
-            for _ in range(30):
-                rounds.slowness.sent(node, size)
+            rounds.slowness.sent(node, 30, 30 * size)
         assert ([], []) == rounds.round({"a": (0, 300, 0), "b": (300, 300, 0), "c": (0, 300, 0)})
 
 
@@ -130,7 +129,7 @@ def test_short_waits_are_the_way_to_the_member() -> None:
             slowness.waited("b", 9)
         slowness.busy("b", 900)
         for node in "abc":
-            slowness.sent(node, MIB)
+            slowness.sent(node, 1, MIB)
         verdict = slowness.judge(now, 1)
         assert verdict is not None and not verdict.slow
 
