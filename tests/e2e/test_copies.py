@@ -5,6 +5,7 @@ record.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import tidemark
 from tidemark import Client
 
 from .cluster import Cluster, condition, offset_of, until
+from .wire import kept
 from .workload import Workload, check_read_back
 
 MEMBERS, COPIES = 5, 3
@@ -48,6 +50,18 @@ async def swept(cluster: Cluster, group: str, index: int = 0) -> None:
         return all(replica.get("swept", -1) >= head for replica in found)
 
     await until(done, f"every member of shard {index} of {group} has dropped what it need not keep up to {head}")
+
+
+async def check_copies(cluster: Cluster, group: str, copies: int, index: int = 0) -> None:
+    """Assert that each record that was there when every member was swept is kept by so many members."""
+    await swept(cluster, group, index)
+    shard = await cluster.shard(group, index)
+    ensemble = [member["node"] for member in shard["ensemble"]]
+    through = min([(await cluster.replica(name, group, index))["swept"] for name in ensemble])
+
+    views = [await kept(cluster.address(name), group, index, ensemble, through) for name in ensemble]
+    counts = Counter(offset for view in views for offset, there in view.items() if there)
+    assert counts and set(counts.values()) == {copies}, Counter(counts.values())
 
 
 async def lacking(cluster: Cluster, group: str) -> set[str]:
@@ -153,12 +167,14 @@ async def test_disk_is_lost_and_a_node_is_swapped_for_good(cluster: Cluster, cli
         await cluster.start(wiped)
         await cluster.replicated(group)
         await check_read_back_so_far(client, group, load)
+        await check_copies(cluster, group, COPIES)
 
         leaver = (await cluster.members(group))[2]
         shrunk = (await cluster.cli("contract", group, "0", "--from", leaver, "--json")).document
         assert leaver not in shrunk["ensemble"] and len(shrunk["ensemble"]) == MEMBERS - 1
         await load.more()
         await check_read_back_so_far(client, group, load)
+        await check_copies(cluster, group, COPIES)
 
         dead = (await cluster.members(group))[1]
         cluster.kill(dead)
@@ -167,6 +183,7 @@ async def test_disk_is_lost_and_a_node_is_swapped_for_good(cluster: Cluster, cli
         assert dead not in swapped["ensemble"] and leaver in swapped["ensemble"]
         await load.more()
         await check_read_back_so_far(client, group, load)
+        await check_copies(cluster, group, COPIES)
     await check_read_back(client, load)
 
 
@@ -177,13 +194,15 @@ async def test_payload_copies_are_raised_and_lowered_by_manifest(cluster: Cluste
     group = await group_of(cluster, 2)
     async with Workload(client, group, value_bytes=2_000) as load:
         await load.more(200)
+        for index in range(2):
+            await check_copies(cluster, group, COPIES, index)
         for copies in (COPIES + 1, COPIES):
-            for index in range(2):
-                await swept(cluster, group, index)
             await declare(cluster, group, copies)
             await until(lambda copies=copies: in_force(cluster, group, copies), f"{copies} payload copies are in force")
             await load.more_on_every_shard()
             await check_read_back_so_far(client, group, load)
+            for index in range(2):
+                await check_copies(cluster, group, copies, index)
     await check_read_back(client, load)
 
 

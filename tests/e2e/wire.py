@@ -6,17 +6,20 @@ Stays out: retries, routing, everything that the real client does by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 from google_crc32c import value as crc32c
-from tidemark_core.base.entry import Batch, Durability
+from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Refused
+from tidemark_core.delivery.messages import NOT_HELD, Start, Started, Status
+from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_wire import channel, frames
+from tidemark_wire.delivery import StartCall, decode_answer, encode_request
 
 ANSWER_TIMEOUT_S = 15.0
 
@@ -96,3 +99,24 @@ async def say(target: str, shard: ShardId, to: Member, message: Any, answer: typ
         finally:
             call.cancel()
     raise AssertionError(f"{target} ended the link without a {answer.__name__}")
+
+
+async def kept(address: str, group: str, shard: int, ensemble: Sequence[str], through: int) -> dict[int, bool]:
+    """Ask one member for everything; return of each data entry up to `through` whether its payload is there."""
+    start = Start(1, 0, through, Mode.ALL_SEND_ALL, (), tuple(ensemble), (), 1 << 40)
+    found: dict[int, bool] = {}
+    async with channel.open_channel(address) as opened, asyncio.timeout(ANSWER_TIMEOUT_S):
+        call = opened.stream_stream(channel.DELIVER)()
+        await call.write(encode_request(StartCall(group, shard, start)))
+        covered = -1
+        while covered < through:
+            answer = decode_answer(await call.read())
+            if isinstance(answer, Started):
+                assert answer.status is Status.OK, answer
+                continue
+            covered = answer.through
+            for item in answer.items:
+                if item.body is not None and (item.body is NOT_HELD or item.body.kind is Kind.DATA):
+                    found[item.first] = item.body is not NOT_HELD
+        call.cancel()
+    return found
