@@ -7,6 +7,6 @@ nothing else of the product: the cores it drives are the ones that nodes and ope
 Rooms: `world` is the queue and the two phases of a run; `node` and `operators` are the shells; `network`, `disk`,
 `metadata`, `shard_map` are what shells stand on; `clients`, `delivery` and `admin` are those who want something;
 `faults` breaks things; `checkers` hold one promise each; `liveness` judges the end; `profiles` says what a run looks
-like; `mutants`, `limbo_mutants` and `delivery_mutants` are the product minus one repair.
+like; `mutants` and its parts (`limbo_mutants`, `delivery_mutants`, `copies_mutants`) are the product minus one repair.
 Stays out: threads, real time, sockets, any import of node, operator, client or wire.
 """

@@ -23,7 +23,7 @@ REQUIRED = (
     "elections", "truncations", "swaps_committed", "swaps_aborted", "swaps_resumed", "torn_tails", "wiped_disks",
     "rollbacks_appended", "rollbacks_confirmed", "rollbacks_lost", "timeouts", "late_acks_during_rollback",
     "outcomes_asked", "quorum_changes", "trims", "reader_rewinds", "reader_failovers", "reader_all_send_all",
-    "reader_members_back", "reader_holes", "reader_trims",
+    "reader_members_back", "reader_holes", "reader_trims", "payloads_left_out", "copies_changes_committed",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 
@@ -35,7 +35,8 @@ OF_READERS = {
 REQUIRED_FROM_RUNS = 100
 
 SUMMARY = (
-    *REQUIRED, "expands_committed", "contracts_committed", "transfers", "snapshots", "restarts", "corrupt_repairs",
+    *REQUIRED, "copies_changes_aborted", "expands_committed", "contracts_committed", "transfers", "snapshots",
+    "restarts", "corrupt_repairs",
     "appends_acked", "duplicates_answered", "rollbacks_told", "renumberings", "quorum_changes_during_rollback",
     "rollbacks_ambushed_written", "rollbacks_ambushed_durable", "rollbacks_ambushed_acked",
     "rollbacks_ambushed_confirmed",

@@ -30,6 +30,7 @@ class AdminOptions:
     transfer: float = 0.0
     cancel: float = 0.0
     trim: float = 0.0
+    copies: float = 0.0
 
 
 class Admin:
@@ -61,6 +62,7 @@ class Admin:
                 (self.transfer, options.transfer),
                 (self.cancel, options.cancel),
                 (self.trim, options.trim),
+                (self.copies, options.copies),
             )
         )
         if wish is not None:
@@ -92,6 +94,15 @@ class Admin:
         leavers = [member.node for member in record.ensemble if member != record.leader]
         if len(record.ensemble) > 3 and leavers:
             self._change(shard, Operation.CONTRACT, self.world.dice.pick(leavers), None)
+
+    def copies(self, shard: ShardId) -> None:
+        """Let more or fewer members keep each payload; now and then a number that cannot be."""
+        size = len(self.world.metadata.record(shard).ensemble)
+        low = size // 2 if self.world.dice.chance(0.1) else size // 2 + 1
+        event = StartChange(
+            shard, self.world.request_number(), Operation.COPIES, None, None, copies=self.world.dice.between(low, size)
+        )
+        self._ask(event)
 
     def _change(self, shard: ShardId, operation: Operation, old: str | None, new: str | None) -> None:
         event = StartChange(shard, self.world.request_number(), operation, old, new)

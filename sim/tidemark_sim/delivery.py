@@ -309,13 +309,13 @@ class Client:
         ensemble = tuple(member.node for member in record.ensemble)
         zone_of = dict(self.world.shard_map.zone_of)
         near = tuple(int(zone_of[node] == self.zone) for node in ensemble) if self.local else ()
-        return ensemble, near, 0
+        return ensemble, near, min(record.copies, len(ensemble))
 
     def refresh(self) -> None:
         """Hear of the members in force, and connect to those that are new."""
         ensemble, priorities, copies = self._members()
         before = self.reader.ensemble
-        if ensemble == before or len(set(ensemble)) < len(ensemble):
+        if (ensemble, copies) == (before, self.reader.copies) or len(set(ensemble)) < len(ensemble):
             self.world.idle()
             return
         self.run(self.reader.on_ensemble(self.world.now_ms, ensemble, priorities, copies))

@@ -61,7 +61,7 @@ def _gap_in_single_copy(stack: ExitStack) -> None:
     substitute(stack, Reader, "_fail_over", fail_over)
 
 
-def _one_answer_proves_loss(stack: ExitStack) -> None:
+def one_answer_proves_loss(stack: ExitStack) -> None:
     def fail_over(self: Reader, now_ms: int) -> Any:
         sources = self.sources
         answered = {n: s for n, s in sources.items() if s.started and s.through >= self.next}
@@ -199,7 +199,7 @@ DELIVERY_MUTANTS: tuple[Mutant, ...] = (
     Mutant("S20", "no gap before all-send-all", _gap_in_single_copy, "delivery"),
     Mutant("S21", "single copy again at the next slide", _all_send_all_for_good, "delivery"),
     Mutant("S duplicates", "what was delivered is dropped", _duplicates_delivered, "delivery"),
-    Mutant("K18", "data loss only when every member has answered", _one_answer_proves_loss, "delivery"),
+    Mutant("K18", "data loss only when every member has answered", one_answer_proves_loss, "delivery"),
     Mutant("S coverage", "coverage ends where the look ended", _coverage_beyond, "delivery"),
     Mutant("A2 released", "nothing is sent that is not released", _released_ignored, "delivery"),
     Mutant("L10 holes", "what was rolled back is a hole", _holes_unseen, "delivery"),

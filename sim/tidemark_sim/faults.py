@@ -332,7 +332,7 @@ class Faults:
             for member in world.metadata.record(shard).ensemble
             if world.nodes[member.node].member == member
             and (held := world.nodes[member.node].disk.image(shard).at(entry.base)) is not None
-            and held.chain == entry.chain
+            and held.chain == entry.chain and held.held
             and (shard, entry.base) not in world.nodes[member.node].disk.corrupt
         )
         if holders >= 2:

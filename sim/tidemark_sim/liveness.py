@@ -205,6 +205,7 @@ def _compare(world: World, shard: ShardId) -> None:
         if copy != wanted:
             has = f"{len(copy)} of {len(wanted)} entries from {begin} on"
             raise Violation("NoLogDivergence", f"the log of {member.node} is not the leader's: {has}")
+    world.checkers.copies.all_kept(shard, record)
     _compare_outcomes(world, shard)
 
 

@@ -32,6 +32,7 @@ from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
 from tidemark_core.subscriptions.fold import Subscriptions
 
+from .copies_mutants import COPIES_MUTANTS
 from .delivery_mutants import DELIVERY_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
 from .metadata import MetadataStore
@@ -420,4 +421,5 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("P10", "trimming stops at positions", _pins_ignored, "clocks"),
     *LIMBO_MUTANTS,
     *DELIVERY_MUTANTS,
+    *COPIES_MUTANTS,
 )

@@ -202,7 +202,7 @@ class Node:
             if held is None or before == settings:
                 continue
             self.told[shard] = settings
-            events.append(Configure(shard, settings, self.world.options.retention))
+            events.append(Configure(shard, settings, self.world.options.retention, self.world.options.copies))
             if held.leader is not None and before is not None:
                 self.world.trace.count("quorum_changes")
                 if self._rollbacks.get(shard):

@@ -13,7 +13,7 @@ from typing import Any
 from tidemark_core.base.ids import OperatorId
 from tidemark_core.node import Limits
 from tidemark_core.replication.records import CoordinatorSettings
-from tidemark_core.replication.settings import RetentionSettings
+from tidemark_core.replication.settings import CopySettings, RetentionSettings
 
 from .admin import AdminOptions
 from .clients import ClientOptions
@@ -42,6 +42,7 @@ class ClusterOptions:
     chunk_bytes_max: int = 1000
     hints: float = 0.0              # chance that a broken link is noticed
     mark_entries: int = 1024
+    copies: float = 0.0             # chance that fewer than all members keep payloads, where there is such a chance
     tight: float = 0.5              # chance of small limits, so that windows fill and tails are read from disk
 
 
@@ -60,6 +61,8 @@ class Options:
     synchro: SynchroOptions = field(default_factory=SynchroOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
+    copies: CopySettings = field(default_factory=CopySettings)
+    payload_copies: int = 0
     limits: Limits = field(default_factory=Limits)
     coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
     replicas: int = 3
@@ -290,6 +293,38 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "slow": (0.5, 0.3, 1), "app_pauses": (0.5, 0.3, 1), "again": (0.6, 0.2, 1), "spoilt": (0.6, 0.002, 0.06),
         },
     },
+    "copies": {
+        "cluster": {
+            "nodes": (1, 4, 7), "shards": (0, 0, 0), "operators": (0.1, 2, 2), "copies": (1, 0.9, 0.9),
+            "operator_crash_in_step": (0.2, 0.002, 0.02), "chunk_bytes_max": (1, 200, 2000),
+        },
+        "clients": {
+            "producers": (1, 1, 3), "think_ms": (1, 8, 50), "local": (0.4, 0.1, 0.4), "commit": (0.5, 0.05, 0.3),
+            "reads": (0.2, 0.01, 0.05), "stragglers": (0.3, 0.1, 0.5),
+        },
+        "admin": {
+            "every_ms": (1, 40, 300), "swap": (0.8, 0.5, 1), "expand": (0.5, 0.2, 1), "contract": (0.6, 0.3, 1),
+            "copies": (0.7, 0.3, 1), "transfer": (0.4, 0.1, 0.5), "cancel": (0.3, 0.1, 0.3), "trim": (0.4, 0.2, 1),
+        },
+        "faults": {
+            "every_ms": (1, 100, 400), "down_ms": (1, 60, 500), "crash": (0.8, 0.3, 1.5),
+            "crash_leader": (0.7, 0.3, 1.5), "isolate": (0.5, 0.3, 1), "lag": (0.8, 0.5, 3), "slow_link": (0.4, 0.2, 1),
+            "slow_disk": (0.4, 0.2, 1), "stall": (0.3, 0.3, 1), "wipe": (0.5, 0.2, 1), "corrupt": (0.5, 0.3, 1.5),
+            "power_cut": (0.2, 0.05, 0.3), "disk_full": (0.1, 0.1, 0.3), "ambush": (0.7, 0.2, 0.8),
+            "ambush_rollback": (0.2, 0.05, 0.3),
+        },
+        "synchro": {
+            "timeout_ms_min": (1, 100, 1000), "timeout_ms_max": (1, 1000, 3000), "formula": (0.3, 0.3, 1),
+            "zones": (0.2, 0.2, 0.7), "delay_ms_max": (1, 1, 100),
+        },
+        "reading": {
+            "readers": (0.7, 1, 2), "window_bytes": (1, 600, 8000), "frame_bytes": (1, 200, 3000),
+            "local": (0.3, 0.3, 1), "map_delay_ms": (1, 5, 150), "item_ms": (0.2, 1, 10),
+            "trouble_every_ms": (1, 100, 500), "breaks": (0.6, 0.3, 2), "hangs": (0.5, 0.3, 2),
+            "pauses": (0.5, 0.3, 2), "slow": (0.3, 0.3, 1), "app_pauses": (0.2, 0.3, 1), "again": (0.8, 0.3, 1),
+            "spoilt": (0.3, 0.002, 0.03),
+        },
+    },
     "clocks": {
         "clients": {
             "producers": (1, 2, 4), "twice": (1, 0.05, 0.3), "old_again": (1, 0.05, 0.2), "subscribers": (1, 1, 3),
@@ -339,11 +374,22 @@ def draw(profile: str, dice: Dice) -> Options:
             age_ms=dice.between(100, 2000) if dice.chance(0.7) else 0,
             bytes_max=dice.between(300, 8000) if dice.chance(0.7) else 0,
         )
-    if options.reading.readers:
+    if options.reading.readers or cluster.copies:
         options.limits = replace(
             options.limits, order_block_bytes=dice.between(1, 400), order_block_ms=dice.between(50, 2_000)
         )
+    if cluster.copies:
+        _draw_copies(options, dice)
     return options
+
+
+def _draw_copies(options: Options, dice: Dice) -> None:
+    """Three to seven members, of which a majority or more keep each payload."""
+    size = options.replicas = dice.between(3, min(7, options.cluster.nodes))
+    if dice.chance(options.cluster.copies):
+        options.payload_copies = dice.between(size // 2 + 1, size - 1)
+    options.copies = CopySettings(sync_leaders=dice.between(1, 2), release_ms=dice.between(10, 150))
+    options.limits = replace(options.limits, drop_ms=dice.between(10, 120), drop_bytes=dice.between(200, 3_000))
 
 
 def _value(dice: Dice, current: Any, low: float, high: float) -> Any:

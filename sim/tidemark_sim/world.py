@@ -92,7 +92,8 @@ class World:
         names = list(self.nodes)
         for shard in self.shards:
             chosen = self.dice.shuffled(names)[: self.options.replicas]
-            self.metadata.create(shard, first_record(tuple(self.nodes[name].member for name in chosen)))
+            members = tuple(self.nodes[name].member for name in chosen)
+            self.metadata.create(shard, first_record(members, self.options.payload_copies))
         if not self.dice.chance(self.options.cluster.all_active):
             for operator in list(self.operators.values())[1:]:
                 operator.active = False

@@ -28,6 +28,7 @@ from tidemark_core.base.ids import ShardId
 from .acks import Acks
 from .commit import CommitMonotone
 from .confirmed import NoLossOfConfirmedWrite
+from .copies import Copies
 from .delivered import Delivered
 from .divergence import NoLogDivergence
 from .ensemble import LegalLeaderAndEnsemble
@@ -56,7 +57,8 @@ HOOKS = (
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
-    Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, CoreInvariants,
+    Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
+    CoreInvariants,
 )
 
 
@@ -92,6 +94,7 @@ class Checkers:
         # Fates first: others ask what was visible when an answer left.
         checkers: list[Any] = [fates, *(promise(world, self.history) for promise in (*PROMISES, *extra))]
         checkers.append(self.history)
+        self.copies = next(each for each in checkers if isinstance(each, Copies))
         for hook in HOOKS:
             setattr(self, hook, _caller([getattr(each, hook) for each in checkers if hasattr(each, hook)]))
 

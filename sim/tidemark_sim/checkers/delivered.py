@@ -94,7 +94,7 @@ class Delivered:
         return any(first <= offset < record for record, first in definite.items())
 
     def _lost(self, client: Client, gap: DeliverGap) -> None:
-        """K18: nobody who is asked may hold it."""
+        """K18: nobody who is asked may hold it; and what breaks here never breaks every copy."""
         history, world = self.history.of(client.shard), self.world
         for entry in history.entries:
             if entry.last < gap.first or entry.base > gap.last:
@@ -111,6 +111,7 @@ class Delivered:
                     and (client.shard, entry.base) not in node.disk.corrupt
                 ):
                     raise Violation("K18", f"{client.name} is told {gap}, {name} holds {entry.id}")
+            raise Violation("K2", f"{client.name} is told {gap}: nobody holds {entry.id} any more")
 
     # --- how --------------------------------------------------------------------------------------------
 

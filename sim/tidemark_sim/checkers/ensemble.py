@@ -73,10 +73,15 @@ class LegalLeaderAndEnsemble:
             self._writers[shard] = _process(after)
         if was is None or now is not None:
             return
-        name = was.operation.lower()
-        done = was.phase is Phase.COMMIT and (
-            was.new in after.ensemble if was.operation is not Operation.CONTRACT else was.old not in after.ensemble
-        )
+        name = "copies_change" if was.operation is Operation.COPIES else was.operation.lower()
+        match was.operation:
+            case Operation.CONTRACT:
+                holds = was.old not in after.ensemble
+            case Operation.COPIES:
+                holds = was.copies == after.copies
+            case _:
+                holds = was.new in after.ensemble
+        done = was.phase is Phase.COMMIT and holds
         count(f"{name}s_{'committed' if done else 'aborted'}")
         if self._writers.get(shard) != _process(after):
             count(f"{name}s_resumed")

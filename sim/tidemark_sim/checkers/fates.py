@@ -30,13 +30,14 @@ Place = tuple[int, int]
 class ShardFates:
     """What was seen of one shard."""
 
-    __slots__ = ("definite", "hidden", "items", "rollbacks", "visible")
+    __slots__ = ("definite", "hidden", "items", "numbers", "rollbacks", "visible")
 
     def __init__(self) -> None:
         self.visible: dict[Place, int] = {}           # the epoch in which it was seen visible first
         self.hidden: dict[Place, int] = {}            # the offset of the record that hides it
         self.rollbacks: dict[Place, int] = {}         # every record ever written, and what it reaches back to
         self.definite: dict[int, int] = {}            # committed records: offset, and what it reaches back to
+        self.numbers: dict[Place, int] = {}           # of batches: some disks keep the header alone
         self.items: dict[bytes, tuple[int, int]] = {} # per producer: base and number of the newest batch seen visible
 
 
@@ -102,6 +103,8 @@ class Fates:
         if write.__class__ is not PutEntry:
             return
         entry = write.entry  # type: ignore[union-attr]
+        if entry.kind is Kind.DATA and entry.held:
+            self.shards[shard].numbers[entry.epoch, entry.base] = item_of(entry)
         if entry.kind is Kind.ROLLBACK:
             self.shards[shard].rollbacks.setdefault((entry.epoch, entry.base), entry.sequence)
             held = node.core.shards[shard] if node.core is not None else None
@@ -182,9 +185,10 @@ class Fates:
         fates.visible[entry.epoch, entry.base] = epoch
         if self.world.options.synchro.immediate:
             return   # who is told too early repeats what needs no repeating
+        number = fates.numbers[entry.epoch, entry.base]
         base, item = fates.items.get(entry.producer, (-1, -1))
         if entry.base < base:
             return   # seen late: what lies behind it was compared
-        if item_of(entry) <= item:
-            raise Violation("L22", f"batch {item_of(entry)} of a producer is visible at {entry.id}, behind its {item}")
-        fates.items[entry.producer] = (entry.base, item_of(entry))
+        if number <= item:
+            raise Violation("L22", f"batch {number} of a producer is visible at {entry.id}, behind its {item}")
+        fates.items[entry.producer] = (entry.base, number)
