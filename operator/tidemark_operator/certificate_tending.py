@@ -46,14 +46,16 @@ class CertificateTender:
 
     async def run(self) -> None:
         while True:
-            if self._active():
-                try:
+            try:
+                if self._active():
                     await self.look()
-                    self.trouble = ""
-                except (InvalidCertificate, OSError) as error:
-                    if str(error) != self.trouble:
-                        log.error("certificates cannot be kept: %s", error)
-                    self.trouble = str(error)
+                else:
+                    self.validity = await asyncio.to_thread(validity, self._store)
+                self.trouble = ""
+            except (InvalidCertificate, OSError) as error:
+                if str(error) != self.trouble:
+                    log.error("certificates cannot be kept: %s", error)
+                self.trouble = str(error)
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:

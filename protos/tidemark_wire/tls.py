@@ -101,22 +101,20 @@ def read_material(settings: TlsSettings) -> Material:
 
 def _read(settings: TlsSettings) -> tuple[Material, _Mark]:
     """Read until nothing changed meanwhile: somebody may be replacing the files."""
+    trouble = InvalidTls("nothing was read")
     for _attempt in range(READS_MAX):
-        before = _mark(settings)
-        trouble: Exception | None = None
         try:
+            before = _mark(settings)
             material = Material(*(Path(path).read_bytes() for path in (settings.ca, settings.cert, settings.key)))
             _check(settings)
-        except (OSError, InvalidTls) as error:
+            if _mark(settings) == before:
+                return material, before
+            trouble = InvalidTls(f"{settings.cert}: is being replaced over and over")
+        except InvalidTls as error:
             trouble = error
-        if _mark(settings) != before:
-            continue
-        if isinstance(trouble, OSError):
-            raise InvalidTls(f"{trouble.filename}: {trouble.strerror}") from trouble
-        if trouble is not None:
-            raise trouble
-        return material, before
-    raise InvalidTls(f"{settings.cert}: is being replaced over and over")
+        except OSError as error:
+            trouble = InvalidTls(f"{error.filename}: {error.strerror}")
+    raise trouble
 
 
 def _mark(settings: TlsSettings) -> _Mark:

@@ -183,3 +183,39 @@ async def test_a_node_that_is_down_is_not_waited_for(store: CertificateFiles) ->
         while not rotated(store, retired):
             await tender.look()
             await asyncio.sleep(0.1)
+
+
+async def test_an_operator_that_stands_by_shows_how_long_certificates_last_and_changes_nothing(
+    store: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_tending, "LOOK_S", 0.01)
+    tls = Credentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    tender = CertificateTender(store, lambda: POLICY, [], tls, "operator", lambda: False)  # type: ignore[arg-type]
+    request_rotation(store)
+    running = asyncio.ensure_future(tender.run())
+    async with asyncio.timeout(30):
+        while tender.validity is None:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert tender.validity.overlapping
+    assert 1 == len(store.authorities())
+
+
+async def test_damaged_certificates_are_told_and_looked_at_again(
+    store: CertificateFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(certificate_tending, "LOOK_S", 0.01)
+    tls = Credentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    tender = CertificateTender(store, lambda: POLICY, [], tls, "operator", lambda: True)  # type: ignore[arg-type]
+    damaged = (store.folder(Identity("dev", Kind.CLIENT, "alice")) / "tls.crt").resolve()
+    good = damaged.read_bytes()
+    damaged.write_bytes(b"nothing")
+    running = asyncio.ensure_future(tender.run())
+    async with asyncio.timeout(30):
+        while not tender.trouble:
+            await asyncio.sleep(0.01)
+        damaged.write_bytes(good)
+        while tender.trouble:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert "client/alice" in caplog.text
