@@ -177,7 +177,7 @@ def _unmet(world: World, shard: ShardId) -> list[str]:
             facts.append(f"{name}: {member.node} has durable {node.disk.image(shard).last} of {head}")
         elif held.replica.state.role not in (Role.FOLLOWER, Role.LEADER):
             facts.append(f"{name}: {member.node} is {held.replica.state.role}")
-    return facts
+    return facts or world.checkers.copies.kept_for_nobody(shard, record)
 
 
 def _compare(world: World, shard: ShardId) -> None:

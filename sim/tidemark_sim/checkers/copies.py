@@ -2,7 +2,7 @@
 
 K9 is judged on every disk after every write that leaves a payload out or drops one, and over all members' whole logs
 whenever another ensemble or number of copies is in force.  What is dropped must be on enough other disks (K6).
-Stays out: what readers are given (`delivered`), and that surplus goes at last, which is only space.
+Stays out: what readers are given (`delivered`).
 """
 
 from __future__ import annotations
@@ -130,6 +130,20 @@ class Copies:
                 if _keeps(member, record.ensemble, record.copies, entry):
                     raise Violation("K13", f"{node.name} lacks {entry.id} and is designated for it from now on")
                 self._enough(node, shard, entry)
+
+    def kept_for_nobody(self, shard: ShardId, record: ShardRecord) -> list[str]:
+        """Say who still keeps committed payloads that it need not: once nothing happens any more they go."""
+        last = self.history.of(shard).last
+        facts = []
+        for member in record.ensemble:
+            surplus = [
+                entry.base for entry in self.world.nodes[member.node].disk.image(shard).entries
+                if entry.held and entry.payload_bytes and entry.last <= last
+                and not _keeps(member, record.ensemble, record.copies, entry)
+            ]
+            if surplus:
+                facts.append(f"{member.node} keeps the payloads of {surplus[:8]} for nobody")
+        return facts
 
     # --- stages -------------------------------------------------------------------------------------------
 
