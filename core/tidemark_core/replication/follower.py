@@ -172,6 +172,8 @@ class Follower:
                         f"L7: ROLLBACK at {entry.base} reaches back to {entry.sequence}, "
                         f"confirmed is {replica.confirmed}"
                     )
+                if len(entry.payload) != entry.payload_bytes and not m.ensemble:
+                    raise RemoteViolation(f"K8: entry {entry.id} comes without its payload, and nobody is named")
                 fresh.append(PutEntry(entry))
                 if entry.kind in OPENINGS:
                     replica.adopt_opening(entry)

@@ -373,6 +373,7 @@ def test_k8_a_header_alone_is_taken_below_the_commit_that_comes_with_it_and_both
         ({"commit": 2, "confirmed": 2}, "K8: entry 1:3 comes without its payload, commit is 2"),
         ({"ensemble": (B, C, A)}, "K8: entry 1:2 comes without the payload that this member keeps"),
         ({"ensemble": (B, C, D)}, "K8: entry 1:2 comes without the payload that this member keeps"),
+        ({"ensemble": ()}, "K8: entry 1:2 comes without its payload, and nobody is named"),
         ({"copies": 3}, "K8: entry 1:2 comes without the payload that this member keeps"),
         ({"copies": 0}, "K8: entry 1:2 comes without the payload that this member keeps"),
     ],
