@@ -1,66 +1,26 @@
-"""One container of a pod as a local process: what it is told, its probes, its restarts, its end.
+"""One container of a pod as a local process: its probes, its restarts, its end.
 
-Stays out: the pod around it (`pods`), isolation of any kind.
+Stays out: what it is told (`commands`), the pod around it (`pods`), isolation of any kind.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import math
-import re
 import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tidemark_operator.resources import quantity_bytes
-
 from . import probes
-from .client import Kube, Object
+from .client import Object
+from .commands import CannotStart, Pod, command_of, environment_of, local_command
 from .processes import REAPER, kill_group
 from .rewriting import Rewriting
-from .volumes import Volumes, field_of
-
-IMAGES: Mapping[str, Sequence[str]] = {
-    "tidemark-node": (sys.executable, "-m", "tidemark_node"),
-    "tidemark-operator": (sys.executable, "-m", "tidemark_operator"),
-    "python": (sys.executable,),
-}
-"""What the entry point of an image is here, by the last part of its repository."""
 
 FIRST_BACK_OFF_S, BACK_OFF_MAX_S, BACK_OFF_FORGOTTEN_S = 0.25, 8.0, 60.0
 """A kubelet begins with ten seconds and ends with five minutes; so much patience proves nothing more."""
-
-
-@dataclass
-class Pod:
-    """What the containers of a pod share."""
-
-    kube: Kube
-    manifest: Object
-    address: str
-    host_address: str
-    directory: Path
-    volumes: Volumes
-    hosts: Mapping[str, str]
-    images: Mapping[str, Sequence[str]]
-    missing_images: set[str]
-    changed: Callable[[], None]
-
-    @property
-    def name(self) -> str:
-        return str(self.manifest["metadata"]["name"])
-
-    def rewriting(self, container: Object | None = None) -> Rewriting:
-        """By the mounts of one container, or of all for what they share."""
-        spec = self.manifest["spec"]
-        containers = [container] if container else [*spec.get("initContainers", ()), *spec["containers"]]
-        paths = {path: place for each in containers for path, place in self.volumes.paths(each).items()}
-        return Rewriting(paths, self.hosts)
 
 
 @dataclass
@@ -114,7 +74,7 @@ class Container:
             began = asyncio.get_running_loop().time()
             try:
                 code = await self._once()
-            except _CannotStart as problem:
+            except CannotStart as problem:
                 self._set({"waiting": {"reason": problem.reason, "message": str(problem)}})
             else:
                 policy = self.pod.manifest["spec"].get("restartPolicy", "Always")
@@ -134,9 +94,9 @@ class Container:
 
     async def _once(self) -> int:
         """Run the process once and return its exit code as a kubelet would say it."""
-        environment = await self._environment()
+        environment = await environment_of(self.pod, self.spec)
         rewriting = self.pod.rewriting(self.spec)
-        command = self._command(environment, rewriting)
+        command = command_of(self.pod, self.spec, environment, rewriting)
         directory = Path(rewriting(self.spec["workingDir"])) if "workingDir" in self.spec else self.pod.directory
         try:
             with self.log_file.open("ab") as log:
@@ -144,7 +104,7 @@ class Container:
                     *command, env=environment, cwd=directory, stdin=asyncio.subprocess.DEVNULL, stdout=log,
                     stderr=log, start_new_session=True)
         except OSError as error:
-            raise _CannotStart("RunContainerError", str(error)) from error
+            raise CannotStart("RunContainerError", str(error)) from error
         REAPER.watch(process.pid)
         if self._stopping:  # the end was asked for while the process was being made
             kill_group(process.pid)
@@ -184,9 +144,9 @@ class Container:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 if hook := self.spec.get("lifecycle", {}).get("preStop"):
-                    environment = await self._environment()
-                    target = self._target(environment, self.pod.directory, self.pod.rewriting(self.spec))
-                    with suppress(probes.ActionFailed):
+                    with suppress(probes.ActionFailed, CannotStart):
+                        environment = await environment_of(self.pod, self.spec)
+                        target = self._target(environment, self.pod.directory, self.pod.rewriting(self.spec))
                         await probes.act(hook, target, grace_s)
                 _signal(process, signal.SIGTERM)
                 await self._exited.wait()
@@ -210,69 +170,11 @@ class Container:
         if self.process is not None:
             await self.process.wait()
 
-    # --- what it is told
-
-    def _command(self, environment: Mapping[str, str], rewriting: Rewriting) -> list[str]:
-        image = self.spec["image"]
-        if image in self.pod.missing_images:
-            raise _CannotStart("ImagePullBackOff", f"Back-off pulling image {image!r}")
-        repository = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-        if self.spec.get("command"):
-            command = [*self.spec["command"], *self.spec.get("args", ())]
-        elif repository in self.pod.images:
-            command = [*self.pod.images[repository], *self.spec.get("args", ())]
-        else:
-            raise _CannotStart("ErrImagePull", f"the pod runner does not know image {image!r}")
-        return _local(command, environment, rewriting)
-
-    async def _environment(self) -> dict[str, str]:
-        pod, rewriting = self.pod, self.pod.rewriting(self.spec)
-        hostname = pod.manifest["spec"].get("hostname") or pod.name
-        told: dict[str, str] = {}
-        for source in self.spec.get("envFrom", ()):
-            data = await self._data(source.get("configMapRef") or source["secretRef"], "configMapRef" in source)
-            told |= {source.get("prefix", "") + key: rewriting(value) for key, value in data.items()}
-        for variable in self.spec.get("env", ()):
-            if "valueFrom" in variable:
-                value = await self._value_from(variable["valueFrom"])
-                if value is None:
-                    continue
-            else:
-                value = _expand(variable.get("value", ""), told)
-            told[variable["name"]] = rewriting(value)
-        if pod.volumes.kubeconfig is not None:
-            told.setdefault("KUBECONFIG", str(pod.volumes.kubeconfig))
-        return probes.base_environment(pod.directory, hostname) | told
-
-    async def _value_from(self, source: Object) -> str | None:
-        if wanted := source.get("fieldRef"):
-            known = {
-                "status.podIP": self.pod.address, "status.podIPs": self.pod.address,
-                "status.hostIP": self.pod.host_address}
-            return known.get(wanted["fieldPath"]) or field_of(self.pod.manifest, wanted["fieldPath"])
-        if wanted := source.get("resourceFieldRef"):
-            return _resource(self.spec, wanted["resource"])
-        is_config_map = "configMapKeyRef" in source
-        wanted = source["configMapKeyRef" if is_config_map else "secretKeyRef"]
-        data = await self._data(wanted, is_config_map)
-        if wanted["key"] not in data and not wanted.get("optional"):
-            raise _CannotStart("CreateContainerConfigError", f"couldn't find key {wanted['key']} in {wanted['name']}")
-        return data.get(wanted["key"])
-
-    async def _data(self, wanted: Object, is_config_map: bool) -> dict[str, str]:
-        resource = "configmaps" if is_config_map else "secrets"
-        found = await self.pod.kube.find(resource, wanted["name"])
-        if found is None and not wanted.get("optional"):
-            raise _CannotStart(
-                "CreateContainerConfigError", f"{resource.removesuffix('s')} {wanted['name']!r} not found")
-        data = (found or {}).get("data", {})
-        return data if is_config_map else {key: base64.b64decode(text).decode() for key, text in data.items()}
-
     def _target(self, environment: Mapping[str, str], directory: Path, rewriting: Rewriting) -> probes.Target:
         ports = {port["name"]: port["containerPort"] for port in self.spec.get("ports", ()) if "name" in port}
         return probes.Target(
             self.pod.address, ports, environment, directory,
-            lambda command: _local(command, environment, rewriting))
+            lambda command: local_command(command, environment, rewriting))
 
     # --- probes
 
@@ -303,44 +205,11 @@ class Container:
                 self._terminate(self.pod.manifest["spec"].get("terminationGracePeriodSeconds", 30)))
 
 
-class _CannotStart(Exception):
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         if number == signal.SIGTERM:
             process.send_signal(signal.SIGCONT)  # a paused one could not hear it
         process.send_signal(number)
-
-
-def _local(command: Sequence[str], environment: Mapping[str, str], rewriting: Rewriting) -> list[str]:
-    said = [rewriting(_expand(part, environment)) for part in command]
-    if said and said[0] in ("python", "python3"):
-        said[0] = sys.executable
-    return said
-
-
-def _expand(text: str, environment: Mapping[str, str]) -> str:
-    """`$(NAME)` stands for a variable, `$$(NAME)` for itself."""
-
-    def replaced(found: re.Match[str]) -> str:
-        if found[0].startswith("$$"):
-            return found[0][1:]
-        return environment.get(found[1], found[0])
-
-    return re.sub(r"\$?\$\(([A-Za-z_][\w.-]*)\)", replaced, text)
-
-
-def _resource(container: Object, name: str) -> str:
-    kind, _, resource = name.partition(".")
-    value = container.get("resources", {}).get(kind, {}).get(resource, "0")
-    if resource == "cpu":
-        cores = float(value[:-1]) / 1000 if str(value).endswith("m") else float(value)
-        return str(math.ceil(cores))
-    return str(quantity_bytes(str(value)))
 
 
 def _now() -> str:

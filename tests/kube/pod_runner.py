@@ -16,7 +16,8 @@ import aiohttp
 
 from .claims import NODE_LABEL, Claims, install_classes
 from .client import Kube, Object, Refused
-from .containers import IMAGES, Container, Pod
+from .commands import IMAGES, Pod
+from .containers import Container
 from .loopback import LoopbackNetwork
 from .pods import PodWorker
 from .rewriting import own_hosts

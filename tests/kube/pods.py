@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 import aiohttp
 
 from .client import Object, Refused, condition
-from .containers import Container, Pod
+from .commands import Pod
+from .containers import Container
 from .volumes import NotYet
 
 RETRY_S = 0.2

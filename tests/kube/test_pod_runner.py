@@ -434,17 +434,44 @@ async def test_a_node_that_fails_takes_its_pods_along_silently(kube: Kube, pod_r
 async def test_pods_go_on_while_the_api_server_is_away(
     kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane
 ) -> None:
+    await kube.create({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "secret"}, "stringData": {"key": "x"}})
+    secret = {"name": "X", "valueFrom": {"secretKeyRef": {"name": "secret", "key": "key"}}}
     await kube.create(pod("steady"))
-    await kube.wait("pods", "steady", ready)
-    process = pod_runner.container("steady").process
+    await kube.create(pod("dependent", {"env": [secret]}))
+    names = ("steady", "dependent")
+    for name in names:
+        await kube.wait("pods", name, ready)
     control_plane.stop_api()
-    assert process is not None
-    pod_runner.container("steady").kill()
-    await process.wait()
+    for name in names:
+        process = pod_runner.container(name).process
+        assert process is not None
+        pod_runner.container(name).kill()
+        await process.wait()
+    async with asyncio.timeout(30):
+        while "running" not in pod_runner.container("steady").state:
+            await asyncio.sleep(0.02)
+        while pod_runner.container("dependent").state.get("waiting", {}).get("reason") != "CreateContainerConfigError":
+            await asyncio.sleep(0.02)
     await asyncio.to_thread(control_plane.start_api)
-    await kube.wait("pods", "steady", lambda found: main_state(found).get("restartCount") == 1 and ready(found))
-    await kube.delete("pods", "steady")
-    await kube.wait_gone("pods", "steady")
+    for name in names:
+        await kube.wait("pods", name, lambda found: main_state(found).get("restartCount") == 1 and ready(found))
+        await kube.delete("pods", name)
+        await kube.wait_gone("pods", name)
+
+
+async def test_a_hook_runs_before_the_end(kube: Kube, pod_runner: PodRunner) -> None:
+    container = {
+        **script(STUBBORN.format(then="raise SystemExit(0)")),
+        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "echo $X > /state/hook"]}}},
+        "env": [{"name": "X", "value": "told first"}], "volumeMounts": [{"name": "state", "mountPath": "/state"}]}
+    await kube.create(pod("hooked", container, volumes=[{"name": "state", "emptyDir": {}}]))
+    await wait_ready_and_up(kube, pod_runner, "hooked")
+    file, log_file = pod_runner.mounted("hooked", "/state") / "hook", pod_runner.container("hooked").log_file
+    await kube.delete("pods", "hooked")
+    await kube.wait_gone("pods", "hooked")
+    assert file.read_text() == "told first\n"
+    assert log_file.read_text() == "up\ntold\n"
 
 
 async def test_a_deployment_runs(kube: Kube, pod_runner: PodRunner) -> None:
