@@ -27,9 +27,10 @@ from tidemark_core.replication.dropping import Dropping
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.messages import Drop, Operation, Prepare
-from tidemark_core.replication.replica import Replica
+from tidemark_core.replication.replica import Replica, ReplicaState, Role
 
 from .delivery_mutants import one_answer_proves_loss
+from .disk import Image
 from .mutant import Mutant, substitute
 from .node import Node
 
@@ -190,6 +191,25 @@ def _reseeded_in_place(stack: ExitStack) -> None:
     substitute(stack, Node, "wipe", wipe)
 
 
+def _acks_before_a_wipe_count(stack: ExitStack) -> None:
+    """The node comes back without its log and with its name and epoch: what it acknowledged goes on counting."""
+    def wipe(self: Node) -> None:
+        kept = {
+            shard: ReplicaState.decode(image.state) for shard, image in self.disk.durable.items()
+            if image.state is not None
+        }
+        member, incarnations = self.member, self.incarnations
+        original(self)
+        self.member, self.incarnations = member, incarnations
+        for shard, state in kept.items():
+            self.disk.durable[shard] = image = Image()
+            image.state = ReplicaState(state.epoch, state.election, Role.FENCED, ensemble=state.ensemble).encode()
+            self.disk.written[shard] = image.copy()
+
+    original = Node.wipe
+    substitute(stack, Node, "wipe", wipe)
+
+
 # --- changes (K2, K13) ------------------------------------------------------------------------------------------
 
 
@@ -254,6 +274,7 @@ COPIES_MUTANTS: tuple[Mutant, ...] = (
     Mutant("K12 old", "the leaver is silenced at PREPARE", _old_slot_counts, "copies"),
     Mutant("K12 new", "the new member counts only after COMMIT", _new_slot_counts, "copies"),
     Mutant("K14 in place", "a wiped disk is another member", _reseeded_in_place, "copies"),
+    Mutant("K14 acks", "acks of a disk that is gone do not count", _acks_before_a_wipe_count, "copies"),
     Mutant("K13 filled", "COMMIT waits until all have filled", _not_filled, "copies"),
     Mutant("K13 paused", "nothing is dropped from PREPARE on", _drops_go_on, "copies"),
     Mutant("K10", "released stays below confirmed", _released_unconfirmed, "copies"),

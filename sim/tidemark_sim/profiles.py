@@ -304,7 +304,7 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         },
         "admin": {
             "every_ms": (1, 40, 300), "swap": (0.8, 0.5, 1), "expand": (0.5, 0.2, 1), "contract": (0.6, 0.3, 1),
-            "copies": (0.7, 0.3, 1), "transfer": (0.4, 0.1, 0.5), "cancel": (0.3, 0.1, 0.3), "trim": (0.4, 0.2, 1),
+            "copies": (0.9, 0.5, 2), "transfer": (0.4, 0.1, 0.5), "cancel": (0.3, 0.1, 0.3), "trim": (0.4, 0.2, 1),
         },
         "faults": {
             "every_ms": (1, 100, 400), "down_ms": (1, 60, 500), "crash": (0.8, 0.3, 1.5),
