@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.keyspaces import keyspace_status
 from tidemark_operator.metadata import StoredObject
-from tidemark_operator.model import Group, Node, Shard
+from tidemark_operator.model import CertificatesView, Group, Node, Shard
 from tidemark_operator.resources import load_resource
 from tidemark_operator.resources.cluster import ClusterStatus
 from tidemark_operator.resources.conditions import required_types
@@ -153,13 +155,16 @@ CLUSTER = StoredObject(
     }, "test").manifest(), "uid", "2026-01-01T00:00:00Z")
 
 
-def of_cluster(known: dict[str, Node], *ensembles: tuple[str, ...], version: str = "0.1.0") -> dict[str, Any]:
+def of_cluster(
+    known: dict[str, Node], *ensembles: tuple[str, ...], version: str = "0.1.0",
+    certificates: CertificatesView | None = None, stored: StoredObject | None = None,
+) -> dict[str, Any]:
     one = group(shards=len(ensembles))
     shards = {made.shard: made for i, names in enumerate(ensembles) if (made := shard(i, *names, of=one))}
     records = {made: record(*view.ensemble, leader=view.leader) for made, view in shards.items()}
     return cluster_status(
-        CLUSTER, shards, records, known, {one.name: one}, memory(), key_prefix="/t", etcd_trouble="", endpoints=1,
-        active_reconfiguration="", last_node_id=3, version=version, waiting=0)
+        stored or CLUSTER, shards, records, known, {one.name: one}, memory(), key_prefix="/t", etcd_trouble="",
+        endpoints=1, active_reconfiguration="", last_node_id=3, version=version, waiting=0, certificates=certificates)
 
 
 def test_what_is_shown_of_a_cluster_is_what_its_resource_allows() -> None:
@@ -215,6 +220,35 @@ def test_a_cluster_says_what_a_local_one_does_not_do() -> None:
     assert condition(asked, "ScaleDownBlocked")[:2] == ("True", "NotSupported")
     assert condition(asked, "UpgradeBlocked")[:2] == ("True", "NotSupported")
     assert condition(asked, "PlacementSatisfied") == ("False", "NotEnoughDomains", "orders-0000")
+
+
+@pytest.mark.parametrize(("mode", "reason", "shown"), [
+    ("Managed", "Issued", ("True", "Issued", "")),
+    ("Managed", "ExpiringSoon", ("False", "ExpiringSoon", "")),
+    ("Managed", "Expired", ("False", "Expired", "")),
+    ("Managed", None, (
+        "False", "NotSupported",
+        "Not in force in a local cluster, which is insecure: security.tls.mode Managed.")),
+    ("Disabled", None, ("True", "Disabled", "")),
+    ("CertManager", "Issued", (
+        "False", "NotSupported", "Not in force in a local cluster: security.tls.mode CertManager.")),
+])
+def test_a_cluster_shows_what_is_in_force_of_its_certificates(
+    mode: str, reason: str | None, shown: tuple[str, str, str]
+) -> None:
+    manifest = copy.deepcopy(CLUSTER.manifest)
+    manifest["spec"]["security"] = {"tls": {"mode": mode}}
+    ends = datetime(2027, 11, 2, 9, tzinfo=UTC), datetime(2027, 1, 30, 9, tzinfo=UTC)
+    view = CertificatesView(*ends, reason) if reason is not None else None
+    status = of_cluster(nodes(3, "abc"), ("n1", "n2", "n3"), certificates=view, stored=replace(
+        CLUSTER, manifest=manifest))
+    assert shown == condition(status, "CertificatesValid")
+    assert ("certificates" in status) is (view is not None)
+    if view is not None:
+        assert {
+            "caExpirationTime": "2027-11-02T09:00:00Z", "earliestExpirationTime": "2027-01-30T09:00:00Z",
+        } == status["certificates"]
+    ClusterStatus.model_validate_json(json.dumps(status))
 
 
 def test_a_group_without_shards_says_why_and_shows_every_condition() -> None:
