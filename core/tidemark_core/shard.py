@@ -359,8 +359,10 @@ class Shard:
             return []
         if entry.last < replica.log.first:
             return []   # trimmed since we asked
-        if lacks_rightly(replica, entry):
-            entry = entry.bare()   # we need not keep it: only its header can have been damaged
+        if entry.last <= replica.state.swept and lacks_rightly(replica, entry):
+            # Dropped as surplus: only its header can have been damaged.  Above that we may still be one who has to have
+            # the payload, though not designated: too few left of us had it yet (K7).
+            entry = entry.bare()
         return [replica.trace("entry_repaired", f"{entry.id}"), replica.persist([PutEntry(entry)])]
 
     def snapshot_part(self, epoch: int, entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], bool]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import DropPayloads, LogRead, Persist, PutEntry, PutState, Send, Trace
+from tidemark_core.base.effects import DropPayloads, LogRead, LogReadFailed, Persist, PutEntry, PutState, Send, Trace
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import Member
 from tidemark_core.replication.copies import seat_of
@@ -461,6 +461,24 @@ def test_k9_what_is_rightly_missing_is_no_damage_and_its_answer_is_that_it_is_no
 
     assert [Fetched(4, None)] == node.take_sent(Fetched)
     assert [] == node.take_sent(Fetch)
+
+
+def test_k7_a_damaged_payload_that_is_not_surplus_yet_is_repaired_though_its_member_is_not_designated(
+    node: Node, author: Author
+) -> None:
+    """Found by the simulator (copies seed 50024): a header alone behind it had raised `dropped` over it."""
+    follower(node, author, commit=6)
+    later = author.data(order=order_of(1, 2, 0))
+    node.receive(B, replace(append_of([later.bare()], 1, 7), ensemble=(A, B, C), copies=2))
+    node.complete()
+    assert (7, -1) == (node.replica.state.dropped, node.replica.state.swept)
+    node.damage(4)
+    node.step(LogReadFailed(SHARD, None, 4))
+    assert [Fetch(4, 1)] * 2 == node.take_sent(Fetch)
+    node.receive(C, Fetched(4, author.entries[3]))
+    node.complete()
+
+    assert [0, 1, 2, 3] == held(node)
 
 
 def test_k16_an_answer_nobody_needs_brings_no_payload_back(node: Node, author: Author) -> None:
