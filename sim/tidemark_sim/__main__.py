@@ -32,7 +32,7 @@ OF_READERS = {
     "reader_holes": "reader_gaps_hole", "reader_trims": "reader_gaps_trim",
 }
 
-REQUIRED_FROM_RUNS = 100
+REQUIRED_FROM_RUNS = 200
 
 SUMMARY = (
     *REQUIRED, "copies_changes_aborted", "expands_committed", "contracts_committed", "transfers", "snapshots",

@@ -278,13 +278,13 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         "faults": {
             "every_ms": (1, 100, 400), "down_ms": (1, 100, 600), "crash": (0.8, 0.3, 1.5),
             "crash_leader": (0.6, 0.3, 1.5), "cut_pair": (0.4, 0.3, 1), "isolate": (0.5, 0.3, 1),
-            "lag": (0.7, 0.5, 2), "slow_disk": (0.6, 0.3, 1.5), "stall": (0.7, 0.5, 2), "wipe": (0.3, 0.1, 0.5),
+            "lag": (0.7, 0.5, 2), "slow_disk": (0.6, 0.3, 1.5), "stall": (0.9, 1, 4), "wipe": (0.3, 0.1, 0.5),
             "corrupt": (0.7, 0.5, 3), "power_cut": (0.2, 0.05, 0.3), "disk_full": (0.1, 0.1, 0.3),
-            "ambush": (0.3, 0.1, 0.3), "ambush_rollback": (0.5, 0.05, 0.3),
+            "ambush": (0.3, 0.1, 0.3), "ambush_rollback": (0.7, 0.05, 0.4),
         },
         "synchro": {
-            "timeout_ms_min": (1, 60, 300), "timeout_ms_max": (1, 200, 1500), "formula": (0.8, 0.5, 1),
-            "zones": (0.3, 0.2, 0.7), "change_every_ms": (0.5, 200, 1500), "delay_ms_max": (1, 1, 100),
+            "timeout_ms_min": (1, 40, 150), "timeout_ms_max": (1, 150, 500), "formula": (0.95, 0.5, 1),
+            "zones": (0.4, 0.3, 0.8), "change_every_ms": (0.5, 200, 1500), "delay_ms_max": (1, 1, 100),
         },
         "reading": {
             "readers": (1, 1, 3), "window_bytes": (1, 600, 8000), "frame_bytes": (1, 200, 3000),
