@@ -120,7 +120,13 @@ class NodeLink:
         channel = self._channel
         if channel is None:
             raise ConnectionError(f"{self.node} is not linked")
-        return str((await self._describe(channel)).tls_fingerprint)
+        try:
+            return str((await self._describe(channel)).tls_fingerprint)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # our own end, not the call's
+                raise
+            raise ConnectionError(f"the link to {self.node} was closed") from None
 
     def retry_now(self) -> None:
         """Cut the wait for the next attempt short: there is news of this node."""

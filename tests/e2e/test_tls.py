@@ -208,6 +208,23 @@ async def test_a_rotation_does_not_wait_for_a_node_that_is_down_and_it_joins_in_
     await check_read_back(client, load)
 
 
+async def test_a_node_that_hung_through_a_rotation_takes_up_the_new_certificates(
+    cluster: Cluster, client: tidemark.Client
+) -> None:
+    group = await cluster.create_group()
+    members = await cluster.members(group)
+    async with Workload(client, group) as load:
+        await load.more()
+        cluster.pause(members[-1])
+        await asyncio.wait_for(cluster.runtime.certificates().rotate(), 120)
+        cluster.resume(members[-1])
+        await cluster.ready()
+        cluster.kill(members[1])
+        await load.more()  # the one that hung acknowledges
+        await cluster.start(members[1])
+    await check_read_back(client, load)
+
+
 async def test_a_rotation_goes_on_when_its_operator_is_killed(cluster: Cluster, client: tidemark.Client) -> None:
     store = cluster.runtime.certificates().files
     rotating = asyncio.ensure_future(cluster.runtime.certificates().rotate())

@@ -22,6 +22,8 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.maps: list[int] = []
         self.newest_map = common_pb2.ShardMap()
         self.refuse_maps = 0
+        self.silent = False
+        self.unanswered = 0
         self.links: dict[Any, asyncio.Task[None]] = {}
         self.links_made = 0
         self.port = 0
@@ -58,6 +60,9 @@ class FakeNode(node_pb2_grpc.ControlServicer):
             task.cancel()
 
     async def Describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
+        if self.silent:
+            self.unanswered += 1
+            await asyncio.Event().wait()
         return self.description
 
     async def PushShardMap(self, request: common_pb2.ShardMap, context: Any) -> node_pb2.PushShardMapResponse:

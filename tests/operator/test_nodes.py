@@ -102,6 +102,23 @@ async def test_a_broken_stream_of_a_living_node_is_no_failure(node, links, told)
     assert ("down", "n1") not in told.events
 
 
+async def test_a_link_tells_which_certificates_its_node_has_loaded_or_that_it_is_gone(node, links, told) -> None:
+    links.set_settings(replace(SETTINGS, probe_timeout_ms=60_000))
+    node.description.tls_fingerprint = "f1"
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    link = links.get("n1")
+    assert "f1" == await link.tls_fingerprint()
+    node.silent = True
+    asking = asyncio.ensure_future(link.tls_fingerprint())
+    await until(lambda: node.unanswered == 1)
+    links.remove_node("n1")  # its channel goes, and the call with it
+    with pytest.raises(ConnectionError, match="n1"):
+        await asyncio.wait_for(asking, 20)
+    with pytest.raises(ConnectionError, match="not linked"):
+        await link.tls_fingerprint()
+
+
 async def test_not_serving_is_down_and_serving_is_up_again(node, links, told) -> None:
     links.set_node(record(node))
     await until(lambda: len(told.events) == 1)
