@@ -120,7 +120,7 @@ class Delivered:
         reader = client.reader
         if note.reason is Reason.VIOLATION:
             raise Violation("S12", f"{client.name} accuses {note.node}, which is honest: {note.detail}")
-        if note.reason is Reason.SILENT and len(reader.down) == len(reader.sources):
+        if (note.what, note.reason) == ("known_down", Reason.SILENT) and len(reader.down) == len(reader.sources):
             raise Violation("S14", f"{client.name} blames everybody for silence")
         if note.what == "all_send_all" and note.detail.startswith("nobody sends") and not reader.copies:
             # All decide alike: whoever is first of those that are not listed has sent what it covered.
