@@ -28,6 +28,10 @@ class Dropped:
         """Return the shards with something to take."""
         return list(self._waiting)
 
+    def waiting(self, shard: ShardId) -> Range | None:
+        """Return what could be taken of a shard."""
+        return self._waiting.get(shard)
+
     def take(self, shard: ShardId) -> Range | None:
         """Take the range of a shard to work on; what is dropped from now on makes another one."""
         taken = self._waiting.pop(shard, None)

@@ -132,7 +132,7 @@ class Node:
         driver.on_shards = synchro.tell
         access = Access(settings.cluster, routing, metrics, tls=self.tls is not None)
         self.deliveries = Deliveries(driver, routing, metrics, access)
-        self.reclaimer = Reclaimer(driver, metrics, settings.reclaim_seconds)
+        self.reclaimer = Reclaimer(driver, metrics, settings.reclaim_seconds, settings.reclaim_bytes)
         debug = Debug(driver, self.links, routing, self.snapshots, self.deliveries)
         services = Services(
             settings, self.address, self.metrics_address, driver, self.links, routing, synchro, debug, self.draining,

@@ -1,7 +1,8 @@
 """Reclaim: gives the space of dropped payloads back to the disk, a piece at a time and never most of the time.
 
 The database drops what a range delete covers only when it rewrites a table, which it does while it is written to; a
-shard that went quiet would keep its surplus payloads for good.
+shard that went quiet would keep its surplus payloads for good.  Rewriting costs more than a few payloads are worth, so
+a shard's turn comes when what was dropped is some megabytes; less is left to the database.
 Stays out: what was dropped (`dropped`), how tables are rewritten (`store`).
 """
 
@@ -16,6 +17,7 @@ from tidemark_core.base.ids import ShardId
 from tidemark_wire.tasks import background, cancelled
 
 from .driver import Driver
+from .dropped import Range
 from .metrics import Metrics
 from .store import Store
 from .store_errors import StoreFailed
@@ -29,12 +31,14 @@ _log = logging.getLogger(__name__)
 
 
 class Reclaimer:
-    """Looks every `seconds` for what was dropped since."""
+    """Looks every `seconds` for shards where payloads of `bytes_min` were dropped, kept ones in between counted."""
 
-    def __init__(self, driver: Driver, metrics: Metrics, seconds: float) -> None:
+    def __init__(self, driver: Driver, metrics: Metrics, seconds: float, bytes_min: int) -> None:
         self._driver = driver
         self._metrics = metrics
         self._seconds = max(seconds, SECONDS_MIN)
+        self._bytes_min = bytes_min
+        self._counted: dict[ShardId, tuple[Range, int]] = {}    # how many bytes were found in which range
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -48,10 +52,27 @@ class Reclaimer:
             await asyncio.sleep(self._seconds)
             for shard in self._driver.store.dropped.shards() if self._driver.open else []:
                 try:
-                    await self._reclaim(shard)
+                    if await self._much(shard):
+                        await self._reclaim(shard)
                 except StoreFailed as failure:
                     _log.warning("space is not given back now", extra={"reason": str(failure)})
                     break
+
+    async def _much(self, shard: ShardId) -> bool:
+        """Count what came since the last look; headers say how large payloads were."""
+        waiting = self._driver.store.dropped.waiting(shard)
+        if waiting is None:
+            return False
+        first, last = waiting
+        counted, size = self._counted.get(shard, ((first, first - 1), 0))
+        if first < counted[0]:
+            counted, size = (first, first - 1), 0
+        if last > counted[1] and size < self._bytes_min:
+            enough = self._bytes_min - size
+            size += await self._driver.reclaim(
+                partial(Store.payload_bytes, shard=shard, first=counted[1] + 1, last=last, enough=enough))
+        self._counted[shard] = (first, last), size
+        return size >= self._bytes_min
 
     async def _reclaim(self, shard: ShardId) -> None:
         store = self._driver.store
@@ -59,6 +80,7 @@ class Reclaimer:
         if taken is None:
             return
         first, last = taken
+        self._counted.pop(shard, None)
         try:
             while first <= last:
                 began = time.monotonic()

@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     append_bytes_max: int = 128 << 20
     snapshot_bytes_per_second: int = 200 << 20
     reclaim_seconds: float = 30.0
+    reclaim_bytes: int = 16 << 20
     tls_dir: Path | None = None
 
 
@@ -124,6 +125,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("append-bytes-max", "bytes of unanswered batches this node holds for clients", type=_positive)
     option("snapshot-bytes-per-second", "rate at which this node serves snapshots", type=_positive)
     option("reclaim-seconds", "how often the space of dropped payloads is given back to the disk", type=_seconds)
+    option("reclaim-bytes", "of a shard, when payloads of so many bytes were dropped", type=_positive)
     option("tls-dir", "directory of tls.crt, tls.key and ca.crt: nobody gets in without mutual TLS", type=Path)
     given = parser.parse_args(arguments)
     if given.tls_dir is not None and not given.cluster:

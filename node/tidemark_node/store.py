@@ -42,7 +42,7 @@ from tidemark_core.base.effects import (
     Wipe,
     Write,
 )
-from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, Entry, folded_part, recovered, with_payload
+from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, HEADER, Entry, folded_part, recovered, with_payload
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import ShardId
 
@@ -61,6 +61,7 @@ _OFFSET_MAX = (1 << 64) - 1
 _FORMAT, _INCARNATION, _NODE = b"format", b"incarnation", b"node"
 _STATE, _CHECKPOINT, _DROPPED = b"state/", b"checkpoint/", b"dropped/"
 
+_PAYLOAD_BYTES = 7      # among the fields of HEADER
 _TABLE_BYTES, _MEMORY_BYTES = "rocksdb.live-sst-files-size", "rocksdb.cur-size-all-mem-tables"
 
 _log = logging.getLogger(__name__)
@@ -301,6 +302,17 @@ class Store:
                     return int(_KEY.unpack(key)[1]) - 1
                 size += bytes_held
         return last
+
+    def payload_bytes(self, shard: ShardId, first: int, last: int, enough: int) -> int:
+        """Add up payloads of entries with base in [first, last], held or not, until it is `enough`.  Thread-safe."""
+        within = _Range(self._headers, shard, first, last + 1)
+        found, size = within.found, 0
+        found.seek(within.start)
+        while size < enough and found.valid():
+            header = found.value()
+            size += HEADER.unpack_from(header)[_PAYLOAD_BYTES] if len(header) >= HEADER.size else 0
+            found.next()
+        return size
 
     def compacted(self, shard: ShardId) -> None:
         """Note what is left to compact of a shard, once a range that was taken from `dropped` is done with."""

@@ -27,7 +27,7 @@ SPACE_S = 90.0
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
-    return start_cluster(MEMBERS, "--reclaim-seconds", "1")
+    return start_cluster(MEMBERS, "--reclaim-seconds", "1", "--reclaim-bytes", "1")
 
 
 async def group_of(cluster: Cluster, shards: int = 1, copies: int = COPIES) -> str:

@@ -62,7 +62,7 @@ async def test_space_comes_back_though_nothing_more_is_written(tmp_path: Path, r
         store = open_store(tmp_path, "a")
     assert store.sizes()["payloads", "tables"] > 0.99 * whole
     metrics = Metrics()
-    reclaimer = Reclaimer(FakeDriver(store), metrics, 0)  # type: ignore[arg-type]
+    reclaimer = Reclaimer(FakeDriver(store), metrics, 0, 1)  # type: ignore[arg-type]
     reclaimer.start()
     await given_back(store, whole, 0.7)     # 100 of 320 are gone
     async with asyncio.timeout(60):
@@ -115,9 +115,37 @@ async def test_a_disk_that_fails_is_tried_again_later(tmp_path: Path):
     store = filled(tmp_path)
     whole = store.sizes()["payloads", "tables"]
     store.apply([Persist(S1, (DropPayloads(0, ENTRIES - 1),))])
-    reclaimer = Reclaimer(Failing(store), Metrics(), 0)  # type: ignore[arg-type]
+    reclaimer = Reclaimer(Failing(store), Metrics(), 0, 1)  # type: ignore[arg-type]
     reclaimer.start()
     await given_back(store, whole, 0.6)
+    await reclaimer.stop()
+    store.close()
+
+
+async def test_little_is_left_to_the_database_until_it_has_become_much(tmp_path: Path):
+    store = filled(tmp_path)
+    looks: list[int] = []
+
+    class Counting(FakeDriver):
+        async def reclaim(self, work: Callable[[Store], int]) -> int:
+            looks.append(await super().reclaim(work))
+            return looks[-1]
+
+    reclaimer = Reclaimer(Counting(store), Metrics(), 0, 20 * PAYLOAD_BYTES)  # type: ignore[arg-type]
+    store.apply([Persist(S1, (DropPayloads(0, 9),))])
+    whole = store.sizes()["payloads", "tables"]
+    reclaimer.start()
+    async with asyncio.timeout(60):
+        while not looks:
+            await asyncio.sleep(0.01)
+    store.apply([Persist(S1, (DropPayloads(10, 14),))])
+    async with asyncio.timeout(60):
+        while len(looks) < 2:
+            await asyncio.sleep(0.01)
+    assert looks == [10 * PAYLOAD_BYTES, 5 * PAYLOAD_BYTES], "only what is new is counted"
+    assert store.sizes()["payloads", "tables"] == whole
+    store.apply([Persist(S1, (DropPayloads(30, 60),))])
+    await given_back(store, whole, 0.9)
     await reclaimer.stop()
     store.close()
 
