@@ -23,6 +23,14 @@ class ConditionMemory:
     def __init__(self, now: Callable[[], str] | None = None) -> None:
         self._now = now or timestamp
         self._since: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._overrides: dict[tuple[str, str], list[Condition]] = {}
+
+    def override(self, kind: str, name: str, conditions: list[Condition]) -> None:
+        """Have these stand in for what is computed of an object, until told otherwise; none: nothing does."""
+        if conditions:
+            self._overrides[kind, name] = conditions
+        else:
+            self._overrides.pop((kind, name), None)
 
     def write(self, kind: str, name: str, generation: int, conditions: Iterable[Condition]) -> list[
             dict[str, Any]]:
@@ -30,7 +38,8 @@ class ConditionMemory:
 
         What is not on the list of the kind is a mistake of the caller; what the kind owes and is not given is Unknown.
         """
-        given = list(conditions)
+        instead = self._overrides.get((kind, name), [])
+        given = [one for one in conditions if one[0] not in {other[0] for other in instead}] + instead
         missing = [type_ for type_ in required_types(kind) if type_ not in {one[0] for one in given}]
         given += [(type_, None, ConditionReason.NOT_RECONCILED, "") for type_ in missing]
         written = []
@@ -55,6 +64,7 @@ class ConditionMemory:
     def forget(self, kind: str, name: str) -> None:
         for key in [key for key in self._since if key[:2] == (kind, name)]:
             del self._since[key]
+        self._overrides.pop((kind, name), None)
 
 
 def timestamp() -> str:

@@ -23,6 +23,7 @@ from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings
 from .admin import add_admin
 from .certificates.files import CertificateFiles
 from .etcd import TlsFiles
+from .log_format import JsonFormatter
 from .service import OperatorService
 
 log = logging.getLogger("tidemark_operator")
@@ -35,11 +36,11 @@ CALLS_MAX = 1_024
 def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tidemark_operator", description="Runs one Tidemark cluster.")
     parser.add_argument(
-        "--etcd", action="append", required=True, metavar="URL", help="etcd endpoint; may be repeated")
+        "--etcd", action="append", metavar="URL", help="etcd endpoint; may be repeated")
     parser.add_argument("--etcd-ca", type=Path, metavar="FILE", help="PEM of the CA of https endpoints")
     parser.add_argument("--etcd-cert", type=Path, metavar="FILE", help="PEM of our certificate, for mutual TLS")
     parser.add_argument("--etcd-key", type=Path, metavar="FILE", help="PEM of its key")
-    parser.add_argument("--cluster", required=True, help="name of the TidemarkCluster this operator runs")
+    parser.add_argument("--cluster", help="name of the TidemarkCluster this operator runs")
     parser.add_argument("--key-prefix", help="where in etcd; default /tidemark/default/<cluster>")
     parser.add_argument(
         "--listen", type=_address, default="127.0.0.1:0", help="host:port of the Admin service; port 0 picks one")
@@ -52,7 +53,23 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--certificates-dir", type=Path, metavar="DIR", help="the cluster's CA and certificates, kept by this operator")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    parser.add_argument("--log-format", default="text", choices=["text", "json"])
+    kubernetes = parser.add_argument_group(
+        "on Kubernetes", "Takes the clusters from their custom resources, and where their etcd is too.")
+    kubernetes.add_argument("--kubernetes", action="store_true", help="run the clusters of some namespaces")
+    kubernetes.add_argument(
+        "--namespace", action="append", metavar="NAME", help="may be repeated; default: that of the operator's pod")
+    kubernetes.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: as a pod of the cluster")
+    kubernetes.add_argument(
+        "--http-listen", type=_address, default="0.0.0.0:8080", metavar="HOST:PORT",
+        help="of /livez, /readyz and /metrics; default: %(default)s")
     flags = parser.parse_args(arguments)
+    if flags.kubernetes:
+        if flags.etcd or flags.cluster:
+            parser.error("--kubernetes takes clusters and their etcd from the custom resources, not from flags")
+        return flags
+    if not flags.etcd or not flags.cluster:
+        parser.error("the following arguments are required: --etcd, --cluster (or --kubernetes)")
     if bool(flags.etcd_cert) != bool(flags.etcd_key) or (flags.etcd_cert and not flags.etcd_ca):
         parser.error("--etcd-cert and --etcd-key go together, and with --etcd-ca")
     if flags.certificates_dir and not flags.tls_dir:
@@ -84,6 +101,12 @@ def read_tls(flags: argparse.Namespace) -> TlsFiles | None:
 
 async def run(flags: argparse.Namespace) -> int:
     """Run until a signal or a bug; return the exit code."""
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    _end_on_signals_and_bugs(ended)
+    if flags.kubernetes:
+        from .kube.main import run as run_on_kubernetes  # its libraries are large, and nobody else needs them
+
+        return await run_on_kubernetes(flags, ended)
     tls = Credentials(TlsSettings.of_directory(flags.tls_dir)) if flags.tls_dir else None
     service = OperatorService(
         flags.etcd, flags.key_prefix, flags.cluster, etcd_tls=read_tls(flags), nodes_directory=flags.nodes_dir,
@@ -96,8 +119,6 @@ async def run(flags: argparse.Namespace) -> int:
     except RuntimeError:
         log.critical("cannot listen on %s: is it an address of this machine, and the port free?", flags.listen)
         return EXIT_BAD_START
-    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    _end_on_signals_and_bugs(ended)
     await service.start()
     await server.start()
     host = flags.listen.rpartition(":")[0]
@@ -138,13 +159,18 @@ def _end_on_signals_and_bugs(ended: asyncio.Future[int]) -> None:
     loop.set_exception_handler(failed)
 
 
+def _start_logging(flags: argparse.Namespace) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if flags.log_format == "json" else logging.Formatter(
+        "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(level=flags.log_level.upper(), handlers=[handler])
+
+
 def main() -> None:
     if not __debug__:
         sys.exit("tidemark_operator does not run under -O: its invariants are asserts")
     flags = parse_flags()
-    logging.basicConfig(
-        level=flags.log_level.upper(), stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S")
+    _start_logging(flags)
     try:
         sys.exit(uvloop.run(run(flags)))
     except (ValueError, OSError, InvalidTls) as error:

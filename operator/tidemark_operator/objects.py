@@ -32,6 +32,15 @@ _COUNTERS = {"LogGroup": GROUP_IDS, "Reconfiguration": RECONFIGURATIONS}
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """What an API server gave an object that it keeps; the uid counts when the object is new here."""
+
+    uid: str
+    generation: int
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Refusal(Exception):
     refused: Refused
 
@@ -70,6 +79,35 @@ class Objects:
             return refusal.refused
         except StoreUnavailable as error:
             return Refused(Reason.METADATA_UNAVAILABLE, str(error))
+
+    async def adopt(self, manifest: Mapping[str, Any], identity: Identity) -> str | Refused:
+        """Apply one object that an API server keeps; its generation is the one of there.  Raises StoreUnavailable."""
+        try:
+            resource = load_resource(manifest, "object")
+            self._check(resource)
+            return self._with_notes(await self._apply_one(resource, False, identity), resource)
+        except InvalidManifest as error:
+            return Refused(Reason.INVALID_SPEC, str(error))
+        except _Refusal as refusal:
+            return refusal.refused
+
+    async def let_go(self, kind: str, name: str) -> Refused | None:
+        """An object is gone from the API server that kept it: a log group's data stays, whatever its policy says.
+
+        A Reconfiguration that runs is canceled first.  Raises StoreUnavailable.
+        """
+        match kind:
+            case "LogGroup":
+                return await self._detach_group(name, whatever_policy=True)
+            case "Reconfiguration":
+                known = self._mirror.reconfigurations.get(name)
+                if known is not None and _runs(known.value) and not known.value.spec.get("cancel"):
+                    manifest = {**known.value.manifest, "spec": {**known.value.spec, "cancel": True}}
+                    key = self._keys.reconfiguration(name)
+                    if not await self._write(key, replace(known.value, manifest=manifest), known.revision):
+                        await self._read_again(key, known)
+                return await self._delete_reconfiguration(name)
+        return await self.delete(kind, name)
 
     async def delete(self, kind: str, name: str) -> Refused | None:
         """Delete an object as its policy says; what runs is stopped by its own means, not by this."""
@@ -115,6 +153,11 @@ class Objects:
             raise _Refusal(Refused(
                 Reason.INVALID_SPEC,
                 f"{resource.kind}/{resource.name}: {field} is {cluster!r}, this operator runs {self._cluster!r}"))
+        held = self._mirror.cluster
+        if held is not None and held.value.name != self._cluster:
+            raise _Refusal(Refused(
+                Reason.INVALID_SPEC,
+                f"{self._keys.prefix} holds the metadata of the cluster {held.value.name!r} (ClusterIDMismatch)"))
         known = self._known(resource)
         if known is None:
             return
@@ -131,12 +174,15 @@ class Objects:
         """Add what is to be said of a new or changed manifest; of an unchanged one it was said before."""
         return done if done.endswith(UNCHANGED) else "; ".join([done, *notes(resource, self._zones(), tls=self._tls)])
 
-    async def _apply_one(self, resource: Resource, dry_run: bool) -> str:
+    async def _apply_one(self, resource: Resource, dry_run: bool, identity: Identity | None = None) -> str:
         title = f"{resource.kind}/{resource.name}"
         for _attempt in range(ATTEMPTS_MAX):
             known = self._known(resource)
             manifest = resource.manifest()
-            if known is not None and not known.value.detached and _same(known.value.manifest, manifest):
+            if (
+                known is not None and not known.value.detached and _same(known.value.manifest, manifest)
+                and (identity is None or identity.generation == known.value.generation)
+            ):
                 return f"{title} {UNCHANGED}"
             adopts = known is not None and known.value.detached
             what = "created" if known is None else "adopted" if adopts else "configured"
@@ -147,13 +193,14 @@ class Objects:
                 counter = _COUNTERS.get(resource.kind)
                 if counter is not None:
                     number = await allocate(self._store, self._keys, counter)
-                stored = StoredObject(manifest, str(uuid.uuid4()), timestamp(), number=number)
+                new = identity or Identity(str(uuid.uuid4()), 1, timestamp())
+                stored = StoredObject(manifest, new.uid, new.created, new.generation, number)
                 if await self._write(self._key(resource), stored, 0):
                     return f"{title} {what}"
             else:
                 changed = manifest["spec"] != known.value.spec
-                stored = replace(
-                    known.value, manifest=manifest, generation=known.value.generation + changed, detached=False)
+                generation = identity.generation if identity else known.value.generation + changed
+                stored = replace(known.value, manifest=manifest, generation=generation, detached=False)
                 also = self._factor_change(known.value, stored) if resource.kind == "LogGroup" else None
                 if also is not None:
                     number = await allocate(self._store, self._keys, RECONFIGURATIONS)
@@ -180,6 +227,7 @@ class Objects:
             "kind": "Reconfiguration",
             "metadata": {
                 "name": f"{after.name}-{field}-{after.generation}",
+                "namespace": after.manifest["metadata"].get("namespace", "default"),
                 "labels": {Label.CREATED_BY: "operator"},
             },
             "spec": {
@@ -189,12 +237,12 @@ class Objects:
         }, "operator")
         return StoredObject(made.manifest(), str(uuid.uuid4()), timestamp())
 
-    async def _detach_group(self, name: str) -> Refused | None:
+    async def _detach_group(self, name: str, *, whatever_policy: bool = False) -> Refused | None:
         for _attempt in range(ATTEMPTS_MAX):
             known = self._mirror.groups.get(name)
             if known is None or known.value.detached:
                 return Refused(Reason.UNKNOWN_GROUP, f"there is no log group {name!r}")
-            if known.value.spec.get("deletionPolicy", "Retain") != "Retain":
+            if known.value.spec.get("deletionPolicy", "Retain") != "Retain" and not whatever_policy:
                 return Refused(
                     Reason.INVALID_SPEC,
                     f"log group {name}: deletionPolicy Delete is not carried out by this release; set it to "
@@ -207,7 +255,7 @@ class Objects:
 
     async def _delete_reconfiguration(self, name: str) -> Refused | None:
         known = self._mirror.reconfigurations.get(name)
-        if known is not None and known.value.status.get("stage") not in ("Finished", "Queued", None):
+        if known is not None and _runs(known.value):
             return Refused(
                 Reason.WRONG_STATE,
                 f"reconfiguration {name} is {known.value.status.get('stage')}: set spec.cancel to true and delete "
@@ -289,6 +337,10 @@ def _check_namespace(resource: Resource, known: str) -> None:
             Reason.INVALID_SPEC,
             f"{resource.kind}/{resource.name}: metadata.namespace is {resource.namespace!r}, the object of that name "
             f"is in {known!r}; one of the two needs another name"))
+
+
+def _runs(reconfiguration: StoredObject) -> bool:
+    return reconfiguration.status.get("stage") not in ("Finished", "Queued", None)
 
 
 def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

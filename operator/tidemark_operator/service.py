@@ -166,7 +166,11 @@ class OperatorService:
         }
 
     def nodes(self) -> dict[str, Node]:
-        found = {}
+        found = {
+            name: Node(
+                name, zone=record.zone, location=record.location, pool=record.pool, reason="it has no address yet")
+            for name, record in self.mirror.nodes.items() if not record.address
+        }
         for link in self.links:
             record, seen = link.record, link.description
             found[link.node] = Node(
@@ -283,9 +287,9 @@ class OperatorService:
                     shard, item.value if item else None, item.revision if item else 0)
             case "nodes":
                 record = self.mirror.nodes.get(name)
-                if record is not None:
+                if record is not None and record.address:
                     self.links.set_node(record)
-                else:
+                elif record is None:
                     self.links.remove_node(name)
                 self.publisher.changed()
             case "cluster" if self.mirror.cluster is not None:

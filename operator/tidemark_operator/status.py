@@ -294,7 +294,7 @@ def cluster_status(
         (T.PLACEMENT_SATISFIED, not close, R.NOT_ENOUGH_DOMAINS if close else R.DOMAINS_DISTINCT,
          some(shard.name for shard in close)),
         (T.SCALE_DOWN_BLOCKED, spare, R.NOT_SUPPORTED if spare else R.NOT_SCALING,
-         f"{len(nodes)} nodes run, {desired} are asked for; a local cluster removes none by itself." if spare else ""),
+         f"{len(nodes)} nodes run, {desired} are asked for; this release removes none by itself." if spare else ""),
         (T.UPGRADE_BLOCKED, other_version, R.NOT_SUPPORTED if other_version else R.NOT_UPGRADING,
          f"The installed version is {version}, and a local cluster runs no other." if other_version else ""),
     ]

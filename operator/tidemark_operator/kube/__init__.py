@@ -1,0 +1,14 @@
+"""The operator on Kubernetes: custom resources in, pods and statuses out.
+
+Handlers only enqueue keys; one worker per key looks at the world as it is now, a pure plan says what is missing, and
+carrying it out twice does no harm.  What etcd says decides; the API server is where people ask and are answered.
+
+    operator    composition: one process, any number of clusters
+    run         one cluster: specs into its store, nodes, statuses
+    podkeeper   pods, claims, services that should be there; never waits, never speaks to nodes or etcd
+    builders    what those objects look like
+    statuses    what is written of statuses, and only when it changed
+    handlers    kopf: events of our kinds            informers   lists and watches of what we own
+    queue       work by key                          cache       objects as last seen
+    api         requests                             health      liveness, readiness, metrics, logs
+"""

@@ -1,0 +1,245 @@
+"""What a cluster's pods, claims, services and disruption budget look like, out of its spec.
+
+Pure: the same spec gives the same objects, and the version of the operator is in none of them.
+Stays out: which of them should be there (`podkeeper`).
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..resources import API_VERSION, quantity_bytes
+from ..resources.labels import MANAGED_BY, READINESS_GATE, Annotation, Label
+
+Object = dict[str, Any]
+
+NODE_PORT, HTTP_PORT = 6690, 8080
+USER = 65532
+DATA_PATH = "/var/lib/tidemark/data"
+IMAGE = "ghcr.io/tidemark/tidemark-node"
+GRACE_S = 30
+"""What a pod is given to end beyond the time for handing leaderships over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A TidemarkCluster as it was accepted, with its defaults."""
+
+    namespace: str
+    name: str
+    uid: str
+    spec: Mapping[str, Any]
+
+    def pool(self, name: str) -> Mapping[str, Any] | None:
+        return next((pool for pool in self.spec["nodePools"] if pool["name"] == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node that should exist; `incarnation` is its disk's, empty until it was reached."""
+
+    name: str
+    number: int
+    pool: str
+    zone: str = ""
+    location: str = ""
+    incarnation: str = ""
+
+
+def claim_name(node: str) -> str:
+    return f"data-{node}"
+
+
+def nodes_name(cluster: str) -> str:
+    """Name of the headless service, the domain of the nodes, and of their disruption budget."""
+    return f"{cluster}-nodes"
+
+
+def labels(cluster: Cluster) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "tidemark", "app.kubernetes.io/instance": cluster.name,
+        "app.kubernetes.io/component": "node", "app.kubernetes.io/managed-by": MANAGED_BY,
+        Label.CLUSTER.value: cluster.name,
+    }
+
+
+def selector(cluster: Cluster) -> dict[str, str]:
+    return {Label.CLUSTER.value: cluster.name, "app.kubernetes.io/component": "node"}
+
+
+def owner(cluster: Cluster) -> list[Object]:
+    return [{
+        "apiVersion": API_VERSION, "kind": "TidemarkCluster", "name": cluster.name, "uid": cluster.uid,
+        "controller": True, "blockOwnerDeletion": True}]
+
+
+def node_claim(cluster: Cluster, node: NodeView) -> Object:
+    pool = cluster.pool(node.pool)
+    assert pool is not None, "only nodes of pools that exist get objects"
+    volume = pool["storage"]["data"]
+    retention = cluster.spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    metadata: Object = {
+        "name": claim_name(node.name), "namespace": cluster.namespace, "labels": _node_labels(cluster, node)}
+    if retention.get("whenDeleted") == "Delete":
+        metadata["ownerReferences"] = owner(cluster)
+    spec: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": volume["size"]}}}
+    if volume.get("storageClassName") is not None:
+        spec["storageClassName"] = volume["storageClassName"]
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def node_pod(cluster: Cluster, node: NodeView) -> Object:
+    pool = cluster.pool(node.pool)
+    assert pool is not None, "only nodes of pools that exist get objects"
+    more = pool.get("podMetadata") or {}
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": node.name, "namespace": cluster.namespace,
+            "labels": {**(more.get("labels") or {}), **_node_labels(cluster, node)},
+            "annotations": {**(more.get("annotations") or {}), Annotation.REVISION.value: revision(cluster, node.pool)},
+            "ownerReferences": owner(cluster),
+        },
+        "spec": _pod_spec(cluster, pool, node),
+    }
+
+
+def revision(cluster: Cluster, pool: str) -> str:
+    """Return the hash of what the pods of a pool run; nodes of other numbers and zones have the same."""
+    found = cluster.pool(pool)
+    if found is None:
+        return ""
+    text = json.dumps(_pod_spec(cluster, found, NodeView("", 0, pool)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def headless_service(cluster: Cluster) -> Object:
+    """Names for every node, ready or not."""
+    return _service(cluster, nodes_name(cluster.name), {
+        "clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector(cluster),
+        "ports": [_service_port("client", NODE_PORT), _service_port("http", HTTP_PORT)]}, {})
+
+
+def client_service(cluster: Cluster) -> Object:
+    """Where clients begin: any node that is ready tells them of the others."""
+    wanted = cluster.spec.get("service") or {}
+    return _service(cluster, cluster.name, {
+        "type": wanted.get("type", "ClusterIP"), "selector": selector(cluster),
+        "ports": [_service_port("client", NODE_PORT)]}, wanted.get("annotations") or {})
+
+
+def disruption_budget(cluster: Cluster, nodes: int) -> Object | None:
+    """One node at a time; none where nobody wants it, or where the only node could never be moved."""
+    if nodes < 2 or (cluster.spec.get("disruption") or {}).get("podDisruptionBudget", "Managed") != "Managed":
+        return None
+    return {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": _metadata(cluster, nodes_name(cluster.name)),
+        "spec": {"minAvailable": nodes - 1, "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+                 "selector": {"matchLabels": selector(cluster)}},
+    }
+
+
+# --- parts --------------------------------------------------------------------------------------------------
+
+
+def _metadata(cluster: Cluster, name: str) -> Object:
+    return {
+        "name": name, "namespace": cluster.namespace, "labels": labels(cluster), "ownerReferences": owner(cluster)}
+
+
+def _service(cluster: Cluster, name: str, spec: Object, annotations: Mapping[str, str]) -> Object:
+    metadata = _metadata(cluster, name)
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def _service_port(name: str, port: int) -> Object:
+    return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+
+
+def _node_labels(cluster: Cluster, node: NodeView) -> dict[str, str]:
+    return {**labels(cluster), Label.POOL.value: node.pool, Label.NODE_ID.value: str(node.number)}
+
+
+def _pod_spec(cluster: Cluster, pool: Mapping[str, Any], node: NodeView) -> Object:
+    spec = cluster.spec
+    handover_s = (spec.get("update") or {}).get("leaderHandoverTimeoutSeconds", 30)
+    made: Object = {
+        "hostname": node.name, "subdomain": nodes_name(cluster.name), "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": handover_s + GRACE_S,
+        "automountServiceAccountToken": False, "enableServiceLinks": False,
+        "readinessGates": [{"conditionType": READINESS_GATE}],
+        "affinity": _affinity(cluster, pool, node.zone),
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(cluster, pool, node, handover_s)],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": claim_name(node.name)}},
+            {"name": "tmp", "emptyDir": {}}],
+    }
+    for field, key in (("nodeSelector", "nodeSelector"), ("tolerations", "tolerations"),
+                       ("priorityClassName", "priorityClassName")):
+        if pool.get(key):
+            made[field] = copy.deepcopy(pool[key])
+    if spec.get("imagePullSecrets"):
+        made["imagePullSecrets"] = [{"name": each["name"]} for each in spec["imagePullSecrets"]]
+    return made
+
+
+def _container(cluster: Cluster, pool: Mapping[str, Any], node: NodeView, handover_s: int) -> Object:
+    spec = cluster.spec
+    throttle = (spec.get("reconfiguration") or {}).get("throttle") or {}
+    rate = max(1, quantity_bytes(throttle.get("bytesPerSecondPerNode") or "100Mi"))
+    host = f"{node.name}.{nodes_name(cluster.name)}.{cluster.namespace}.svc"
+    arguments = [
+        f"--node={node.name}", f"--cluster={cluster.name}", f"--data={DATA_PATH}",
+        f"--listen=0.0.0.0:{NODE_PORT}", f"--advertise={host}:{NODE_PORT}", f"--metrics-listen=0.0.0.0:{HTTP_PORT}",
+        f"--drain-seconds={handover_s}", f"--snapshot-bytes-per-second={rate}",
+        f"--log-level={(spec.get('logging') or {}).get('level', 'info')}",
+        *([f"--zone={node.zone}"] if node.zone else ()),
+        *([f"--location={node.location}"] if node.location else ()),
+    ]
+    alive = {"httpGet": {"path": "/metrics", "port": "http"}}
+    made: Object = {
+        "name": "node", "image": spec.get("image") or f"{IMAGE}:{spec['version']}",
+        "imagePullPolicy": spec.get("imagePullPolicy", "IfNotPresent"), "args": arguments,
+        "ports": [{"name": "client", "containerPort": NODE_PORT, "protocol": "TCP"},
+                  {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
+        "startupProbe": {**alive, "periodSeconds": 2, "failureThreshold": 900},
+        "livenessProbe": {**alive, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
+        "readinessProbe": {"grpc": {"port": NODE_PORT}, "periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 2},
+        "securityContext": {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "data", "mountPath": "/var/lib/tidemark"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+    }
+    if pool.get("resources"):
+        made["resources"] = copy.deepcopy(pool["resources"])
+    return made
+
+
+def _affinity(cluster: Cluster, pool: Mapping[str, Any], zone: str) -> Object:
+    """What the pool asks for, and besides: the node's zone, and no two nodes of a cluster on one machine."""
+    domain = cluster.spec.get("failureDomain") or {}
+    made: Object = copy.deepcopy(pool.get("affinity") or {})
+    if zone:
+        here = {"key": domain.get("topologyKey", "topology.kubernetes.io/zone"), "operator": "In", "values": [zone]}
+        required = made.setdefault("nodeAffinity", {}).setdefault(
+            "requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
+        for term in required["nodeSelectorTerms"]:  # one of the terms must hold, and all that stands in it
+            term.setdefault("matchExpressions", []).append(here)
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": selector(cluster)}}
+    against = made.setdefault("podAntiAffinity", {})
+    if domain.get("nodeAntiAffinity", "Required") == "Required":
+        against.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(apart)
+    else:
+        against.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(
+            {"weight": 100, "podAffinityTerm": apart})
+    return made

@@ -1,0 +1,68 @@
+"""Cache: objects of one kind as last seen, by namespace and name; an older version never replaces a newer one.
+
+Stays out: where objects come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Object = dict[str, Any]
+Name = tuple[str, str]
+
+
+def name_of(item: Object) -> Name:
+    return item["metadata"]["namespace"], item["metadata"]["name"]
+
+
+def version_of(item: Object) -> int:
+    """Return the version of an object; of one kind they are numbers that grow."""
+    return int(item["metadata"]["resourceVersion"])
+
+
+class Cache:
+    """Told of by watches, lists, and the answers to our own writes, in any order."""
+
+    def __init__(self) -> None:
+        self._items: dict[Name, Object] = {}
+        self._gone: dict[Name, int] = {}  # versions of deletions, so that a late answer does not bring one back
+        self.complete = False
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(list(self._items.values()))
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        return self._items.get((namespace, name))
+
+    def learn(self, item: Object) -> bool:
+        """Take an object in; False when this or a newer version is known already."""
+        name, version = name_of(item), version_of(item)
+        known = self._items.get(name)
+        if version <= self._gone.get(name, 0) or (known is not None and version <= version_of(known)):
+            return False
+        self._gone.pop(name, None)
+        self._items[name] = item
+        return True
+
+    def forget(self, item: Object) -> bool:
+        """An object was deleted; False when what is known is newer."""
+        name, version = name_of(item), version_of(item)
+        known = self._items.get(name)
+        if known is not None and version < version_of(known):
+            return False
+        self._gone[name] = max(version, self._gone.get(name, 0))
+        return self._items.pop(name, None) is not None
+
+    def replace(self, namespace: str, items: list[Object], version: int) -> list[Object]:
+        """Take a whole list of a namespace in, made at `version`; return what changed or is gone."""
+        changed = [item for item in items if self.learn(item)]
+        listed = {name_of(item) for item in items}
+        for name, known in list(self._items.items()):
+            if name[0] == namespace and name not in listed and version_of(known) <= version:
+                del self._items[name]
+                self._gone[name] = version
+                changed.append(known)
+        self._gone = {name: at for name, at in self._gone.items() if at >= version}
+        self.complete = True
+        return changed

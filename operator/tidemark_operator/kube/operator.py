@@ -1,0 +1,213 @@
+"""KubernetesOperator: one process for the clusters of some namespaces.
+
+Events and pokes become keys of one queue; what to do about a key is here, one method each.
+Stays out: doing it (`run`), flags (`main`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kubernetes.aio.client import Configuration
+from tidemark_wire.tasks import background, cancelled
+
+from ..resources.labels import MANAGED_BY, Label
+from .api import BUDGETS, CLAIMS, CUSTOM, PODS, SERVICES, Kind, KubeApi, KubeError, Object, load_configuration
+from .cache import Cache, name_of
+from .handlers import KINDS
+from .informers import Informer
+from .kopf_thread import KopfThread
+from .queue import Key, KeyedQueue
+from .run import OBJECT_KINDS, ClusterRun, show_orphan, store_of
+from .statuses import StatusWriter
+
+log = logging.getLogger(__name__)
+
+OWNED = (PODS, CLAIMS, SERVICES, BUDGETS, CUSTOM["Shard"])
+OWNED_LABELS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
+RESYNC_S = 120.0
+SHOW_S = 0.2
+"""How long what happens is gathered before it is shown."""
+
+
+class KubernetesOperator:
+    """Watches `namespaces`; runs every TidemarkCluster in them."""
+
+    def __init__(self, configuration: Configuration, namespaces: Sequence[str]) -> None:
+        self._namespaces = list(namespaces)
+        self._api = KubeApi(configuration)
+        self._caches = {kind.kind: Cache() for kind in (*OWNED, *KINDS)}
+        self._writer = StatusWriter(self._api)
+        self._runs: dict[tuple[str, str], ClusterRun] = {}
+        self._queue = KeyedQueue(self._work)
+        self._kopf = KopfThread(self._seen, configuration, namespaces)
+        self._informers = [
+            Informer(self._api, kind, namespace, OWNED_LABELS, self._caches[kind.kind], self._owned_changed)
+            for kind in OWNED for namespace in namespaces]
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._looked: set[str] = set()  # namespaces whose objects were listed once
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._queue.start()
+        self._tasks = [background(informer.run(), "an informer") for informer in self._informers]
+        self._tasks.append(background(self._resync(), "looking at everything again"))
+        self._kopf.start()
+
+    async def stop(self) -> None:
+        await self._kopf.stop()
+        await cancelled(*self._tasks)
+        await self._queue.stop()
+        await asyncio.gather(*(run.stop() for run in self._runs.values()))
+        await self._api.close()
+
+    def not_ready(self) -> str:
+        """Return why this operator cannot act yet, or nothing."""
+        unseen = [namespace for namespace in self._namespaces if namespace not in self._looked]
+        unseen += [kind.plural for kind in OWNED if not self._caches[kind.kind].complete]
+        return f"not seen yet: {', '.join(unseen)}" if unseen else ""
+
+    # --- what happens ---------------------------------------------------------------------------------------
+
+    def _seen(self, kind: Kind, what: str, item: Object) -> None:
+        """An event of one of our kinds."""
+        cache = self._caches[kind.kind]
+        item = {"apiVersion": kind.api_version, "kind": kind.kind, **item}
+        before = cache.get(*name_of(item))
+        if what == "DELETED":
+            if cache.forget(item):
+                self._writer.forget(item)
+                self._changed(kind, item)
+        elif cache.learn(item) and (before is None or _without_status(before) != _without_status(item)):
+            self._changed(kind, item)
+
+    def _changed(self, kind: Kind, item: Object) -> None:
+        namespace, name = name_of(item)
+        if kind.kind == "TidemarkCluster":
+            self._queue.add(("cluster", namespace, name))
+        else:
+            self._queue.add(("object", namespace, name, kind.kind))
+
+    def _owned_changed(self, item: Object) -> None:
+        namespace, cluster = item["metadata"]["namespace"], item["metadata"].get("labels", {}).get(Label.CLUSTER.value)
+        if (namespace, cluster) not in self._runs:
+            return
+        if item["kind"] == "Pod":
+            self._queue.add(("addresses", namespace, cluster))
+        if item["kind"] != "Shard":
+            self._queue.add(("pods", namespace, cluster))
+        self._queue.add_after(("show", namespace, cluster), SHOW_S)
+
+    def _run_changed(self, namespace: str, name: str) -> None:
+        run = self._runs.get((namespace, name))
+        if run is None:
+            return
+        if run.became_active():
+            log.info("cluster %s/%s: this operator is the active one", namespace, name)
+            self._queue.add(("cluster", namespace, name))
+            self._queue.add(("strays", namespace, name))
+            for kind in OBJECT_KINDS:
+                for item in self._caches[kind]:
+                    if name_of(item)[0] == namespace and item["spec"]["clusterRef"]["name"] == name:
+                        self._changed(CUSTOM[kind], item)
+        self._queue.add_after(("pods", namespace, name), SHOW_S)
+        self._queue.add_after(("show", namespace, name), SHOW_S)
+
+    async def _resync(self) -> None:
+        """Look at all objects of people from time to time: an event may have been lost, a watch may be dead."""
+        delay_s = 0.0
+        while True:
+            await asyncio.sleep(delay_s)
+            try:
+                for namespace in self._namespaces:
+                    await self._look(namespace)
+                delay_s = RESYNC_S * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+            except KubeError as error:
+                log.warning("objects are not listed: %s", error)
+                delay_s = 2.0
+
+    async def _look(self, namespace: str) -> None:
+        for kind in KINDS:
+            items, version = await self._api.list(kind, namespace)
+            for item in self._caches[kind.kind].replace(namespace, items, int(version)):
+                self._changed(kind, item)
+        self._looked.add(namespace)
+        for where, name in list(self._runs):
+            if where == namespace:
+                for what in ("strays", "cluster", "pods", "addresses", "show"):
+                    self._queue.add((what, namespace, name))
+
+    # --- what is done about it ------------------------------------------------------------------------------
+
+    async def _work(self, key: Key) -> None:
+        what, namespace, name, *rest = key
+        if what == "cluster":
+            await self._cluster(namespace, name)
+        elif what == "object":
+            await self._object(namespace, name, *rest)
+        elif (run := self._runs.get((namespace, name))) is not None and not self.not_ready():
+            match what:
+                case "addresses":
+                    await run.save_addresses()
+                case "pods":
+                    await run.keep_pods()
+                case "show":
+                    await run.show()
+                case "strays" if run.service.active:
+                    for kind, stray in run.strays():
+                        self._queue.add(("object", namespace, stray, kind))
+
+    async def _cluster(self, namespace: str, name: str) -> None:
+        item = self._caches["TidemarkCluster"].get(namespace, name)
+        run = self._runs.get((namespace, name))
+        if run is not None and (item is None or store_of(item) != run.store):
+            log.info("cluster %s/%s is let go of", namespace, name)
+            del self._runs[namespace, name]
+            await run.stop()
+            run = None
+        if item is None:
+            return
+        if run is None:
+            run = ClusterRun(
+                item, self._api, self._caches, self._writer, lambda: self._run_changed(namespace, name))
+            self._runs[namespace, name] = run
+            await run.start()
+            return  # it says when it is active
+        if run.service.active and await run.accept(item):
+            await run.make_nodes()
+            for what in ("pods", "addresses"):
+                self._queue.add((what, namespace, name))
+
+    async def _object(self, namespace: str, name: str, kind: str) -> None:
+        item = self._caches[kind].get(namespace, name)
+        if item is None:
+            for (where, _cluster), run in list(self._runs.items()):
+                if where == namespace:
+                    await run.let_go(kind, name)
+            return
+        cluster = item["spec"]["clusterRef"]["name"]
+        run = self._runs.get((namespace, cluster))
+        if run is not None:
+            if run.service.active:
+                await run.accept(item)
+        elif not self.not_ready() and self._caches["TidemarkCluster"].get(namespace, cluster) is None:
+            await show_orphan(self._writer, self._caches[kind], item)
+
+
+def _without_status(item: Object) -> Object:
+    metadata = {
+        name: value for name, value in item["metadata"].items() if name not in ("resourceVersion", "managedFields")}
+    return {"spec": item.get("spec"), "metadata": metadata}
+
+
+async def start(namespaces: Sequence[str], kubeconfig: Path | None) -> KubernetesOperator:
+    """Start an operator.  Raises ValueError where no API server is known."""
+    made = KubernetesOperator(await load_configuration(kubeconfig), namespaces)
+    await made.start()
+    return made

@@ -1,0 +1,127 @@
+"""Objects that an API server keeps, in a real etcd: their generations count, what is gone there is let go of here."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from tidemark_core.base.refusals import Refused
+from tidemark_operator.etcd import EtcdStore
+from tidemark_operator.kube.nodes import address_of, make_missing
+from tidemark_operator.kube.run import unsupported
+from tidemark_operator.metadata import NODE_IDS, Keys, NodeRecord
+from tidemark_operator.mirror import Mirror
+from tidemark_operator.objects import Identity, Objects
+
+KEYS = Keys("/t")
+
+
+def manifest(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "tidemark.dev/v1alpha1", "kind": kind, "metadata": {"name": name, "namespace": "data"},
+            "spec": spec if kind == "TidemarkCluster" else {"clusterRef": {"name": "dev"}, **spec}}
+
+
+def cluster(name: str = "dev", **more: Any) -> dict[str, Any]:
+    return manifest("TidemarkCluster", name, version="0.1.0", **{
+        "metadataStore": {"etcd": {"endpoints": ["http://etcd:2379"]}},
+        "nodePools": [{"name": "default", "replicas": 3, "storage": {"data": {"size": "1Gi"}}}], **more})
+
+
+def identity(generation: int, uid: str = "uid-1") -> Identity:
+    return Identity(uid, generation, "2026-01-01T00:00:00Z")
+
+
+@pytest.fixture
+def mirror() -> Mirror:
+    return Mirror(KEYS)
+
+
+@pytest.fixture
+def objects(store: EtcdStore, mirror: Mirror) -> Objects:
+    return Objects(store, KEYS, mirror, "dev", set)
+
+
+async def test_generations_are_those_of_the_api_server(objects: Objects, mirror: Mirror) -> None:
+    group = manifest("LogGroup", "orders", shards=2)
+    assert str(await objects.adopt(group, identity(4))).startswith("LogGroup/orders created")
+    stored = mirror.groups["orders"].value
+    assert (stored.uid, stored.generation, stored.created) == ("uid-1", 4, "2026-01-01T00:00:00Z")
+    assert await objects.adopt(group, identity(4)) == "LogGroup/orders unchanged"
+    revision = mirror.groups["orders"].revision
+    assert await objects.adopt(group, identity(4)) == "LogGroup/orders unchanged"
+    assert mirror.groups["orders"].revision == revision, "nothing was written"
+    await objects.adopt(group, identity(5))
+    assert mirror.groups["orders"].value.generation == 5
+    refused = await objects.adopt(manifest("LogGroup", "orders", shards=3), identity(6))
+    assert isinstance(refused, Refused) and "spec.shards" in refused.message
+    assert mirror.groups["orders"].value.generation == 5
+
+
+async def test_a_group_that_is_gone_keeps_its_data_and_is_taken_up_again(objects: Objects, mirror: Mirror) -> None:
+    group = manifest("LogGroup", "orders", shards=2, deletionPolicy="Delete")
+    await objects.adopt(group, identity(1))
+    number = mirror.groups["orders"].value.number
+    assert await objects.let_go("LogGroup", "orders") is None
+    assert mirror.groups["orders"].value.detached
+    assert str(await objects.adopt(group, identity(1, "uid-2"))).startswith("LogGroup/orders adopted")
+    assert (mirror.groups["orders"].value.detached, mirror.groups["orders"].value.number) == (False, number)
+    await objects.let_go("LogGroup", "orders")
+    refused = await objects.adopt(manifest("LogGroup", "orders", shards=3), identity(1, "uid-3"))
+    assert isinstance(refused, Refused) and "(AdoptionMismatch)" in refused.message
+
+
+async def test_a_reconfiguration_that_runs_is_canceled_before_it_goes(objects: Objects, mirror: Mirror) -> None:
+    drain = manifest("Reconfiguration", "drain", type="NodeSwap", nodeSwap={"from": "dev-1", "to": {"spread": {}}})
+    await objects.adopt(drain, identity(1))
+    await objects.save_status("drain", {"stage": "Moving"})
+    assert isinstance(await objects.let_go("Reconfiguration", "drain"), Refused)
+    assert mirror.reconfigurations["drain"].value.spec["cancel"] is True
+    await objects.save_status("drain", {"stage": "Finished"})
+    assert await objects.let_go("Reconfiguration", "drain") is None
+    assert not mirror.reconfigurations
+
+
+async def test_the_store_of_another_cluster_is_left_alone(store: EtcdStore, objects: Objects) -> None:
+    await objects.adopt(cluster(), identity(1))
+    other_mirror = Mirror(KEYS)
+    other_mirror.apply(await store.load("/t/"))
+    other = Objects(store, KEYS, other_mirror, "other", set)
+    refused = await other.adopt(cluster("other"), identity(1))
+    assert isinstance(refused, Refused) and "(ClusterIDMismatch)" in refused.message
+
+
+async def test_two_operators_never_make_a_node_each(store: EtcdStore) -> None:
+    def service(mirror: Mirror) -> Any:
+        return SimpleNamespace(store=store, keys=KEYS, mirror=mirror, cluster="dev")
+
+    pools = cluster()["spec"]["nodePools"]
+    await asyncio.gather(*(make_missing(service(Mirror(KEYS)), pools) for _ in range(5)))
+    names = {NodeRecord.decode(item.value).node for item in (await store.load("/t/nodes/")).items.values()}
+    assert names == {"dev-1", "dev-2", "dev-3"}
+    # A number is never used twice, though its node is gone.
+    item = await store.get(KEYS.node("dev-3"))
+    assert item is not None
+    await store.delete(KEYS.node("dev-3"), expected=item.revision)
+    mirror = Mirror(KEYS)
+    assert await make_missing(service(mirror), pools) == ["dev-4"]
+    assert mirror.counters[NODE_IDS] == 5
+
+
+def test_an_address_is_that_of_a_pod_that_runs() -> None:
+    pod = {"metadata": {}, "status": {"phase": "Running", "podIP": "10.0.0.7"}}
+    assert address_of(pod) == "10.0.0.7:6690"
+    assert address_of({**pod, "status": {"phase": "Running", "podIP": "fd00::7"}}) == "[fd00::7]:6690"
+    assert address_of({**pod, "metadata": {"deletionTimestamp": "now"}}) == ""
+    assert address_of({**pod, "status": {"phase": "Failed", "podIP": "10.0.0.7"}}) == ""
+    assert address_of({"metadata": {}}) == ""
+
+
+def test_nothing_runs_less_secure_than_was_asked() -> None:
+    plain = yaml.safe_load("{security: {tls: {mode: Disabled}}, metadataStore: {etcd: {endpoints: [http://e:1]}}}")
+    assert unsupported(plain) == ""
+    assert "security.tls.mode" in unsupported({**plain, "security": {}})
+    secret = {"etcd": {"endpoints": ["https://e:1"], "tlsSecretRef": {"name": "s"}}}
+    assert "tlsSecretRef" in unsupported({**plain, "metadataStore": secret})

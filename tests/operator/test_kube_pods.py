@@ -1,0 +1,185 @@
+"""Pods and what goes with them: what they look like, and that a pass behind a pass has nothing to do."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tidemark_operator.kube.builders import Cluster, NodeView, node_pod, revision
+from tidemark_operator.kube.nodes import missing_nodes
+from tidemark_operator.kube.podkeeper import Act, Live, contains, plan
+from tidemark_operator.metadata import NodeRecord
+from tidemark_operator.resources import load_resource
+
+GOLDEN = Path(__file__).parent / "golden_pods.json"
+SPEC: dict[str, Any] = {
+    "version": "0.1.0",
+    "metadataStore": {"etcd": {"endpoints": ["http://etcd:2379"]}},
+    "nodePools": [
+        {"name": "general", "replicas": 3, "zones": ["eu-a", "eu-b"], "location": {"region": "eu"},
+         "storage": {"data": {"size": "200Gi", "storageClassName": "fast-ssd"}},
+         "resources": {"requests": {"cpu": "2"}},
+         "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+         "podMetadata": {"labels": {"cost-center": "42"}, "annotations": {"note": "x"}}},
+        {"name": "spare", "replicas": 1, "storage": {"data": {"size": "1Gi"}}},
+    ],
+    "security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"},
+}
+
+
+def cluster(**more: Any) -> Cluster:
+    manifest = {"apiVersion": "tidemark.dev/v1alpha1", "kind": "TidemarkCluster", "metadata": {"name": "prod"},
+                "spec": {**SPEC, **more}}
+    return Cluster("data", "prod", "uid-1", load_resource(manifest, "test").manifest()["spec"])
+
+
+NODES = [
+    NodeView("prod-1", 1, "general", "eu-a", "region=eu,zone=eu-a", "life-1"),
+    NodeView("prod-2", 2, "general", "eu-b", "region=eu,zone=eu-b"),
+    NodeView("prod-5", 5, "spare"),
+]
+EMPTY = Live({}, {}, {}, {})
+PLACES = {"Pod": "pods", "PersistentVolumeClaim": "claims", "Service": "services", "PodDisruptionBudget": "budgets"}
+
+
+class World:
+    """An API server as far as the keeper uses it: what it makes is there, with defaults and versions of its own."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {place: {} for place in PLACES.values()}
+        self.uids = 0
+
+    def live(self) -> Live:
+        return Live(**copy.deepcopy(self.objects))
+
+    def do(self, act: Act) -> None:
+        metadata = act.manifest["metadata"]
+        there = self.objects[PLACES[act.manifest["kind"]]]
+        known = there.get(metadata["name"])
+        match act.verb:
+            case "create" | "apply":
+                assert act.verb == "apply" or known is None, "what is there is not made again"
+                self.uids += 1
+                made = copy.deepcopy(act.manifest)
+                made["metadata"]["uid"] = known["metadata"]["uid"] if known else f"u{self.uids}"
+                made["spec"]["defaulted"] = True
+                made["status"] = {"phase": "Running"}
+                there[metadata["name"]] = made
+            case "annotate":
+                assert known is not None
+                assert act.uid == known["metadata"]["uid"]
+                known["metadata"].setdefault("annotations", {}).update(metadata["annotations"])
+            case "delete":
+                assert known is not None
+                assert act.uid == known["metadata"]["uid"]
+                del there[metadata["name"]]
+
+
+def test_objects_of_a_cluster_look_like_this() -> None:
+    """The golden file is rewritten by deleting it; read what changed."""
+    made = [{"verb": act.verb, **act.manifest} for act in plan(cluster(), NODES, EMPTY)]
+    if not GOLDEN.exists():
+        GOLDEN.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
+    assert made == json.loads(GOLDEN.read_text())
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_pass_behind_a_pass_has_nothing_to_do(seed: int) -> None:
+    """From any state: things missing, changed by others, over, on their way out, or left by an earlier cluster."""
+    dice = random.Random(seed)
+    world, wanted = World(), cluster()
+    for act in plan(wanted, NODES, EMPTY):
+        if dice.random() < 0.7:
+            world.do(act)
+    for place, there in world.objects.items():
+        for name, found in list(there.items()):
+            match dice.choice(["as it is", "as it is", "changed", "over", "going", "another's", "gone"]):
+                case "changed" if place in ("services", "budgets"):
+                    found["spec"]["selector"] = {"nobody": "wants"}
+                case "over" if place == "pods":
+                    found["status"] = {"phase": "Failed", "reason": "Evicted"}
+                case "going":
+                    found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                case "another's":
+                    found["metadata"]["ownerReferences"] = [{"uid": "uid-0"}]
+                case "gone":
+                    del there[name]
+    before = world.live()
+    acts = plan(wanted, NODES, before)
+    assert acts == plan(wanted, NODES, before), "the same state gives the same plan"
+    running = {name for name, pod in before.pods.items() if pod["status"]["phase"] == "Running"}
+    assert not {act.manifest["metadata"]["name"] for act in acts if act.verb == "delete"} & running
+    assert not [act for act in acts if act.verb == "delete" and act.manifest["kind"] == "PersistentVolumeClaim"]
+    for act in acts:
+        world.do(act)
+    for act in plan(wanted, NODES, world.live()):  # in place of pods that were over
+        assert act.verb in ("create", "annotate"), act
+        world.do(act)
+    assert plan(wanted, NODES, world.live()) == []
+
+
+def test_a_pod_waits_until_its_old_disk_is_gone() -> None:
+    world = World()
+    for act in plan(cluster(), NODES, EMPTY):
+        world.do(act)
+    world.objects["claims"]["data-prod-1"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    del world.objects["pods"]["prod-1"]
+    assert [act.title for act in plan(cluster(), NODES, world.live()) if act.verb == "create"] == []
+
+
+def test_the_budget_goes_with_the_last_but_one_node() -> None:
+    world = World()
+    for act in plan(cluster(), NODES, EMPTY):
+        world.do(act)
+    assert [act.title for act in plan(cluster(), NODES[:1], world.live()) if act.verb == "delete"] == [
+        "PodDisruptionBudget/prod-nodes"]
+    unmanaged = cluster(disruption={"podDisruptionBudget": "None"})
+    assert [act.title for act in plan(unmanaged, NODES, world.live()) if act.verb == "delete"] == [
+        "PodDisruptionBudget/prod-nodes"]
+
+
+def test_the_revision_is_of_the_template_alone() -> None:
+    first = revision(cluster(), "general")
+    assert node_pod(cluster(), NODES[0])["metadata"]["annotations"]["tidemark.dev/revision"] == first
+    assert revision(cluster(), "spare") != first
+    assert revision(cluster(version="0.2.0"), "general") != first
+    pools = [{**SPEC["nodePools"][0], "replicas": 9}, SPEC["nodePools"][1]]
+    assert revision(cluster(nodePools=pools), "general") == first
+
+
+def test_zone_affinity_stands_in_every_term_of_the_pool() -> None:
+    own = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme"]}]}, {}]}}}
+    pools = [{**SPEC["nodePools"][0], "affinity": own}]
+    pod = node_pod(cluster(nodePools=pools), NODES[0])
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["eu-a"]}
+    assert [term["matchExpressions"][-1] for term in required["nodeSelectorTerms"]] == [zone, zone]
+    assert required["nodeSelectorTerms"][0]["matchExpressions"][0]["key"] == "disk"
+
+
+def test_contains_ignores_what_others_added_and_nothing_else() -> None:
+    live = {"a": 1, "b": [{"c": 2, "defaulted": 3}], "more": 4}
+    assert contains(live, {"a": 1, "b": [{"c": 2}]})
+    for wanted in ({"a": 2}, {"b": []}, {"b": [{"c": 2}, {}]}, {"b": [{"d": 2}]}, {"z": None}):
+        assert not contains(live, wanted)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_zones_are_dealt_evenly_and_nodes_stay_where_they_are(seed: int) -> None:
+    dice = random.Random(seed)
+    zones = ["a", "b", "c"][: dice.randint(1, 3)]
+    pools = [{"name": "p", "replicas": dice.randint(0, 9), "zones": zones}, {"name": "q", "replicas": 2}]
+    known = [NodeRecord(f"n{number}", "x", dice.choice(zones), "p") for number in range(dice.randint(0, 6))]
+    made = missing_nodes(pools, known)
+    mine = [record for record in made if record.pool == "p"]
+    assert len(mine) == max(0, pools[0]["replicas"] - len(known))
+    assert [record.zone for record in made if record.pool == "q"] == ["", ""]
+    load = {zone: sum(record.zone == zone for record in [*known, *mine]) for zone in zones}
+    dealt = {record.zone for record in mine}
+    assert all(load[zone] <= min(load.values()) + 1 for zone in dealt), load
+    assert missing_nodes(pools, [*known, *made]) == []
