@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .world import World
 
 RECONNECT_MS = 60
+PAUSE_LOOK_MS = 20
 HEADER_DAMAGE_EVERY = 4
 """Of the damaged entries one in so many has a damaged header: nobody can tell whose it is."""
 
@@ -480,6 +481,8 @@ class Readings:
     # --- troubles -----------------------------------------------------------------------------------------
 
     def paused_ms(self, node: Node) -> int:
+        if node.held is not None:
+            return PAUSE_LOOK_MS
         return max(0, self._paused_until.get(node.name, 0) - self.world.now_ms)
 
     def unreachable(self, client: Client, node: Node) -> bool:

@@ -49,13 +49,14 @@ class FaultOptions:
     ambush: float = 0.0             # chance per stored record of a change, a fifth of it for other records
     ambush_rollback: float = 0.0    # chance each time a rollback record is written, durable, acknowledged, confirmed
     stall: float = 0.0
+    pause: float = 0.0
     suspicion: float = 0.0
 
 
 KINDS = (
     "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
     "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease",
-    "power_cut", "stall",
+    "power_cut", "stall", "pause",
 )
 
 
@@ -91,6 +92,7 @@ class Faults:
         for node in world.nodes.values():
             node.slow_disk_ms = 0
             node.sync_error = False
+            node.resume()
             if node.disk_full:
                 node.set_disk_full(False)
             node.stays_down = node.name in absent
@@ -133,6 +135,20 @@ class Faults:
     def crash_leader(self) -> None:
         if (leader := self._leader()) is not None:
             self.crash(leader)
+
+    def pause(self) -> None:
+        """A process stands still for a while, with all its connections open."""
+        node = self._node()
+        if node.alive and node.held is None:
+            node.pause()
+            self.world.trace.count("pauses")
+            self.world.after(2 * self._down_ms(), self._resume, node, node.life)
+
+    def _resume(self, node: Node, life: int) -> None:
+        if node.life == life:
+            node.resume()
+        else:
+            self.world.idle()
 
     def power_cut(self) -> None:
         """Every node at once."""

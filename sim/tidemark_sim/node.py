@@ -82,6 +82,7 @@ class Node:
         self.disk_full = False
         self.stays_down = False
         self.doomed = False                 # dies before it runs another effect
+        self.held: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None   # what a paused process has to do
         self.told: dict[ShardId, SynchroSettings] = {}
         self._heard: dict[ShardId, tuple[int, SynchroSettings]] = {}
         self._rollbacks: dict[ShardId, list[Entry]] = {}   # records written in this life, not confirmed here
@@ -137,8 +138,28 @@ class Node:
         world.checkers.node_crashed(self)
         world.links_changed(self.name)
 
+    def pause(self) -> None:
+        """Stop doing anything, with everything open: whatever comes is kept for later."""
+        if self.core is not None and self.held is None:
+            self.held = []
+            self.world.trace.note(self.name, "paused")
+
+    def resume(self) -> None:
+        """Go on, with all that came meanwhile at once."""
+        held, self.held = self.held, None
+        if held is not None:
+            self.world.trace.note(self.name, "goes on", f"{len(held)} things wait")
+        for action, arguments in held or ():
+            action(*arguments)
+
+    def _holds(self, action: Callable[..., None], *arguments: Any) -> bool:
+        if self.held is not None:
+            self.held.append((action, arguments))
+        return self.held is not None
+
     def _stop(self) -> None:
         self.life += 1
+        self.held = None
         self.core = None
         self.syncing = 0
         self.sync_error = self.doomed = False
@@ -165,7 +186,7 @@ class Node:
     # --- what comes in ------------------------------------------------------------------------------------
 
     def receive(self, shard: ShardId, sender: Peer, to: Member, message: Any) -> None:
-        if self.core is not None:
+        if self.core is not None and not self._holds(self.receive, shard, sender, to, message):
             self.world.trace.note(self.name, "receive", message)
             if message.__class__ is AppendAck and self._rollbacks.get(shard):
                 self._meets_ack(shard, message)
@@ -173,7 +194,7 @@ class Node:
 
     def request(self, event: Any, answer: Callable[[Any], None]) -> None:
         """A client's request; `answer` is called with what the core replies, unless the node dies before."""
-        if self.core is not None:
+        if self.core is not None and not self._holds(self.request, event, answer):
             self.world.trace.note(self.name, "request", event)
             self._requests[event.request] = (event, answer)
             self.world.checkers.node_asked(self, event)
@@ -210,7 +231,7 @@ class Node:
         return events
 
     def hint(self, event: PeerUp | PeerDown, life: int) -> None:
-        if self.life == life and self.core is not None:
+        if self.life == life and self.core is not None and not self._holds(self.hint, event, life):
             self.world.trace.note(self.name, "hint", event)
             self.turn((event,))
 
@@ -222,7 +243,7 @@ class Node:
 
     def feed(self, life: int, event: Any) -> None:
         """Feed an event of this life."""
-        if self.life == life and self.core is not None:
+        if self.life == life and self.core is not None and not self._holds(self.feed, life, event):
             self.world.trace.note(self.name, "feed", event)
             self.turn((event,))
 
@@ -340,7 +361,7 @@ class Node:
         self.world.after(delay, self._synced, self.life)
 
     def _synced(self, life: int) -> None:
-        if self.life != life:
+        if self.life != life or self._holds(self._synced, life):
             return
         world = self.world
         if self.sync_error:
@@ -397,6 +418,8 @@ class Node:
     def _fire(self, key: tuple[ShardId, str], token: int, life: int) -> None:
         if self.life != life or self._timers.get(key) != token:
             self.world.idle()
+            return
+        if self._holds(self._fire, key, token, life):
             return
         del self._timers[key]
         self.world.trace.note(self.name, "timer", key[1])

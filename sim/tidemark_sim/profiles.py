@@ -280,7 +280,7 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "crash_leader": (0.6, 0.3, 1.5), "cut_pair": (0.4, 0.3, 1), "isolate": (0.5, 0.3, 1),
             "lag": (0.7, 0.5, 2), "slow_disk": (0.6, 0.3, 1.5), "stall": (0.9, 1, 4), "wipe": (0.3, 0.1, 0.5),
             "corrupt": (0.7, 0.5, 3), "power_cut": (0.2, 0.05, 0.3), "disk_full": (0.1, 0.1, 0.3),
-            "ambush": (0.3, 0.1, 0.3), "ambush_rollback": (0.7, 0.05, 0.4),
+            "ambush": (0.3, 0.1, 0.3), "ambush_rollback": (0.7, 0.05, 0.4), "pause": (0.7, 0.5, 2),
         },
         "synchro": {
             "timeout_ms_min": (1, 40, 150), "timeout_ms_max": (1, 150, 500), "formula": (0.95, 0.5, 1),
@@ -311,7 +311,7 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "crash_leader": (0.7, 0.3, 1.5), "isolate": (0.5, 0.3, 1), "lag": (0.8, 0.5, 3), "slow_link": (0.4, 0.2, 1),
             "slow_disk": (0.4, 0.2, 1), "stall": (0.3, 0.3, 1), "wipe": (0.5, 0.2, 1), "corrupt": (0.5, 0.3, 1.5),
             "power_cut": (0.2, 0.05, 0.3), "disk_full": (0.1, 0.1, 0.3), "ambush": (0.7, 0.2, 0.8),
-            "ambush_rollback": (0.2, 0.05, 0.3),
+            "ambush_rollback": (0.2, 0.05, 0.3), "pause": (0.7, 0.5, 2),
         },
         "synchro": {
             "timeout_ms_min": (1, 100, 1000), "timeout_ms_max": (1, 1000, 3000), "formula": (0.3, 0.3, 1),

@@ -55,7 +55,7 @@ class Pull:
         """Runs at the source: read a chunk of what is durable and send it back."""
         world = self.node.world
         source = world.nodes[self.source.node]
-        if self._over or source.core is None or source.member != self.source:
+        if self._over or source.core is None or source.held is not None or source.member != self.source:
             return
         bytes_max = world.dice.between(1, world.options.cluster.chunk_bytes_max)
         entries, damaged = source.disk.read(self.shard, self.next, self.descriptor.head.offset, bytes_max)
