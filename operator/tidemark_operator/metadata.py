@@ -128,7 +128,8 @@ class StoredObject:
     `number` is the group id of a LogGroup and the creation order of a Reconfiguration.  A detached LogGroup
     was deleted under `deletionPolicy: Retain`: nobody sees it, its records stay, and a LogGroup of the same
     name and shape adopts them.  `status` is stored for Reconfigurations only; the status of everything else
-    is computed from the truth when it is asked for.
+    is computed from the truth when it is asked for.  `kept` is an object that an API server has too: gone there, it is
+    to go here; one that the operator itself made is not until it was shown there.
     """
 
     manifest: dict[str, Any]
@@ -138,6 +139,7 @@ class StoredObject:
     number: int = 0
     detached: bool = False
     status: dict[str, Any] = field(default_factory=dict)
+    kept: bool = False
 
     @property
     def name(self) -> str:

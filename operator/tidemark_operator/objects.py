@@ -181,7 +181,7 @@ class Objects:
             manifest = resource.manifest()
             if (
                 known is not None and not known.value.detached and _same(known.value.manifest, manifest)
-                and (identity is None or identity.generation == known.value.generation)
+                and (identity is None or (identity.generation == known.value.generation and known.value.kept))
             ):
                 return f"{title} {UNCHANGED}"
             adopts = known is not None and known.value.detached
@@ -194,13 +194,15 @@ class Objects:
                 if counter is not None:
                     number = await allocate(self._store, self._keys, counter)
                 new = identity or Identity(str(uuid.uuid4()), 1, timestamp())
-                stored = StoredObject(manifest, new.uid, new.created, new.generation, number)
+                stored = StoredObject(
+                    manifest, new.uid, new.created, new.generation, number, kept=identity is not None)
                 if await self._write(self._key(resource), stored, 0):
                     return f"{title} {what}"
             else:
                 changed = manifest["spec"] != known.value.spec
                 generation = identity.generation if identity else known.value.generation + changed
-                stored = replace(known.value, manifest=manifest, generation=generation, detached=False)
+                kept = known.value.kept or identity is not None
+                stored = replace(known.value, manifest=manifest, generation=generation, detached=False, kept=kept)
                 also = self._factor_change(known.value, stored) if resource.kind == "LogGroup" else None
                 if also is not None:
                     number = await allocate(self._store, self._keys, RECONFIGURATIONS)

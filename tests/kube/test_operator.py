@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import tidemark
 
-from tests.kube.client import Kube, Object, condition
+from tests.kube.client import Kube, Object, Refused, condition
 from tests.kube.control_plane import ControlPlane, Etcd
 from tests.kube.operators import Operator, addresses, allow_operator, cluster, log_group
 from tests.kube.pod_runner import PodRunner
 
 pytestmark = pytest.mark.apiserver
 
-CLUSTERS, GROUPS, SHARDS = (f"{plural}.tidemark.dev" for plural in ("tidemarkclusters", "loggroups", "shards"))
+CLUSTERS, GROUPS, SHARDS, RECONFIGURATIONS = (
+    f"{plural}.tidemark.dev" for plural in ("tidemarkclusters", "loggroups", "shards", "reconfigurations"))
+PAUSE = "tidemark.dev/pause-reconciliation"
+REST_S = 6.0
 RECORDS = 100
 
 
 @pytest.fixture
 async def operator(
     kube: Kube, control_plane: ControlPlane, tmp_path: Path
-) -> Iterator[Operator]:  # type: ignore[misc]
+) -> AsyncIterator[Operator]:
     await allow_operator(kube, control_plane, tmp_path)
     made = Operator(control_plane, kube.namespace, control_plane.network.next_address(), tmp_path)
     made.start()
@@ -32,9 +37,39 @@ async def operator(
     print(made.tail(20_000))  # shown where the test failed
 
 
-def is_true(kind: str, generation: int = 1) -> object:
+def is_true(kind: str, generation: int = 1) -> Callable[[Object], bool]:
     return lambda found: (
         condition(found, kind) == "True" and found.get("status", {}).get("observedGeneration") == generation)
+
+
+async def served(kube: Kube, etcd: Etcd) -> None:
+    """Have a cluster and a log group that is served."""
+    await kube.create(cluster(etcd))
+    await kube.create(log_group())
+    await kube.wait(GROUPS, "orders", is_true("Ready"))
+    for name in ("orders-0000", "orders-0001"):
+        await kube.wait(SHARDS, name, lambda found: condition(found, "Available") == "True")
+    await kube.wait(CLUSTERS, "prod", is_true("Ready"))
+
+
+def writes(control_plane: ControlPlane, operator: Operator) -> dict[str, int]:
+    """What the API server counts of writes to anything that the operator may write, and what the operator counts.
+
+    Deletions are counted by the operator alone: controllers still clear away the namespaces of tests before.
+    """
+    found = {
+        line.rpartition(" ")[0]: int(float(line.rpartition(" ")[2])) for line in operator.ask("/metrics").splitlines()
+        if line.startswith(("tidemark_operator_kube_requests_total", "tidemark_operator_status_writes_total"))
+        and 'method="GET"' not in line}
+    assert found
+    for line in control_plane.admin.open("/metrics").decode().splitlines():
+        if line.startswith("apiserver_request_total"):
+            said = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            ours = said["group"] in ("tidemark.dev", "policy", "events.k8s.io") or said["resource"] in (
+                "pods", "persistentvolumeclaims", "services", "configmaps", "secrets")
+            if ours and said["verb"] not in ("GET", "LIST", "WATCH", "DELETE", "DELETECOLLECTION"):
+                found[line.rpartition(" ")[0]] = int(line.rpartition(" ")[2])
+    return found
 
 
 def member(found: Object, name: str) -> Object:
@@ -46,8 +81,7 @@ async def test_from_manifests_to_a_served_log(
 ) -> None:
     await kube.patch("namespaces", kube.namespace, {"metadata": {"labels": {
         "pod-security.kubernetes.io/enforce": "restricted"}}})
-    await kube.create(cluster(metadata_etcd))
-    await kube.create(log_group())
+    await served(kube, metadata_etcd)
     made = await kube.wait(CLUSTERS, "prod", is_true("Ready"))
     assert [(node["name"], node["nodeID"], node["zone"], node["state"]) for node in made["status"]["nodes"]] == [
         ("prod-1", 1, "zone-a", "Active"), ("prod-2", 2, "zone-b", "Active"), ("prod-3", 3, "zone-c", "Active")]
@@ -56,7 +90,7 @@ async def test_from_manifests_to_a_served_log(
     assert group["status"]["onlineShards"] == "2/2"
     shards = {}
     for name in ("orders-0000", "orders-0001"):
-        shards[name] = await kube.wait(SHARDS, name, lambda found: condition(found, "Available") == "True")
+        shards[name] = await kube.get(SHARDS, name)
         assert shards[name]["metadata"]["ownerReferences"][0]["uid"] == group["metadata"]["uid"]
     for name in ("prod-1", "prod-2", "prod-3"):
         await kube.wait("pods", name, lambda found: condition(found, "Ready") == "True")
@@ -88,3 +122,149 @@ async def test_from_manifests_to_a_served_log(
     assert operator.ask("/livez") == operator.ask("/readyz") == "ok\n"
     assert 'tidemark_operator_leader{cluster="prod"' in operator.ask("/metrics")
     assert {json.loads(line)["level"] for line in operator.log.read_text().splitlines()} <= {"info", "warning"}
+
+
+async def test_nothing_is_written_at_rest_and_a_paused_spec_rests(
+    kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, operator: Operator
+) -> None:
+    await served(kube, metadata_etcd)
+    async with asyncio.timeout(60):
+        before: dict[str, int] = {}
+        while before != (before := writes(control_plane, operator)):  # the last news of the start are written
+            await asyncio.sleep(REST_S / 2)
+    await asyncio.sleep(REST_S)
+    assert writes(control_plane, operator) == before
+
+    await kube.patch(CLUSTERS, "prod", {"metadata": {"annotations": {PAUSE: "true"}}})
+    rests = await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Paused") == "True")
+    assert condition(rests, "Ready") == "False"
+    pools = cluster(metadata_etcd, replicas=4)["spec"]["nodePools"]
+    await kube.patch(CLUSTERS, "prod", {"spec": {"nodePools": pools}})
+    await kube.create(log_group(1, "served-meanwhile"))
+    await kube.wait(GROUPS, "served-meanwhile", is_true("Ready"))
+    assert (await kube.get(CLUSTERS, "prod"))["status"]["observedGeneration"] == 1
+    assert len(await kube.list("pods")) == 3
+
+    await kube.patch(CLUSTERS, "prod", {"metadata": {"annotations": {PAUSE: None}}})
+    grown = await kube.wait(CLUSTERS, "prod", is_true("Ready", 2))
+    assert [node["name"] for node in grown["status"]["nodes"]] == ["prod-1", "prod-2", "prod-3", "prod-4"]
+    assert (grown["status"]["lastNodeID"], condition(grown, "Paused")) == (4, "")
+
+    refused = log_group(1, "nonsense")
+    refused["spec"]["replication"] = {"synchroQuorum": "N +"}
+    await kube.create(refused)
+    told = await kube.wait(GROUPS, "nonsense", lambda found: condition(found, "Stalled") == "True")
+    assert "synchroQuorum" in str(told["status"]["conditions"])
+    lost = log_group(1, "lost")
+    lost["spec"]["clusterRef"]["name"] = "nowhere"
+    await kube.create(lost)
+    told = await kube.wait(GROUPS, "lost", lambda found: condition(found, "Stalled") == "True")
+    assert "ClusterNotFound" in str(told["status"]["conditions"])
+
+
+async def test_reconfigurations_run_and_are_shown(
+    kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
+) -> None:
+    await kube.create(cluster(metadata_etcd, replicas=4))
+    group = log_group()
+    group["spec"]["replication"] = {"factor": 3, "spread": "Node"}
+    await kube.create(group)
+    await kube.wait(GROUPS, "orders", is_true("Ready"))
+    await kube.wait(CLUSTERS, "prod", is_true("Ready"))
+    shards = await kube.list(SHARDS)
+    source = shards[0]["status"]["ensemble"][0]["node"]
+    await kube.create({
+        "apiVersion": "tidemark.dev/v1alpha1", "kind": "Reconfiguration", "metadata": {"name": "drain"},
+        "spec": {"clusterRef": {"name": "prod"}, "type": "NodeSwap", "approval": "Required",
+                 "nodeSwap": {"from": source, "to": {"spread": {}}, "removeSource": "Keep"}}})
+    planned = await kube.wait(
+        RECONFIGURATIONS, "drain", lambda found: found.get("status", {}).get("stage") == "AwaitingApproval")
+    await kube.patch(RECONFIGURATIONS, "drain", {"spec": {"approvedPlan": planned["status"]["plan"]["hash"]}})
+    await kube.wait(RECONFIGURATIONS, "drain", lambda found: condition(found, "Succeeded") == "True")
+    for shard in shards:
+        await kube.wait(SHARDS, shard["metadata"]["name"], lambda found: (
+            source not in [each["node"] for each in found["status"]["ensemble"]]
+            and condition(found, "FullyReplicated") == "True"))
+
+    await kube.patch(GROUPS, "orders", {"spec": {"replication": {"factor": 4}}})
+    await kube.wait(
+        RECONFIGURATIONS, "orders-expand-2", lambda found: condition(found, "Succeeded") == "True")
+    grown = await kube.wait(GROUPS, "orders", is_true("Ready", 2))
+    assert grown["status"]["factorInForce"] == {"min": 4, "max": 4}
+
+    await kube.delete(RECONFIGURATIONS, "drain")
+    await kube.wait_gone(RECONFIGURATIONS, "drain")
+    await kube.delete(GROUPS, "orders")
+    await kube.wait_gone(SHARDS, "orders-0000")
+    await kube.create({**group, "spec": {**group["spec"], "replication": {"factor": 4, "spread": "Node"}}})
+    back = await kube.wait(GROUPS, "orders", is_true("Ready"))
+    assert back["status"]["groupID"] == grown["status"]["groupID"], "the data of before is taken up again"
+
+
+async def test_without_the_api_server_appends_and_elections_go_on(
+    kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, operator: Operator,
+    tmp_path: Path,
+) -> None:
+    await served(kube, metadata_etcd)
+    shards = {shard["metadata"]["name"]: shard["status"] for shard in await kube.list(SHARDS)}
+    leader = shards["orders-0000"]["leader"]
+    async with await tidemark.connect(await addresses(kube), timeout_s=60) as client:
+        appender = client.appender("orders", timeout_s=60)
+        control_plane.stop_api()
+        try:
+            for number in range(RECORDS):
+                await appender.append(f"{number}".encode())
+            pod_runner.container(leader).kill()  # who led never leads that epoch again: somebody is elected
+            for number in range(RECORDS, 2 * RECORDS):
+                await appender.append(f"{number}".encode())
+        finally:
+            await asyncio.to_thread(control_plane.start_api)
+        await serving(kube)
+        for name, status in shards.items():
+            if status["leader"] == leader:
+                await kube.wait(SHARDS, name, lambda found, before=status["epoch"]: (
+                    found["status"]["epoch"] > before and condition(found, "Available") == "True"))
+        await kube.wait(GROUPS, "orders", is_true("FullyReplicated"))
+
+        # Another operator stands by, and takes over from one that is killed.
+        second = Operator(control_plane, kube.namespace, control_plane.network.next_address(), tmp_path)
+        second.start()
+        try:
+            async with asyncio.timeout(60):
+                while 'leader{cluster="prod"' not in await asyncio.to_thread(answered, second):
+                    await asyncio.sleep(0.1)
+            operator.kill()
+            pod = await kube.get("pods", leader)
+            await kube.delete("pods", leader)
+            await kube.wait("pods", leader, lambda found: (
+                found["metadata"]["uid"] != pod["metadata"]["uid"] and condition(found, "Ready") == "True"))
+            await kube.wait(GROUPS, "orders", is_true("FullyReplicated"))
+        finally:
+            second.stop()
+            print(second.tail(20_000))
+        for number in range(2 * RECORDS, 3 * RECORDS):
+            await appender.append(f"{number}".encode())
+        await appender.close()
+        values = sorted([int(record.value) async for record in client.read("orders")])
+        assert values == list(range(3 * RECORDS))
+
+
+async def serving(kube: Kube) -> None:
+    """An API server that says it is ready still reads what it keeps of custom resources."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                for resource in (SHARDS, GROUPS, CLUSTERS):
+                    await kube.list(resource)
+                return
+            except Refused as refused:
+                assert refused.code in (403, 404, 429), refused
+            await asyncio.sleep(0.1)
+
+
+def answered(operator: Operator) -> str:
+    """What an operator says of itself, nothing while it does not answer."""
+    try:
+        return operator.ask("/metrics")
+    except OSError:
+        return ""

@@ -10,8 +10,10 @@ import pytest
 import yaml
 from tidemark_core.base.refusals import Refused
 from tidemark_operator.etcd import EtcdStore
+from tidemark_operator.kube.api import Kind
+from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.nodes import address_of, make_missing
-from tidemark_operator.kube.run import unsupported
+from tidemark_operator.kube.run import ClusterRun, unreachable, unsupported
 from tidemark_operator.metadata import NODE_IDS, Keys, NodeRecord
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.objects import Identity, Objects
@@ -84,6 +86,17 @@ async def test_a_reconfiguration_that_runs_is_canceled_before_it_goes(objects: O
     assert not mirror.reconfigurations
 
 
+async def test_what_the_operator_made_itself_is_kept_once_it_was_shown(objects: Objects, mirror: Mirror) -> None:
+    await objects.adopt(cluster(), identity(1))
+    await objects.adopt(manifest("LogGroup", "orders", shards=2, replication={"factor": 3}), identity(1))
+    await objects.adopt(manifest("LogGroup", "orders", shards=2, replication={"factor": 4}), identity(2))
+    made = mirror.reconfigurations["orders-expand-2"].value
+    assert (made.kept, made.manifest["metadata"]["namespace"]) == (False, "data")
+    await objects.adopt(made.manifest, identity(1, "uid-7"))
+    assert mirror.reconfigurations["orders-expand-2"].value.kept
+    assert mirror.groups["orders"].value.kept
+
+
 async def test_the_store_of_another_cluster_is_left_alone(store: EtcdStore, objects: Objects) -> None:
     await objects.adopt(cluster(), identity(1))
     other_mirror = Mirror(KEYS)
@@ -123,5 +136,33 @@ def test_nothing_runs_less_secure_than_was_asked() -> None:
     plain = yaml.safe_load("{security: {tls: {mode: Disabled}}, metadataStore: {etcd: {endpoints: [http://e:1]}}}")
     assert unsupported(plain) == ""
     assert "security.tls.mode" in unsupported({**plain, "security": {}})
+    assert unreachable(plain) == ""
+    assert "endpoints" in unreachable({"metadataStore": {"etcd": {"endpoints": ["https://e:1"]}}})
     secret = {"etcd": {"endpoints": ["https://e:1"], "tlsSecretRef": {"name": "s"}}}
     assert "tlsSecretRef" in unsupported({**plain, "metadataStore": secret})
+
+
+async def test_what_finished_long_ago_never_runs_again(objects: Objects, mirror: Mirror) -> None:
+    """The store forgets old Reconfigurations; their objects go too, and are not taken for new ones before that."""
+    drain = manifest("Reconfiguration", "drain", type="NodeSwap", nodeSwap={"from": "dev-1", "to": {"spread": {}}})
+    asked: list[str] = []
+
+    class Api:
+        async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+            asked.append(f"{kind.plural}/{name} {uid}")
+
+    caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration")}
+    item = {**cluster(), "metadata": {"name": "dev", "namespace": "data"}}
+    run = ClusterRun(item, Api(), caches, None, lambda: None)  # type: ignore[arg-type]
+    run.service.objects, run.service.mirror, run.service.driver.active = objects, mirror, True
+    for ended, deleted in (("2999-01-01T00:00:00Z", []), ("2020-01-01T00:00:00Z", ["reconfigurations/drain u1"])):
+        finished = {**drain, "status": {"stage": "Finished", "completionTime": ended}}
+        finished["metadata"] = {**drain["metadata"], "uid": "u1", "generation": 1, "resourceVersion": ended[:4],
+                                "creationTimestamp": "2020-01-01T00:00:00Z"}
+        caches["Reconfiguration"] = Cache()
+        caches["Reconfiguration"].learn(finished)
+        assert run.strays() == [("Reconfiguration", "drain")]
+        assert not await run.accept(finished)
+        assert asked == deleted
+    assert not mirror.reconfigurations
+    await run.service.store.close()

@@ -31,6 +31,13 @@ def test_a_late_answer_does_not_bring_back_what_was_deleted() -> None:
     assert cache.get("data", "a") == item(8)
 
 
+def test_what_our_own_write_told_first_is_still_news_to_who_watches() -> None:
+    cache = Cache()
+    cache.learn(item(5))  # the answer to our own write, with what somebody else changed in version 4
+    assert not cache.learn(item(4))
+    assert cache.learn(item(5))
+
+
 def test_a_list_tells_what_changed_and_what_is_gone() -> None:
     cache = Cache()
     cache.learn(item(5))

@@ -36,10 +36,13 @@ class Cache:
         return self._items.get((namespace, name))
 
     def learn(self, item: Object) -> bool:
-        """Take an object in; False when this or a newer version is known already."""
+        """Take an object in; False when a newer version is known already.
+
+        An event of the version that is known is news still: the answer to our own write told of it, and nobody else.
+        """
         name, version = name_of(item), version_of(item)
         known = self._items.get(name)
-        if version <= self._gone.get(name, 0) or (known is not None and version <= version_of(known)):
+        if version <= self._gone.get(name, 0) or (known is not None and version < version_of(known)):
             return False
         self._gone.pop(name, None)
         self._items[name] = item
@@ -56,7 +59,7 @@ class Cache:
 
     def replace(self, namespace: str, items: list[Object], version: int) -> list[Object]:
         """Take a whole list of a namespace in, made at `version`; return what changed or is gone."""
-        changed = [item for item in items if self.learn(item)]
+        changed = [item for item in items if self._items.get(name_of(item)) != item and self.learn(item)]
         listed = {name_of(item) for item in items}
         for name, known in list(self._items.items()):
             if name[0] == namespace and name not in listed and version_of(known) <= version:

@@ -32,6 +32,7 @@ class Informer:
         self._labels = labels
         self._cache = cache
         self._on_change = on_change
+        self._told = ""
 
     async def run(self) -> None:
         delay_s = RETRY_FIRST_S
@@ -43,9 +44,9 @@ class Informer:
                     since = await self._watch(since)
             except KubeRefused as refused:
                 if refused.code != 410:
-                    log.error("%s of %s: %s", self._kind.plural, self._namespace, refused)
-            except KubeAway as away:
-                log.warning("%s of %s are not followed: %s", self._kind.plural, self._namespace, away)
+                    self._tell(str(refused))
+            except KubeAway:
+                self._tell("the API server is away")
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
             delay_s = min(RETRY_MAX_S, 2 * delay_s)
 
@@ -67,5 +68,14 @@ class Informer:
                 self._on_change(item)
         return since
 
+    def _tell(self, trouble: str) -> None:
+        """Say it when it begins, when it changes and when it is over."""
+        if trouble and trouble != self._told:
+            log.warning("%s of %s are not followed: %s", self._kind.plural, self._namespace, trouble)
+        elif self._told and not trouble:
+            log.info("%s of %s are followed again", self._kind.plural, self._namespace)
+        self._told = trouble
+
     def _heard(self) -> None:
+        self._tell("")
         WATCH_EVENT.labels(self._kind.kind).set(time.time())

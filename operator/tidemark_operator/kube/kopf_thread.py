@@ -36,6 +36,7 @@ class KopfThread:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
+        logging.getLogger("kopf").setLevel(logging.ERROR)  # a line for every event is nothing to anybody
 
         def tell(kind: Kind, what: str, item: dict[str, Any]) -> None:
             loop.call_soon_threadsafe(self._sink, kind, what, item)

@@ -16,6 +16,7 @@ from typing import Any
 from kubernetes.aio.client import Configuration
 from tidemark_wire.tasks import background, cancelled
 
+from ..etcd import StoreUnavailable
 from ..resources.labels import MANAGED_BY, Label
 from .api import BUDGETS, CLAIMS, CUSTOM, PODS, SERVICES, Kind, KubeApi, KubeError, Object, load_configuration
 from .cache import Cache, name_of
@@ -23,7 +24,7 @@ from .handlers import KINDS
 from .informers import Informer
 from .kopf_thread import KopfThread
 from .queue import Key, KeyedQueue
-from .run import OBJECT_KINDS, ClusterRun, show_orphan, store_of
+from .run import OBJECT_KINDS, ClusterRun, show_alone, store_of, unreachable
 from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -44,12 +45,13 @@ class KubernetesOperator:
         self._caches = {kind.kind: Cache() for kind in (*OWNED, *KINDS)}
         self._writer = StatusWriter(self._api)
         self._runs: dict[tuple[str, str], ClusterRun] = {}
-        self._queue = KeyedQueue(self._work)
+        self._queue = KeyedQueue(self._work, expected=(KubeError, StoreUnavailable))
         self._kopf = KopfThread(self._seen, configuration, namespaces)
         self._informers = [
             Informer(self._api, kind, namespace, OWNED_LABELS, self._caches[kind.kind], self._owned_changed)
             for kind in OWNED for namespace in namespaces]
         self._tasks: list[asyncio.Task[Any]] = []
+        self._acted_on: dict[tuple[str, str, str], Object | None] = {}
         self._looked: set[str] = set()  # namespaces whose objects were listed once
 
     # --- life -----------------------------------------------------------------------------------------------
@@ -79,12 +81,22 @@ class KubernetesOperator:
         """An event of one of our kinds."""
         cache = self._caches[kind.kind]
         item = {"apiVersion": kind.api_version, "kind": kind.kind, **item}
-        before = cache.get(*name_of(item))
         if what == "DELETED":
             if cache.forget(item):
                 self._writer.forget(item)
-                self._changed(kind, item)
-        elif cache.learn(item) and (before is None or _without_status(before) != _without_status(item)):
+        else:
+            cache.learn(item)
+        self._judge(kind, item)
+
+    def _judge(self, kind: Kind, item: Object) -> None:
+        """Look whether what is known of an object by now, whoever told it, is other than what was acted on last."""
+        key = (kind.kind, *name_of(item))
+        known = self._caches[kind.kind].get(*name_of(item))
+        written = _without_status(known) if known is not None else None
+        if written != self._acted_on.get(key):
+            self._acted_on[key] = written
+            if written is None:
+                del self._acted_on[key]
             self._changed(kind, item)
 
     def _changed(self, kind: Kind, item: Object) -> None:
@@ -135,8 +147,8 @@ class KubernetesOperator:
     async def _look(self, namespace: str) -> None:
         for kind in KINDS:
             items, version = await self._api.list(kind, namespace)
-            for item in self._caches[kind.kind].replace(namespace, items, int(version)):
-                self._changed(kind, item)
+            for item in [*self._caches[kind.kind].replace(namespace, items, int(version)), *items]:
+                self._judge(kind, item)
         self._looked.add(namespace)
         for where, name in list(self._runs):
             if where == namespace:
@@ -166,12 +178,16 @@ class KubernetesOperator:
     async def _cluster(self, namespace: str, name: str) -> None:
         item = self._caches["TidemarkCluster"].get(namespace, name)
         run = self._runs.get((namespace, name))
-        if run is not None and (item is None or store_of(item) != run.store):
+        why = unreachable(item["spec"]) if item is not None else ""
+        if run is not None and (item is None or (store_of(item) != run.store and not why)):
             log.info("cluster %s/%s is let go of", namespace, name)
             del self._runs[namespace, name]
             await run.stop()
             run = None
         if item is None:
+            return
+        if run is None and why:
+            await show_alone(self._writer, self._caches["TidemarkCluster"], item, why)
             return
         if run is None:
             run = ClusterRun(
@@ -187,9 +203,9 @@ class KubernetesOperator:
     async def _object(self, namespace: str, name: str, kind: str) -> None:
         item = self._caches[kind].get(namespace, name)
         if item is None:
-            for (where, _cluster), run in list(self._runs.items()):
+            for (where, _cluster), each in list(self._runs.items()):
                 if where == namespace:
-                    await run.let_go(kind, name)
+                    await each.let_go(kind, name)
             return
         cluster = item["spec"]["clusterRef"]["name"]
         run = self._runs.get((namespace, cluster))
@@ -197,7 +213,7 @@ class KubernetesOperator:
             if run.service.active:
                 await run.accept(item)
         elif not self.not_ready() and self._caches["TidemarkCluster"].get(namespace, cluster) is None:
-            await show_orphan(self._writer, self._caches[kind], item)
+            await show_alone(self._writer, self._caches[kind], item)
 
 
 def _without_status(item: Object) -> Object:

@@ -26,14 +26,17 @@ Key = tuple[str, ...]
 
 
 class Later(Exception):
-    """Not now, for a reason that is no fault: the key is tried again as after a failure, and told without a trace."""
+    """Not now, for a reason that is no fault: the key is tried again as after a failure."""
 
 
 class KeyedQueue:
-    """`workers` keys at once; `work` is called with each key that was added."""
+    """`workers` keys at once; `work` is called with each.  Failures that are `expected` are told without a trace."""
 
-    def __init__(self, work: Callable[[Key], Awaitable[None]], workers: int = 8) -> None:
+    def __init__(
+        self, work: Callable[[Key], Awaitable[None]], workers: int = 8, expected: tuple[type[Exception], ...] = (),
+    ) -> None:
         self._work = work
+        self._expected: tuple[type[Exception], ...] = (Later, *expected)
         self._workers = workers
         self._due: asyncio.Queue[Key] = asyncio.Queue()
         self._waiting: set[Key] = set()    # in `_due`
@@ -99,7 +102,7 @@ class KeyedQueue:
     def _failed(self, key: Key, error: Exception) -> None:
         self._failures[key] += 1
         delay_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(16, self._failures[key] - 1))
-        if isinstance(error, Later):
+        if isinstance(error, self._expected):
             log.warning("%s waits: %s", "/".join(key), error)
         else:
             log.error("%s failed, again in %.1f s", "/".join(key), delay_s, exc_info=error)

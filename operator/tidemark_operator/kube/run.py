@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemark_core.base.refusals import Refused
@@ -68,6 +69,13 @@ def unsupported(spec: Mapping[str, Any]) -> str:
     for field in ("tlsSecretRef", "credentialsSecretRef"):
         if field in spec["metadataStore"]["etcd"]:
             return f"metadataStore.etcd.{field}: secrets are not read by this release"
+    return ""
+
+
+def unreachable(spec: Mapping[str, Any]) -> str:
+    """Return why this release cannot even speak to a cluster's etcd."""
+    if any(endpoint.startswith("https:") for endpoint in spec["metadataStore"]["etcd"]["endpoints"]):
+        return "metadataStore.etcd.endpoints: TLS to etcd needs secrets, which are not read by this release"
     return ""
 
 
@@ -131,18 +139,21 @@ class ClusterRun:
     # --- specs into the store -------------------------------------------------------------------------------
 
     async def accept(self, item: Object) -> bool:
-        """Store a spec, unless it rests or is refused; False when there is nothing to act on.
+        """Store a spec, unless it rests, is refused or is over; False when there is nothing to act on.
 
-        Raises Later while this operator is not active, StoreUnavailable.
+        Raises Later while this operator is not active, StoreUnavailable, KubeError.
         """
         kind, name = item["kind"], item["metadata"]["name"]
+        if self.service.active and self._is_over(item):
+            await self._end(item)
+            return False
         rests = paused(item)
         if not rests:
             if not self.service.active:
                 raise Later(f"the operator of {self.name} is not active")
             if kind != "TidemarkCluster" and self.service.mirror.cluster is None:
                 raise Later(f"the cluster {self.name} is not accepted yet")
-            why = unsupported(item["spec"]) if kind == "TidemarkCluster" else ""
+            why = unreachable(item["spec"]) or unsupported(item["spec"]) if kind == "TidemarkCluster" else ""
             done = await self.service.objects.adopt(written(item), identity(item)) if not why else None
             if isinstance(done, Refused):
                 why = done.message
@@ -154,10 +165,8 @@ class ClusterRun:
                 self._refused[kind, name] = why
             else:
                 self._refused.pop((kind, name), None)
-        refused = self._refused.get((kind, name), "")
-        self.service.memory.override(kind, name, instead(kind, paused=rests, refused=refused))
         self._changed()
-        return not rests and not refused
+        return not rests and (kind, name) not in self._refused
 
     async def let_go(self, kind: str, name: str) -> None:
         """People deleted an object.  Raises Later while it cannot be let go of, StoreUnavailable."""
@@ -182,13 +191,26 @@ class ClusterRun:
         """Return what the store has and the API server has not: it was deleted while nobody looked."""
         mirror = self.service.mirror
         names = [("LogGroup", name) for name in mirror.groups] + [("Keyspace", name) for name in mirror.keyspaces]
-        names += [
-            ("Reconfiguration", name) for name, item in mirror.reconfigurations.items()
-            if item.value.manifest["metadata"].get("labels", {}).get(Label.CREATED_BY.value) != "operator"
-            or item.value.status.get("stage") == "Finished"]
-        return [
+        names += [("Reconfiguration", name) for name, item in mirror.reconfigurations.items() if item.value.kept]
+        found = [
             (kind, name) for kind, name in names
             if self.stored(kind, name) and self._caches[kind].get(self.namespace, name) is None]
+        over = [item["metadata"]["name"] for item in self._of("Reconfiguration") if self._is_over(item)]
+        return found + [("Reconfiguration", name) for name in over]
+
+    def _is_over(self, item: Object) -> bool:
+        """Say whether a Reconfiguration has finished and been removed from the store: it must not run again."""
+        name, status = item["metadata"]["name"], item.get("status", {})
+        return item["kind"] == "Reconfiguration" and status.get("stage") == "Finished" and (
+            not self.stored("Reconfiguration", name))
+
+    async def _end(self, item: Object) -> None:
+        """Remove the object of what is over, once its time is up.  Raises KubeError."""
+        ended = item["status"].get("completionTime")
+        ttl = timedelta(seconds=item["spec"].get("ttlSecondsAfterFinished", 604_800))
+        if ended and datetime.now(UTC) - datetime.fromisoformat(ended) > ttl:
+            metadata = item["metadata"]
+            await self._api.delete(CUSTOM[item["kind"]], self.namespace, metadata["name"], metadata["uid"])
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
@@ -235,11 +257,12 @@ class ClusterRun:
         for kind in ("TidemarkCluster", *OBJECT_KINDS):
             for item in self._of(kind):
                 self._remember(item)
+                self.service.memory.override(kind, item["metadata"]["name"], self._instead(item))
         await self._show_pods()
-        await self._show_cluster()
+        await self._show_shards()  # who sees a group ready finds its shards
         for kind in OBJECT_KINDS:
             await self._show_kind(kind)
-        await self._show_shards()
+        await self._show_cluster()
 
     async def _show_waiting(self) -> None:
         """While etcd was never reached nobody is active, and somebody should say so."""
@@ -268,8 +291,7 @@ class ClusterRun:
         item, cluster = self.item, self._accepted()
         if item is None:
             return
-        refused = self._refused.get(("TidemarkCluster", self.name), "")
-        override = instead("TidemarkCluster", paused=paused(item), refused=refused)
+        override = self._instead(item)
         if cluster is None:
             if override:
                 await self._write_conditions(item, self.service.memory, override)
@@ -284,8 +306,7 @@ class ClusterRun:
              f"{len(old)} pods run an older template; each takes the new one when it is deleted.")
             if old else (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, ""))
         self.service.memory.override("TidemarkCluster", self.name, [*override, blocked])
-        (shown,) = self.service.show("TidemarkCluster", self.name) or [None]
-        if shown is not None:
+        for shown in self.service.show("TidemarkCluster", self.name) or ():
             status = shown["status"]
             status["nodeSummary"]["updated"] = len(runs) - len(old)
             if not old:
@@ -299,14 +320,12 @@ class ClusterRun:
         shown = {item["metadata"]["name"]: item["status"] for item in self.service.show(kind, "") or ()}
         for item in self._of(kind):
             name = item["metadata"]["name"]
-            refused = self._refused.get((kind, name), "")
             if name in shown:
                 await self._writer.write(self._caches[kind], item, shown[name])
-            elif refused or paused(item):
-                conditions = (
-                    rejected(refused) if kind == "Reconfiguration" and refused
-                    else instead(kind, paused=paused(item), refused=refused))
+            elif conditions := self._instead(item):
                 await self._write_conditions(item, self.service.memory, conditions)
+            elif kind == "Reconfiguration" and (refused := self._refused.get((kind, name))):
+                await self._write_conditions(item, self.service.memory, rejected(refused))
         if kind == "Reconfiguration":
             await self._project_reconfigurations(shown)
 
@@ -315,10 +334,9 @@ class ClusterRun:
         cache = self._caches["Reconfiguration"]
         for name in shown:
             manifest = self.service.mirror.reconfigurations[name].value.manifest
-            by = manifest["metadata"].get("labels", {}).get(Label.CREATED_BY.value)
-            if by == "operator" and cache.get(self.namespace, name) is None and (
-                    shown[name].get("stage") != "Finished"):
-                metadata = {"name": name, "namespace": self.namespace, "labels": manifest["metadata"]["labels"]}
+            kept = self.service.mirror.reconfigurations[name].value.kept
+            if not kept and cache.get(self.namespace, name) is None:
+                metadata = {"name": name, "namespace": self.namespace, "labels": manifest["metadata"].get("labels", {})}
                 try:
                     cache.learn(await self._api.create({**manifest, "metadata": metadata}))
                 except KubeRefused as refused:
@@ -327,13 +345,13 @@ class ClusterRun:
 
     async def _show_shards(self) -> None:
         cache, known = self._caches["Shard"], self._owned("Shard")
+        for item in known.values():
+            self._remember(item)
         for shard in self.service.show("Shard", "") or ():
             metadata = shard["metadata"]
             group = self._caches["LogGroup"].get(self.namespace, metadata["labels"][Label.LOG_GROUP])
             projection = group is not None and group["spec"].get("shardProjection", "Full") == "Full"
             item = known.get(metadata["name"])
-            if item is not None:
-                self._remember(item)
             if group is None or not projection or "deletionTimestamp" in group["metadata"]:
                 continue
             if item is None:
@@ -345,6 +363,10 @@ class ClusterRun:
                     **{name: shard[name] for name in ("apiVersion", "kind", "spec")}, "metadata": kept})
                 cache.learn(item)
             await self._writer.write(cache, item, shard["status"])
+
+    def _instead(self, item: Object) -> list[Condition]:
+        refused = self._refused.get((item["kind"], item["metadata"]["name"]), "")
+        return instead(item["kind"], paused=paused(item), refused=refused)
 
     def _of(self, kind: str) -> list[Object]:
         if kind == "TidemarkCluster":
@@ -375,12 +397,14 @@ async def write_conditions(
         "conditions": memory.write(item["kind"], metadata["name"], metadata["generation"], conditions)})
 
 
-async def show_orphan(writer: StatusWriter, cache: Cache, item: Object) -> None:
-    """Say of an object that the cluster it names is not there."""
+async def show_alone(writer: StatusWriter, cache: Cache, item: Object, refused: str = "") -> None:
+    """Say of an object that no cluster runs for why that is; of one in a cluster, that it is not there."""
     memory = ConditionMemory()
     memory.learn(item["kind"], item["metadata"]["name"], item.get("status", {}).get("conditions", ()))
     kind = item["kind"]
-    conditions = rejected(NO_CLUSTER) if kind == "Reconfiguration" else orphan()
+    conditions = (
+        instead(kind, paused=False, refused=refused) if refused
+        else rejected(NO_CLUSTER) if kind == "Reconfiguration" else orphan())
     await write_conditions(writer, cache, item, memory, conditions)
 
 
