@@ -182,9 +182,10 @@ class Network:
 
 def _socket_at(port: int) -> str:
     """Return how the files of a process name the socket with this local port; empty when it is gone."""
-    with open("/proc/net/tcp") as table:
-        for line in table:
-            fields = line.split(None, 10)
-            if fields[1].endswith(f":{port:04X}"):
-                return f"socket:[{fields[9]}]"
+    for table in ("/proc/net/tcp6", "/proc/net/tcp"):  # gRPC opens sockets that speak both
+        with open(table) as lines:
+            for line in lines:
+                fields = line.split(None, 10)
+                if fields[1].endswith(f":{port:04X}"):
+                    return f"socket:[{fields[9]}]"
     return ""
