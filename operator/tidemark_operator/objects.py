@@ -81,11 +81,14 @@ class Objects:
             return Refused(Reason.METADATA_UNAVAILABLE, str(error))
 
     async def adopt(self, manifest: Mapping[str, Any], identity: Identity) -> str | Refused:
-        """Apply one object that an API server keeps; its generation is the one of there.  Raises StoreUnavailable."""
+        """Apply one object that an API server keeps; its generation is the one of there.  Raises StoreUnavailable.
+
+        There are no notes: the server has written every default out, and they would be on fields that nobody set.
+        """
         try:
             resource = load_resource(manifest, "object")
             self._check(resource)
-            return self._with_notes(await self._apply_one(resource, False, identity), resource)
+            return await self._apply_one(resource, False, identity)
         except InvalidManifest as error:
             return Refused(Reason.INVALID_SPEC, str(error))
         except _Refusal as refusal:

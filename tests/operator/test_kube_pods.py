@@ -131,6 +131,18 @@ def test_a_pod_waits_until_its_old_disk_is_gone() -> None:
     assert [act.title for act in plan(cluster(), NODES, world.live()) if act.verb == "create"] == []
 
 
+def test_what_an_earlier_cluster_of_this_name_left_is_waited_for() -> None:
+    world = World()
+    for act in plan(cluster(), NODES, EMPTY):
+        world.do(act)
+    for place in ("pods", "services", "budgets"):
+        for found in world.objects[place].values():
+            found["metadata"]["ownerReferences"] = [{"uid": "uid-0"}]
+    world.objects["pods"]["prod-1"]["status"] = {"phase": "Failed"}
+    assert [act for act in plan(cluster(), NODES, world.live()) if act.verb != "annotate"] == []
+    assert [act for act in plan(cluster(), NODES[:1], world.live()) if act.verb != "annotate"] == []
+
+
 def test_the_budget_goes_with_the_last_but_one_node() -> None:
     world = World()
     for act in plan(cluster(), NODES, EMPTY):
