@@ -13,7 +13,8 @@ from tidemark_operator.etcd import EtcdStore
 from tidemark_operator.kube.api import Kind
 from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.nodes import address_of, make_missing
-from tidemark_operator.kube.run import ClusterRun, unreachable, unsupported
+from tidemark_operator.kube.run import ClusterRun
+from tidemark_operator.kube.specs import unreachable, unsupported
 from tidemark_operator.metadata import NODE_IDS, Keys, NodeRecord
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.objects import Identity, Objects

@@ -9,7 +9,7 @@ import pytest
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.kube.api import KubeRefused
 from tidemark_operator.kube.cache import Cache
-from tidemark_operator.kube.run import written
+from tidemark_operator.kube.specs import written
 from tidemark_operator.kube.statuses import StatusWriter, instead, orphan, rejected
 
 

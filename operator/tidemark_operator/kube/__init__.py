@@ -4,7 +4,8 @@ Handlers only enqueue keys; one worker per key looks at the world as it is now, 
 carrying it out twice does no harm.  What etcd says decides; the API server is where people ask and are answered.
 
     operator    composition: one process, any number of clusters
-    run         one cluster: specs into its store, nodes, statuses
+    run         one cluster: specs into its store, nodes      specs    what of a spec is taken, and how
+    showing     one cluster: what is said of it, its objects, shards and pods
     podkeeper   pods, claims, services that should be there; never waits, never speaks to nodes or etcd
     builders    what those objects look like
     statuses    what is written of statuses, and only when it changed

@@ -24,7 +24,9 @@ from .handlers import KINDS
 from .informers import Informer
 from .kopf_thread import KopfThread
 from .queue import Key, KeyedQueue
-from .run import OBJECT_KINDS, ClusterRun, show_alone, store_of, unreachable
+from .run import ClusterRun
+from .showing import OBJECT_KINDS, show_alone
+from .specs import store_of, unreachable
 from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,187 @@
+"""Showing: statuses of one cluster's objects, its Shards and the readiness of its pods, as its operator sees them now.
+
+Stays out: writing only what changed (`statuses`), what a condition means (`status`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..condition_memory import Condition, ConditionMemory
+from ..resources.conditions import ConditionReason as R
+from ..resources.conditions import ConditionType as T
+from ..resources.labels import MANAGED_BY, Annotation, Label
+from . import nodes
+from .api import KubeApi, KubeRefused, Object
+from .builders import revision
+from .cache import Cache
+from .specs import paused
+from .statuses import NO_CLUSTER, StatusWriter, instead, on_kubernetes, orphan, rejected
+
+if TYPE_CHECKING:
+    from .run import ClusterRun
+
+OBJECT_KINDS = ("LogGroup", "Keyspace", "Reconfiguration")
+
+
+class Showing:
+    """Call `show` when something changed; only the active operator of a cluster writes."""
+
+    def __init__(self, run: ClusterRun, api: KubeApi, writer: StatusWriter) -> None:
+        self._run = run
+        self._api = api
+        self._writer = writer
+        self._remembered: set[tuple[str, str]] = set()
+
+    async def show(self) -> None:
+        """Write every status that changed.  Raises KubeError."""
+        if not self._run.service.active:
+            await self._show_waiting()
+            return
+        for kind in ("TidemarkCluster", *OBJECT_KINDS):
+            for item in self._run.of(kind):
+                self._remember(item)
+                self._run.service.memory.override(kind, item["metadata"]["name"], self._instead(item))
+        await self._show_pods()
+        await self._show_shards()  # who sees a group ready finds its shards
+        for kind in OBJECT_KINDS:
+            await self._show_kind(kind)
+        await self._show_cluster()
+
+    async def _show_waiting(self) -> None:
+        """While etcd was never reached nobody is active, and somebody should say so."""
+        item = self._run.item
+        store = self._run.service.store
+        if item is None or store.reachable or self._run.service.mirror.loaded:
+            return
+        known = {each["type"]: each["status"] for each in item.get("status", {}).get("conditions", ())}
+        if known.get(T.METADATA_STORE_REACHABLE.value) != "False":
+            reason = R.METADATA_STORE_UNREACHABLE
+            await self._write_conditions(item, self._run.service.memory, [
+                (T.READY, None, reason, ""), (T.AVAILABLE, None, reason, ""),
+                (T.METADATA_STORE_REACHABLE, False, R.CONNECTION_FAILED, store.last_error)])
+
+    async def _show_pods(self) -> None:
+        world = self._run.service.world()
+        behind = {
+            member.node for shard in world.shards.values() for member in shard.members
+            if (node := world.nodes.get(member.node)) is None or not node.up or node.member != member}
+        for name, pod in self._run.pods().items():
+            node = world.nodes.get(name)
+            if node is not None and "deletionTimestamp" not in pod["metadata"]:
+                await self._writer.write_gate(self._run.caches["Pod"], pod, node.up and name not in behind)
+
+    async def _show_cluster(self) -> None:
+        item, cluster = self._run.item, self._run.accepted()
+        if item is None:
+            return
+        override = self._instead(item)
+        if cluster is None:
+            if override:
+                await self._write_conditions(item, self._run.service.memory, override)
+            return
+        wanted = {view.name: revision(cluster, view.pool) for view in nodes.node_views(self._run.service)}
+        pods = self._run.pods()
+        runs = {name: pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value, "")
+                for name, pod in pods.items()}
+        old = sorted(name for name, pod_revision in runs.items() if name in wanted and pod_revision != wanted[name])
+        blocked: Condition = (
+            (T.UPGRADE_BLOCKED, True, R.NOT_SUPPORTED,
+             f"{len(old)} pods run an older template; each takes the new one when it is deleted.")
+            if old else (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, ""))
+        self._run.service.memory.override("TidemarkCluster", self._run.name, [*override, blocked])
+        for shown in self._run.service.show("TidemarkCluster", self._run.name) or ():
+            status = shown["status"]
+            status["nodeSummary"]["updated"] = len(runs) - len(old)
+            if not old:
+                status["version"] = cluster.spec["version"]
+            target = revision(cluster, cluster.spec["nodePools"][0]["name"])
+            await self._writer.write(
+                self._run.caches["TidemarkCluster"], item,
+                on_kubernetes(status, pods, self._run.namespace, self._run.name, target, runs))
+
+    async def _show_kind(self, kind: str) -> None:
+        shown = {item["metadata"]["name"]: item["status"] for item in self._run.service.show(kind, "") or ()}
+        for item in self._run.of(kind):
+            name = item["metadata"]["name"]
+            if name in shown:
+                await self._writer.write(self._run.caches[kind], item, shown[name])
+            elif conditions := self._instead(item):
+                await self._write_conditions(item, self._run.service.memory, conditions)
+            elif kind == "Reconfiguration" and (refused := self._run.refused.get((kind, name))):
+                await self._write_conditions(item, self._run.service.memory, rejected(refused))
+        if kind == "Reconfiguration":
+            await self._project_reconfigurations(shown)
+
+    async def _project_reconfigurations(self, shown: Mapping[str, Any]) -> None:
+        """What the operator itself asked for is shown as an object too."""
+        cache = self._run.caches["Reconfiguration"]
+        for name in shown:
+            manifest = self._run.service.mirror.reconfigurations[name].value.manifest
+            kept = self._run.service.mirror.reconfigurations[name].value.kept
+            if not kept and cache.get(self._run.namespace, name) is None:
+                labels = manifest["metadata"].get("labels", {})
+                metadata = {"name": name, "namespace": self._run.namespace, "labels": labels}
+                try:
+                    cache.learn(await self._api.create({**manifest, "metadata": metadata}))
+                except KubeRefused as refused:
+                    if refused.code != 409:
+                        raise
+
+    async def _show_shards(self) -> None:
+        cache, known = self._run.caches["Shard"], self._run.owned("Shard")
+        for one in known.values():
+            self._remember(one)
+        for shard in self._run.service.show("Shard", "") or ():
+            metadata = shard["metadata"]
+            group = self._run.caches["LogGroup"].get(self._run.namespace, metadata["labels"][Label.LOG_GROUP])
+            projection = group is not None and group["spec"].get("shardProjection", "Full") == "Full"
+            item = known.get(metadata["name"])
+            if group is None or not projection or "deletionTimestamp" in group["metadata"]:
+                continue
+            if item is None:
+                owner = {"apiVersion": group["apiVersion"], "kind": "LogGroup", "name": group["metadata"]["name"],
+                         "uid": group["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
+                kept = {"name": metadata["name"], "namespace": self._run.namespace, "ownerReferences": [owner],
+                        "labels": {**metadata["labels"], "app.kubernetes.io/managed-by": MANAGED_BY}}
+                item = await self._api.apply({
+                    **{name: shard[name] for name in ("apiVersion", "kind", "spec")}, "metadata": kept})
+                cache.learn(item)
+            await self._writer.write(cache, item, shard["status"])
+
+    def _instead(self, item: Object) -> list[Condition]:
+        refused = self._run.refused.get((item["kind"], item["metadata"]["name"]), "")
+        return instead(item["kind"], paused=paused(item), refused=refused)
+
+    def _remember(self, item: Object) -> None:
+        """Take over since when conditions hold, once."""
+        key = item["kind"], item["metadata"]["uid"]
+        if key not in self._remembered:
+            self._remembered.add(key)
+            self._run.service.memory.learn(
+                item["kind"], item["metadata"]["name"], item.get("status", {}).get("conditions", ()))
+
+    async def _write_conditions(self, item: Object, memory: ConditionMemory, conditions: list[Condition]) -> None:
+        await write_conditions(self._writer, self._run.caches[item["kind"]], item, memory, conditions)
+
+
+async def write_conditions(
+    writer: StatusWriter, cache: Cache, item: Object, memory: ConditionMemory, conditions: list[Condition],
+) -> None:
+    """Say of an object that is not in any store no more than its conditions."""
+    metadata = item["metadata"]
+    await writer.write(cache, item, {
+        "observedGeneration": metadata["generation"],
+        "conditions": memory.write(item["kind"], metadata["name"], metadata["generation"], conditions)})
+
+
+async def show_alone(writer: StatusWriter, cache: Cache, item: Object, refused: str = "") -> None:
+    """Say of an object that no cluster runs for why that is; of one in a cluster, that it is not there."""
+    memory = ConditionMemory()
+    memory.learn(item["kind"], item["metadata"]["name"], item.get("status", {}).get("conditions", ()))
+    kind = item["kind"]
+    conditions = (
+        instead(kind, paused=False, refused=refused) if refused
+        else rejected(NO_CLUSTER) if kind == "Reconfiguration" else orphan())
+    await write_conditions(writer, cache, item, memory, conditions)
