@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,35 @@ def test_a_wrong_flag_is_named(wrong: list[str], capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         parse_flags([*FLAGS, *wrong])
     assert wrong[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flags", "said"), [
+    (["--kubernetes", "--etcd", "http://127.0.0.1:1"], "--kubernetes takes clusters"),
+    (["--kubernetes", "--cluster", "dev"], "--kubernetes takes clusters"),
+    (["--cluster", "dev"], "--etcd, --cluster (or --kubernetes)"),
+    ([], "--etcd, --cluster (or --kubernetes)"),
+    (["--kubernetes", "--http-listen", "8080"], "--http-listen"),
+])
+def test_clusters_come_from_flags_or_from_kubernetes(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse_flags(flags)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flags", "said"), [
+    (["--kubeconfig=/nowhere", "--namespace=data"], "no way to the API server"),
+    (["--namespace=data"], "no way to the API server"),
+    ([], "--namespace is needed outside of a pod"),
+])
+def test_an_operator_that_cannot_reach_kubernetes_says_why(flags: list[str], said: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tidemark_operator", "--kubernetes", *flags], capture_output=True, text=True, timeout=60,
+        check=False)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_https_without_a_ca_says_which_flag_is_missing() -> None:
