@@ -12,6 +12,7 @@ from operator_views import group, member, nodes, shard, world
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, StartChange
+from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import wanted_copies
 from tidemark_operator.moves import MoveState
@@ -123,7 +124,7 @@ def expanding(declared: int, in_force: int) -> Any:
     now = world(made, nodes=nodes(5), groups=[one])
     stored = StoredObject(
         {"metadata": {"name": "grow"}, "spec": {"type": "Expand"}}, "uid", "2026-01-01T00:00:00Z")
-    run = ReconfigurationRun(stored, *[None] * 6)  # type: ignore[arg-type]
+    run = ReconfigurationRun(stored, *[None] * 5, ConditionMemory())  # type: ignore[arg-type]
     return run._precondition(stored, [MoveState(Move(made.shard, MoveKind.EXPAND, to_node="n4"))], now)
 
 
