@@ -30,11 +30,12 @@ def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 async def make_group(cluster: Cluster, client: Client, **replication: Any) -> str:
-    """Create a group of four copies whose leader knows its settings."""
+    """Create a group of four copies whose leader knows its settings, and may roll back: its opening is confirmed."""
     settings = {"quorumTimeoutSeconds": TIMEOUT_S, **replication}
     group = await cluster.create_group(factor=4, replication=settings)
     await client.group(group)
-    await limbo_is(client, group, lambda view: view.timeout_ms == 1000 * settings["quorumTimeoutSeconds"])
+    timeout_ms = 1000 * settings["quorumTimeoutSeconds"]
+    await limbo_is(client, group, lambda view: view.timeout_ms == timeout_ms and view.confirmed >= 0)
     return group
 
 
