@@ -638,11 +638,13 @@ class Leader:
         """Ask whoever is not done; ourselves too.  Empty when all are."""
         if self._fill is None:
             return []
-        replica, fill = self.replica, self._fill
+        replica, fill, matches = self.replica, self._fill, self.matches()
         return [
             replica.send(member, fill) if member != replica.me else
             replica.persist((), [Feed(Received(replica.shard, member, member, fill))])
-            for member in fill.ensemble if self._filled.get(member, -1) < fill.upto
+            for member in fill.ensemble
+            # A member that lags has nothing to fill in what it does not hold at all: that has to come first.
+            if min(self._filled.get(member, -1), matches.get(member, -1)) < fill.upto
         ]
 
     def _describe(self, m: Prepare) -> SnapshotDescriptor | None:

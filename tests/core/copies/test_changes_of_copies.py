@@ -24,6 +24,7 @@ from tidemark_core.replication.ensembles import planned_change
 from tidemark_core.replication.follower import PULL_TIMER
 from tidemark_core.replication.messages import (
     Abort,
+    Append,
     BecomeLeader,
     CommitPending,
     Committed,
@@ -218,6 +219,24 @@ def test_k13_nothing_is_dropped_either_while_the_leader_has_not_heard_that_the_o
     cluster.lift(rule)
     cluster.run_for(3_000)
     assert [3, 3] == [len(holders(cluster, sequence)) for sequence in range(2)]
+
+
+def test_k13_a_member_that_lags_has_not_filled_what_it_does_not_hold_at_all(make_cluster: MakeCluster) -> None:
+    """It lacks no payload of what it holds, and would have counted among those that keep the rest (copies seed 78)."""
+    cluster = make_cluster("abcde", copies=3, limits=QUICK)
+    fill(cluster, 2)
+    slow = next(member for member in cluster.record.ensemble if member != cluster.leader.me)
+    rule = cluster.rule("drop", Append, to=slow.node)
+    fill(cluster, 3, first=2)
+    cluster.change(Operation.COPIES, copies=4)
+    cluster.run_for(1_500)
+
+    assert [filled for filled in cluster.sent(Filled) if filled.epoch == cluster.record.epoch]
+    assert 3 == cluster.record.copies or Status.STEADY is not cluster.record.status
+    assert {3} == {node.replica.state.copies for node in cluster.nodes.values()}, "not in force anywhere"
+    cluster.lift(rule)
+    cluster.run_for(3_000)
+    assert (4, Status.STEADY) == (cluster.record.copies, cluster.record.status)
 
 
 def test_k13_there_is_time_as_long_as_payloads_are_being_filled(make_cluster: MakeCluster) -> None:
