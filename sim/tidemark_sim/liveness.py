@@ -19,7 +19,7 @@ from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role
 
-from .checkers.fates import covered_by, item_of
+from .checkers.fates import covered_by
 from .trace import Violation
 from .world import shard_name
 
@@ -215,12 +215,14 @@ def _compare_outcomes(world: World, shard: ShardId) -> None:
     hidden = covered_by(history.entries, history.last)
     stored = {(entry.producer, entry.sequence): entry for entry in history.entries if entry.kind is Kind.DATA}
     items: dict[bytes, int] = {}
+    numbers = world.checkers.history.fates.of(shard).numbers   # the copy at hand may keep the header alone
     immediate = world.options.synchro.immediate
     for entry in history.entries:
         if entry.kind is Kind.DATA and entry.base not in hidden:
-            if item_of(entry) <= items.get(entry.producer, -1) and not immediate:
-                raise Violation("L22", f"batch {item_of(entry)} at {entry.id} lies behind {items[entry.producer]}")
-            items[entry.producer] = item_of(entry)
+            item = numbers[entry.epoch, entry.base]
+            if item <= items.get(entry.producer, -1) and not immediate:
+                raise Violation("L22", f"batch {item} at {entry.id} lies behind {items[entry.producer]}")
+            items[entry.producer] = item
     for producer in world.producers:
         if producer.shard != shard:
             continue
@@ -229,7 +231,7 @@ def _compare_outcomes(world: World, shard: ShardId) -> None:
             if stored_as is None or stored_as.base in hidden:
                 if answer.durability == Durability.QUORUM:
                     raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{sequence} is lost")
-            elif stored_as.payload != producer.batches[sequence].payload and not immediate:
+            elif stored_as.payload_crc != producer.batches[sequence].payload_crc and not immediate:
                 raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{sequence} holds another payload")
         for sequence in () if immediate else producer.rolled_back:
             stored_as = stored.get((producer.id, sequence))
