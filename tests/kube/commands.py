@@ -71,12 +71,11 @@ def command_of(pod: Pod, spec: Object, environment: Mapping[str, str], rewriting
         raise CannotStart("ImagePullBackOff", f"Back-off pulling image {image!r}")
     repository = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
     if spec.get("command"):
-        command = [*spec["command"], *spec.get("args", ())]
-    elif repository in pod.images:
-        command = [*pod.images[repository], *spec.get("args", ())]
-    else:
-        raise CannotStart("ErrImagePull", f"the pod runner does not know image {image!r}")
-    return local_command(command, environment, rewriting)
+        return local_command([*spec["command"], *spec.get("args", ())], environment, rewriting)
+    if repository in pod.images:
+        # An image's own command is one of this machine already: a checkout may lie where a pod mounts something.
+        return [*pod.images[repository], *local_command(spec.get("args", ()), environment, rewriting)]
+    raise CannotStart("ErrImagePull", f"the pod runner does not know image {image!r}")
 
 
 async def environment_of(pod: Pod, spec: Object) -> dict[str, str]:
