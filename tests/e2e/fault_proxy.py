@@ -186,6 +186,6 @@ def _socket_at(port: int) -> str:
         with open(table) as lines:
             for line in lines:
                 fields = line.split(None, 10)
-                if fields[1].endswith(f":{port:04X}"):
+                if fields[1].endswith(f":{port:04X}") and fields[9] != "0":  # 0: a socket that nobody has any more
                     return f"socket:[{fields[9]}]"
     return ""
