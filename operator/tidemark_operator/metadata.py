@@ -7,6 +7,7 @@
     <prefix>/shards/<shard id, hex>    `replication.records.ShardRecord`
     <prefix>/nodes/<id>                where a node answers
     <prefix>/operator                  the active operator (hangs on a lease)
+    <prefix>/disruption                the disruptive act that is under way (`disruption`)
     <prefix>/next-group-id, next-node-id, next-reconfiguration, map-term
                                        counters, raised by compare-and-set
 
@@ -30,7 +31,8 @@ GROUP_IDS, NODE_IDS = "next-group-id", "next-node-id"
 RECONFIGURATIONS, MAP_TERMS = "next-reconfiguration", "map-term"
 COUNTERS = (GROUP_IDS, NODE_IDS, RECONFIGURATIONS, MAP_TERMS)
 
-Area = Literal["cluster", "groups", "keyspaces", "reconfigurations", "shards", "nodes", "operator", "counter"]
+Area = Literal[
+    "cluster", "groups", "keyspaces", "reconfigurations", "shards", "nodes", "operator", "disruption", "counter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,10 @@ class Keys:
     def operator(self) -> str:
         return f"{self.prefix}/operator"
 
+    @property
+    def disruption(self) -> str:
+        return f"{self.prefix}/disruption"
+
     def shard(self, shard: ShardId) -> str:
         return f"{self.prefix}/shards/{shard:016x}"
 
@@ -77,7 +83,7 @@ class Keys:
         """Return the area and the name of a key; raises RemoteViolation for one that is not ours."""
         parts = key.removeprefix(self.everything).split("/")
         match parts:
-            case ["cluster" | "operator" as area]:
+            case ["cluster" | "operator" | "disruption" as area]:
                 return area, ""
             case ["groups" | "keyspaces" | "reconfigurations" | "shards" | "nodes" as area, name] if name:
                 return area, name
@@ -107,11 +113,11 @@ class NodeRecord:
     location: str = ""
 
     def encode(self) -> bytes:
-        return _dump(asdict(self))
+        return dump_record(asdict(self))
 
     @classmethod
     def decode(cls, data: bytes) -> NodeRecord:
-        raw = _parse(data, "node record")
+        raw = parse_record(data, "node record")
         try:
             return cls(
                 node=raw["node"], address=raw["address"], zone=raw["zone"], pool=raw["pool"],
@@ -151,11 +157,11 @@ class StoredObject:
         return spec
 
     def encode(self) -> bytes:
-        return _dump(asdict(self))
+        return dump_record(asdict(self))
 
     @classmethod
     def decode(cls, data: bytes) -> StoredObject:
-        raw = _parse(data, "object")
+        raw = parse_record(data, "object")
         try:
             raw.pop("format")
             return cls(**raw)
@@ -163,11 +169,13 @@ class StoredObject:
             raise RemoteViolation(f"object cannot be read: {error!r}") from error
 
 
-def _dump(raw: dict[str, Any]) -> bytes:
+def dump_record(raw: dict[str, Any]) -> bytes:
+    """Encode a record, with the format that this build writes."""
     return json.dumps({"format": FORMAT, **raw}, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _parse(data: bytes, what: str) -> dict[str, Any]:
+def parse_record(data: bytes, what: str) -> dict[str, Any]:
+    """Decode a record; raises RemoteViolation for another format or what is none."""
     try:
         raw = json.loads(data)
         known = raw["format"] == FORMAT

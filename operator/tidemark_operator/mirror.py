@@ -15,6 +15,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import ShardRecord
 
+from .disruption import Hold
 from .etcd import Changes, Snapshot
 from .metadata import Area, Keys, NodeRecord, StoredObject, shard_from_name
 
@@ -48,6 +49,7 @@ class Mirror:
         self.shards: dict[ShardId, Versioned[ShardRecord]] = {}
         self.counters: dict[str, int] = {}
         self.active_operator = ""
+        self.disruption: Hold | None = None
         self.on_change: Listener = lambda area, name: None
 
     def apply(self, news: Snapshot | Changes) -> None:
@@ -103,5 +105,7 @@ class Mirror:
                     self.shards[shard] = Versioned(ShardRecord.decode(data), revision)
             case "operator":
                 self.active_operator = data.decode() if data is not None else ""
+            case "disruption":
+                self.disruption = Hold.decode(data) if data is not None else None
             case "counter":
                 self.counters[name] = int(data) if data is not None else 1

@@ -22,6 +22,7 @@ from tidemark_core.replication.records import CancelChange, ChangeDone, ChangePr
 from tidemark_wire.tasks import background, cancelled
 
 from .condition_memory import Condition, ConditionMemory, some, timestamp
+from .disruption import Act, Disruption
 from .driver import CoordinatorDriver
 from .etcd import StoreUnavailable
 from .metadata import StoredObject
@@ -73,6 +74,7 @@ class ReconfigurationRun:
     def __init__(
         self, stored: StoredObject, driver: CoordinatorDriver, objects: Objects, mirror: Mirror,
         world: Callable[[], World], settings: Callable[[], ClusterSettings], memory: ConditionMemory,
+        disruption: Disruption,
     ) -> None:
         self.name = stored.name
         self.wake = asyncio.Event()
@@ -83,6 +85,7 @@ class ReconfigurationRun:
         self._world = world
         self._settings = settings
         self._memory = memory
+        self._disruption = disruption
         memory.learn("Reconfiguration", stored.name, stored.status.get("conditions", ()))
         self._moves = [MoveState.restore(raw) for raw in stored.status.get("moves", ())]
         plan = stored.status.get("plan")
@@ -113,6 +116,7 @@ class ReconfigurationRun:
                 self._outcome = await self._move()
             self._stage = "Finished"
             await self._save()
+            await self._end_turn()
         finally:
             await cancelled(*self._running.values())
         log.info("reconfiguration %s: %s", self.name, self._outcome)
@@ -197,8 +201,10 @@ class ReconfigurationRun:
             elif self._unsaved and time.monotonic() - self._saved_at > SAVE_PACE_S:
                 await self._save()
             self._blocked = self._precondition(stored, open_moves, world)
-            if stage == "Moving" and self._blocked is None:
+            if stage == "Moving" and self._blocked is None and await self._has_turn(open_moves):
                 self._start_some(stored, open_moves)
+            elif not self._running:
+                await self._end_turn()
             await self._wait(0.25 if len(self._running) < len(open_moves) else 5.0)
         failed = [state for state in self._moves if state.state == "Failed"]
         if failed:
@@ -228,6 +234,29 @@ class ReconfigurationRun:
             if shard is not None and set(out_of_sync(shard, world.nodes)) - {state.move.from_node}:
                 behind.append(shard.name)
         return (R.UNDER_REPLICATED, f"{some(behind)} lack copies") if behind else None
+
+    async def _has_turn(self, open_moves: list[MoveState]) -> bool:
+        """Moves of copies and restarts of nodes exclude each other; leaderships move whenever they can."""
+        hold = self._disruption.hold
+        if (hold is not None and hold.has(Act.RECONFIGURATION, self.name)) or all(
+                state.move.kind is MoveKind.TRANSFER for state in open_moves):
+            return True
+        try:
+            if await self._disruption.take(Act.RECONFIGURATION, self.name):
+                return True
+        except StoreUnavailable as error:
+            self._blocked = R.METADATA_STORE_UNREACHABLE, str(error)
+        else:
+            self._blocked = (
+                R.DISRUPTION_UNDER_WAY, f"it {self._disruption.in_the_way(Act.RECONFIGURATION, self.name)}")
+        return False
+
+    async def _end_turn(self) -> None:
+        """Let others act; a hold that cannot be ended now is ended by the Reconfigurer."""
+        try:
+            await self._disruption.end(Act.RECONFIGURATION, self.name)
+        except StoreUnavailable as error:
+            log.warning("reconfiguration %s: its turn is not over: %s", self.name, error)
 
     def _start_some(self, stored: StoredObject, open_moves: list[MoveState]) -> None:
         throttle: Mapping[str, Any] = stored.spec.get("throttle") or {}

@@ -13,6 +13,7 @@ from typing import Any
 from tidemark_wire.tasks import background, cancelled
 
 from .condition_memory import Condition, ConditionMemory
+from .disruption import Act, Disruption
 from .driver import CoordinatorDriver
 from .metadata import StoredObject
 from .mirror import Mirror
@@ -37,6 +38,7 @@ class Reconfigurer:
         world: Callable[[], World],
         settings: Callable[[], ClusterSettings],
         memory: ConditionMemory,
+        disruption: Disruption,
         poke_later: Callable[[float], None],
     ) -> None:
         self._driver = driver
@@ -45,6 +47,7 @@ class Reconfigurer:
         self._world = world
         self._settings = settings
         self._memory = memory
+        self._disruption = disruption
         self._poke_later = poke_later
         self._run: ReconfigurationRun | None = None
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +92,7 @@ class Reconfigurer:
         elif unfinished and self._mirror.cluster is not None:
             self._run = ReconfigurationRun(
                 unfinished[0], self._driver, self._objects, self._mirror, self._world, self._settings,
-                self._memory)
+                self._memory, self._disruption)
             self._task = background(self._run.run(), f"reconfiguration {self._run.name}")
             self._task.add_done_callback(self._ended)
 
@@ -105,6 +108,14 @@ class Reconfigurer:
             ttl = timedelta(seconds=stored.spec.get("ttlSecondsAfterFinished", 604_800))
             if datetime.now(UTC) - ended > ttl:
                 await self._objects.delete("Reconfiguration", stored.name)
+
+    async def end_stale_turn(self) -> None:
+        """What does not run here needs no turn: it ended, or its operator did.  Raises StoreUnavailable."""
+        hold = self._disruption.hold
+        if hold is not None and hold.act is Act.RECONFIGURATION:
+            for name in hold.subjects:
+                if name != self.active:
+                    await self._disruption.end(Act.RECONFIGURATION, name)
 
     def let_go(self) -> None:
         """End what runs here: another operator, or this one later, goes on from what is stored."""

@@ -30,6 +30,7 @@ from .certificates.rotation import Policy
 from .certificates.store import CertificateStore
 from .condition_memory import ConditionMemory
 from .detector import LoopLateness
+from .disruption import Disruption
 from .driver import CoordinatorDriver
 from .etcd import EtcdStore, StoreUnavailable, TlsFiles
 from .groups import GroupKeeper
@@ -88,8 +89,11 @@ class OperatorService:
         self.publisher = MapPublisher(self.links, self._build_map)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
         self.tender = Tender(self.driver, self.poke_later)
+        self.disruption = Disruption(
+            self.store, self.keys.disruption, self.operator, lambda: self.mirror.disruption, self.mirror.learn)
         self.reconfigurer = Reconfigurer(
-            self.driver, self.objects, self.mirror, self.world, self.settings, self.memory, self.poke_later)
+            self.driver, self.objects, self.mirror, self.world, self.settings, self.memory, self.disruption,
+            self.poke_later)
         self.lease = ActivityLease(
             self.store, self.keys.operator, self.operator, self._on_active, ttl_s=lease_ttl_s)
         self._directory = (
@@ -402,6 +406,7 @@ class OperatorService:
         await self.keeper.look(world.groups.values(), world)
         if self.keeper.trouble != known:
             self.wake_watchers()  # the status tells of it, and nothing else that happens does
+        await self.reconfigurer.end_stale_turn()
         await self.reconfigurer.remove_old()
 
     # --- watchers -------------------------------------------------------------------------------------------

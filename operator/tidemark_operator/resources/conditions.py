@@ -118,6 +118,7 @@ class ConditionReason(StrEnum):
     ISSUER_NOT_READY = "IssuerNotReady", "the issuer has not issued a certificate yet"
     SECRET_INVALID = "SecretInvalid", "a secret that should hold a certificate does not"
     # --- scaling and upgrades that wait
+    DISRUPTION_UNDER_WAY = "DisruptionUnderWay", "another disruptive act of the cluster is under way; one at a time"
     NOT_SCALING = "NotScaling", "no node is to go"
     FACTOR_EXCEEDS_NODES = "FactorExceedsNodes", "fewer nodes than the largest factor would be left"
     NO_TARGET_FOR_COPIES = "NoTargetForCopies", "no other node may take the copies"
@@ -235,11 +236,13 @@ _CLUSTER = (
         T.PLACEMENT_SATISFIED, (R.DOMAINS_DISTINCT,), (R.NOT_ENOUGH_DOMAINS, R.TOPOLOGY_LABEL_MISSING), _UNSEEN),
     ConditionRule(
         T.SCALE_DOWN_BLOCKED,
-        (R.FACTOR_EXCEEDS_NODES, R.NO_TARGET_FOR_COPIES, R.UNDER_REPLICATED, R.NOT_DRAINED, R.NOT_SUPPORTED),
+        (R.FACTOR_EXCEEDS_NODES, R.NO_TARGET_FOR_COPIES, R.UNDER_REPLICATED, R.DISRUPTION_UNDER_WAY, R.NOT_DRAINED,
+         R.NOT_SUPPORTED),
         (R.NOT_SCALING, R.PROGRESSING), _UNSEEN, abnormal=True),
     ConditionRule(
         T.UPGRADE_BLOCKED,
-        (R.UNDER_REPLICATED, R.VERSION_SKEW, R.DOWNGRADE_UNSUPPORTED, R.OUTSIDE_MAINTENANCE_WINDOW, R.NOT_SUPPORTED),
+        (R.UNDER_REPLICATED, R.DISRUPTION_UNDER_WAY, R.VERSION_SKEW, R.DOWNGRADE_UNSUPPORTED,
+         R.OUTSIDE_MAINTENANCE_WINDOW, R.NOT_SUPPORTED),
         (R.NOT_UPGRADING, R.PROGRESSING), _UNSEEN, abnormal=True),
 )
 
@@ -304,8 +307,8 @@ _RECONFIGURATION = (
     ConditionRule(T.RECONCILING, _STAGES, (R.FINISHED,), abnormal=True),
     ConditionRule(
         T.STALLED,
-        (R.UNDER_REPLICATED, R.PAYLOAD_COPIES_PENDING, R.NODE_UNAVAILABLE, R.MOVES_FAILING, R.CAPACITY_LOW,
-         R.METADATA_STORE_UNREACHABLE), (R.PROGRESSING, R.FINISHED), abnormal=True),
+        (R.UNDER_REPLICATED, R.PAYLOAD_COPIES_PENDING, R.DISRUPTION_UNDER_WAY, R.NODE_UNAVAILABLE, R.MOVES_FAILING,
+         R.CAPACITY_LOW, R.METADATA_STORE_UNREACHABLE), (R.PROGRESSING, R.FINISHED), abnormal=True),
 )
 
 CONDITIONS: dict[str, tuple[ConditionRule, ...]] = {
