@@ -40,9 +40,16 @@ class Operator(Child):
 async def allow_operator(kube: Kube, plane: ControlPlane, directory: Path) -> None:
     """Give the operator in the test's namespace what the chart gives it, and no more."""
     documents = await asyncio.to_thread(Helm(plane.programs["helm"], directory).render)
-    (role,) = [each for each in documents
-               if each["kind"] == "ClusterRole" and each["metadata"]["name"] == "tidemark-operator"]
-    await kube.apply(role, manager="helm-template")
+    roles = {each["metadata"]["name"]: each for each in documents if each["kind"] == "ClusterRole"}
+    for name in ("tidemark-operator", "tidemark-operator-machines"):
+        await kube.apply(roles[name], manager="helm-template")
+    await kube.apply({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "tidemark-operator-machines"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tidemark-operator-machines"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ACCOUNT}]},
+        manager="helm-template")
     await kube.create({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"name": "tidemark-operator", "namespace": kube.namespace},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
+from tidemark_operator.kube.api import MACHINES
 from tidemark_operator.kube.cache import Cache
 
 
@@ -47,3 +48,12 @@ def test_a_list_tells_what_changed_and_what_is_gone() -> None:
     assert cache.replace("data", [item(5), item(9, "d")], 10) == [item(9, "d"), item(5, "b")]
     assert {one["metadata"]["name"] for one in cache} == {"a", "c", "d", "made-since-the-list"}
     assert cache.replace("data", [item(5), item(9, "d")], 10) == []
+
+
+def test_what_belongs_to_no_namespace_is_known_by_name_alone() -> None:
+    cache = Cache()
+    machine = {"metadata": {"name": "worker-1", "resourceVersion": "5"}}
+    cache.learn(machine)
+    assert cache.get("", "worker-1") == machine
+    assert cache.replace("", [], 6) == [machine]
+    assert MACHINES.path("", "worker-1") == "/api/v1/nodes/worker-1"

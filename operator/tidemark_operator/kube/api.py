@@ -54,8 +54,10 @@ class Kind:
     kind: str
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
+        """Return the path; no namespace is that of what belongs to none."""
         root = "/apis" if "/" in self.api_version else "/api"
-        parts = [root, self.api_version, "namespaces", quote(namespace, safe=""), self.plural]
+        inside = ["namespaces", quote(namespace, safe="")] if namespace else []
+        parts = [root, self.api_version, *inside, self.plural]
         return "/".join([*parts, *(quote(part, safe="") for part in (name, subresource) if part)])
 
 
@@ -64,6 +66,11 @@ CLAIMS = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 SERVICES = Kind("v1", "services", "Service")
 BUDGETS = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
 EVENTS = Kind("events.k8s.io/v1", "events", "Event")
+MACHINES = Kind("v1", "nodes", "Node")
+"""Kubernetes' own nodes: "node" alone is one of ours, everywhere in this room."""
+
+VOLUMES = Kind("v1", "persistentvolumes", "PersistentVolume")
+STORAGE_CLASSES = Kind("storage.k8s.io/v1", "storageclasses", "StorageClass")
 CUSTOM = {name: Kind(API_VERSION, model.NAMES.plural, name) for name, model in KINDS.items()}
 ALL = {kind.kind: kind for kind in (PODS, CLAIMS, SERVICES, BUDGETS, EVENTS, *CUSTOM.values())}
 
@@ -117,6 +124,15 @@ class KubeApi:
             raise KubeAway(str(error) or type(error).__name__) from error
         finally:
             response.close()
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """Return one object as it is now, None where there is none."""
+        try:
+            return await self._json("GET", kind.path(namespace, name))
+        except KubeRefused as refused:
+            if refused.code != 404:
+                raise
+            return None
 
     async def create(self, manifest: Object) -> Object:
         """Create; refused with 409 when the name is taken."""

@@ -13,7 +13,8 @@ Name = tuple[str, str]
 
 
 def name_of(item: Object) -> Name:
-    return item["metadata"]["namespace"], item["metadata"]["name"]
+    """Return namespace, empty for what belongs to none, and name."""
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
 def version_of(item: Object) -> int:

@@ -18,7 +18,7 @@ from tidemark_wire.tasks import background, cancelled
 
 from ..etcd import StoreUnavailable
 from ..resources.labels import MANAGED_BY, Label
-from .api import BUDGETS, CLAIMS, CUSTOM, PODS, SERVICES, Kind, KubeApi, KubeError, Object, load_configuration
+from .api import BUDGETS, CLAIMS, CUSTOM, MACHINES, PODS, SERVICES, Kind, KubeApi, KubeError, Object, load_configuration
 from .cache import Cache, name_of
 from .handlers import KINDS
 from .informers import Informer
@@ -44,7 +44,7 @@ class KubernetesOperator:
     def __init__(self, configuration: Configuration, namespaces: Sequence[str]) -> None:
         self._namespaces = list(namespaces)
         self._api = KubeApi(configuration)
-        self._caches = {kind.kind: Cache() for kind in (*OWNED, *KINDS)}
+        self._caches = {kind.kind: Cache() for kind in (*OWNED, MACHINES, *KINDS)}
         self._writer = StatusWriter(self._api)
         self._runs: dict[tuple[str, str], ClusterRun] = {}
         self._queue = KeyedQueue(self._work, expected=(KubeError, StoreUnavailable))
@@ -52,6 +52,8 @@ class KubernetesOperator:
         self._informers = [
             Informer(self._api, kind, namespace, OWNED_LABELS, self._caches[kind.kind], self._owned_changed)
             for kind in OWNED for namespace in namespaces]
+        self._informers.append(
+            Informer(self._api, MACHINES, "", "", self._caches[MACHINES.kind], lambda machine: self._machine_changed()))
         self._tasks: list[asyncio.Task[Any]] = []
         self._acted_on: dict[tuple[str, str, str], Object | None] = {}
         self._looked: set[str] = set()  # namespaces whose objects were listed once
@@ -117,6 +119,11 @@ class KubernetesOperator:
         if item["kind"] != "Shard":
             self._queue.add(("pods", namespace, cluster))
         self._queue.add_after(("show", namespace, cluster), SHOW_S)
+
+    def _machine_changed(self) -> None:
+        """A machine of Kubernetes came, changed or went: any cluster may have a node on it."""
+        for namespace, name in self._runs:
+            self._queue.add_after(("show", namespace, name), SHOW_S)
 
     def _run_changed(self, namespace: str, name: str) -> None:
         run = self._runs.get((namespace, name))
