@@ -92,7 +92,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as its record, its link and its probes describe it; `member` is None until it was reached."""
+    """A node as its record, its link and its probes describe it; `member` is None until it was reached.
+
+    It says itself that it is `draining`; the operator has it `yielding` its leaderships, before it is restarted.
+    """
 
     node: str
     address: str = ""
@@ -102,12 +105,18 @@ class Node:
     member: Member | None = None
     up: bool = False
     draining: bool = False
+    yielding: bool = False
     reason: str = ""
 
     @property
     def eligible(self) -> bool:
         """May it be given new copies?"""
         return self.up and not self.draining
+
+    @property
+    def may_lead(self) -> bool:
+        """May it be given leaderships?  One that yields keeps its copies: it comes back soon, or may stay after all."""
+        return self.eligible and not self.yielding
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,7 +327,7 @@ def _spread_leaders(scope: Sequence[Shard], targets: set[str], world: World) -> 
     for shard in scope:
         if shard.leader is None:
             continue
-        options = [name for name in shard.ensemble if name in targets and world.nodes[name].eligible]
+        options = [name for name in shard.ensemble if name in targets and world.nodes[name].may_lead]
         best = min(options, key=lambda name: (leaders[name], name), default=None)
         if best is not None and leaders[shard.leader] - leaders[best] >= 2:
             leaders[shard.leader] -= 1
@@ -343,7 +343,7 @@ def next_leader(
     options = [
         member.node for member in shard.members
         if member.node != shard.leader and member.node not in avoid
-        and (node := world.nodes.get(member.node)) is not None and node.eligible and node.member == member
+        and (node := world.nodes.get(member.node)) is not None and node.may_lead and node.member == member
     ]
     return min(options, key=lambda name: (leaders.get(name, 0), name), default=None)
 

@@ -103,6 +103,7 @@ class OperatorService:
             CertificateTender(
                 certificates, self.certificate_policy, self.links, tls, OPERATOR_NAME, lambda: self.active)
             if certificates is not None and tls is not None else None)
+        self._yielding: frozenset[str] = frozenset()
         self._poked = asyncio.Event()
         self._watchers: set[asyncio.Event] = set()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -186,6 +187,7 @@ class OperatorService:
                 member=Member(seen.node, seen.incarnation) if seen is not None else None,
                 up=link.up,
                 draining=link.draining,
+                yielding=link.node in self._yielding,
                 reason="" if link.up else link.reason,
             )
         return found
@@ -371,6 +373,12 @@ class OperatorService:
         self.driver.activate({shard: (item.value, item.revision) for shard, item in self.mirror.shards.items()})
         self.publisher.begin(term)
         self.poke()
+
+    def have_yield(self, nodes: frozenset[str]) -> None:
+        """Have these nodes, and no others, hand their leaderships over and be given none."""
+        if nodes != self._yielding:
+            self._yielding = nodes
+            self.poke()
 
     # --- looking --------------------------------------------------------------------------------------------
 

@@ -313,7 +313,7 @@ def cluster_status(
         "lastNodeID": last_node_id,
         "nodeSummary": {
             "desired": desired, "current": len(nodes), "ready": len(up), "updated": len(up),
-            "draining": sum(node.draining for node in nodes.values()), "lost": 0,
+            "draining": sum(node.draining or node.yielding for node in nodes.values()), "lost": 0,
         },
         "readyNodes": f"{len(up)}/{desired}",
         "nodes": [
@@ -370,7 +370,7 @@ def node_state(node: Node, reseeding: Iterable[str]) -> str:
         return "Restarting" if node.member else "Joining"
     if node.node in set(reseeding):
         return "Reseeding"
-    return "Draining" if node.draining else "Active"
+    return "Draining" if node.draining or node.yielding else "Active"
 
 
 def node_number(node: str) -> int:

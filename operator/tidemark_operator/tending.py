@@ -1,7 +1,7 @@
 """Tender: what the operator does by itself for running shards.
 
 Rule K14: a node that came back with another disk is a new member; for each shard that names its old disk,
-the operator swaps it back into its own slot.  A node that says it is draining hands its leaderships over.  A shard
+the operator swaps it back into its own slot.  A node that drains or is to yield hands its leaderships over.  A shard
 whose members keep another number of payloads than its group declares is changed to that number (K13).
 Stays out: which steps that takes (the coordinator), moves that people ask for (`reconfigure`).
 """
@@ -49,7 +49,7 @@ class Tender:
             if shard.shard in self._tasks:
                 continue
             node = world.nodes.get(shard.leader or "")
-            if node is not None and node.up and node.draining:
+            if node is not None and node.up and (node.draining or node.yielding):
                 to = next_leader(shard, world, leaders)
                 if to is not None and len(self._transferring) < TRANSFERS_MAX:
                     leaders[to] += 1

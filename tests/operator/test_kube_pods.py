@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tidemark_operator.kube import builders
 from tidemark_operator.kube.builders import Cluster, NodeView, node_pod, revision
 from tidemark_operator.kube.nodes import missing_nodes
 from tidemark_operator.kube.podkeeper import Act, Live, contains, plan
@@ -195,3 +197,29 @@ def test_zones_are_dealt_evenly_and_nodes_stay_where_they_are(seed: int) -> None
     dealt = {record.zone for record in mine}
     assert all(load[zone] <= min(load.values()) + 1 for zone in dealt), load
     assert missing_nodes(pools, [*known, *made]) == []
+
+
+def test_what_an_operator_of_another_version_makes_of_the_same_spec_restarts_nothing(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cluster()
+    before = revision(made, "general")
+    monkeypatch.setattr(builders, "GRACE_S", 99)
+    assert node_pod(made, NODES[0])["spec"]["terminationGracePeriodSeconds"] == 129
+    assert revision(made, "general") == before
+
+
+@pytest.mark.parametrize("change", [
+    {"podMetadata": {"labels": {"cost-center": "43"}}}, {"resources": {"requests": {"cpu": "3"}}},
+    {"tolerations": []}, {"nodeSelector": {"disk": "nvme"}}, {"priorityClassName": "high"},
+    {"affinity": {"nodeAffinity": {}}}])
+def test_whatever_a_pod_is_made_of_counts(change: dict[str, Any]) -> None:
+    before = revision(cluster(), "general")
+    assert revision(cluster(nodePools=[{**SPEC["nodePools"][0], **change}]), "general") != before
+
+
+def test_a_pod_says_which_restart_it_was_made_for() -> None:
+    asked = replace(cluster(), restarted_at="2026-01-01T00:00:00Z")
+    annotations = node_pod(asked, NODES[0])["metadata"]["annotations"]
+    assert annotations["tidemark.dev/restarted-for"] == "2026-01-01T00:00:00Z"
+    assert revision(asked, "general") == revision(cluster(), "general")

@@ -26,14 +26,21 @@ GRACE_S = 30
 """What a pod is given to end beyond the time for handing leaderships over."""
 
 
+_REVISION_OF_CLUSTER = (
+    "version", "image", "imagePullPolicy", "imagePullSecrets", "failureDomain", "config")
+_REVISION_OF_POOL = (
+    "resources", "nodeSelector", "tolerations", "affinity", "priorityClassName", "podMetadata", "config")
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A TidemarkCluster as it was accepted, with its defaults."""
+    """A TidemarkCluster as it was accepted, with its defaults; `restarted_at` is the annotation, empty for none."""
 
     namespace: str
     name: str
     uid: str
     spec: Mapping[str, Any]
+    restarted_at: str = ""
 
     def pool(self, name: str) -> Mapping[str, Any] | None:
         return next((pool for pool in self.spec["nodePools"] if pool["name"] == name), None)
@@ -97,12 +104,15 @@ def node_pod(cluster: Cluster, node: NodeView) -> Object:
     pool = cluster.pool(node.pool)
     assert pool is not None, "only nodes of pools that exist get objects"
     more = pool.get("podMetadata") or {}
+    ours = {Annotation.REVISION.value: revision(cluster, node.pool)}
+    if cluster.restarted_at:
+        ours[Annotation.RESTARTED_FOR.value] = cluster.restarted_at
     return {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": node.name, "namespace": cluster.namespace,
             "labels": {**(more.get("labels") or {}), **_node_labels(cluster, node)},
-            "annotations": {**(more.get("annotations") or {}), Annotation.REVISION.value: revision(cluster, node.pool)},
+            "annotations": {**(more.get("annotations") or {}), **ours},
             "ownerReferences": owner(cluster),
         },
         "spec": _pod_spec(cluster, pool, node),
@@ -110,11 +120,25 @@ def node_pod(cluster: Cluster, node: NodeView) -> Object:
 
 
 def revision(cluster: Cluster, pool: str) -> str:
-    """Return the hash of what the pods of a pool run; nodes of other numbers and zones have the same."""
+    """Return the hash of all in the spec that the pods of a pool are made of; pods of another hash are restarted.
+
+    Hashed is what people wrote, not what is made of it: an operator of another version that makes other pods out of the
+    same spec restarts nothing.  A field that joins the lists must not count while it has its default.
+    """
     found = cluster.pool(pool)
     if found is None:
         return ""
-    text = json.dumps(_pod_spec(cluster, found, NodeView("", 0, pool)), sort_keys=True)
+    spec = cluster.spec
+    made_of = {
+        **{field: spec.get(field) for field in _REVISION_OF_CLUSTER},
+        **{f"pool.{field}": found.get(field) for field in _REVISION_OF_POOL},
+        "logging": (spec.get("logging") or {}).get("level"),
+        "handover": (spec.get("update") or {}).get("leaderHandoverTimeoutSeconds"),
+        "rate": ((spec.get("reconfiguration") or {}).get("throttle") or {}).get("bytesPerSecondPerNode"),
+        "tls": ((spec.get("security") or {}).get("tls") or {}).get("mode"),
+        "clients": (spec.get("security") or {}).get("clientAuth"),
+    }
+    text = json.dumps({field: value for field, value in made_of.items() if value}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

@@ -116,6 +116,7 @@ class KubernetesOperator:
             return
         if item["kind"] == "Pod":
             self._queue.add(("addresses", namespace, cluster))
+            self._queue.add_after(("rollout", namespace, cluster), SHOW_S)
         if item["kind"] != "Shard":
             self._queue.add(("pods", namespace, cluster))
         self._queue.add_after(("show", namespace, cluster), SHOW_S)
@@ -123,7 +124,8 @@ class KubernetesOperator:
     def _machine_changed(self) -> None:
         """A machine of Kubernetes came, changed or went: any cluster may have a node on it."""
         for namespace, name in self._runs:
-            self._queue.add_after(("show", namespace, name), SHOW_S)
+            for what in ("rollout", "show"):
+                self._queue.add_after((what, namespace, name), SHOW_S)
 
     def _run_changed(self, namespace: str, name: str) -> None:
         run = self._runs.get((namespace, name))
@@ -137,8 +139,8 @@ class KubernetesOperator:
                 for item in self._caches[kind]:
                     if name_of(item)[0] == namespace and item["spec"]["clusterRef"]["name"] == name:
                         self._changed(CUSTOM[kind], item)
-        self._queue.add_after(("pods", namespace, name), SHOW_S)
-        self._queue.add_after(("show", namespace, name), SHOW_S)
+        for what in ("pods", "rollout", "show"):
+            self._queue.add_after((what, namespace, name), SHOW_S)
 
     async def _resync(self) -> None:
         """Look at all objects of people from time to time: an event may have been lost, a watch may be dead."""
@@ -161,7 +163,7 @@ class KubernetesOperator:
         self._looked.add(namespace)
         for where, name in list(self._runs):
             if where == namespace:
-                for what in ("strays", "cluster", "pods", "addresses", "show"):
+                for what in ("strays", "cluster", "pods", "addresses", "rollout", "show"):
                     self._queue.add((what, namespace, name))
 
     # --- what is done about it ------------------------------------------------------------------------------
@@ -178,6 +180,12 @@ class KubernetesOperator:
                     await run.save_addresses()
                 case "pods":
                     await run.keep_pods()
+                case "rollout":
+                    news, again_s = await run.roll()
+                    if news:
+                        self._queue.add_after(("show", namespace, name), SHOW_S)
+                    if again_s is not None:
+                        self._queue.add_after(key, again_s)
                 case "show":
                     await run.show()
                 case "strays" if run.service.active:
@@ -206,7 +214,7 @@ class KubernetesOperator:
             return  # it says when it is active
         if run.service.active and await run.accept(item):
             await run.make_nodes()
-            for what in ("pods", "addresses"):
+            for what in ("pods", "addresses", "rollout"):
                 self._queue.add((what, namespace, name))
 
     async def _object(self, namespace: str, name: str, kind: str) -> None:

@@ -15,14 +15,17 @@ from datetime import UTC, datetime, timedelta
 from tidemark_core.base.refusals import Refused
 from tidemark_wire.tasks import background, cancelled
 
-from ..resources.labels import Label
+from ..resources.events import RestartReason
+from ..resources.labels import Annotation, Label
 from ..service import OperatorService
-from . import nodes, podkeeper
+from . import drains, nodes, podkeeper
 from .api import CUSTOM, KubeApi, Object
 from .builders import Cluster
 from .cache import Cache
 from .health import ACTIVE
 from .queue import Later
+from .rolling import Rolling
+from .rollout import moment
 from .showing import Showing
 from .specs import identity, paused, store_of, unreachable, unsupported, written
 from .statuses import StatusWriter
@@ -47,6 +50,9 @@ class ClusterRun:
         self._seen_active = False
         endpoints, prefix = self.store
         self.service = OperatorService(endpoints, prefix, self.name)
+        self.restarts_wanted: dict[str, tuple[RestartReason, ...]] = {}
+        """Nodes that are to be restarted for other reasons than their pod's template, until these are taken back."""
+        self.rolling = Rolling(self, api)
         self._showing = Showing(self, api, writer)
         self._task: asyncio.Task[None] | None = None
 
@@ -178,7 +184,14 @@ class ClusterRun:
         item, stored = self.item, self.service.mirror.cluster
         if item is None or stored is None or stored.value.name != self.name or "deletionTimestamp" in item["metadata"]:
             return None
-        return Cluster(self.namespace, self.name, item["metadata"]["uid"], stored.value.spec)
+        asked = item["metadata"].get("annotations", {}).get(Annotation.RESTARTED_AT.value, "")
+        asked = asked if moment(asked) is not None else ""
+        return Cluster(self.namespace, self.name, item["metadata"]["uid"], stored.value.spec, asked)
+
+    def draining(self) -> dict[str, Object]:
+        """Return the pods, by node, on machines that are being emptied, as far as machines may be read."""
+        cluster = self.accepted()
+        return drains.leaving(cluster.spec, self.pods(), self.caches["Node"]) if cluster is not None else {}
 
     async def make_nodes(self) -> None:
         """Give numbers to nodes that are missing.  Raises StoreUnavailable."""
@@ -205,6 +218,15 @@ class ClusterRun:
         for made in await podkeeper.carry_out(
                 self._api, podkeeper.plan(cluster, nodes.node_views(self.service), live)):
             self.caches[made["kind"]].learn(made)
+
+    async def roll(self) -> tuple[bool, float | None]:
+        """Restart what is to be restarted now; say whether there is news to show, and when to look again at the latest.
+
+        Raises KubeError, StoreUnavailable.
+        """
+        before = self.rolling.conditions
+        again_s = await self.rolling.look()
+        return before != self.rolling.conditions, again_s
 
     async def show(self) -> None:
         """Write every status that changed.  Raises KubeError."""

@@ -86,16 +86,16 @@ class Showing:
         runs = {name: pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value, "")
                 for name, pod in pods.items()}
         old = sorted(name for name, pod_revision in runs.items() if name in wanted and pod_revision != wanted[name])
-        blocked: Condition = (
-            (T.UPGRADE_BLOCKED, True, R.NOT_SUPPORTED,
-             f"{len(old)} pods run an older template; each takes the new one when it is deleted.")
-            if old else (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, ""))
-        self._run.service.memory.override("TidemarkCluster", self._run.name, [*override, blocked])
+        taken = {one[0] for one in override}
+        rolling: list[Condition] = [one for one in self._run.rolling.conditions if one[0] not in taken]
+        if not any(one[0] is T.UPGRADE_BLOCKED for one in rolling):
+            rolling.append((T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, ""))
+        self._run.service.memory.override("TidemarkCluster", self._run.name, [*override, *rolling])
         for shown in self._run.service.show("TidemarkCluster", self._run.name) or ():
             status = shown["status"]
             status["nodeSummary"]["updated"] = len(runs) - len(old)
-            if not old:
-                status["version"] = cluster.spec["version"]
+            before = item.get("status", {}).get("version")
+            status["version"] = before if old and before else cluster.spec["version"]
             target = revision(cluster, cluster.spec["nodePools"][0]["name"])
             await self._writer.write(
                 self._run.caches["TidemarkCluster"], item,

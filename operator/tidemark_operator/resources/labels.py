@@ -38,6 +38,8 @@ class Annotation(_Named):
         "on a TidemarkCluster or one pod, a time: nodes started before it are restarted as in a rollout")
     DELETE_NODE = "tidemark.dev/delete-node", (
         "on a pod, `\"true\"`: the operator creates the NodeSwap that empties the node, with `approval: Required`")
+    RESTARTED_FOR = "tidemark.dev/restarted-for", (
+        "on a pod, written by the operator: `restartedAt` of the cluster when the pod was made")
     REVISION = "tidemark.dev/revision", "on a pod, written by the operator: hash of the template it runs"
     INCARNATION = "tidemark.dev/incarnation", "on a volume claim, written by the operator: identity of the disk"
 

@@ -1,0 +1,35 @@
+"""Drains: which nodes stand on machines that are being emptied, and what that asks for.
+
+A machine is being emptied when it is cordoned, or when an autoscaler has marked it.  Under `HandOver` leaderships leave
+its nodes before their pods are evicted.
+Pure.  Stays out: leaderships (`tending`), evictions, which whoever drains asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Object = Mapping[str, Any]
+
+MARKS = ("node.kubernetes.io/unschedulable", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted",
+         "karpenter.sh/disruption")
+"""Taints of machines that are about to go; others keep new pods away and mean nothing to those that are there."""
+
+
+def emptied(machines: Iterable[Object]) -> set[str]:
+    """Return the names of the machines that are being emptied."""
+    return {
+        machine["metadata"]["name"] for machine in machines
+        if machine.get("spec", {}).get("unschedulable") or any(
+            taint["key"] in MARKS for taint in machine.get("spec", {}).get("taints") or ())}
+
+
+def leaving(spec: Object, pods: Mapping[str, Object], machines: Iterable[Object]) -> dict[str, Object]:
+    """Return the pods, by node, that are to leave their machine."""
+    if (spec.get("disruption") or {}).get("onNodeDrain", "HandOver") == "Ignore":
+        return {}
+    empty = emptied(machines)
+    return {
+        name: pod for name, pod in pods.items()
+        if pod["spec"].get("nodeName") in empty and "deletionTimestamp" not in pod["metadata"]}

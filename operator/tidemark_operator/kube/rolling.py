@@ -1,0 +1,172 @@
+"""Rolling: restarts nodes one after the other, as `rollout` decides, and knows what to say of it.
+
+A restart takes the cluster's disruption key, has the node's leaderships move away, deletes the pod that was judged (by
+uid) and ends when its successor serves.  Every step is found again in the world, so that any operator goes on.
+Stays out: making pods (`podkeeper`), who may go next (`rollout`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ..condition_memory import Condition, some
+from ..disruption import Act
+from ..plan import World
+from ..resources.conditions import ConditionReason as R
+from ..resources.conditions import ConditionType as T
+from ..resources.labels import Annotation
+from . import nodes
+from .api import PODS, KubeApi, Object
+from .builders import Cluster, revision
+from .rollout import Decision, PodView, Policy, decide, moment, pod_view
+from .specs import paused
+
+if TYPE_CHECKING:
+    from .run import ClusterRun
+
+log = logging.getLogger(__name__)
+
+
+class Rolling:
+    """Restarts of one cluster.  `conditions` stand in for computed ones; `outdated` runs another revision."""
+
+    def __init__(self, run: ClusterRun, api: KubeApi) -> None:
+        self._run = run
+        self._api = api
+        self._deleted: set[str] = set()
+        self._misread = ""
+        self.conditions: list[Condition] = []
+        self.outdated: list[str] = []
+
+    async def look(self) -> float | None:
+        """Do what is due; return after how many seconds time alone makes more of it due.
+
+        Raises KubeError, StoreUnavailable.
+        """
+        cluster, item = self._run.accepted(), self._run.item
+        if cluster is None or item is None or not self._run.service.active:
+            self.conditions, self.outdated = [], []
+            return None
+        policy, now = Policy.of(cluster.spec), datetime.now(UTC)
+        pods = self._pods(cluster, policy, now)
+        held, draining = self._held(now), frozenset(self._run.draining())
+        if not held and all(pod.ready and not pod.reasons for pod in pods.values()):
+            self._run.service.have_yield(draining)
+            self._say(cluster, pods, Decision(), held, "")
+            return None
+        world = self._run.service.world()
+        decision = decide(pods, world, held, policy)
+        for node in decision.ended:
+            log.info("the restart of %s is over", node)
+            await self._run.service.disruption.end(Act.RESTART, node)
+        if paused(item):
+            self._run.service.have_yield(draining)
+            self.conditions = []
+            return decision.again_s
+        chosen, waits = await self._take(decision, policy)
+        self._run.service.have_yield(draining | {pod.node for pod in chosen})
+        for pod in chosen:
+            if not self._leads(pod, world, held.get(pod.node, 0.0), policy):
+                await self._restart(pod)
+        self._say(cluster, pods, decision, held, waits)
+        return decision.again_s
+
+    def _pods(self, cluster: Cluster, policy: Policy, now: datetime) -> dict[str, PodView]:
+        live = self._run.pods()
+        self._deleted &= {pod["metadata"]["uid"] for pod in live.values()}
+        self.outdated = []
+        self._misread = _misread([self._run.item or {}, *live.values()])
+        found = {}
+        for node in nodes.node_views(self._run.service):
+            if cluster.pool(node.pool) is None:
+                continue
+            pod, wanted = live.get(node.name), revision(cluster, node.pool)
+            if pod is not None and pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value) != wanted:
+                self.outdated.append(node.name)
+            found[node.name] = pod_view(
+                node.name, pod, wanted, cluster.restarted_at, now, self._run.restarts_wanted.get(node.name, ()),
+                automatic=policy.automatic)
+        return found
+
+    def _held(self, now: datetime) -> dict[str, float]:
+        hold = self._run.service.disruption.hold
+        if hold is None or hold.act is not Act.RESTART:
+            return {}
+        return {
+            node: (now - begun).total_seconds() if (begun := moment(since)) is not None else 0.0
+            for node, since in hold.subjects.items()}
+
+    async def _take(self, decision: Decision, policy: Policy) -> tuple[list[PodView], str]:
+        """Return the pods whose turn it is, and what the others wait for."""
+        disruption, chosen = self._run.service.disruption, list[PodView]()
+        for pod in decision.restart:
+            if not await disruption.take(Act.RESTART, pod.node, policy.max_unavailable):
+                return chosen, disruption.in_the_way(Act.RESTART, pod.node, policy.max_unavailable)
+            chosen.append(pod)
+        return chosen, ""
+
+    def _leads(self, pod: PodView, world: World, since_s: float, policy: Policy) -> bool:
+        """Say whether to wait until others lead what a pod leads; those that nobody else can lead go down with it."""
+        node = world.nodes.get(pod.node)
+        if node is None or not node.up or since_s >= policy.handover_s:
+            return False
+        return any(
+            shard.leader == pod.node and any(
+                (other := world.nodes.get(name)) is not None and other.up and name != pod.node
+                for name in shard.ensemble)
+            for shard in world.shards.values())
+
+    async def _restart(self, pod: PodView) -> None:
+        if pod.uid in self._deleted:
+            return
+        reasons = ", ".join(pod.reasons)
+        log.info("%s is restarted: %s", pod.node, reasons)
+        await self._api.delete(PODS, self._run.namespace, pod.node, pod.uid)
+        self._deleted.add(pod.uid)
+
+    # --- what is said ---------------------------------------------------------------------------------------
+
+    def _say(
+        self, cluster: Cluster, pods: dict[str, PodView], decision: Decision, held: dict[str, float], waits: str,
+    ) -> None:
+        wanted = [pod.node for pod in pods.values() if pod.reasons]
+        under_way = sorted((set(held) - set(decision.ended)) | {pod.node for pod in decision.restart})
+        said: list[Condition] = []
+        blocked: Condition = (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")
+        if wanted or under_way:
+            message = f"{len(pods) - len(wanted)} of {len(pods)} nodes run as they should."
+            if under_way and not waits:
+                message += f" {some(under_way)}: being restarted."
+            said += [(T.READY, False, R.ROLLOUT_IN_PROGRESS, message), (T.RECONCILING, True, R.ROLLOUT_IN_PROGRESS, "")]
+            blocked = (T.UPGRADE_BLOCKED, False, R.PROGRESSING, "")
+        elif self.outdated:  # OnDelete
+            message = f"{len(self.outdated)} pods run an older template; each takes the new one when it is deleted."
+            blocked = (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, message)
+        if waits:
+            blocked = (T.UPGRADE_BLOCKED, True, R.DISRUPTION_UNDER_WAY, f"{wanted[0]} {waits}")
+        elif wanted and not under_way and decision.closed is not None:
+            reason, message = decision.closed
+            reason = R.UNDER_REPLICATED if reason is R.NODE_READY_TIMEOUT else reason
+            blocked = (T.UPGRADE_BLOCKED, True, reason, message)
+        said.append(blocked)
+        if decision.overdue:
+            told = f"{some(decision.overdue)}: not ready in update.nodeReadyTimeoutSeconds."
+            said = [one for one in said if one[0] is not T.READY]
+            said += [(T.READY, False, R.STALLED, told), (T.STALLED, True, R.NODE_READY_TIMEOUT, told)]
+        elif self._misread:
+            said.append((T.STALLED, True, R.INVALID_SPEC, self._misread))
+        self.conditions = said
+
+
+def _misread(items: Iterable[Object]) -> str:
+    """Return what people asked for in a way that says nothing."""
+    name = Annotation.RESTARTED_AT.value
+    for item in items:
+        metadata = item.get("metadata", {})
+        text = metadata.get("annotations", {}).get(name, "")
+        if text and moment(text) is None:
+            return f"{item['kind']}/{metadata['name']}: metadata.annotations[{name}]: {text[:64]!r} is no time"
+    return ""

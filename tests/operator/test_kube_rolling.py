@@ -1,0 +1,175 @@
+"""Restarts as they are carried out: whose turn it is, leaderships first, the pod that was judged, and what is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from operator_views import nodes, shard, world
+from test_kube_pods import SPEC
+from tidemark_operator.condition_memory import ConditionMemory, timestamp
+from tidemark_operator.disruption import Act, Hold, taken
+from tidemark_operator.kube.api import Kind
+from tidemark_operator.kube.builders import Cluster, revision
+from tidemark_operator.kube.rolling import Rolling
+from tidemark_operator.metadata import NodeRecord
+from tidemark_operator.plan import World
+from tidemark_operator.resources import load_resource
+
+OLD = "2020-01-01T00:00:00Z"
+
+
+class Turns:
+    """The disruption key, in memory."""
+
+    def __init__(self) -> None:
+        self.hold: Hold | None = None
+
+    async def take(self, act: Act, subject: str, at_most: int) -> bool:
+        got = taken(self.hold, act, subject, "op", timestamp(), at_most)
+        self.hold = got or self.hold
+        return got is not None
+
+    async def end(self, act: Act, subject: str) -> None:
+        assert self.hold is not None and self.hold.has(act, subject)
+        self.hold = None
+
+    def in_the_way(self, act: Act, subject: str, at_most: int) -> str:
+        return f"waits for {self.hold}"
+
+
+class Run:
+    """A cluster of three nodes whose pods run an older template."""
+
+    def __init__(self, **more: Any) -> None:
+        pool = {key: value for key, value in SPEC["nodePools"][0].items() if key != "zones"}
+        spec = {**SPEC, "nodePools": [pool], **more}
+        manifest = {"apiVersion": "tidemark.dev/v1alpha1", "kind": "TidemarkCluster", "metadata": {"name": "prod"},
+                    "spec": spec}
+        self.namespace, self.name = "data", "prod"
+        self.item: dict[str, Any] = {"kind": "TidemarkCluster", "metadata": {"name": "prod", "annotations": {}}}
+        self.cluster = Cluster("data", "prod", "uid", load_resource(manifest, "test").manifest()["spec"])
+        self.restarts_wanted: dict[str, Any] = {}
+        self.yielding: frozenset[str] = frozenset()
+        self.turns = Turns()
+        self.seen = world(shard(0, "n1", "n2", "n3"), shard(1, "n2", "n3", "n1"), nodes=nodes(3))
+        self.service = SimpleNamespace(
+            active=True, world=lambda: self.seen, have_yield=self._have_yield, disruption=self.turns,
+            nodes=lambda: self.seen.nodes,
+            mirror=SimpleNamespace(nodes={name: NodeRecord(name, "x", pool="general") for name in ("n1", "n2", "n3")}))
+        self.live = {name: self.pod(name, "old") for name in ("n1", "n2", "n3")}
+        self.deleted: list[tuple[str, str]] = []
+        self.rolling = Rolling(self, self)  # type: ignore[arg-type]
+
+    def pod(self, name: str, made_from: str, ready: str = "True") -> dict[str, Any]:
+        return {
+            "kind": "Pod",
+            "metadata": {"name": name, "uid": f"{name}-{made_from}", "creationTimestamp": OLD,
+                         "annotations": {"tidemark.dev/revision": made_from}},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": OLD}]}}
+
+    def renew(self, name: str, ready: str = "True") -> None:
+        self.live[name] = self.pod(name, revision(self.cluster, "general"), ready)
+
+    def lead(self, *leaders: str) -> World:
+        shards = {number: replace(each, leader=leader) for (number, each), leader in zip(
+            self.seen.shards.items(), leaders, strict=True)}
+        self.seen = replace(self.seen, shards=shards)
+        return self.seen
+
+    def _have_yield(self, names: frozenset[str]) -> None:
+        self.yielding = names
+
+    def accepted(self) -> Cluster:
+        return self.cluster
+
+    def pods(self) -> dict[str, Any]:
+        return self.live
+
+    def draining(self) -> dict[str, Any]:
+        return {}
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        self.deleted.append((name, uid))
+
+    async def look(self) -> dict[str, str]:
+        """Look, and return what is said; the closed list of conditions has all of it."""
+        await self.rolling.look()
+        written = ConditionMemory().write("TidemarkCluster", "prod", 1, self.rolling.conditions)
+        return {each["type"]: f"{each['status']} {each['reason']} {each['message']}".strip() for each in written}
+
+
+async def test_leaderships_move_before_the_pod_that_was_judged_is_deleted_once() -> None:
+    run = Run()
+    run.lead("n1", "n2")
+    await run.look()
+    assert run.deleted == [("n3", "n3-old")], "it leads nothing"
+    assert run.turns.hold is not None and run.turns.hold.has(Act.RESTART, "n3")
+    await run.look()
+    assert len(run.deleted) == 1, "what is seen of it is late"
+    run.renew("n3")
+    said = await run.look()
+    assert run.yielding == {"n1"} and len(run.deleted) == 1, "it still leads a shard"
+    assert said["Ready"] == "False RolloutInProgress 1 of 3 nodes run as they should. n1: being restarted."
+    assert said["UpgradeBlocked"] == "False Progressing"
+    run.lead("n3", "n2")
+    await run.look()
+    assert run.deleted[1:] == [("n1", "n1-old")]
+
+
+async def test_another_act_is_waited_for() -> None:
+    run = Run()
+    run.turns.hold = Hold(Act.RECONFIGURATION, {"swap": OLD}, "op")
+    said = await run.look()
+    assert run.deleted == [] and run.yielding == frozenset()
+    assert said["UpgradeBlocked"].startswith("True DisruptionUnderWay n1 waits for Reconfiguration of swap since")
+
+
+async def test_a_gate_that_is_closed_names_what_it_waits_for() -> None:
+    run = Run()
+    run.seen = replace(run.seen, nodes={**run.seen.nodes, "n2": replace(run.seen.nodes["n2"], up=False)})
+    run.renew("n2")
+    said = await run.look()
+    assert said["UpgradeBlocked"] == "True UnderReplicated n2 must be back first"
+    assert run.deleted == []
+
+
+async def test_a_node_that_stays_away_stops_the_update() -> None:
+    run = Run()
+    run.seen = replace(run.seen, nodes={**run.seen.nodes, "n2": replace(run.seen.nodes["n2"], up=False)})
+    run.renew("n2", "False")
+    said = await run.look()
+    assert said["Stalled"] == "True NodeReadyTimeout n2: not ready in update.nodeReadyTimeoutSeconds."
+    assert said["Ready"].startswith("False Stalled") and run.deleted == []
+
+
+async def test_on_delete_leaves_pods_alone_unless_people_ask() -> None:
+    run = Run(update={"strategy": "OnDelete"})
+    said = await run.look()
+    assert said["UpgradeBlocked"].startswith("False NotUpgrading 3 pods run an older template")
+    assert said["Ready"] == "Unknown NotReconciled", "others say that"
+    assert run.deleted == []
+    run.live["n2"]["metadata"]["annotations"]["tidemark.dev/restartedAt"] = "2021-01-01T00:00:00Z"
+    run.lead("n1", "n1")
+    await run.look()
+    assert run.deleted == [("n2", "n2-old")]
+
+
+async def test_an_annotation_that_is_no_time_is_told_of() -> None:
+    run = Run()
+    for name in run.live:
+        run.renew(name)
+    run.item["metadata"]["annotations"]["tidemark.dev/restartedAt"] = "now"
+    said = await run.look()
+    assert said["Stalled"].startswith("True InvalidSpec TidemarkCluster/prod: metadata.annotations[tidemark.dev/rest")
+    assert run.deleted == []
+
+
+async def test_a_pause_ends_what_is_over_and_begins_nothing() -> None:
+    run = Run()
+    run.item["metadata"]["annotations"]["tidemark.dev/pause-reconciliation"] = "true"
+    run.turns.hold = Hold(Act.RESTART, {"n3": OLD}, "op")
+    run.renew("n3")
+    await run.look()
+    assert run.turns.hold is None and run.deleted == []
