@@ -22,10 +22,11 @@ test: $(INSTALLED) ## Run all checks: lint, every test, then the simulator over 
 	$(MAKE) --no-print-directory unit
 	$(MAKE) --no-print-directory sim
 
-lint: $(INSTALLED) ## Check style, the types of core, and who may import whom.
+lint: $(INSTALLED) ## Check style, the types of core, who may import whom, and the Dockerfile.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/hadolint Dockerfile
 
 unit: $(INSTALLED) ## Run the tests without the simulator's seeds; ARGS="-k name" picks some.
 	$(BIN)/python -m pytest $(ARGS)
@@ -39,9 +40,10 @@ sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 2000); a failur
 bench: $(INSTALLED) ## Measure this machine and write the results below bench/; takes minutes and wants an idle machine.
 	$(BIN)/python -m bench $(ARGS)
 
-generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the chart's copies of them and the API reference.
+generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the chart's copies and dashboards, and the API reference.
 	$(BIN)/python tools/generate_protobuf.py
 	$(BIN)/python tools/generate_resources.py
+	$(BIN)/python tools/generate_dashboards.py
 
 clean: ## Remove the virtual environment, caches and the state of local clusters (stop them first).
 	rm -rf $(VENV) .tidemark .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -15,10 +15,11 @@ from tests.kube.fixtures import (
     pod_runner,
     prepare,
     programs,
+    promtool,
     skip_without_programs,
 )
 
-__all__ = ["control_plane", "kube", "metadata_etcd", "pod_runner", "programs"]
+__all__ = ["control_plane", "kube", "metadata_etcd", "pod_runner", "programs", "promtool"]
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -29,6 +29,11 @@ class DiskGuard:
         status = os.statvfs(self.directory)
         return status.f_bavail * status.f_frsize
 
+    def total_bytes(self) -> int:
+        """Return the size of the file system."""
+        status = os.statvfs(self.directory)
+        return status.f_blocks * status.f_frsize
+
     def wrote(self, count: int) -> bool:
         """Count bytes written; say whether it is time to look at the disk again."""
         self._written_bytes += count

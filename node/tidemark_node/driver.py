@@ -452,6 +452,7 @@ class Driver:
     def _check_disk(self) -> None:
         full = self.guard.changed()
         self.metrics.disk_free_bytes.set(self.guard.free_bytes())
+        self.metrics.disk_total_bytes.set(self.guard.total_bytes())
         if full is not None:
             self.metrics.disk_full.set(full)
             _log.warning("disk is full, writes are refused" if full else "disk has space again, writes resume")

@@ -46,6 +46,7 @@ class Metrics:
         self.store_reclaims = counter("store_reclaims", "Rewrites of tables to give back what was dropped.")
         self.store_reclaim_seconds = counter("store_reclaim_seconds", "Time of these rewrites.")
         self.disk_free_bytes = gauge("disk_free_bytes", "Free bytes under the data directory.")
+        self.disk_total_bytes = gauge("disk_total_bytes", "Size of the file system of the data directory.")
         self.disk_full = gauge("disk_full", "1 while writes are refused for want of space.")
         self.links = gauge("links", "Live links to peers and operators.")
         self.link_drops = counter("link_dropped_messages", "Messages dropped because a link's queue was full.")

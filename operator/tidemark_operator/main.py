@@ -23,6 +23,7 @@ from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings
 from .admin import add_admin
 from .certificates.files import CertificateFiles
 from .etcd import TlsFiles
+from .kube.builders import IMAGE
 from .log_format import JsonFormatter
 from .service import OperatorService
 
@@ -59,7 +60,15 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     kubernetes.add_argument("--kubernetes", action="store_true", help="run the clusters of some namespaces")
     kubernetes.add_argument(
         "--namespace", action="append", metavar="NAME", help="may be repeated; default: that of the operator's pod")
-    kubernetes.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: as a pod of the cluster")
+    kubernetes.add_argument("--all-namespaces", action="store_true", help="instead: run those of every namespace")
+    kubernetes.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="default: the file in KUBECONFIG, else as a pod of the cluster")
+    kubernetes.add_argument(
+        "--node-image", metavar="REPOSITORY", default=IMAGE,
+        help="where the image of nodes comes from, its tag is the cluster's version; default: %(default)s")
+    kubernetes.add_argument(
+        "--check", action="store_true",
+        help="only see whether the API server lets an operator with these flags read what it follows; 1 if not")
     kubernetes.add_argument(
         "--http-listen", type=_address, default="0.0.0.0:8080", metavar="HOST:PORT",
         help="of /livez, /readyz and /metrics; default: %(default)s")
@@ -67,6 +76,10 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     if flags.kubernetes:
         if flags.etcd or flags.cluster:
             parser.error("--kubernetes takes clusters and their etcd from the custom resources, not from flags")
+        if flags.all_namespaces and flags.namespace:
+            parser.error("--all-namespaces and --namespace exclude each other")
+        if flags.kubeconfig is None and os.environ.get("KUBECONFIG"):
+            flags.kubeconfig = Path(os.environ["KUBECONFIG"])
         return flags
     if not flags.etcd or not flags.cluster:
         parser.error("the following arguments are required: --etcd, --cluster (or --kubernetes)")

@@ -51,6 +51,13 @@ def test_crds_chart_copies_and_reference_are_fresh(tmp_path: Path) -> None:
         assert here == {path for path in paths if path.parent.as_posix() == folder}
 
 
+def test_dashboards_are_fresh(tmp_path: Path) -> None:
+    paths = generate("generate_dashboards.py", tmp_path)
+    assert_fresh(tmp_path, REPOSITORY, paths)
+    here = {path.relative_to(REPOSITORY) for path in (REPOSITORY / "charts/tidemark/files/dashboards").iterdir()}
+    assert here == set(paths)
+
+
 def test_chart_holds_the_same_crds() -> None:
     for path in (REPOSITORY / "crds").iterdir():
         assert path.read_bytes() == (REPOSITORY / "charts/tidemark/files/crds" / path.name).read_bytes()

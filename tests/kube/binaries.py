@@ -1,7 +1,8 @@
 """The programs of the Kubernetes tests: those in KUBEBUILDER_ASSETS, else built once by Go into the user's cache.
 
-`tests/assets/go.mod` pins what is built, `go.sum` what it is made of.  `python -m tests.kube.binaries` builds ahead.
-Stays out: running them.
+`tests/assets/go.mod` pins what is built, `go.sum` what it is made of.  promtool has a go.mod of its own, for Prometheus
+wants other versions of the same libraries; so each of the two is built again only when its own pins change.
+`python -m tests.kube.binaries` builds ahead.  Stays out: running them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ASSETS = Path(__file__).parents[1] / "assets"
+PROMETHEUS = ASSETS / "promtool"
 KUBERNETES_MIN = (1, 32)
 
 
@@ -54,57 +56,72 @@ TOOLS: Mapping[str, Tool] = {
         "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3", ("version", "--short"),
         ("helm.sh/helm/v3/internal/version.version",)),
 }
+PROMETHEUS_TOOLS: Mapping[str, Tool] = {
+    "promtool": Tool(
+        "github.com/prometheus/prometheus/cmd/promtool", "github.com/prometheus/prometheus", ("--version",),
+        ("github.com/prometheus/common/version.Version",)),
+}
 BUILD_FLAGS = ("-trimpath",)
+MORE_FLAGS: Mapping[Path, tuple[str, ...]] = {PROMETHEUS: ("-tags=remove_all_sd",)}
+"""promtool without service discovery, which is half of it."""
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly -p=2"}
 
 
-def pinned_version(tool: Tool) -> str:
+def tools_of(assets: Path) -> Mapping[str, Tool]:
+    return PROMETHEUS_TOOLS if assets == PROMETHEUS else TOOLS
+
+
+def build_flags(assets: Path) -> tuple[str, ...]:
+    return BUILD_FLAGS + MORE_FLAGS.get(assets, ())
+
+
+def pinned_version(tool: Tool, assets: Path = ASSETS) -> str:
     """Return the version of the tool's module, as go.mod has it."""
     found = re.search(
-        rf"^(?:require )?\s*{re.escape(tool.module)} (v\S+)", (ASSETS / "go.mod").read_text(), re.MULTILINE)
-    assert found, f"tests/assets/go.mod does not require {tool.module}"
+        rf"^(?:require )?\s*{re.escape(tool.module)} (v\S+)", (assets / "go.mod").read_text(), re.MULTILINE)
+    assert found, f"{assets.name}/go.mod does not require {tool.module}"
     return found[1]
 
 
-def cache_directory() -> Path:
+def cache_directory(assets: Path = ASSETS) -> Path:
     """Where what go.mod and go.sum of this checkout stand for is kept, for every checkout alike."""
     content = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
-        content.update((ASSETS / name).read_bytes())
-    content.update(repr((TOOLS, BUILD_FLAGS, BUILD_ENVIRONMENT)).encode())
+        content.update((assets / name).read_bytes())
+    content.update(repr((tools_of(assets), build_flags(assets), BUILD_ENVIRONMENT)).encode())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "tidemark" / "test-assets" / f"{content.hexdigest()[:16]}-{sys.platform}-{platform.machine()}"
 
 
-def find(name: str) -> Path | None:
+def find(name: str, assets: Path = ASSETS) -> Path | None:
     """Return the program from KUBEBUILDER_ASSETS, else the one that was built, else None."""
-    places = [cache_directory()]
-    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
-        places.insert(0, Path(assets))
+    places = [cache_directory(assets)]
+    if given := os.environ.get("KUBEBUILDER_ASSETS"):
+        places.insert(0, Path(given))
     return next((place / name for place in places if os.access(place / name, os.X_OK)), None)
 
 
-def prepare(say: Callable[[str], None]) -> dict[str, Path]:
-    """Return every program; build the missing ones, which takes minutes the first time.
+def prepare(say: Callable[[str], None], assets: Path = ASSETS) -> dict[str, Path]:
+    """Return every program of a go.mod; build the missing ones, which takes minutes the first time.
 
     Raises Unavailable where they cannot be had and BuildFailed where they should be.
     """
     if sys.platform != "linux":
         raise Unavailable("the Kubernetes tests need Linux: pods listen on loopback addresses of their own")
-    missing = [name for name in TOOLS if find(name) is None]
+    missing = [name for name in tools_of(assets) if find(name, assets) is None]
     if missing:
-        go = _find_go(missing)
-        directory = cache_directory()
+        go = _find_go(missing, assets)
+        directory = cache_directory(assets)
         directory.mkdir(parents=True, exist_ok=True)
         with _only_builder(directory, say):
             for name in missing:
-                if find(name) is None:  # another run may have built it while this one waited
-                    _build(go, name, directory, say)
-    return {name: path for name in TOOLS if (path := find(name))}
+                if find(name, assets) is None:  # another run may have built it while this one waited
+                    _build(go, name, assets, say)
+    return {name: path for name in tools_of(assets) if (path := find(name, assets))}
 
 
-def _find_go(missing: list[str]) -> str:
-    wanted = re.search(r"^go (\d+)\.(\d+)", (ASSETS / "go.mod").read_text(), re.MULTILINE)
+def _find_go(missing: list[str], assets: Path) -> str:
+    wanted = re.search(r"^go (\d+)\.(\d+)", (assets / "go.mod").read_text(), re.MULTILINE)
     assert wanted
     needs = (
         f"no {', '.join(missing)}: put Go {wanted[1]}.{wanted[2]} or newer on PATH and run the tests again, "
@@ -131,17 +148,17 @@ def _only_builder(directory: Path, say: Callable[[str], None]) -> Iterator[None]
         yield
 
 
-def _build(go: str, name: str, directory: Path, say: Callable[[str], None]) -> None:
-    tool = TOOLS[name]
-    version = pinned_version(tool)
+def _build(go: str, name: str, assets: Path, say: Callable[[str], None]) -> None:
+    tool, directory = tools_of(assets)[name], cache_directory(assets)
+    version = pinned_version(tool, assets)
     say(f"building {name} {version} into {directory} (once; takes minutes)")
     flags = ["-s", "-w", *(f"-X {variable}={version}" for variable in tool.version_variables)]
     partial = directory / f".{name}.{os.getpid()}"
     nice = [found, "-n", "19"] if (found := shutil.which("nice")) else []
     try:
         finished = subprocess.run(
-            [*nice, go, "build", *BUILD_FLAGS, "-ldflags", " ".join(flags), "-o", str(partial), tool.package],
-            cwd=ASSETS, env={**os.environ, **BUILD_ENVIRONMENT}, capture_output=True, text=True, check=False)
+            [*nice, go, "build", *build_flags(assets), "-ldflags", " ".join(flags), "-o", str(partial), tool.package],
+            cwd=assets, env={**os.environ, **BUILD_ENVIRONMENT}, capture_output=True, text=True, check=False)
         if finished.returncode:
             raise BuildFailed(
                 f"{name} {version} could not be built (leave these tests out with -m 'not apiserver'):\n"
@@ -161,5 +178,6 @@ def check_version(program: Path, tool: Tool, version: str) -> None:
 
 
 if __name__ == "__main__":
-    for name, path in prepare(lambda text: print(text, flush=True)).items():
-        print(f"{name:24} {path}")
+    for assets in (ASSETS, PROMETHEUS):
+        for name, path in prepare(lambda text: print(text, flush=True), assets).items():
+            print(f"{name:24} {path}")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[2]
 CRDS = sorted((REPOSITORY / "crds").glob("*.yaml"))
 PROGRAMS = pytest.StashKey[dict[str, Path] | Exception]()
+PROMETHEUS_PROGRAMS = pytest.StashKey[dict[str, Path] | Exception]()
 
 
 def prepare(session: pytest.Session) -> None:
@@ -36,13 +37,15 @@ def prepare(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker("apiserver") for item in session.items):
-        _prepare(session)
+        session.config.stash[PROGRAMS] = _prepare(session, binaries.ASSETS)
+    if any("promtool" in getattr(item, "fixturenames", ()) for item in session.items):
+        session.config.stash[PROMETHEUS_PROGRAMS] = _prepare(session, binaries.PROMETHEUS)
     built = binaries.cache_directory() / "etcd"
     if built.exists():
         os.environ["PATH"] = f"{built.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
-def _prepare(session: pytest.Session) -> None:
+def _prepare(session: pytest.Session, assets: Path) -> dict[str, Path] | Exception:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
 
     def say(text: str) -> None:
@@ -51,9 +54,9 @@ def _prepare(session: pytest.Session) -> None:
             terminal.write_line(text)
 
     try:
-        session.config.stash[PROGRAMS] = binaries.prepare(say)
+        return binaries.prepare(say, assets)
     except (binaries.Unavailable, binaries.BuildFailed) as problem:
-        session.config.stash[PROGRAMS] = problem
+        return problem
 
 
 def skip_without_programs(item: pytest.Item) -> None:
@@ -71,6 +74,17 @@ def programs(request: pytest.FixtureRequest) -> dict[str, Path]:
     if isinstance(found, Exception):
         raise found
     return found
+
+
+@pytest.fixture(scope="session")
+def promtool(request: pytest.FixtureRequest) -> Path:
+    """The rule checker of Prometheus; skipped where it cannot be had."""
+    found = request.config.stash[PROMETHEUS_PROGRAMS]
+    if isinstance(found, binaries.Unavailable):
+        pytest.skip(str(found))
+    if isinstance(found, Exception):
+        raise found
+    return found["promtool"]
 
 
 @pytest.fixture(scope="session")

@@ -40,10 +40,13 @@ class Helm:
         return finished.stdout
 
     def render(
-        self, namespace: str = "tidemark", *, kube_version: str = "1.36.0", values: Mapping[str, Any] | None = None
+        self, namespace: str = "tidemark", *, kube_version: str = "1.36.0", values: Mapping[str, Any] | None = None,
+        tests: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return what `helm template` renders, without the hooks that only `helm test` runs."""
+        """Return what `helm template` renders; the hooks that only `helm test` runs instead, with `tests`."""
         text = self.run(
-            "template", "tidemark", str(CHART), f"--namespace={namespace}", "--skip-tests",
-            f"--kube-version={kube_version}", values=values)
-        return [document for document in yaml.safe_load_all(text) if document]
+            "template", "tidemark", str(CHART), f"--namespace={namespace}", f"--kube-version={kube_version}",
+            values=values)
+        return [
+            document for document in yaml.safe_load_all(text)
+            if document and ("helm.sh/hook" in document["metadata"].get("annotations", {})) == tests]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import subprocess
 import sys
@@ -47,10 +48,13 @@ def builds(machine: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-def test_every_tool_is_pinned_and_declared() -> None:
-    declared = (binaries.ASSETS / "go.mod").read_text().split("tool (")[1].split(")")[0].split()
-    assert sorted(declared) == sorted(tool.package for tool in binaries.TOOLS.values())
-    assert all(binaries.pinned_version(tool).startswith("v") for tool in binaries.TOOLS.values())
+@pytest.mark.parametrize("assets", [binaries.ASSETS, binaries.PROMETHEUS], ids=lambda path: path.name)
+def test_every_tool_is_pinned_and_declared(assets: Path) -> None:
+    found = re.search(r"^tool (?:\((?P<several>[^)]*)\)|(?P<one>\S+))$", (assets / "go.mod").read_text(), re.MULTILINE)
+    assert found
+    tools = binaries.tools_of(assets).values()
+    assert sorted((found["several"] or found["one"]).split()) == sorted(tool.package for tool in tools)
+    assert all(binaries.pinned_version(tool, assets).startswith("v") for tool in tools)
 
 
 def test_a_program_is_built_once(machine: Path) -> None:
@@ -116,11 +120,11 @@ def test_the_second_builder_waits_and_finds_it_done(machine: Path) -> None:
     assert builds(machine) == 0
 
 
-def test_another_go_mod_has_another_cache(machine: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_go_mod_has_another_cache(machine: Path, tmp_path: Path) -> None:
     before = binaries.cache_directory()
     for name in ("go.mod", "go.sum"):
         (tmp_path / name).write_bytes((binaries.ASSETS / name).read_bytes())
-    monkeypatch.setattr(binaries, "ASSETS", tmp_path)
-    assert binaries.cache_directory() == before
+    assert binaries.cache_directory(tmp_path) == before
     (tmp_path / "go.sum").write_text("other\n")
-    assert binaries.cache_directory() != before
+    assert binaries.cache_directory(tmp_path) != before
+    assert binaries.cache_directory(binaries.PROMETHEUS) != before

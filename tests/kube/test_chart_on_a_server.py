@@ -27,10 +27,10 @@ def kinds(documents: list[Object]) -> list[str]:
 
 
 def plural_of(document: Object) -> str:
-    """The resource of a document of the chart, all of which are cluster-wide."""
-    group = document["apiVersion"].split("/")[0]
+    """The resource of a document of the chart."""
+    group, _, _ = document["apiVersion"].rpartition("/")
     kind = document["kind"].lower()
-    return f"{kind[:-1]}ies.{group}" if kind.endswith("y") else f"{kind}s.{group}"
+    return (f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s") + (f".{group}" if group else "")
 
 
 def test_lint_finds_nothing(helm: Helm) -> None:
@@ -54,6 +54,13 @@ def test_a_value_that_does_not_exist_is_refused(helm: Helm) -> None:
         helm.render(values={"nonsense": True})
 
 
+async def clear_away(kube: Kube, documents: list[Object]) -> None:
+    """Delete what is not in the test's namespace; the definitions serve the other tests, policies would bind them."""
+    for document in documents:
+        if document["kind"] != "CustomResourceDefinition" and "namespace" not in document["metadata"]:
+            await kube.delete(plural_of(document), document["metadata"]["name"])
+
+
 async def test_what_is_rendered_applies(kube: Kube, helm: Helm) -> None:
     documents = helm.render(kube.namespace)
     assert documents
@@ -62,10 +69,8 @@ async def test_what_is_rendered_applies(kube: Kube, helm: Helm) -> None:
     try:
         for document in documents:
             await kube.apply(document, manager="helm-template")
-    finally:  # the definitions serve the other tests, and policies would bind them
-        for document in documents:
-            if document["kind"] != "CustomResourceDefinition":
-                await kube.delete(plural_of(document), document["metadata"]["name"])
+    finally:
+        await clear_away(kube, documents)
 
 
 async def test_the_definitions_outlive_the_release(kube: Kube, helm: Helm) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from tidemark_operator.kube.api import MACHINES
+from tidemark_operator.kube.api import EVERYWHERE, MACHINES, PODS
 from tidemark_operator.kube.cache import Cache
 
 
@@ -48,6 +48,14 @@ def test_a_list_tells_what_changed_and_what_is_gone() -> None:
     assert cache.replace("data", [item(5), item(9, "d")], 10) == [item(9, "d"), item(5, "b")]
     assert {one["metadata"]["name"] for one in cache} == {"a", "c", "d", "made-since-the-list"}
     assert cache.replace("data", [item(5), item(9, "d")], 10) == []
+
+
+def test_a_list_of_all_namespaces_tells_what_is_gone_from_any() -> None:
+    cache = Cache()
+    for namespace in ("data", "other"):
+        cache.learn(item(5, namespace=namespace))
+    assert cache.replace(EVERYWHERE, [item(5)], 6) == [item(5, namespace="other")]
+    assert PODS.path(EVERYWHERE) == "/api/v1/pods"
 
 
 def test_what_belongs_to_no_namespace_is_known_by_name_alone() -> None:

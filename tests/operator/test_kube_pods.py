@@ -44,8 +44,10 @@ NODES = [
     NodeView("prod-2", 2, "general", "eu-b", "region=eu,zone=eu-b"),
     NodeView("prod-5", 5, "spare"),
 ]
-EMPTY = Live({}, {}, {}, {})
-PLACES = {"Pod": "pods", "PersistentVolumeClaim": "claims", "Service": "services", "PodDisruptionBudget": "budgets"}
+PLACES = {
+    "Pod": "pods", "PersistentVolumeClaim": "claims", "Service": "services", "PodDisruptionBudget": "budgets",
+    "NetworkPolicy": "policies", "PodMonitor": "monitors"}
+EMPTY = Live(**{place: {} for place in PLACES.values()})
 
 
 class World:
@@ -93,15 +95,15 @@ def test_objects_of_a_cluster_look_like_this() -> None:
 def test_a_pass_behind_a_pass_has_nothing_to_do(seed: int) -> None:
     """From any state: things missing, changed by others, over, on their way out, or left by an earlier cluster."""
     dice = random.Random(seed)
-    world, wanted = World(), cluster()
+    world, wanted = World(), cluster(monitoring={"podMonitor": "Managed"})
     for act in plan(wanted, NODES, EMPTY):
         if dice.random() < 0.7:
             world.do(act)
     for place, there in world.objects.items():
         for name, found in list(there.items()):
             match dice.choice(["as it is", "as it is", "changed", "over", "going", "another's", "gone"]):
-                case "changed" if place in ("services", "budgets"):
-                    found["spec"]["selector"] = {"nobody": "wants"}
+                case "changed" if place in ("services", "budgets", "policies", "monitors"):
+                    found["spec"]["podSelector" if place == "policies" else "selector"] = {"nobody": "wants"}
                 case "over" if place == "pods":
                     found["status"] = {"phase": "Failed", "reason": "Evicted"}
                 case "going":
@@ -137,7 +139,7 @@ def test_what_an_earlier_cluster_of_this_name_left_is_waited_for() -> None:
     world = World()
     for act in plan(cluster(), NODES, EMPTY):
         world.do(act)
-    for place in ("pods", "services", "budgets"):
+    for place in ("pods", "services", "budgets", "policies"):
         for found in world.objects[place].values():
             found["metadata"]["ownerReferences"] = [{"uid": "uid-0"}]
     world.objects["pods"]["prod-1"]["status"] = {"phase": "Failed"}

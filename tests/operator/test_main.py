@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -34,6 +35,7 @@ def test_a_wrong_flag_is_named(wrong: list[str], capsys: pytest.CaptureFixture[s
     (["--cluster", "dev"], "--etcd, --cluster (or --kubernetes)"),
     ([], "--etcd, --cluster (or --kubernetes)"),
     (["--kubernetes", "--http-listen", "8080"], "--http-listen"),
+    (["--kubernetes", "--all-namespaces", "--namespace", "data"], "exclude each other"),
 ])
 def test_clusters_come_from_flags_or_from_kubernetes(
     flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
@@ -43,7 +45,16 @@ def test_clusters_come_from_flags_or_from_kubernetes(
     assert said in capsys.readouterr().err
 
 
+def test_kubeconfig_is_what_the_flag_says_else_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "config-of-the-environment")
+    assert parse_flags(["--kubernetes"]).kubeconfig == Path("config-of-the-environment")
+    assert parse_flags(["--kubernetes", "--kubeconfig=mine"]).kubeconfig == Path("mine")
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert parse_flags(["--kubernetes"]).kubeconfig is None
+
+
 @pytest.mark.parametrize(("flags", "said"), [
+    (["--check", "--all-namespaces"], "no way to the API server"),
     (["--kubeconfig=/nowhere", "--namespace=data"], "no way to the API server"),
     (["--namespace=data"], "no way to the API server"),
     ([], "--namespace is needed outside of a pod"),
@@ -51,7 +62,7 @@ def test_clusters_come_from_flags_or_from_kubernetes(
 def test_an_operator_that_cannot_reach_kubernetes_says_why(flags: list[str], said: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "tidemark_operator", "--kubernetes", *flags], capture_output=True, text=True, timeout=60,
-        check=False)
+        env={name: text for name, text in os.environ.items() if name != "KUBECONFIG"}, check=False)
     assert ended.returncode == 2
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr

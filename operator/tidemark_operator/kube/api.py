@@ -25,6 +25,9 @@ REQUEST_S = 15
 WATCH_S, WATCH_SILENCE_S = 300, 90
 """A watch is asked to end after the first; bookmarks come each minute, so one that is silent for the second is dead."""
 
+EVERYWHERE = ""
+"""As a namespace: all of them, to list and to watch; or none, where a kind has none."""
+
 FIELD_MANAGER = "tidemark-operator"
 JSON, APPLY, MERGE = "application/json", "application/apply-patch+yaml", "application/merge-patch+json"
 
@@ -54,7 +57,7 @@ class Kind:
     kind: str
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
-        """Return the path; no namespace is that of what belongs to none."""
+        """Return the path; no namespace is that of what belongs to none, and of all namespaces."""
         root = "/apis" if "/" in self.api_version else "/api"
         inside = ["namespaces", quote(namespace, safe="")] if namespace else []
         parts = [root, self.api_version, *inside, self.plural]
@@ -66,13 +69,18 @@ CLAIMS = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 SERVICES = Kind("v1", "services", "Service")
 BUDGETS = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
 EVENTS = Kind("events.k8s.io/v1", "events", "Event")
+NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+MONITORS = Kind("monitoring.coreos.com/v1", "podmonitors", "PodMonitor")
+"""Of the Prometheus operator; a server may not know them."""
+
 MACHINES = Kind("v1", "nodes", "Node")
 """Kubernetes' own nodes: "node" alone is one of ours, everywhere in this room."""
 
 VOLUMES = Kind("v1", "persistentvolumes", "PersistentVolume")
 STORAGE_CLASSES = Kind("storage.k8s.io/v1", "storageclasses", "StorageClass")
 CUSTOM = {name: Kind(API_VERSION, model.NAMES.plural, name) for name, model in KINDS.items()}
-ALL = {kind.kind: kind for kind in (PODS, CLAIMS, SERVICES, BUDGETS, EVENTS, *CUSTOM.values())}
+ALL = {kind.kind: kind for kind in (
+    PODS, CLAIMS, SERVICES, BUDGETS, NETWORK_POLICIES, MONITORS, EVENTS, *CUSTOM.values())}
 
 
 async def load_configuration(kubeconfig: Path | None) -> Configuration:

@@ -41,6 +41,7 @@ class Cluster:
     uid: str
     spec: Mapping[str, Any]
     restarted_at: str = ""
+    node_image: str = IMAGE
 
     def pool(self, name: str) -> Mapping[str, Any] | None:
         return next((pool for pool in self.spec["nodePools"] if pool["name"] == name), None)
@@ -83,6 +84,11 @@ def owner(cluster: Cluster) -> list[Object]:
     return [{
         "apiVersion": API_VERSION, "kind": "TidemarkCluster", "name": cluster.name, "uid": cluster.uid,
         "controller": True, "blockOwnerDeletion": True}]
+
+
+def metadata_of(cluster: Cluster, name: str) -> Object:
+    return {
+        "name": name, "namespace": cluster.namespace, "labels": labels(cluster), "ownerReferences": owner(cluster)}
 
 
 def node_claim(cluster: Cluster, node: NodeView) -> Object:
@@ -163,7 +169,7 @@ def disruption_budget(cluster: Cluster, nodes: int) -> Object | None:
         return None
     return {
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-        "metadata": _metadata(cluster, nodes_name(cluster.name)),
+        "metadata": metadata_of(cluster, nodes_name(cluster.name)),
         "spec": {"minAvailable": nodes - 1, "unhealthyPodEvictionPolicy": "IfHealthyBudget",
                  "selector": {"matchLabels": selector(cluster)}},
     }
@@ -172,13 +178,8 @@ def disruption_budget(cluster: Cluster, nodes: int) -> Object | None:
 # --- parts --------------------------------------------------------------------------------------------------
 
 
-def _metadata(cluster: Cluster, name: str) -> Object:
-    return {
-        "name": name, "namespace": cluster.namespace, "labels": labels(cluster), "ownerReferences": owner(cluster)}
-
-
 def _service(cluster: Cluster, name: str, spec: Object, annotations: Mapping[str, str]) -> Object:
-    metadata = _metadata(cluster, name)
+    metadata = metadata_of(cluster, name)
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
@@ -233,7 +234,7 @@ def _container(cluster: Cluster, pool: Mapping[str, Any], node: NodeView, handov
     ]
     alive = {"httpGet": {"path": "/metrics", "port": "http"}}
     made: Object = {
-        "name": "node", "image": spec.get("image") or f"{IMAGE}:{spec['version']}",
+        "name": "node", "image": spec.get("image") or f"{cluster.node_image}:{spec['version']}",
         "imagePullPolicy": spec.get("imagePullPolicy", "IfNotPresent"), "args": arguments,
         "ports": [{"name": "client", "containerPort": NODE_PORT, "protocol": "TCP"},
                   {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],

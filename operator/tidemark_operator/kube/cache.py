@@ -59,11 +59,11 @@ class Cache:
         return self._items.pop(name, None) is not None
 
     def replace(self, namespace: str, items: list[Object], version: int) -> list[Object]:
-        """Take a whole list of a namespace in, made at `version`; return what changed or is gone."""
+        """Take a whole list of a namespace in ("": of all), made at `version`; return what changed or is gone."""
         changed = [item for item in items if self._items.get(name_of(item)) != item and self.learn(item)]
         listed = {name_of(item) for item in items}
         for name, known in list(self._items.items()):
-            if name[0] == namespace and name not in listed and version_of(known) <= version:
+            if namespace in ("", name[0]) and name not in listed and version_of(known) <= version:
                 del self._items[name]
                 self._gone[name] = version
                 changed.append(known)

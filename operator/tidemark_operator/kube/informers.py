@@ -18,6 +18,8 @@ from .health import WATCH_EVENT
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S, RETRY_MAX_S = 0.2, 5.0
+RETRY_UNKNOWN_S = 60.0
+"""An optional kind that the API server does not know may be installed one day."""
 
 
 class Informer:
@@ -25,6 +27,7 @@ class Informer:
 
     def __init__(
         self, api: KubeApi, kind: Kind, namespace: str, labels: str, cache: Cache, on_change: Callable[[Object], None],
+        *, optional: bool = False,
     ) -> None:
         self._api = api
         self._kind = kind
@@ -32,6 +35,7 @@ class Informer:
         self._labels = labels
         self._cache = cache
         self._on_change = on_change
+        self._optional = optional
         self._told = ""
 
     async def run(self) -> None:
@@ -43,7 +47,10 @@ class Informer:
                 while True:  # a watch that ends goes on where it was
                     since = await self._watch(since)
             except KubeRefused as refused:
-                if refused.code != 410:
+                if refused.code == 404 and self._optional:
+                    delay_s = RETRY_UNKNOWN_S
+                    log.debug("the API server knows no %s", self._kind.plural)
+                elif refused.code != 410:
                     self._tell(str(refused))
             except KubeAway:
                 self._tell("the API server is away")
@@ -70,10 +77,11 @@ class Informer:
 
     def _tell(self, trouble: str) -> None:
         """Say it when it begins, when it changes and when it is over."""
+        where = self._namespace or "all namespaces"
         if trouble and trouble != self._told:
-            log.warning("%s of %s are not followed: %s", self._kind.plural, self._namespace, trouble)
+            log.warning("%s of %s are not followed: %s", self._kind.plural, where, trouble)
         elif self._told and not trouble:
-            log.info("%s of %s are followed again", self._kind.plural, self._namespace)
+            log.info("%s of %s are followed again", self._kind.plural, where)
         self._told = trouble
 
     def _heard(self) -> None:

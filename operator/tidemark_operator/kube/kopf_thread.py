@@ -15,7 +15,7 @@ from typing import Any
 import kopf
 from kubernetes.aio.client import Configuration
 
-from .api import Kind
+from .api import EVERYWHERE, Kind
 from .handlers import Sink, registry, settings
 
 log = logging.getLogger(__name__)
@@ -50,11 +50,13 @@ class KopfThread:
             await asyncio.to_thread(self._thread.join, STOP_S)
 
     def _run(self, tell: Sink) -> None:
+        everywhere = EVERYWHERE in self._namespaces
         while not self._ending.is_set():
             try:
                 asyncio.run(kopf.operator(
-                    registry=registry(tell, self._configuration), settings=settings(), namespaces=self._namespaces,
-                    standalone=True, stop_flag=self._ending))
+                    registry=registry(tell, self._configuration), settings=settings(), standalone=True,
+                    namespaces=[] if everywhere else self._namespaces, clusterwide=everywhere,
+                    stop_flag=self._ending))
             except Exception as error:
                 log.warning("kopf ended, it is started again: %s: %s", type(error).__name__, error)
             self._ending.wait(RESTART_S)

@@ -11,6 +11,8 @@ import logging
 from pathlib import Path
 
 from . import health
+from .api import EVERYWHERE, load_configuration
+from .check import check
 from .operator import start
 
 log = logging.getLogger("tidemark_operator")
@@ -20,7 +22,9 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 async def run(flags: argparse.Namespace, ended: asyncio.Future[int]) -> int:
     """Run until `ended`; return its exit code.  Raises ValueError, OSError where it cannot begin."""
-    operator = await start(flags.namespace or [_own_namespace()], flags.kubeconfig)
+    if flags.check:
+        return await _check(flags)
+    operator = await start(_namespaces(flags), flags.kubeconfig, flags.node_image)
     try:
         server = await health.serve(flags.http_listen, operator.not_ready)
         try:
@@ -30,6 +34,20 @@ async def run(flags: argparse.Namespace, ended: asyncio.Future[int]) -> int:
             await server.cleanup()
     finally:
         await operator.stop()
+
+
+async def _check(flags: argparse.Namespace) -> int:
+    namespaces = _namespaces(flags)
+    problems = await check(await load_configuration(flags.kubeconfig), namespaces)
+    for problem in problems:
+        log.error("%s", problem)
+    if not problems:
+        log.info("all that an operator follows is there in %s", ", ".join(namespaces) or "every namespace")
+    return 1 if problems else 0
+
+
+def _namespaces(flags: argparse.Namespace) -> list[str]:
+    return [EVERYWHERE] if flags.all_namespaces else flags.namespace or [_own_namespace()]
 
 
 def _own_namespace() -> str:

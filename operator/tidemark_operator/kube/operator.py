@@ -14,15 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes.aio.client import Configuration
+from prometheus_client import REGISTRY
 from tidemark_wire.tasks import background, cancelled
 
 from ..etcd import StoreUnavailable
 from ..resources.labels import MANAGED_BY, Label
-from .api import BUDGETS, CLAIMS, CUSTOM, MACHINES, PODS, SERVICES, Kind, KubeApi, KubeError, Object, load_configuration
+from .api import (
+    BUDGETS,
+    CLAIMS,
+    CUSTOM,
+    EVERYWHERE,
+    MACHINES,
+    MONITORS,
+    NETWORK_POLICIES,
+    PODS,
+    SERVICES,
+    Kind,
+    KubeApi,
+    KubeError,
+    Object,
+    load_configuration,
+)
+from .builders import IMAGE
 from .cache import Cache, name_of
 from .handlers import KINDS
 from .informers import Informer
 from .kopf_thread import KopfThread
+from .object_metrics import ObjectMetrics
 from .queue import Key, KeyedQueue
 from .run import ClusterRun
 from .showing import OBJECT_KINDS, show_alone
@@ -31,7 +49,7 @@ from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
 
-OWNED = (PODS, CLAIMS, SERVICES, BUDGETS, CUSTOM["Shard"])
+OWNED = (PODS, CLAIMS, SERVICES, BUDGETS, NETWORK_POLICIES, CUSTOM["Shard"])
 OWNED_LABELS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
 RESYNC_S = 120.0
 SHOW_S = 0.2
@@ -39,19 +57,23 @@ SHOW_S = 0.2
 
 
 class KubernetesOperator:
-    """Watches `namespaces`; runs every TidemarkCluster in them."""
+    """Watches `namespaces`, or EVERYWHERE; runs every TidemarkCluster in them."""
 
-    def __init__(self, configuration: Configuration, namespaces: Sequence[str]) -> None:
+    def __init__(self, configuration: Configuration, namespaces: Sequence[str], node_image: str = IMAGE) -> None:
+        self._node_image = node_image
         self._namespaces = list(namespaces)
         self._api = KubeApi(configuration)
-        self._caches = {kind.kind: Cache() for kind in (*OWNED, MACHINES, *KINDS)}
+        self._caches = {kind.kind: Cache() for kind in (*OWNED, MONITORS, MACHINES, *KINDS)}
+        self._object_metrics = ObjectMetrics(self._caches)
         self._writer = StatusWriter(self._api)
         self._runs: dict[tuple[str, str], ClusterRun] = {}
         self._queue = KeyedQueue(self._work, expected=(KubeError, StoreUnavailable))
         self._kopf = KopfThread(self._seen, configuration, namespaces)
         self._informers = [
-            Informer(self._api, kind, namespace, OWNED_LABELS, self._caches[kind.kind], self._owned_changed)
-            for kind in OWNED for namespace in namespaces]
+            Informer(
+                self._api, kind, namespace, OWNED_LABELS, self._caches[kind.kind], self._owned_changed,
+                optional=kind is MONITORS)
+            for kind in (*OWNED, MONITORS) for namespace in namespaces]
         self._informers.append(
             Informer(self._api, MACHINES, "", "", self._caches[MACHINES.kind], lambda machine: self._machine_changed()))
         self._tasks: list[asyncio.Task[Any]] = []
@@ -61,12 +83,14 @@ class KubernetesOperator:
     # --- life -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        REGISTRY.register(self._object_metrics)
         self._queue.start()
         self._tasks = [background(informer.run(), "an informer") for informer in self._informers]
         self._tasks.append(background(self._resync(), "looking at everything again"))
         self._kopf.start()
 
     async def stop(self) -> None:
+        REGISTRY.unregister(self._object_metrics)
         await self._kopf.stop()
         await cancelled(*self._tasks)
         await self._queue.stop()
@@ -75,7 +99,7 @@ class KubernetesOperator:
 
     def not_ready(self) -> str:
         """Return why this operator cannot act yet, or nothing."""
-        unseen = [namespace for namespace in self._namespaces if namespace not in self._looked]
+        unseen = [namespace or "any namespace" for namespace in self._namespaces if namespace not in self._looked]
         unseen += [kind.plural for kind in OWNED if not self._caches[kind.kind].complete]
         return f"not seen yet: {', '.join(unseen)}" if unseen else ""
 
@@ -162,9 +186,9 @@ class KubernetesOperator:
                 self._judge(kind, item)
         self._looked.add(namespace)
         for where, name in list(self._runs):
-            if where == namespace:
+            if namespace in (EVERYWHERE, where):
                 for what in ("strays", "cluster", "pods", "addresses", "rollout", "show"):
-                    self._queue.add((what, namespace, name))
+                    self._queue.add((what, where, name))
 
     # --- what is done about it ------------------------------------------------------------------------------
 
@@ -208,7 +232,8 @@ class KubernetesOperator:
             return
         if run is None:
             run = ClusterRun(
-                item, self._api, self._caches, self._writer, lambda: self._run_changed(namespace, name))
+                item, self._api, self._caches, self._writer, lambda: self._run_changed(namespace, name),
+                self._node_image)
             self._runs[namespace, name] = run
             await run.start()
             return  # it says when it is active
@@ -239,8 +264,8 @@ def _without_status(item: Object) -> Object:
     return {"spec": item.get("spec"), "metadata": metadata}
 
 
-async def start(namespaces: Sequence[str], kubeconfig: Path | None) -> KubernetesOperator:
+async def start(namespaces: Sequence[str], kubeconfig: Path | None, node_image: str) -> KubernetesOperator:
     """Start an operator.  Raises ValueError where no API server is known."""
-    made = KubernetesOperator(await load_configuration(kubeconfig), namespaces)
+    made = KubernetesOperator(await load_configuration(kubeconfig), namespaces, node_image)
     await made.start()
     return made

@@ -1,4 +1,4 @@
-"""Pod keeper: claims, pods, services and the budget that should be there, made where they are missing.
+"""Pod keeper: claims, pods, services and what else should be there, made where they are missing.
 
 `plan` is pure; `carry_out` does it, each act with a precondition, so that a late plan does no harm.  It never waits and
 never speaks to nodes or etcd: a lost pod comes back whatever else goes on.
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..resources.labels import Annotation
-from .api import ALL, BUDGETS, CLAIMS, PODS, KubeApi, KubeRefused
+from .api import ALL, BUDGETS, CLAIMS, MONITORS, NETWORK_POLICIES, PODS, KubeApi, KubeRefused
+from .attachments import network_policy, pod_monitor
 from .builders import (
     Cluster,
     NodeView,
@@ -52,6 +53,9 @@ class Live:
     claims: Mapping[str, Object]
     services: Mapping[str, Object]
     budgets: Mapping[str, Object]
+    policies: Mapping[str, Object]
+    monitors: Mapping[str, Object] | None
+    """None where the API server knows no such thing."""
 
 
 def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live) -> list[Act]:
@@ -59,8 +63,11 @@ def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live) -> list[Act]:
     acts = [
         *_applied(cluster, headless_service(cluster), live.services),
         *_applied(cluster, client_service(cluster), live.services),
-        *_budget(cluster, len(nodes), live.budgets),
+        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(nodes)), live.budgets),
+        *_optional(cluster, NETWORK_POLICIES.kind, network_policy(cluster), live.policies),
     ]
+    if live.monitors is not None:
+        acts += _optional(cluster, MONITORS.kind, pod_monitor(cluster), live.monitors)
     for node in nodes:
         if cluster.pool(node.pool) is not None:
             acts += _claim(cluster, node, live)
@@ -118,12 +125,12 @@ def _applied(cluster: Cluster, wanted: Object, known: Mapping[str, Object]) -> l
     return [Act("apply", wanted, why="it differs")]
 
 
-def _budget(cluster: Cluster, nodes: int, known: Mapping[str, Object]) -> list[Act]:
-    wanted = disruption_budget(cluster, nodes)
+def _optional(cluster: Cluster, kind: str, wanted: Object | None, known: Mapping[str, Object]) -> list[Act]:
+    """What goes by the name of the nodes, and is taken away where none is wanted."""
     if wanted is not None:
         return _applied(cluster, wanted, known)
     live = known.get(nodes_name(cluster.name))
-    return [_deletion(BUDGETS.kind, live, "none is wanted")] if live is not None and _ours(cluster, live) else []
+    return [_deletion(kind, live, "none is wanted")] if live is not None and _ours(cluster, live) else []
 
 
 def _claim(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:

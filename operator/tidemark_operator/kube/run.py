@@ -20,7 +20,7 @@ from ..resources.labels import Annotation, Label
 from ..service import OperatorService
 from . import drains, nodes, podkeeper
 from .api import CUSTOM, KubeApi, Object
-from .builders import Cluster
+from .builders import IMAGE, Cluster
 from .cache import Cache
 from .health import ACTIVE
 from .queue import Later
@@ -39,13 +39,14 @@ class ClusterRun:
 
     def __init__(
         self, item: Object, api: KubeApi, caches: Mapping[str, Cache], writer: StatusWriter,
-        changed: Callable[[], None],
+        changed: Callable[[], None], node_image: str = IMAGE,
     ) -> None:
         self.namespace, self.name = item["metadata"]["namespace"], item["metadata"]["name"]
         self.store = store_of(item)
         self._api = api
         self.caches = caches
         self._changed = changed
+        self._node_image = node_image
         self.refused: dict[tuple[str, str], str] = {}
         self._seen_active = False
         endpoints, prefix = self.store
@@ -186,7 +187,7 @@ class ClusterRun:
             return None
         asked = item["metadata"].get("annotations", {}).get(Annotation.RESTARTED_AT.value, "")
         asked = asked if moment(asked) is not None else ""
-        return Cluster(self.namespace, self.name, item["metadata"]["uid"], stored.value.spec, asked)
+        return Cluster(self.namespace, self.name, item["metadata"]["uid"], stored.value.spec, asked, self._node_image)
 
     def draining(self) -> dict[str, Object]:
         """Return the pods, by node, on machines that are being emptied, as far as machines may be read."""
@@ -214,7 +215,8 @@ class ClusterRun:
             return
         live = podkeeper.Live(
             self.pods(), self.owned("PersistentVolumeClaim"), self.owned("Service"),
-            self.owned("PodDisruptionBudget"))
+            self.owned("PodDisruptionBudget"), self.owned("NetworkPolicy"),
+            self.owned("PodMonitor") if self.caches["PodMonitor"].complete else None)
         for made in await podkeeper.carry_out(
                 self._api, podkeeper.plan(cluster, nodes.node_views(self.service), live)):
             self.caches[made["kind"]].learn(made)
