@@ -176,6 +176,18 @@ class Cluster:
         """Return the processes that run or ran last."""
         return {name: self.pid(name) for name in ("operator", *self.nodes) if self._process(name).process is not None}
 
+    def name_of(self, pid: int) -> str | None:
+        """Return which node or operator a process is, by its command line: the state lags."""
+        with contextlib.suppress(psutil.Error):
+            command = psutil.Process(pid).cmdline()
+            if not any(str(self.directory) in argument for argument in command):
+                return None
+            if "tidemark_node" in command:
+                return command[command.index("--node") + 1]
+            if "tidemark_operator" in command:
+                return "operator"
+        return None
+
     def kill(self, *names: str) -> None:
         """SIGKILL to all of them, at the same moment as far as one processor can."""
         for name in names:

@@ -1,30 +1,43 @@
 """A small TCP fault proxy between processes: cut, one-way, delay, break off, by who talks to whom.
 
-Each node gets a port in front of its own and advertises that one.  Who opened a connection is found by its local
-port among the sockets of the known processes; whoever is not known is called "client".  What is held back is not
-lost: it flows once the fault is lifted, as retransmitted packets would.
-Stays out: starting processes; everything above TCP.
+Each node gets a port in front of its own and advertises that one.  Who opened a connection is found before a byte of
+it is carried; whoever is no process of the cluster is called "client".  What is held back is not lost: it flows once
+the fault is lifted, as retransmitted packets would.
+Stays out: starting processes; finding a socket's process (sockets); everything above TCP.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from .sockets import End, holder
 
 PIECE_BYTES = 64 << 10
 PIECES_MAX = 64
 CLIENT = "client"
+LOOKS = 50
+LOOK_S = 0.02
+
+
+class Processes(Protocol):
+    """Whose connections are told apart."""
+
+    def pids(self) -> dict[str, int]:
+        """Return where to look first."""
+
+    def name_of(self, pid: int) -> str | None:
+        """Return the name of a process, as it runs now; None for one that is not of the cluster."""
 
 
 class Network:
     """All proxies of a cluster.  Runs on a thread and a loop of its own, so that it outlives the loops of tests."""
 
-    def __init__(self, processes: Callable[[], Mapping[str, int]]) -> None:
-        self._processes = processes     # name -> process id, as they are now
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
         self._held: set[tuple[str, str]] = set()
         self._delays: dict[tuple[str, str], float] = {}
         self._lifted = asyncio.Event()
@@ -113,7 +126,12 @@ class Network:
         except OSError:
             writer.transport.abort()  # nobody listens behind us: to the caller that is a refused connection
             return
-        source = self._who(writer.get_extra_info("peername")[1])  # costs something, and a dead node is dialed often
+        # Only now, for it costs something, and a dead node is dialed often.
+        source = await self._who(writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
+        if source is None:
+            for side in (writer, back):
+                side.transport.abort()  # nobody holds the other end any more
+            return
         pipes = {
             asyncio.create_task(self._pipe((source, name), reader, back)): (source, name),
             asyncio.create_task(self._pipe((name, source), there, writer)): (name, source),
@@ -130,14 +148,14 @@ class Network:
             for side in (writer, back):
                 side.transport.abort()
 
-    def _who(self, port: int) -> str:
-        """Return the process whose socket has this local port: one look at the sockets, one at each process's files."""
-        socket = _socket_at(port)
-        for name, pid in self._processes().items():
-            with contextlib.suppress(OSError):  # it ended meanwhile
-                if any(os.readlink(file.path) == socket for file in os.scandir(f"/proc/{pid}/fd")):
-                    return name
-        return CLIENT
+    async def _who(self, peer: End | None, here: End) -> str | None:
+        """Return who has opened a connection; None when it is found nowhere: it was closed meanwhile."""
+        for _ in range(LOOKS if peer else 0):
+            pid = holder(peer, here, (os.getpid(), *self._processes.pids().values()))
+            if pid is not None:
+                return self._processes.name_of(pid) or CLIENT
+            await asyncio.sleep(LOOK_S)
+        return None
 
     async def _pipe(
         self, direction: tuple[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -178,14 +196,3 @@ class Network:
         for pipe in list(self._pipes):
             pipe.cancel()
         await asyncio.gather(*self._pipes, return_exceptions=True)
-
-
-def _socket_at(port: int) -> str:
-    """Return how the files of a process name the socket with this local port; empty when it is gone."""
-    for table in ("/proc/net/tcp6", "/proc/net/tcp"):  # gRPC opens sockets that speak both
-        with open(table) as lines:
-            for line in lines:
-                fields = line.split(None, 10)
-                if fields[1].endswith(f":{port:04X}") and fields[9] != "0":  # 0: a socket that nobody has any more
-                    return f"socket:[{fields[9]}]"
-    return ""

@@ -25,7 +25,7 @@ def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture(scope="module")
 def network(cluster: Cluster) -> Iterator[Network]:
-    network = Network(cluster.pids)
+    network = Network(cluster)
     asyncio.run(cluster.put_behind(network.front))
     yield network
     network.close()
