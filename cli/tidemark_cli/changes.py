@@ -8,7 +8,6 @@ Stays out: deciding whether an act is allowed (operator).
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import Annotated, Any
 
 import tidemark
@@ -21,7 +20,7 @@ from .admin import Admin
 from .failures import CommandFailed
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, ShardArgument
 from .output import emit, note, progress, table
-from .views import condition
+from .reconfigurations import Follower, moves, plan_hash, reconfiguration, stage, succeeded
 
 STAGES = {
     "TRANSFER": "moving leadership", "PREPARE": "preparing", "SNAPSHOT": "copying the log", "COMMIT": "committing",
@@ -78,52 +77,28 @@ def _one_shard(
 # --- a whole node
 
 
-def reconfiguration(cluster: str, kind: str, block: str, body: dict[str, Any], *, name: str = "") -> dict[str, Any]:
-    """Return the manifest of a Reconfiguration."""
-    return {
-        "apiVersion": "tidemark.dev/v1alpha1",
-        "kind": "Reconfiguration",
-        "metadata": {"name": name or f"{kind.lower()}-{secrets.token_hex(4)}"},
-        "spec": {"clusterRef": {"name": cluster}, "type": kind, block: body},
-    }
-
-
 async def run_reconfiguration(service: Admin, bar: Progress, manifest: dict[str, Any]) -> dict[str, Any]:
     """Apply a Reconfiguration and follow it; return it finished, raising CommandFailed when it did not succeed."""
     name = manifest["metadata"]["name"]
     await service.apply(yaml.safe_dump(manifest, sort_keys=False))
-    task = bar.add_task(name, total=None)
+    follower = Follower(bar, name)
     async for items in service.watch("Reconfiguration", name):
         for item in items:
-            status = item.get("status", {})
-            moves = (status.get("plan") or {}).get("moves")
-            done = (status.get("progress") or {}).get("completed", 0)
-            bar.update(task, description=f"{name}: {status.get('stage', 'Queued')}", total=moves, completed=done)
-            if status.get("stage") == "Finished":
-                return _finished(item)
-            if status.get("stage") == "AwaitingApproval":
+            if follower.see(item):
+                return succeeded(item, f"`tidemark get reconfiguration {name} --json` has the failed moves.")
+            if stage(item) == "AwaitingApproval":
                 raise CommandFailed(
-                    f"{name} waits for approval of its plan {(status.get('plan') or {}).get('hash', '')}",
+                    f"{name} waits for approval of its plan {plan_hash(item)}",
                     "Approve it by setting spec.approvedPlan, or set approval: Automatic on the cluster.",
                 )
     raise CommandFailed(f"{name} was not followed to its end", f"See `tidemark get reconfiguration {name}`.")
 
 
-def _finished(item: dict[str, Any]) -> dict[str, Any]:
-    succeeded, reason = condition(item, "Succeeded")
-    if succeeded != "True":
-        messages = [c.get("message", "") for c in item["status"].get("conditions", []) if c.get("type") == "Succeeded"]
-        name = item["metadata"]["name"]
-        text = f"{name}: {reason}" + (f": {messages[0]}" if messages and messages[0] else "")
-        raise CommandFailed(text, f"`tidemark get reconfiguration {name} --json` has the failed moves.", reason=reason)
-    return item
-
-
-def _whole_node(state: Any, cluster: str | None, as_json: bool, kind: str, block: str, body: dict[str, Any]) -> None:
+def _whole_node(state: Any, cluster: str | None, as_json: bool, kind: str, body: dict[str, Any]) -> None:
     async def main() -> dict[str, Any]:
         async with target.admin(state, cluster) as service:
             described = await service.describe()
-            manifest = reconfiguration(described.cluster, kind, block, body)
+            manifest = reconfiguration(described.cluster, kind, body)
             name = manifest["metadata"]["name"]
             try:
                 with progress() as bar:
@@ -133,12 +108,9 @@ def _whole_node(state: Any, cluster: str | None, as_json: bool, kind: str, block
                 raise
 
     item = tidemark.run(main())
-    status = item["status"]
+    completed, total = moves(item)
     document = {
-        "reconfiguration": item["metadata"]["name"], "type": kind, **body,
-        "moves": (status.get("plan") or {}).get("moves", 0),
-        "completed": (status.get("progress") or {}).get("completed", 0),
-    }
+        "reconfiguration": item["metadata"]["name"], "type": kind, **body, "moves": total, "completed": completed}
     emit(as_json, document, lambda: table(
         ["RECONFIGURATION", "TYPE", "#MOVES", "#COMPLETED"],
         [[document["reconfiguration"], kind, document["moves"], document["completed"]]],
@@ -168,7 +140,7 @@ def swap(
         )
     else:
         _whole_node(
-            state, cluster, as_json, "NodeSwap", "nodeSwap",
+            state, cluster, as_json, "NodeSwap",
             {"from": from_node, "to": {"node": to_node}, "removeSource": "Keep"},
         )
 
@@ -219,7 +191,7 @@ def transfer(
     if from_node is None and to_node is None:
         raise typer.BadParameter("name GROUP and SHARD, or the node to relieve", param_hint="--from")
     body = {key: value for key, value in (("from", from_node), ("to", to_node)) if value is not None}
-    _whole_node(state, cluster, as_json, "LeaderTransfer", "leaderTransfer", body)
+    _whole_node(state, cluster, as_json, "LeaderTransfer", body)
 
 
 def _both_or_none(group: str | None, shard: int | None) -> None:

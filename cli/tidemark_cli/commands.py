@@ -1,37 +1,19 @@
-"""All commands put together, and every failure turned into a line and an exit code.
+"""All commands of `tidemark` put together.
 
 Stays out: what the commands do; each has a room of its own.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from . import appends, changes, debug, dev, explain, limbo, outcomes, reads, subscriptions, tails, target, views
 from .demo import command as demo
-from .failures import INTERRUPTED, OK, describe
 from .options import TlsCaOption, TlsCertOption, TlsKeyOption, TlsServerNameOption
-from .output import fail
-
-
-class Interrupted(Exception):
-    """Ctrl-C, in a form that typer leaves to us."""
-
-
-class Commands(TyperGroup):
-    """The commands, with Ctrl-C handed to `run`."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Interrupted from None
-
+from .running import Commands, run_app
 
 app = typer.Typer(
     name="tidemark", cls=Commands, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
@@ -81,23 +63,4 @@ def _app(
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
-    try:
-        app(arguments, prog_name="tidemark")
-    except SystemExit as ended:  # help, wrong usage, or a command's own exit code
-        return ended.code if isinstance(ended.code, int) else OK
-    except Interrupted:
-        fail("interrupted")
-        return INTERRUPTED
-    except Exception as error:
-        failure = describe(error)
-        if failure is None:
-            raise  # a bug: its traceback is what we want to see
-        if _wants_json(arguments):
-            print(json.dumps({"error": failure.reason, "message": failure.message, "advice": failure.advice}))
-        fail(failure.message, failure.advice)
-        return failure.code
-    return OK
-
-
-def _wants_json(arguments: list[str] | None) -> bool:
-    return "--json" in (sys.argv[1:] if arguments is None else arguments)
+    return run_app(app, "tidemark", arguments, as_json="--json" in (sys.argv[1:] if arguments is None else arguments))

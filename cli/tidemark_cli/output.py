@@ -1,4 +1,4 @@
-"""What a person or a program sees: tables and progress for the one, one JSON document for the other.
+"""What a person or a program sees: tables and progress for the one, one document for the other.
 
 Stdout carries results only; progress, notes and errors go to stderr.
 Stays out: what the commands do.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from typing import Any
 
+import yaml
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import (
@@ -28,13 +30,29 @@ stdout = Console(highlight=False, soft_wrap=False)
 stderr = Console(stderr=True, highlight=False)
 
 
+class Form(StrEnum):
+    """What a result is written as."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
 def emit(as_json: bool, document: Any, render: Callable[[], RenderableType]) -> None:
     """Write the result of a command: the document as JSON, or what `render` makes for people."""
-    if as_json:
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
-    else:
-        stdout.print(render())
+    write(Form.JSON if as_json else Form.TABLE, document, render)
+
+
+def write(form: Form, document: Any, render: Callable[[], RenderableType]) -> None:
+    """Write the result of a command in the form that was asked for."""
+    match form:
+        case Form.TABLE:
+            stdout.print(render())
+        case Form.JSON:
+            sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        case Form.YAML:
+            sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    sys.stdout.flush()
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:

@@ -101,6 +101,12 @@ def condition(item: dict[str, Any], kind: str) -> tuple[str, str]:
     return "", ""
 
 
+def condition_message(item: dict[str, Any], kind: str) -> str:
+    """Return the message of one condition of an object."""
+    found = item.get("status", {}).get("conditions", [])
+    return next((str(each.get("message", "")) for each in found if each.get("type") == kind), "")
+
+
 def _columns(kind: str) -> list[str]:
     return {
         "TidemarkCluster": ["NAME", "READY", "AVAILABLE", "NODES", "RECONFIGURATION", "REASON"],

@@ -73,13 +73,16 @@ class MoveState:
             "shard": f"{move.shard:x}", "kind": str(move.kind), "from": move.from_node, "to": move.to_node,
             "force": move.force, "state": "Pending" if self.state == "Running" else self.state,
             "attempts": self.attempts, "message": self.message, "bytes": self.total_bytes,
+            "received": self.received_bytes,
         }
 
     @classmethod
     def restore(cls, raw: Mapping[str, Any]) -> MoveState:
         move = Move(
             ShardId(int(raw["shard"], 16)), MoveKind(raw["kind"]), raw["from"], raw["to"], raw["force"])
-        return cls(move, raw["state"], raw["attempts"], message=raw["message"], total_bytes=raw["bytes"])
+        return cls(
+            move, raw["state"], raw["attempts"], message=raw["message"], total_bytes=raw["bytes"],
+            received_bytes=raw.get("received", 0))
 
     def show(self, group: str) -> dict[str, Any]:
         shown = {

@@ -40,8 +40,15 @@ ATTEMPTS_MAX = 5
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 SHOWN_MOVES_MAX = 16
 UNSAVED_PAUSE_S = 0.5
+PATIENCE_S = 5.0
+"""How long a plan waits for nodes that are down before it is rejected for them."""
+PROGRESS_PACE_S = 2.0
+"""How often it is told how many bytes of a move were copied."""
 SAVE_PACE_S = 0.2
 """Moves that end closer together are stored together; one that is forgotten is found done by its effect."""
+
+PASSING_REFUSALS = frozenset({R.TARGET_NOT_ELIGIBLE, R.INSUFFICIENT_CAPACITY, R.NOT_ENOUGH_DOMAINS})
+"""What a node that is down may be the reason of."""
 
 WAITING_REASONS = frozenset({
     Reason.RECONFIGURING, Reason.NO_LEADER, Reason.NODE_UNAVAILABLE, Reason.METADATA_UNAVAILABLE,
@@ -100,6 +107,7 @@ class ReconfigurationRun:
         self._running: dict[ShardId, asyncio.Task[None]] = {}
         self._unsaved = False
         self._saved_at = 0.0
+        self._saved_bytes = 0
 
     @property
     def _stored(self) -> StoredObject | None:
@@ -135,9 +143,14 @@ class ReconfigurationRun:
             if stored is None or self._over(stored) is not None:
                 self._outcome = self._over(stored) if stored else Outcome(False, R.CANCELED, "it was deleted")
                 return False
-            before = self._plan.hash if self._plan else None
+            before, refused = self._plan.hash if self._plan else None, self._refused
             if not self._make_plan(stored):
-                return False
+                if self._outcome is not None:
+                    return False
+                if refused != self._refused:
+                    await self._save()
+                await self._wait(5.0 if self._plan is not None else 0.5)
+                continue
             assert self._plan is not None
             if stored.spec.get("approval", "Automatic") == "Automatic":
                 self._approved = (True, R.AUTOMATIC_APPROVAL)
@@ -147,17 +160,26 @@ class ReconfigurationRun:
                 self._approved = (True, R.APPROVED_BY_USER)
                 return True
             self._approved = (False, R.PLAN_CHANGED if approved else R.WAITING_FOR_APPROVAL)
-            if before != self._plan.hash or self._stage != "AwaitingApproval":
+            if before != self._plan.hash or refused is not None or self._stage != "AwaitingApproval":
                 self._stage = "AwaitingApproval"
                 await self._save()
             await self._wait(5.0)
 
     def _make_plan(self, stored: StoredObject) -> bool:
-        plan = plan_reconfiguration(stored.spec, self._world())
+        """Plan anew; False: that cannot be done.  A plan that waits for approval outlives a node that is away.
+
+        Nor is anything rejected for a node that is away before an operator that has just begun can have met it.
+        """
+        world = self._world()
+        plan = plan_reconfiguration(stored.spec, world)
         if isinstance(plan, PlanRefusal):
-            self._refused = plan
-            self._outcome = Outcome(False, R.REJECTED, plan.message)
+            passing = plan.reason in PASSING_REFUSALS and not all(node.up for node in world.nodes.values())
+            if not passing or (self._plan is None and time.monotonic() - self._clock_start > PATIENCE_S):
+                self._outcome = Outcome(False, R.REJECTED, plan.message)
+            if self._outcome is not None or self._plan is not None:
+                self._refused = plan
             return False
+        self._refused = None
         warnings = plan.warnings
         if stored.spec["type"] == "NodeSwap" and stored.spec["nodeSwap"].get("removeSource") == "Delete":
             warnings = (*warnings, "the emptied node keeps running: a local cluster does not remove nodes")
@@ -190,7 +212,7 @@ class ReconfigurationRun:
             world = self._world()
             for state in self._moves:
                 if state.state == "Pending" and state.move.done(world.shards.get(state.move.shard)):
-                    state.state, state.step = "Done", "Done"
+                    state.state, state.step, state.received_bytes = "Done", "Done", state.total_bytes
             open_moves = [state for state in self._moves if state.state in ("Pending", "Running")]
             if not open_moves:
                 break
@@ -198,14 +220,15 @@ class ReconfigurationRun:
             if stage != self._stage:
                 self._stage = stage
                 await self._save()
-            elif self._unsaved and time.monotonic() - self._saved_at > SAVE_PACE_S:
+            elif time.monotonic() - self._saved_at > (SAVE_PACE_S if self._unsaved else PROGRESS_PACE_S) and (
+                    self._unsaved or self._bytes() != self._saved_bytes):
                 await self._save()
             self._blocked = self._precondition(stored, open_moves, world)
             if stage == "Moving" and self._blocked is None and await self._has_turn(open_moves):
                 self._start_some(stored, open_moves)
             elif not self._running:
                 await self._end_turn()
-            await self._wait(0.25 if len(self._running) < len(open_moves) else 5.0)
+            await self._wait(0.25 if len(self._running) < len(open_moves) else PROGRESS_PACE_S)
         failed = [state for state in self._moves if state.state == "Failed"]
         if failed:
             return Outcome(False, R.MOVES_FAILED, f"{len(failed)} of {len(self._moves)} moves failed")
@@ -317,7 +340,7 @@ class ReconfigurationRun:
 
     async def _save(self) -> None:
         """Store the status; waits for as long as etcd is away, for nothing may go on unrecorded."""
-        self._unsaved, self._saved_at = False, time.monotonic()
+        self._unsaved, self._saved_at, self._saved_bytes = False, time.monotonic(), self._bytes()
         while True:
             try:
                 await self._objects.save_status(
@@ -326,6 +349,9 @@ class ReconfigurationRun:
             except StoreUnavailable as error:
                 log.warning("reconfiguration %s waits for etcd: %s", self.name, error)
                 await asyncio.sleep(UNSAVED_PAUSE_S)
+
+    def _bytes(self) -> int:
+        return sum(state.received_bytes for state in self._moves)
 
     def status(self) -> dict[str, Any]:
         states = [state.state for state in self._moves]
@@ -342,7 +368,7 @@ class ReconfigurationRun:
             "startTime": self._started,
             "progress": {
                 "completed": done, "inProgress": len(self._running), "failed": states.count("Failed"),
-                "bytesMoved": str(sum(state.received_bytes for state in self._moves)),
+                "bytesMoved": str(self._bytes()),
                 "percent": percent, "summary": f"{done}/{total}",
             },
             "activeMoves": self._show("Running", groups),

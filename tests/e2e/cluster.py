@@ -26,7 +26,7 @@ import psutil
 import tidemark
 import yaml
 from tidemark_cli.admin import Admin
-from tidemark_cli.changes import reconfiguration
+from tidemark_cli.reconfigurations import reconfiguration
 from tidemark_core.base.ids import Member, ShardId, shard_id
 from tidemark_operator import local
 from tidemark_operator.local_processes import start_node
@@ -383,10 +383,9 @@ class Cluster:
     async def apply(self, manifest: dict[str, Any]) -> None:
         await self.runtime.apply(yaml.safe_dump(manifest))
 
-    async def reconfigure(self, kind: str, block: str, body: dict[str, Any], **spec: Any) -> str:
+    async def reconfigure(self, kind: str, body: dict[str, Any], **spec: Any) -> str:
         """Apply a Reconfiguration and return its name."""
-        manifest = reconfiguration("e2e", kind, block, body)
-        manifest["spec"].update(spec)
+        manifest = reconfiguration("e2e", kind, body, more=spec)
         await self.apply(manifest)
         return str(manifest["metadata"]["name"])
 

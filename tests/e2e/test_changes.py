@@ -98,7 +98,7 @@ async def test_whole_node_is_swapped_by_command_and_by_manifest(cluster: Cluster
         assert await shards_of(cluster, group, source) == []
 
         name = await cluster.reconfigure(
-            "NodeSwap", "nodeSwap", {"from": spare, "to": {"spread": {}}, "removeSource": "Keep"})
+            "NodeSwap", {"from": spare, "to": {"spread": {}}, "removeSource": "Keep"})
         item = await cluster.finished(name)
         assert condition(item, "Succeeded")[0] == "True", item["status"]
         assert await shards_of(cluster, group, spare) == []
@@ -114,10 +114,10 @@ async def test_copies_are_raised_and_lowered_by_manifest(cluster: Cluster, clien
     group = await cluster.create_group(shards=2)
     async with Workload(client, group) as load:
         await load.more()
-        for kind, field, factor in (("Expand", "expand", 4), ("Contract", "contract", 3)):
+        for kind, factor in (("Expand", 4), ("Contract", 3)):
             await cluster.apply(loggroup(group, factor, shards=2))
             item = await cluster.finished(
-                await cluster.reconfigure(kind, field, {"logGroup": group, "factor": factor}))
+                await cluster.reconfigure(kind, {"logGroup": group, "factor": factor}))
             assert condition(item, "Succeeded")[0] == "True", item["status"]
             for shard in (0, 1):
                 assert len(await cluster.members(group, shard)) == factor
@@ -146,7 +146,7 @@ async def test_node_is_relieved_of_its_leaderships_by_command_and_by_manifest(cl
 
         to = (await cluster.members(group))[1]
         item = await cluster.finished(await cluster.reconfigure(
-            "LeaderTransfer", "leaderTransfer", {"to": to}, scope={"logGroups": [group], "shardIDs": [0]}))
+            "LeaderTransfer", {"to": to}, scope={"logGroups": [group], "shardIDs": [0]}))
         assert condition(item, "Succeeded")[0] == "True", item["status"]
         assert await cluster.leader(group) == to
         await load.more_on_every_shard()
@@ -208,11 +208,11 @@ async def refusal(work: Awaitable[Any]) -> Refused:
 @pytest.mark.parametrize(
     "kind, block, body, facts",
     [
-        ("NodeSwap", "nodeSwap", {"from": "e2e-77", "to": {"node": "e2e-1"}}, ["e2e-77"]),
-        ("NodeSwap", "nodeSwap", {"from": "e2e-1", "to": {"node": "e2e-77"}}, ["e2e-77"]),
+        ("NodeSwap", {"from": "e2e-77", "to": {"node": "e2e-1"}}, ["e2e-77"]),
+        ("NodeSwap", {"from": "e2e-1", "to": {"node": "e2e-77"}}, ["e2e-77"]),
         ("Expand", "expand", {"logGroup": "nowhere", "factor": 5}, ["nowhere"]),
         ("Contract", "contract", {"logGroup": "GROUP", "factor": 2}, ["below 3", "belowThree"]),
-        ("LeaderTransfer", "leaderTransfer", {"to": "e2e-77"}, ["e2e-77"]),
+        ("LeaderTransfer", {"to": "e2e-77"}, ["e2e-77"]),
     ],
     ids=["swap from nobody", "swap to nobody", "expand nothing", "contract below three", "transfer to nobody"],
 )

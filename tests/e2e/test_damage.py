@@ -61,7 +61,7 @@ async def test_copy_is_made_from_a_leader_with_damage(cluster: Cluster, client: 
     async with Workload(client, group, name="later") as later:
         await later.more()
         await cluster.finished(await cluster.reconfigure(
-            "NodeSwap", "nodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"}))
+            "NodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"}))
     assert spare in await cluster.members(group)
     await check_every_copy(cluster, client, load, later)
 

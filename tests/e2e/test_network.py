@@ -174,7 +174,7 @@ async def test_snapshot_goes_on_where_the_network_broke_it(cluster: Cluster, cli
     whole = len(load.acked) * 40_000
     before = await cluster.metric(spare, PULLED)
     swap = await cluster.reconfigure(
-        "NodeSwap", "nodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"})
+        "NodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"})
     await until(lambda: pulled(cluster, spare, before + whole / 3), "a third of the snapshot is pulled")
     network.break_off(spare, leader)
     item = await cluster.finished(swap)

@@ -51,7 +51,7 @@ async def begin_swap(cluster: Cluster, group: str) -> tuple[str, str, str, str]:
     leader, leaver, _ = await cluster.members(group)
     spare = (await cluster.spares(group))[0]
     name = await cluster.reconfigure(
-        "NodeSwap", "nodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"})
+        "NodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"})
     return name, leader, leaver, spare
 
 

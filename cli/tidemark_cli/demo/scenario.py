@@ -20,8 +20,8 @@ from tidemark import Appended, Client
 from tidemark_operator import local
 
 from ..admin import Admin
-from ..changes import reconfiguration
 from ..failures import UNAVAILABLE, CommandFailed
+from ..reconfigurations import reconfiguration
 from ..views import condition
 from . import majority, reading
 from .acts import CLUSTER, create_group, together, within
@@ -181,10 +181,9 @@ async def _swap(
     screen.tell(f"{len(ledger):,} acknowledged; swapping {source}, which leads {leads[source]} of {SHARDS} shards, for "
                 f"{spare}, with {killed} still dead and under load", "bold yellow")
     manifest = reconfiguration(
-        CLUSTER, "NodeSwap", "nodeSwap", {"from": source, "to": {"node": spare}, "removeSource": "Keep"},
-        name=f"swap-{source}",
+        CLUSTER, "NodeSwap", {"from": source, "to": {"node": spare}, "removeSource": "Keep"}, name=f"swap-{source}",
+        more={"preconditions": {"fullyReplicated": "Ignored"}},  # it is meant to happen with a node dead
     )
-    manifest["spec"]["preconditions"] = {"fullyReplicated": "Ignored"}  # it is meant to happen with a node dead
     await service.apply(yaml.safe_dump(manifest))
     async with within(f"{source} is swapped for {spare}"):
         item = await _follow(service, manifest["metadata"]["name"], screen)

@@ -6,6 +6,7 @@ Stays out: caches, retries, what is asked for.  Only this module and `handlers` 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
@@ -29,6 +31,7 @@ EVERYWHERE = ""
 """As a namespace: all of them, to list and to watch; or none, where a kind has none."""
 
 FIELD_MANAGER = "tidemark-operator"
+OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 JSON, APPLY, MERGE = "application/json", "application/apply-patch+yaml", "application/merge-patch+json"
 
 
@@ -96,6 +99,28 @@ async def load_configuration(kubeconfig: Path | None) -> Configuration:
     return configuration
 
 
+async def load_user_configuration(kubeconfig: str, context: str) -> tuple[Configuration, str]:
+    """Return how a person's kubectl reaches the API server, and the namespace it is set to; in a pod, that of the pod.
+
+    `kubeconfig` is a file or several with colons between, empty: as kubectl finds it.  Raises ValueError.
+    """
+    configuration = Configuration()
+    files = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    found = [file for file in files.split(os.pathsep) if os.path.isfile(file)]  # noqa: ASYNC240 - nothing runs yet
+    try:
+        if not found and not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ:
+            config.load_incluster_config(client_configuration=configuration)
+            return configuration, OWN_NAMESPACE.read_text(encoding="utf-8").strip()  # noqa: ASYNC240
+        if not found:
+            raise ValueError(f"no kubeconfig: there is no file {files}")
+        loader = await config.load_kube_config(
+            config_file=os.pathsep.join(found), context=context or None, client_configuration=configuration,
+            persist_config=False)
+        return configuration, str(loader.current_context["context"].get("namespace") or "default")
+    except (config.ConfigException, yaml.YAMLError, KeyError, TypeError, OSError) as error:
+        raise ValueError(f"no way to the API server: {error}") from error
+
+
 class KubeApi:
     """One connection pool to an API server."""
 
@@ -142,10 +167,19 @@ class KubeApi:
                 raise
             return None
 
-    async def create(self, manifest: Object) -> Object:
+    async def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
+        """Return what is not an object: logs, versions."""
+        response = await self._request("GET", path, query=query, limits=aiohttp.ClientTimeout(total=REQUEST_S))
+        try:
+            return (await response.read()).decode(errors="replace")
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            raise KubeAway(str(error) or type(error).__name__) from error
+
+    async def create(self, manifest: Object, manager: str = FIELD_MANAGER, *, dry_run: bool = False) -> Object:
         """Create; refused with 409 when the name is taken."""
         kind = ALL[manifest["kind"]]
-        return await self._json("POST", kind.path(manifest["metadata"]["namespace"]), manifest)
+        query = {"fieldManager": manager, **({"dryRun": "All"} if dry_run else {})}
+        return await self._json("POST", kind.path(manifest["metadata"]["namespace"]), manifest, query)
 
     async def apply(self, manifest: Object, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
         """Server-side apply as the owner of the fields given; with a uid in it, only to that object."""
@@ -153,9 +187,11 @@ class KubeApi:
         path = ALL[manifest["kind"]].path(metadata["namespace"], metadata["name"], subresource)
         return await self._json("PATCH", path, manifest, {"fieldManager": manager, "force": "true"}, APPLY)
 
-    async def merge(self, kind: Kind, namespace: str, name: str, changes: Object) -> Object:
-        """JSON merge patch, for single fields of what we created."""
-        query = {"fieldManager": FIELD_MANAGER}
+    async def merge(
+        self, kind: Kind, namespace: str, name: str, changes: Object, manager: str = FIELD_MANAGER
+    ) -> Object:
+        """JSON merge patch, for single fields."""
+        query = {"fieldManager": manager}
         return await self._json("PATCH", kind.path(namespace, name), changes, query, MERGE)
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str = "") -> None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-from pathlib import Path
 
 from . import health
-from .api import EVERYWHERE, load_configuration
+from .api import EVERYWHERE, OWN_NAMESPACE, load_configuration
 from .check import check
 from .operator import start
 
 log = logging.getLogger("tidemark_operator")
-
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 async def run(flags: argparse.Namespace, ended: asyncio.Future[int]) -> int:
@@ -52,6 +49,6 @@ def _namespaces(flags: argparse.Namespace) -> list[str]:
 
 def _own_namespace() -> str:
     try:
-        return NAMESPACE_FILE.read_text().strip()
+        return OWN_NAMESPACE.read_text().strip()
     except FileNotFoundError as error:
         raise ValueError("--namespace is needed outside of a pod") from error

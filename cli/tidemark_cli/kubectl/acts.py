@@ -1,0 +1,284 @@
+"""`swap-node`, `drain-node`, `expand`, `contract`, `rebalance` and `transfer-leader`: each one new Reconfiguration.
+
+Stays out: whether an act is allowed (roles, the operator), following it (following).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..failures import CommandFailed
+from ..output import note, table, write
+from ..reconfigurations import moves, plan_hash, reconfiguration, stage
+from .following import follow
+from .options import ClusterOption, Given
+from .planning import move_rows, plan_of, unseen
+from .server import Server, on
+from .showing import ShardName, shard_of
+from .state import State, name_of, some, status_of
+
+Object = dict[str, Any]
+
+WaitOption = Annotated[bool, typer.Option("--wait", help="Follow it to its end. Ctrl-C leaves it running.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="With --wait: give up following; 0: never.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Ask whether it would be taken, show the moves, create nothing.")]
+ApprovalOption = Annotated[
+    bool, typer.Option("--require-approval", help="Stop behind the plan until somebody approves it.")]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with it, for example a ticket.")]
+NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the Reconfiguration.")]
+ConcurrentOption = Annotated[
+    int, typer.Option("--max-concurrent", min=0, max=64, metavar="N", help="Shards at a time; 0: as the cluster says.")]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the LogGroup.")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
+NodesOption = Annotated[list[str] | None, typer.Option("--node", metavar="NODE", help="Prefer it; may be repeated.")]
+
+
+class RemoveSource(StrEnum):
+    """What becomes of the emptied node."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What every act takes."""
+
+    name: str = ""
+    wait: bool = False
+    timeout_s: float = 0.0
+    dry_run: bool = False
+    approval: bool = False
+    reason: str = ""
+    concurrent: int = 0
+
+    def spec(self) -> dict[str, Any]:
+        more: dict[str, Any] = {}
+        if self.approval:
+            more["approval"] = "Required"
+        if self.reason:
+            more["reason"] = self.reason
+        if self.concurrent:
+            more["throttle"] = {"maxConcurrentMoves": self.concurrent}
+        return more
+
+
+async def act(
+    server: Server, state: State, kind: str, body: Mapping[str, Any], how: How, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Create a Reconfiguration, and follow it where that is asked for; return what is shown of it."""
+    manifest = reconfiguration(state.name, kind, body, name=how.name, more={**how.spec(), **(more or {})})
+    if how.dry_run:
+        taken = await server.create(manifest, dry_run=True)
+        hidden = unseen(state)
+        if hidden:
+            note(f"without {some(hidden)}: its shards are not shown as objects")
+        if kind == "NodeSwap" and "provision" in body["to"]:
+            return {"reconfiguration": name_of(taken), "dryRun": True, "hash": "", "moves": [
+                {"shard": row, "operation": "Swap", "from": body["from"], "to": "(a new node)"}
+                for row in _held(state, body["from"])]}
+        plan = plan_of(state, taken["spec"])
+        return {"reconfiguration": name_of(taken), "dryRun": True, "hash": plan.hash,
+                "moves": move_rows(state, plan)}
+    item = await server.create(manifest)
+    name = name_of(item)
+    if how.wait:
+        note(f"{name} is created")
+        item = await follow(server, name, how.timeout_s or None)
+    done, total = moves(item)
+    return {
+        "reconfiguration": name, "type": kind, "stage": stage(item), "hash": plan_hash(item), "moves": total,
+        "completed": done, "bytesMoved": (status_of(item).get("progress") or {}).get("bytesMoved", "0")}
+
+
+def draw(document: dict[str, Any]) -> RenderableType:
+    name = document["reconfiguration"]
+    if document.get("dryRun"):
+        head = Text(f"{len(document['moves'])} moves; nothing was created"
+                    + (f"; plan {document['hash']}" if document["hash"] else ""))
+        rows = [[move["shard"], move["operation"], move["from"], move["to"]] for move in document["moves"]]
+        return Group(head, table(["SHARD", "MOVE", "FROM", "TO"], rows)) if rows else head
+    if document["stage"] != "Finished":
+        return Text(f"{name} is created; follow it with: kubectl tidemark watch {name}")
+    return table(["RECONFIGURATION", "TYPE", "STAGE", "#MOVES", "#COMPLETED", "#BYTES MOVED"], [
+        [name, document["type"], document["stage"], document["moves"], document["completed"],
+         document["bytesMoved"]]])
+
+
+def _run(
+    given: Given, cluster: str, kind: str, body: Mapping[str, Any], how: How, *, nodes: list[str],
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    async def work(server: Server) -> dict[str, Any]:
+        state = await server.state(cluster)
+        for node in nodes:
+            state.check_node(node)
+        return await act(server, state, kind, body, how, more)
+
+    document = on(given, work)
+    write(given.form, document, lambda: draw(document))
+
+
+def _held(state: State, node: str) -> list[str]:
+    return [
+        f"{shard['spec']['logGroupRef']['name']}/{shard['spec']['shardID']}" for shard in state.shards
+        if node in [each["node"] for each in status_of(shard).get("ensemble") or ()]]
+
+
+# --- nodes --------------------------------------------------------------------------------------------------
+
+
+def swap_node(
+    given: Given,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Node whose copies move.")],
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="This node takes its place.")] = "",
+    provision: Annotated[
+        str, typer.Option("--provision", metavar="POOL", help="A new node of this pool takes its place.")] = "",
+    zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="With --provision. Default: that of FROM.")] = "",
+    spread: Annotated[bool, typer.Option("--spread", help="Any nodes that the placement allows.")] = False,
+    remove_source: Annotated[
+        RemoveSource | None,
+        typer.Option("--remove-source", help="What becomes of FROM. Default: delete with --provision, else keep."),
+    ] = None,
+    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
+    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
+    max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
+) -> None:
+    """Move every copy off a node: to one other, to a new one, or to whichever may have them."""
+    if sum(map(bool, (to, provision, spread))) != 1:
+        raise typer.BadParameter("give exactly one of --to, --provision and --spread", param_hint="--to")
+    if zone and not provision:
+        raise typer.BadParameter("goes with --provision", param_hint="--zone")
+    target: dict[str, Any] = {"node": to} if to else {"spread": {}} if spread else {
+        "provision": {"nodePool": provision, **({"zone": zone} if zone else {})}}
+    removal = remove_source or (RemoveSource.DELETE if provision else RemoveSource.KEEP)
+    body = {"from": source, "to": target, "removeSource": removal.value.title()}
+    _run(given, cluster, "NodeSwap", body,
+         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent),
+         nodes=[source, *([to] if to else [])])
+
+
+def drain_node(
+    given: Given, node: NodeArgument,
+    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
+    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
+    max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
+) -> None:
+    """Empty a node on to whichever may have its copies, and keep it: for work on its machine."""
+    body = {"from": node, "to": {"spread": {}}, "removeSource": "Keep"}
+    _run(given, cluster, "NodeSwap", body,
+         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent), nodes=[node])
+
+
+# --- copies and leaders -------------------------------------------------------------------------------------
+
+
+def _declared(
+    given: Given, kind: str, group: str, nodes: list[str], how: How, more: Mapping[str, Any] | None = None,
+) -> None:
+    """Bring a log group one step to the factor that it declares."""
+    async def work(server: Server) -> dict[str, Any]:
+        item = await server.get("LogGroup", group)
+        state = await server.state(item["spec"]["clusterRef"]["name"])
+        for node in nodes:
+            state.check_node(node)
+        factor = (item["spec"].get("replication") or {}).get("factor", 3)
+        in_force = status_of(item).get("factorInForce") or {}
+        there = {in_force.get("min", factor), in_force.get("max", factor)}
+        step = factor - 1 if kind == "Expand" else factor + 1
+        if there == {factor}:
+            raise CommandFailed(
+                f"every shard of {group} has the {factor} copies that it declares",
+                "Change spec.replication.factor of the LogGroup first.", reason="FACTOR_MISMATCH")
+        if not there <= {factor, step}:
+            raise CommandFailed(
+                f"{group} declares {factor} copies and has {min(there)} to {max(there)}: {kind} is a step of one",
+                "See `kubectl tidemark shards`.", reason="FACTOR_MISMATCH")
+        body = {"logGroup": group, "factor": factor, **({"nodes": nodes} if nodes else {})}
+        if kind == "Contract":
+            body.update(more or {})
+        return await act(server, state, kind, body, how)
+
+    document = on(given, work)
+    write(given.form, document, lambda: draw(document))
+
+
+def expand(
+    given: Given, group: GroupArgument, node: NodesOption = None,
+    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
+    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
+    max_concurrent: ConcurrentOption = 0,
+) -> None:
+    """Give each shard of a LogGroup the one copy more that it declares, under onFactorChange: Manual."""
+    _declared(given, "Expand", group, node or [],
+              How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent))
+
+
+def contract(
+    given: Given, group: GroupArgument, node: NodesOption = None,
+    below_three: Annotated[
+        bool, typer.Option("--below-three", help="Allow fewer than three copies; takes the verb override.")] = False,
+    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
+    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
+    max_concurrent: ConcurrentOption = 0,
+) -> None:
+    """Take from each shard of a LogGroup the one copy that it declares no more, under onFactorChange: Manual."""
+    _declared(given, "Contract", group, node or [],
+              How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent),
+              {"belowThree": "Allowed"} if below_three else None)
+
+
+def rebalance(
+    given: Given,
+    node: Annotated[
+        list[str] | None,
+        typer.Option("--node", metavar="NODE", help="Fill it; may be repeated. Default: all.")] = None,
+    leaders_only: Annotated[bool, typer.Option("--leaders-only", help="Move leaderships, not copies.")] = False,
+    max_move_percent: Annotated[
+        int, typer.Option("--max-move-percent", min=1, max=100, help="Share of all copies that may move.")] = 100,
+    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
+    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
+    max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
+) -> None:
+    """Even out copies, or leaderships, between nodes."""
+    body = {**({"nodes": node} if node else {}), "leadersOnly": leaders_only, "maxMovePercent": max_move_percent}
+    _run(given, cluster, "Rebalance", body,
+         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent), nodes=node or [])
+
+
+def transfer_leader(
+    given: Given, shard: ShardName,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Member that takes over.")],
+    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
+    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
+) -> None:
+    """Hand the leadership of a shard to another of its members."""
+    group, index = shard_of(shard)
+
+    async def work(server: Server) -> dict[str, Any]:
+        item = await server.get("LogGroup", group)
+        state = await server.state(item["spec"]["clusterRef"]["name"])
+        state.check_node(node)
+        if item["spec"].get("shardProjection", "Full") == "Full":
+            found = state.shard(group, index)
+            held = [each["node"] for each in status_of(found).get("ensemble") or ()]
+            if node not in held:
+                raise CommandFailed(
+                    f"{node} holds no copy of {group}/{index}", f"Its members are {some(held)}.",
+                    reason="NOT_A_MEMBER")
+        how = How(name, wait, timeout_s, dry_run, require_approval, reason)
+        return await act(
+            server, state, "LeaderTransfer", {"to": node}, how,
+            {"scope": {"logGroups": [group], "shardIDs": [index]}})
+
+    document = on(given, work)
+    write(given.form, document, lambda: draw(document))

@@ -1,0 +1,58 @@
+"""All commands of `kubectl tidemark` put together.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 Ctrl-C.
+Stays out: what the commands do; each has a room of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from ..running import Commands, run_app
+from . import acts, control, report, showing
+from .options import on_server
+
+PROGRAM = "kubectl tidemark"
+
+app = typer.Typer(
+    name=PROGRAM, cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Tidemark on Kubernetes: look at clusters, swap and drain nodes, follow what runs, see what blocks.",
+)
+
+
+def _add(panel: str, *commands: Callable[..., None], **named: Callable[..., None]) -> None:
+    for command in commands:
+        named[command.__name__.replace("_", "-")] = command
+    for name, command in named.items():
+        app.command(name, rich_help_panel=panel)(on_server(command))
+
+
+_add("Look", showing.status, showing.nodes, showing.shards, **{"explain-shard": showing.explain})
+_add("Act", acts.swap_node, acts.drain_node, acts.expand, acts.contract, acts.rebalance, acts.transfer_leader)
+_add("What runs", showing.plan, control.approve, control.watch, control.suspend, control.resume, control.cancel)
+_add("Operate", control.restart, control.pause, control.unpause, report.report, showing.version)
+
+
+@app.callback()
+def _app() -> None:
+    """Tidemark on Kubernetes: look at clusters, swap and drain nodes, follow what runs, see what blocks."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return run_app(app, PROGRAM, arguments, as_json=_form(given) == "json")
+
+
+def _form(arguments: list[str]) -> str:
+    """Return the form that is asked for, as far as one can tell before the command line is understood."""
+    for number, argument in enumerate(arguments):
+        if argument in ("-o", "--output"):
+            return arguments[number + 1] if number + 1 < len(arguments) else ""
+        for prefix in ("--output=", "-o"):
+            if argument.startswith(prefix) and argument != prefix:
+                return argument.removeprefix(prefix).removeprefix("=")
+    return ""

@@ -1,0 +1,288 @@
+"""Why a shard, a Reconfiguration or a cluster does not get on: findings, each with what to do about it.
+
+Pure: from objects as they are shown.  Stays out: reading and showing them; what a copy holds (its node says).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..reconfigurations import BLOCK_OF_TYPE, plan_hash, progress_text, stage
+from .pods import node_trouble
+from .state import State, condition_of, holds, members, name_of, shard_title, some, status_of
+
+Object = dict[str, Any]
+PAUSE = "tidemark.dev/pause-reconciliation"
+SHARDS_SHOWN_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence; `shard` and `node` are those that block, `blocks` is False for what only waits its turn."""
+
+    what: str
+    todo: str = ""
+    shard: str = ""
+    node: str = ""
+    blocks: bool = True
+
+
+# --- a cluster ----------------------------------------------------------------------------------------------
+
+
+def explain_cluster(state: State) -> list[Finding]:
+    """Return everything that keeps a cluster from being as it is asked to be."""
+    found = [*_operator(state), *_nodes(state)]
+    for shard in state.shards:
+        found += _shard_alone(state, shard)
+    for item in state.unfinished()[:1]:
+        found += explain_reconfiguration(state, item)
+    found += _conditions(state.cluster, ("Stalled", "ScaleDownBlocked", "UpgradeBlocked"))
+    for group in state.groups:
+        found += _conditions(group, ("Stalled",))
+        if not holds(group, "Ready") and not holds(group, "Stalled") and status_of(group):
+            ready = condition_of(group, "Ready")
+            found.append(Finding(f"LogGroup {name_of(group)} is not ready: {_said(ready)}", blocks=False))
+    return _distinct(found)
+
+
+def _operator(state: State) -> list[Finding]:
+    """Return what keeps the operator from working."""
+    cluster = state.cluster
+    if not status_of(cluster).get("conditions"):
+        return [Finding(f"no operator has looked at cluster {state.name} yet",
+                        "Does it run, and does it watch this namespace? See its Deployment and its log.")]
+    found = []
+    store = condition_of(cluster, "MetadataStoreReachable")
+    if store.get("status") == "False":
+        found.append(Finding(f"the operator does not reach etcd, elections and changes wait: {_said(store)}",
+                             "Put etcd right: spec.metadataStore says where it is."))
+    if cluster["metadata"].get("annotations", {}).get(PAUSE) == "true":
+        found.append(Finding(f"cluster {state.name} is paused: changed specs are not taken up",
+                             f"kubectl tidemark unpause --cluster {state.name}"))
+    return found
+
+
+def _nodes(state: State) -> list[Finding]:
+    return [
+        Finding(trouble.what, trouble.todo, node=node)
+        for node in state.nodes if (trouble := node_trouble(state, node)) is not None]
+
+
+def _conditions(item: Object, kinds: Iterable[str]) -> list[Finding]:
+    """Return conditions that say of themselves that something does not get on."""
+    return [
+        Finding(f"{item['kind']} {name_of(item)}: {kind}: {_said(condition_of(item, kind))}")
+        for kind in kinds if holds(item, kind)]
+
+
+# --- a shard ------------------------------------------------------------------------------------------------
+
+
+def explain_shard(state: State, group: str, index: int) -> list[Finding]:
+    """Return why a shard does not move, what blocks first; one finding that says so when nothing does."""
+    shard = state.shard(group, index)
+    found = [*_operator(state), *_shard_alone(state, shard), *_operation(state, shard)]
+    wanting = [item for item in state.unfinished() if concerns(item, shard)]
+    for item in wanting:
+        found += explain_reconfiguration(state, item, shard)
+    if not wanting:
+        found += _unwanted(state, shard)
+    return _distinct(found) or [Finding(f"nothing blocks {shard_title(shard)}", blocks=False)]
+
+
+def _shard_alone(state: State, shard: Object) -> list[Finding]:
+    """Return what is wrong with a shard and its members, whoever wants something of it."""
+    title, status = shard_title(shard), status_of(shard)
+    if not status:
+        return [Finding(f"the operator has said nothing of {title} yet", shard=title)]
+    voters = [each for each in members(shard) if each.get("role") != "Joining"]
+    away = [each["node"] for each in voters if each.get("sync") != "InSync"]
+    found = []
+    if status.get("state") in ("Electing", "Leaderless"):
+        majority = len(voters) // 2 + 1
+        enough = len(voters) - len(away) >= majority
+        found.append(Finding(
+            f"{title} has no leader: " + (
+                "an election is under way" if enough else
+                f"it takes {majority} of {len(voters)} members, and only {len(voters) - len(away)} are there"),
+            "It takes seconds; look again." if enough else f"Bring back {some(away)}.", shard=title))
+    for node in away:
+        trouble = node_trouble(state, node)
+        what = trouble.what if trouble else f"{node} came back and its copy is not counted yet"
+        todo = trouble.todo if trouble else "It is filled from the other members; look again."
+        found.append(Finding(f"{title} lacks its copy on {node}: {what}", todo, shard=title, node=node))
+    quorum = condition_of(shard, "QuorumReachable")
+    if quorum.get("status") == "False":
+        found.append(Finding(f"records of {title} are not confirmed: {_said(quorum)}", shard=title))
+    return found
+
+
+def _operation(state: State, shard: Object) -> list[Finding]:
+    """Return how the change of members goes that is under way."""
+    operation = status_of(shard).get("operation")
+    if not operation:
+        return []
+    title, old, new = shard_title(shard), operation.get("oldNode", ""), operation.get("newNode", "")
+    way = " -> ".join(node for node in (old, new) if node)
+    can = "it can be given up still" if operation.get("phase") == "Prepare" else "it only goes forward"
+    trouble = node_trouble(state, new) if new else None
+    if trouble is not None:
+        return [Finding(f"the {operation['type']} of {title} ({way}) cannot fill {new}: {trouble.what}", trouble.todo,
+                        shard=title, node=new)]
+    return [Finding(f"a {operation['type']} of {title} ({way}) is under way, in {operation.get('phase')}: {can}",
+                    shard=title, blocks=False)]
+
+
+def _unwanted(state: State, shard: Object) -> list[Finding]:
+    """Return why nobody wants a shard to move, and whether somebody should."""
+    title, group = shard_title(shard), state.group(shard["spec"]["logGroupRef"]["name"])
+    declared = (group["spec"].get("replication") or {}).get("factor", 3)
+    copies = len([each for each in members(shard) if each.get("role") != "Joining"])
+    if copies and copies != declared:
+        step = "expand" if copies < declared else "contract"
+        return [Finding(f"{title} has {copies} copies, LogGroup {name_of(group)} declares {declared}, and no "
+                        "Reconfiguration changes that", f"kubectl tidemark {step} {name_of(group)}", shard=title)]
+    failed = [
+        item for item in state.reconfigurations
+        if stage(item) == "Finished" and not holds(item, "Succeeded") and concerns(item, shard)]
+    if failed:
+        last = max(failed, key=lambda item: status_of(item).get("completionTime", ""))
+        why = _said(condition_of(last, "Succeeded")) or _said(condition_of(last, "Validated"))
+        return [Finding(f"no Reconfiguration wants to move {title}; the last one, {name_of(last)}, ended: {why}",
+                        f"kubectl tidemark plan {name_of(last)}", shard=title, blocks=False)]
+    return [Finding(f"no Reconfiguration wants to move {title}", shard=title, blocks=False)]
+
+
+# --- a reconfiguration --------------------------------------------------------------------------------------
+
+
+def concerns(item: Object, shard: Object) -> bool:
+    """Say whether a Reconfiguration may be about a shard; which moves its plan has in the end the operator knows."""
+    spec, status = item["spec"], status_of(shard)
+    body = spec.get(BLOCK_OF_TYPE[spec["type"]]) or {}
+    scope = spec.get("scope") or {}
+    group, index = shard["spec"]["logGroupRef"]["name"], shard["spec"]["shardID"]
+    if any(move.get("name") == group and move.get("shard") == index for move in _shown_moves(item)):
+        return True
+    if scope.get("logGroups") and group not in scope["logGroups"]:
+        return False
+    if scope.get("shardIDs") and index not in scope["shardIDs"]:
+        return False
+    nodes = [each["node"] for each in members(shard)]
+    match spec["type"]:
+        case "NodeSwap":
+            return body["from"] in nodes
+        case "Expand" | "Contract":
+            return body.get("logGroup") == group and len(nodes) != body["factor"]
+        case "LeaderTransfer":
+            leads = body.get("from") in (None, "", status.get("leader"))
+            return leads and (not body.get("to") or (body["to"] in nodes and body["to"] != status.get("leader")))
+    return True
+
+
+def explain_reconfiguration(state: State, item: Object, shard: Object | None = None) -> list[Finding]:
+    """Return why a Reconfiguration, or its move of one shard, does not get on."""
+    name, at = name_of(item), stage(item)
+    stalled = condition_of(item, "Stalled")
+    match at:
+        case "Queued":
+            return _queued(state, item)
+        case "Planning":
+            return [Finding(f"{name} is being planned", "It takes seconds; is the operator running?", blocks=False)]
+        case "AwaitingApproval" if condition_of(item, "Validated").get("status") == "False":
+            said = _said(condition_of(item, "Validated"))
+            return [Finding(f"{name} waits: its plan cannot be carried out now: {said}",
+                            "It is planned anew by itself; bring back what is missing, or cancel it.")]
+        case "AwaitingApproval":
+            changed = condition_of(item, "Approved").get("reason") == "PlanChanged"
+            why = "its plan is another one than the one that was approved" if changed else "its plan wants approval"
+            return [Finding(f"{name} waits: {why} ({plan_hash(item)})", f"kubectl tidemark approve {name}")]
+        case "Suspended":
+            return [Finding(f"{name} is suspended", f"kubectl tidemark resume {name}")]
+        case "Aborting":
+            return [Finding(f"{name} is being given up; what is committed is waited for", blocks=False)]
+    if stalled.get("status") == "True":
+        return _stalled(state, item, stalled)
+    if shard is not None:
+        return _move_of(item, shard)
+    return [Finding(f"{name} runs: {progress_text(item)}", blocks=False)]
+
+
+def _queued(state: State, item: Object) -> list[Finding]:
+    front = state.unfinished()[0]
+    if name_of(front) == name_of(item):
+        return [Finding(f"{name_of(item)} waits for the operator to take it up", "Is the operator running?",
+                        blocks=False)]
+    waits = Finding(f"{name_of(item)} waits for {name_of(front)}: one Reconfiguration runs at a time",
+                    f"kubectl tidemark watch {name_of(front)}", blocks=False)
+    return [waits, *explain_reconfiguration(state, front)]
+
+
+def _stalled(state: State, item: Object, stalled: dict[str, Any]) -> list[Finding]:
+    """Return who and what a Reconfiguration waits for: shards that lack copies, and the nodes they lack them on."""
+    name, said = name_of(item), _said(stalled)
+    blocking = []
+    if stalled.get("reason") == "UnderReplicated":
+        source = (item["spec"].get("nodeSwap") or {}).get("from", "")
+        for other in state.shards:
+            if concerns(item, other):
+                blocking += [each for each in _shard_alone(state, other) if each.node and each.node != source]
+    named = _message_shards(state, stalled.get("message", ""))
+    if not blocking:
+        blocking = [each for other in named for each in _shard_alone(state, other)]
+    if not blocking:
+        blocking = [each for each in _nodes(state) if each.node in stalled.get("message", "")]
+    todo = "" if blocking else f"kubectl tidemark watch {name}"
+    shards = list(dict.fromkeys(each.shard for each in blocking if each.shard))
+    nodes = list(dict.fromkeys(each.node for each in blocking if each.node))
+    who = ""
+    if shards and nodes:
+        who = f"; blocked by {some(shards, SHARDS_SHOWN_MAX)} on {some(nodes, SHARDS_SHOWN_MAX)}"
+    return [Finding(f"{name} is stalled: {said}{who}", todo, shard=shards[0] if shards else "",
+                    node=nodes[0] if nodes else ""), *blocking[:SHARDS_SHOWN_MAX]]
+
+
+def _message_shards(state: State, message: str) -> list[Object]:
+    words = {word.strip(".,:;()") for word in message.split()}
+    return [shard for shard in state.shards if name_of(shard) in words]
+
+
+def _move_of(item: Object, shard: Object) -> list[Finding]:
+    """Return where the move of a shard stands in a Reconfiguration that gets on."""
+    name, title = name_of(item), shard_title(shard)
+    group, index = shard["spec"]["logGroupRef"]["name"], shard["spec"]["shardID"]
+    for failed, moves in ((True, "failedMoves"), (False, "activeMoves")):
+        for move in status_of(item).get(moves) or ():
+            if (move.get("name"), move.get("shard")) != (group, index):
+                continue
+            way = " -> ".join(str(move[end]) for end in ("from", "to") if move.get(end))
+            message = f": {move['message']}" if move.get("message") else ""
+            if failed:
+                return [Finding(f"{name} gave {title} ({way}) up after {move.get('attempt', 0)} attempts{message}",
+                                "When the cause is gone, create the same Reconfiguration anew.", shard=title)]
+            return [Finding(f"{name} moves {title} ({way}): {move['step']}, attempt {move.get('attempt', 1)}, since "
+                            f"{move.get('startTime', '?')}{message}", shard=title, blocks=False)]
+    active = [f"{move['name']}/{move['shard']}" for move in status_of(item).get("activeMoves") or ()]
+    limit = (item["spec"].get("throttle") or {}).get("maxConcurrentMoves")
+    behind = f" behind {some(active, SHARDS_SHOWN_MAX)}" if active else ""
+    return [Finding(f"{title} waits its turn in {name}{behind}: {progress_text(item)}",
+                    f"Raise spec.throttle.maxConcurrentMoves of {name}, it is {limit}." if limit else
+                    f"Set spec.throttle.maxConcurrentMoves of {name} for more at a time.", shard=title, blocks=False)]
+
+
+def _shown_moves(item: Object) -> list[dict[str, Any]]:
+    status = status_of(item)
+    return [*(status.get("activeMoves") or ()), *(status.get("failedMoves") or ())]
+
+
+def _said(condition: dict[str, Any]) -> str:
+    return ": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part)
+
+
+def _distinct(findings: Iterable[Finding]) -> list[Finding]:
+    """Leave repetitions out; what blocks comes first."""
+    found = list(dict.fromkeys(findings))
+    return sorted(found, key=lambda each: not each.blocks)

@@ -1,0 +1,102 @@
+"""Reconfigurations as commands make, follow and judge them, whoever keeps the objects.
+
+Stays out: applying and watching (the Admin service, an API server), deciding anything (operator).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from rich.progress import Progress
+
+from .failures import CommandFailed
+from .views import condition, condition_message
+
+Object = dict[str, Any]
+
+BLOCK_OF_TYPE = {
+    "NodeSwap": "nodeSwap", "Expand": "expand", "Contract": "contract", "LeaderTransfer": "leaderTransfer",
+    "Rebalance": "rebalance",
+}
+
+
+def reconfiguration(
+    cluster: str, kind: str, body: Mapping[str, Any], *, name: str = "", more: Mapping[str, Any] | None = None
+) -> Object:
+    """Return the manifest of a Reconfiguration; `more` is what else its spec says."""
+    return {
+        "apiVersion": "tidemark.dev/v1alpha1",
+        "kind": "Reconfiguration",
+        "metadata": {"name": name or f"{kind.lower()}-{secrets.token_hex(4)}"},
+        "spec": {"clusterRef": {"name": cluster}, "type": kind, BLOCK_OF_TYPE[kind]: dict(body), **(more or {})},
+    }
+
+
+def stage(item: Object) -> str:
+    return str(item.get("status", {}).get("stage") or "Queued")
+
+
+def plan_hash(item: Object) -> str:
+    return str((item.get("status", {}).get("plan") or {}).get("hash") or "")
+
+
+def moves(item: Object) -> tuple[int, int]:
+    """Return how many moves are done, and of how many."""
+    status = item.get("status", {})
+    return (status.get("progress") or {}).get("completed", 0), (status.get("plan") or {}).get("moves", 0)
+
+
+def bytes_text(count: float) -> str:
+    """Return a number of bytes as people read it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def progress_text(item: Object) -> str:
+    """Return how far it is in one line: its stage, what was copied, when it may be done, what holds it up."""
+    found = item.get("status", {}).get("progress") or {}
+    parts = [stage(item)]
+    if found:
+        parts.append(f"{found.get('summary', '')} moves")
+        parts.append(f"{found.get('percent', 0)} %")
+    moved = str(found.get("bytesMoved") or "")
+    if moved.isdecimal() and moved != "0":
+        parts.append(f"{bytes_text(int(moved))} copied")
+    if found.get("failed"):
+        parts.append(f"{found['failed']} failed")
+    if found.get("estimatedCompletionTime"):
+        parts.append(f"until about {found['estimatedCompletionTime']}")
+    if condition(item, "Stalled")[0] == "True":
+        parts.append(f"stalled: {condition(item, 'Stalled')[1]}: {condition_message(item, 'Stalled')}")
+    return " · ".join(parts)
+
+
+class Follower:
+    """One line of a progress display for one Reconfiguration: `see` it whenever it changed."""
+
+    def __init__(self, bar: Progress, name: str) -> None:
+        self._bar = bar
+        self._name = name
+        self._task = bar.add_task(name, total=None)
+
+    def see(self, item: Object) -> bool:
+        """Show how far it is; True when it is over."""
+        done, total = moves(item)
+        self._bar.update(
+            self._task, description=f"{self._name}: {progress_text(item)}", total=total or None, completed=done)
+        return stage(item) == "Finished"
+
+
+def succeeded(item: Object, how_to_look: str) -> Object:
+    """Return a finished one as it is; raises CommandFailed when it did not succeed."""
+    status, reason = condition(item, "Succeeded")
+    if status != "True":
+        message = condition_message(item, "Succeeded") or condition_message(item, "Validated")
+        text = f"{item['metadata']['name']}: {reason}" + (f": {message}" if message else "")
+        raise CommandFailed(text, how_to_look, reason=reason or "FAILED")
+    return item

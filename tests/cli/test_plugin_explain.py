@@ -1,0 +1,170 @@
+"""Why it does not move: from objects to the shard and the node that block, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from plugin_objects import NODES, cluster, condition, group, node, pod, shard, swap
+from tidemark_cli.failures import CommandFailed
+from tidemark_cli.kubectl.explain import Finding, explain_cluster, explain_shard
+from tidemark_cli.kubectl.planning import find_plan, plan_of
+from tidemark_cli.kubectl.pods import node_trouble, pod_text
+from tidemark_cli.kubectl.state import State
+
+Object = dict[str, Any]
+STALLED = condition("Stalled", "True", "UnderReplicated", "orders-0001 lack copies")
+
+
+def state(*, nodes: tuple[Object, ...] = (), shards: tuple[Object, ...] = (), acts: tuple[Object, ...] = (),
+          pods: dict[str, Object] | None = None, running: str = "", groups: tuple[Object, ...] = (),
+          **of_cluster: Any) -> State:
+    return State(
+        cluster(*nodes, running=running, **of_cluster), groups or (group(),),
+        shards or (shard(0), shard(1, "prod-2", "prod-3", "prod-4")), acts,
+        {name: pod(name) for name in NODES} | (pods or {}))
+
+
+def only(found: list[Finding]) -> Finding:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_shard_that_nobody_wants_to_move():
+    found = only(explain_shard(state(), "orders", 0))
+    assert not found.blocks
+    assert found.what == "no Reconfiguration wants to move orders/0"
+    assert explain_cluster(state()) == []
+
+
+def test_a_swap_that_waits_for_a_copy_elsewhere_names_shard_and_node():
+    """The shard that is asked about is well; the plan waits for another one, whose member's pod cannot start."""
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+    crashing = pod("prod-3", conditions=[condition("Ready", "False")], containerStatuses=[
+        {"name": "node", "restartCount": 9, "state": waits}])
+    away = node("prod-3", ready=False, state="Restarting")
+    there = state(
+        nodes=(*(node(each) for each in ("prod-1", "prod-2", "prod-4")), away),
+        shards=(shard(0, "prod-1", "prod-2", "prod-4"), shard(1, "prod-1", "prod-2", "prod-3", away=("prod-3",))),
+        acts=(swap(conditions=(STALLED,)),), pods={"prod-3": crashing}, running="swap")
+    first, second = explain_shard(there, "orders", 0)
+    assert (first.shard, first.node, first.blocks) == ("orders/1", "prod-3", True)
+    assert "swap is stalled: UnderReplicated: orders-0001 lack copies; blocked by orders/1 on prod-3" == first.what
+    assert (second.shard, second.node) == ("orders/1", "prod-3")
+    assert "CrashLoopBackOff" in second.what
+    assert second.todo == "See `kubectl logs prod-3 --previous`."
+    whole = explain_cluster(there)
+    assert next(each.node for each in whole if each.blocks) == "prod-3"
+
+
+def test_the_copy_that_is_to_leave_does_not_block():
+    away = shard(0, away=("prod-1",))
+    there = state(
+        nodes=(node("prod-1", ready=False), *(node(each) for each in NODES[1:])), shards=(away, shard(1)),
+        acts=(swap(conditions=(STALLED,)),), running="swap")
+    stalled = next(each for each in explain_shard(there, "orders", 1) if "stalled" in each.what)
+    assert stalled.node != "prod-1"
+
+
+@pytest.mark.parametrize(("act", "what", "todo"), [
+    (swap(at="AwaitingApproval"), "its plan wants approval", "kubectl tidemark approve swap"),
+    (swap(at="Suspended"), "swap is suspended", "kubectl tidemark resume swap"),
+    (swap(at="Planning"), "is being planned", "operator"),
+    (swap(at="Aborting"), "given up", ""),
+    (swap(at="Queued"), "waits for the operator", "operator"),
+    (swap(conditions=(condition("Stalled", "True", "NodeUnavailable", "NODE_UNAVAILABLE: prod-4 is down"),)),
+     "NodeUnavailable", "watch swap"),
+    (swap(), "orders/0 waits its turn in swap", "maxConcurrentMoves"),
+    (swap(activeMoves=[{"name": "orders", "shard": 0, "from": "prod-1", "to": "prod-4", "step": "Snapshot",
+                        "attempt": 2, "startTime": "2026-11-20T09:58:01Z", "message": "slow"}]),
+     "swap moves orders/0 (prod-1 -> prod-4): Snapshot, attempt 2, since 2026-11-20T09:58:01Z: slow", ""),
+    (swap(failedMoves=[{"name": "orders", "shard": 0, "from": "prod-1", "to": "prod-4", "step": "Failed",
+                        "attempt": 5, "message": "refused"}]), "gave orders/0 (prod-1 -> prod-4) up", "anew"),
+])
+def test_every_stage_says_what_it_waits_for(act: Object, what: str, todo: str):
+    found = only(explain_shard(state(acts=(act,)), "orders", 0))
+    assert what in found.what
+    assert todo in found.todo
+
+
+def test_a_changed_plan_is_told_apart():
+    act = swap(at="AwaitingApproval")
+    act["status"]["conditions"] = [condition("Approved", "False", "PlanChanged")]
+    assert "another one than the one that was approved" in only(explain_shard(state(acts=(act,)), "orders", 0)).what
+
+
+def test_the_queue_is_followed_to_its_front():
+    waiting = swap("later", at="Queued")
+    there = state(acts=(waiting, swap("first", "prod-2", at="Suspended")), running="first")
+    front, queued = explain_shard(there, "orders", 0)[:2]
+    assert "first is suspended" in front.what and front.blocks
+    assert any("later waits for first" in each.what for each in explain_shard(there, "orders", 0)), queued
+
+
+def test_without_a_majority_the_members_are_named():
+    lost = shard(0, away=("prod-2", "prod-3"), state="Leaderless", leader="prod-1")
+    there = state(shards=(lost,), nodes=(
+        node("prod-1"), node("prod-2", ready=False), node("prod-3", ready=False), node("prod-4")))
+    del there.pods["prod-2"]
+    found = explain_shard(there, "orders", 0)
+    assert "it takes 2 of 3 members, and only 1 are there" in found[0].what
+    assert found[0].todo == "Bring back prod-2, prod-3."
+    assert {each.node: "does not exist" in each.what for each in found if each.node} == {
+        "prod-2": True, "prod-3": False}
+
+
+def test_a_member_that_cannot_be_filled():
+    joining = shard(0, operation={"type": "Swap", "phase": "Prepare", "oldNode": "prod-1", "newNode": "prod-4"})
+    no_machine = pod("prod-4", phase="Pending", containerStatuses=[], conditions=[
+        condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")])
+    there = state(shards=(joining,), acts=(swap(),), pods={"prod-4": no_machine},
+                  nodes=(*(node(each) for each in NODES[:3]), node("prod-4", ready=False, state="Joining")))
+    found = explain_shard(there, "orders", 0)[0]
+    assert (found.shard, found.node) == ("orders/0", "prod-4")
+    assert "cannot fill prod-4" in found.what and "0/3 nodes are available" in found.what
+
+
+def test_a_declared_factor_that_nobody_brings_about():
+    found = only(explain_shard(state(groups=(group(factor=4),)), "orders", 0))
+    assert "has 3 copies, LogGroup orders declares 4" in found.what
+    assert found.todo == "kubectl tidemark expand orders"
+
+
+def test_etcd_pause_and_an_absent_operator_come_first():
+    away = state(conditions=(condition("MetadataStoreReachable", "False", "ConnectionFailed", "refused"),))
+    assert "does not reach etcd" in explain_shard(away, "orders", 0)[0].what
+    paused = state()
+    paused.cluster["metadata"]["annotations"]["tidemark.dev/pause-reconciliation"] = "true"
+    assert explain_cluster(paused)[0].todo == "kubectl tidemark unpause --cluster prod"
+    unseen = state()
+    unseen.cluster["status"] = {}
+    assert "no operator has looked at cluster prod yet" in explain_cluster(unseen)[0].what
+
+
+def test_what_does_not_exist_is_answered_with_what_does():
+    for wrong, there_are in ((("order", 0), "There are orders."), (("orders", 7), "There are orders/0, orders/1.")):
+        with pytest.raises(CommandFailed) as failed:
+            explain_shard(state(), *wrong)
+        assert failed.value.advice == there_are
+    with pytest.raises(CommandFailed, match="shardProjection is None"):
+        explain_shard(state(groups=(group(shardProjection="None"),)), "orders", 0)
+
+
+def test_a_probe_that_is_a_moment_behind_is_no_trouble():
+    unready = pod("prod-1", conditions=[condition("Ready", "False"), condition("ContainersReady", "False")])
+    assert node_trouble(state(pods={"prod-1": unready}), "prod-1") is None
+    down = state(pods={"prod-1": unready}, nodes=(node("prod-1", ready=False),))
+    assert "does not say that it is ready" in str(node_trouble(down, "prod-1"))
+    unread = State(cluster(node("prod-1", ready=False, message="deadline exceeded")), pods=None)
+    assert "does not reach it (deadline exceeded)" in str(node_trouble(unread, "prod-1"))
+    assert (pod_text(unready), pod_text(pod("prod-1")), pod_text(None)) == ("NotReady", "Ready", "missing")
+
+
+def test_the_planner_of_the_operator_says_which_moves():
+    spec = swap()["spec"]
+    plan = plan_of(state(shards=(shard(0), shard(1))), spec)
+    assert [(move.from_node, move.to_node) for move in plan.moves] == [("prod-1", "prod-4")] * 2
+    assert find_plan(state(shards=(shard(0), shard(1))), spec, plan.hash) == plan
+    assert find_plan(state(), spec, plan.hash) is None, "the objects come to another plan"
+    with pytest.raises(CommandFailed, match="already holds a copy"):
+        plan_of(state(), {**spec, "nodeSwap": {"from": "prod-1", "to": {"node": "prod-2"}}})
