@@ -288,5 +288,5 @@ def _selectors(selectors: Mapping[str, str]) -> dict[str, str]:
 
 def condition(manifest: Object, kind: str) -> str:
     """Return the status of a condition, "" when there is none."""
-    found = [each["status"] for each in manifest.get("status", {}).get("conditions", ()) if each["type"] == kind]
+    found = [each["status"] for each in manifest.get("status", {}).get("conditions") or () if each["type"] == kind]
     return str(found[0]) if found else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import REGISTRY
 from tidemark_core.base.refusals import Refused
 from tidemark_operator.etcd import EtcdStore
 from tidemark_operator.kube.api import Kind
@@ -167,3 +168,15 @@ async def test_what_finished_long_ago_never_runs_again(objects: Objects, mirror:
         assert asked == deleted
     assert not mirror.reconfigurations
     await run.service.store.close()
+
+
+async def test_a_cluster_that_is_let_go_of_is_told_no_more() -> None:
+    """Else an alert would wait for its leader for ever."""
+    caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration")}
+    item = {**cluster(), "metadata": {"name": "let-go-of", "namespace": "data"}}
+    run = ClusterRun(item, None, caches, None, lambda: None)  # type: ignore[arg-type]
+    labels = {"namespace": "data", "cluster": "let-go-of"}
+    await run.start()
+    assert REGISTRY.get_sample_value("tidemark_operator_leader", labels) == 0
+    await run.stop()
+    assert REGISTRY.get_sample_value("tidemark_operator_leader", labels) is None

@@ -222,7 +222,8 @@ class KubeApi:
     ) -> aiohttp.ClientResponse:
         request = await self._client.param_serialize(
             method, path, query_params=list((query or {}).items()),
-            header_params={"Content-Type": content_type, "Accept": JSON}, body=body)
+            header_params={"Content-Type": content_type, "Accept": JSON}, body=body,
+            auth_settings=["BearerToken"])  # else a pod's token would not be sent
         try:
             answer = await self._client.call_api(*request, _request_timeout=limits)
             code = answer.status

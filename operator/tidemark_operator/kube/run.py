@@ -60,13 +60,14 @@ class ClusterRun:
     # --- life -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        self.became_active()
         await self.service.start()
         self._task = background(self._follow(), f"following {self.namespace}/{self.name}")
 
     async def stop(self) -> None:
         await cancelled(self._task)
         await self.service.stop()
-        ACTIVE.labels(self.namespace, self.name).set(0)
+        ACTIVE.remove(self.namespace, self.name)  # of a cluster that is let go of there is nothing to alert on
 
     async def _follow(self) -> None:
         news = self.service.add_watcher()

@@ -1,0 +1,56 @@
+"""Requests to an API server: who asks is said, and again when the token of the pod was renewed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client import Configuration
+from tidemark_operator.kube.api import PODS, KubeApi
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[str, list[str]]]:
+    """A server that answers with an empty list: its address, and what it was told of who asks."""
+    told: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        told.append(request.headers.get("authorization", ""))
+        return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/namespaces/data/pods", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    yield f"http://{host}:{port}", told
+    await runner.cleanup()
+
+
+async def asked(configuration: Configuration, times: int) -> None:
+    api = KubeApi(configuration)
+    for _ in range(times):
+        await api.list(PODS, "data")
+    await api.close()
+
+
+async def test_the_token_is_sent_and_renewed(server: tuple[str, list[str]]) -> None:
+    url, told = server
+    tokens = iter(["first", "second"])
+
+    def renew(configuration: Configuration) -> None:  # what load_incluster_config sets, which reads the mounted file
+        configuration.api_key["BearerToken"] = f"bearer {next(tokens)}"
+
+    configuration = Configuration(host=url)
+    configuration.api_key["BearerToken"] = "bearer of the start"
+    configuration.refresh_api_key_hook = renew
+    await asked(configuration, 2)
+    assert told == ["bearer first", "bearer second"]
+
+
+async def test_without_a_token_none_is_sent(server: tuple[str, list[str]]) -> None:
+    url, told = server
+    await asked(Configuration(host=url), 1)
+    assert told == [""]
