@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit assets sim bench generate clean
+.PHONY: help demo test lint unit assets sim bench generate rendered clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the chart's copi
 	$(BIN)/python tools/generate_protobuf.py
 	$(BIN)/python tools/generate_resources.py
 	$(BIN)/python tools/generate_dashboards.py
+
+rendered: $(INSTALLED) ## Render the chart into charts/rendered/, for machines without Helm; needs Go, once.
+	$(BIN)/python -m tests.kube.helm
 
 clean: ## Remove the virtual environment, caches and the state of local clusters (stop them first).
 	rm -rf $(VENV) .tidemark .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -28,7 +28,7 @@ CONTROLLERS = (
     "garbage-collector-controller", "namespace-controller", "disruption-controller",
     "serviceaccount-controller", "root-ca-certificate-publisher-controller",
     "persistentvolumeclaim-protection-controller", "persistentvolume-protection-controller",
-    "deployment-controller", "replicaset-controller", "clusterrole-aggregation-controller",
+    "deployment-controller", "replicaset-controller", "statefulset-controller", "clusterrole-aggregation-controller",
 )
 """What acts on objects that Tidemark or its chart creates; nothing that needs a cloud, a kubelet or a scheduler."""
 

@@ -57,11 +57,11 @@ async def allow_operator(kube: Kube, plane: ControlPlane, directory: Path) -> No
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ACCOUNT}]})
 
 
-def cluster(etcd: Etcd, replicas: int = 3) -> Object:
+def cluster(etcd: Etcd | str, replicas: int = 3) -> Object:
     return {
         "apiVersion": API_VERSION, "kind": "TidemarkCluster", "metadata": {"name": "prod"},
         "spec": {
-            "version": "0.1.0", "metadataStore": {"etcd": {"endpoints": [etcd.url]}},
+            "version": "0.1.0", "metadataStore": {"etcd": {"endpoints": [etcd if isinstance(etcd, str) else etcd.url]}},
             "failureDomain": {"nodeAntiAffinity": "Preferred"},
             "nodePools": [{
                 "name": "default", "replicas": replicas, "zones": ["zone-a", "zone-b", "zone-c"],

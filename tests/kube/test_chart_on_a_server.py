@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tidemark
 from tidemark_operator.resources import KINDS
 
-from tests.kube.client import Kube, Object
+from tests.kube.client import Kube, Object, Refused, condition
 from tests.kube.control_plane import ControlPlane
-from tests.kube.helm import CHART, Helm
+from tests.kube.helm import CHART, RENDERED, Helm
+from tests.kube.operators import addresses, cluster, log_group
+from tests.kube.pod_runner import PodRunner
 
 pytestmark = pytest.mark.apiserver
 
+OPERATOR = "tidemark-operator"
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
@@ -61,6 +70,82 @@ async def clear_away(kube: Kube, documents: list[Object]) -> None:
             await kube.delete(plural_of(document), document["metadata"]["name"])
 
 
+def rendered(helm: Helm, **values: Any) -> dict[tuple[str, str, str], Object]:
+    """What other values make of the chart, by kind, namespace and name."""
+    documents = helm.render("ours", values={"crds": {"install": False}, **values})
+    found = {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in documents}
+    assert len(found) == len(documents)
+    return found
+
+
+def test_the_operator_is_bound_where_it_watches(helm: Helm) -> None:
+    two = rendered(helm, watchNamespaces=["one", "two"])
+    assert {key for key in two if key[0].endswith("RoleBinding")} == {
+        ("RoleBinding", "one", OPERATOR), ("RoleBinding", "two", OPERATOR),
+        ("ClusterRoleBinding", "", "tidemark-operator-machines")}
+    for key, binding in two.items():
+        if key[0].endswith("RoleBinding"):
+            assert binding["subjects"] == [{"kind": "ServiceAccount", "name": OPERATOR, "namespace": "ours"}]
+    assert {"--namespace=one", "--namespace=two"} <= set(arguments(two))
+    everywhere = rendered(helm, watchAnyNamespace=True)
+    assert ("ClusterRoleBinding", "", OPERATOR) in everywhere
+    assert not [key for key in everywhere if key[0] == "RoleBinding"]
+    assert "--all-namespaces" in arguments(everywhere)
+    assert not [each for each in arguments(everywhere) if each.startswith("--namespace")]
+    with pytest.raises(AssertionError, match="exclude each other"):
+        rendered(helm, watchAnyNamespace=True, watchNamespaces=["one"])
+    unbound = rendered(helm, rbac={"createOperatorRole": False}, serviceAccount={"create": False})
+    assert not [key for key in unbound if "Binding" in key[0] and key[0] != "ValidatingAdmissionPolicyBinding"]
+    assert not [key for key in unbound if key[0] == "ServiceAccount"]
+
+
+def arguments(documents: dict[tuple[str, str, str], Object]) -> list[str]:
+    spec = documents["Deployment", "ours", OPERATOR]["spec"]["template"]["spec"]
+    return list(spec["containers"][0]["args"])
+
+
+def test_values_reach_the_pods(helm: Helm) -> None:
+    digest = f"sha256:{'0' * 64}"
+    found = rendered(
+        helm, image={"repository": "registry.example/operator", "tag": "9", "digest": digest}, replicaCount=1,
+        imagePullSecrets=[{"name": "pull"}], podLabels={"team": "a"}, podAnnotations={"note": "b"},
+        nodeSelector={"disk": "any"}, tolerations=[{"key": "k", "operator": "Exists"}], priorityClassName="high",
+        affinity={"nodeAffinity": {}}, extraEnv=[{"name": "E", "value": "1"}],
+        extraVolumes=[{"name": "v", "emptyDir": {}}], extraVolumeMounts=[{"name": "v", "mountPath": "/v"}],
+        networkPolicy={"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+        nodeImage={"repository": OWN_NODES}, log={"level": "debug", "format": "text"})
+    template = found["Deployment", "ours", OPERATOR]["spec"]["template"]
+    spec, container = template["spec"], template["spec"]["containers"][0]
+    assert container["image"] == f"registry.example/operator@{digest}", "a digest counts for more than a tag"
+    assert template["metadata"]["labels"]["team"] == "a"
+    assert template["metadata"]["annotations"] == {"note": "b"}
+    assert (spec["imagePullSecrets"], spec["nodeSelector"], spec["priorityClassName"], spec["affinity"]) == (
+        [{"name": "pull"}], {"disk": "any"}, "high", {"nodeAffinity": {}})
+    assert spec["tolerations"][0]["key"] == "k"
+    assert container["env"] == [{"name": "E", "value": "1"}]
+    assert container["volumeMounts"][-1] == {"name": "v", "mountPath": "/v"}
+    assert spec["volumes"][-1] == {"name": "v", "emptyDir": {}}
+    assert {f"--node-image={OWN_NODES}", "--log-level=debug", "--log-format=text"} <= set(arguments(found))
+    (rule,) = found["NetworkPolicy", "ours", OPERATOR]["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
+    assert not [key for key in found if key[0] == "PodDisruptionBudget"], "the only operator can be moved"
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"replicaCount": 0}, "replicaCount"), ({"image": {"digest": "sha256:short"}}, "digest"),
+    ({"watchNamespaces": ["Not A Name"]}, "watchNamespaces"), ({"log": {"level": "loud"}}, "level"),
+    ({"metrics": {"podMonitor": {"enabled": "yes"}}}, "enabled"), ({"etcd": {"sizes": "1Gi"}}, "sizes")])
+def test_values_that_cannot_be_meant_are_refused(helm: Helm, values: Object, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        helm.render(values=values)
+
+
+def test_what_is_checked_in_for_machines_without_helm_is_fresh(helm: Helm) -> None:
+    here = {path.name: path.read_text(encoding="utf-8") for path in RENDERED.iterdir()}
+    assert here == helm.rendered_files(), "run `make rendered` and commit the result"
+
+
 async def test_what_is_rendered_applies(kube: Kube, helm: Helm) -> None:
     documents = helm.render(kube.namespace)
     assert documents
@@ -83,3 +168,162 @@ async def test_the_definitions_outlive_the_release(kube: Kube, helm: Helm) -> No
     kept = await kube.list(DEFINITIONS, labels="app.kubernetes.io/name=tidemark")
     assert [each["metadata"]["uid"] for each in kept] == [each["metadata"]["uid"] for each in installed]
     assert sorted(kinds([{"kind": "CustomResourceDefinition", **each} for each in kept])) == sorted(KINDS)
+
+
+OWN_NODES = "registry.example:5000/team/tidemark-node"
+EVERYTHING = {
+    "nodeImage": {"repository": OWN_NODES}, "crds": {"install": False}, "etcd": {"enabled": True},
+    "metrics": {name: {"enabled": True} for name in ("podMonitor", "rules", "dashboards")}}
+
+
+@pytest.fixture
+async def monitoring(kube: Kube) -> AsyncIterator[None]:
+    """The kinds of the Prometheus operator, whatever stands in them."""
+    definitions = [
+        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+         "metadata": {"name": f"{kind.lower()}s.monitoring.coreos.com"},
+         "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced",
+                  "names": {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()},
+                  "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+                      "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
+        for kind in ("PodMonitor", "PrometheusRule")]
+    for definition in definitions:
+        await kube.apply(definition)
+    for definition in definitions:
+        name = definition["metadata"]["name"]
+        await kube.wait(DEFINITIONS, name, lambda found: condition(found, "Established") == "True")
+    yield
+    for definition in definitions:
+        await kube.delete(DEFINITIONS, definition["metadata"]["name"])
+
+
+@pytest.fixture
+async def installed(kube: Kube, helm: Helm, monitoring: None) -> AsyncIterator[list[Object]]:
+    """The chart with all it has, as `helm template` renders it; its nodes are of a registry of ours."""
+    documents = helm.render(kube.namespace, values=EVERYTHING)
+    await kube.patch("namespaces", kube.namespace, {"metadata": {"labels": {
+        "pod-security.kubernetes.io/enforce": "restricted"}}})
+    try:
+        for document in documents:
+            await kube.apply(document, manager="helm-template")
+        yield documents
+    finally:
+        await clear_away(kube, documents)
+
+
+async def test_the_operator_works_from_its_deployment(
+    kube: Kube, helm: Helm, control_plane: ControlPlane, pod_runner: PodRunner, installed: list[Object]
+) -> None:
+    """Two operators with the token of their account, and no permissions but what the chart gives, serve a cluster."""
+    await kube.wait("deployments.apps", OPERATOR, lambda found: found.get("status", {}).get("readyReplicas") == 2)
+    budget = await kube.wait(
+        "poddisruptionbudgets.policy", OPERATOR, lambda found: found.get("status", {}).get("expectedPods") == 2)
+    assert budget["status"]["disruptionsAllowed"] == 1
+    etcd = await kube.wait("pods", "tidemark-etcd-0", lambda found: condition(found, "Ready") == "True")
+    wanted = cluster(f"http://{etcd['status']['podIP']}:2379")
+    wanted["spec"]["monitoring"] = {"podMonitor": "Managed"}
+    await kube.create(wanted)
+    await kube.create(log_group(shards=1))
+    await kube.wait("loggroups.tidemark.dev", "orders", lambda found: condition(found, "Ready") == "True")
+    await kube.wait("tidemarkclusters.tidemark.dev", "prod", lambda found: condition(found, "Ready") == "True")
+    pods = await kube.list("pods", labels="tidemark.dev/cluster=prod")
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {f"{OWN_NODES}:0.1.0"}
+    async with await tidemark.connect(await addresses(kube), timeout_s=60) as client:
+        await client.appender("orders", timeout_s=60).append(b"kept")
+        assert [record.value async for record in client.read("orders")] == [b"kept"]
+
+    for attached in ("networkpolicies.networking.k8s.io", "podmonitors.monitoring.coreos.com"):
+        made = await kube.wait(attached, "prod-nodes", lambda found: True)
+        assert made["metadata"]["ownerReferences"][0]["kind"] == "TidemarkCluster"
+    for pod in await kube.list("pods", labels="app.kubernetes.io/component=operator"):
+        ready = f'{{kind="LogGroup",name="orders",namespace="{kube.namespace}",type="Ready"}} 1.0'
+        async with asyncio.timeout(30):  # who stands by tells it too, as soon as it has seen it
+            while f"tidemark_object_condition{ready}" not in await asyncio.to_thread(
+                    ask, f"http://{pod['status']['podIP']}:8080/metrics"):
+                await asyncio.sleep(0.2)
+    (check,) = helm.render(kube.namespace, tests=True)
+    await kube.create(check)
+    await kube.wait("pods", check["metadata"]["name"], lambda found: found["status"].get("phase") == "Succeeded")
+
+    await the_operator_may_no_more_than_it_needs(kube, control_plane)
+    await editors_do_not_write_shards(kube, control_plane)
+    await it_may_be_told_to_watch_every_namespace(kube, helm, wanted)
+
+
+def ask(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+async def the_operator_may_no_more_than_it_needs(kube: Kube, control_plane: ControlPlane) -> None:
+    account = control_plane.user(f"system:serviceaccount:{kube.namespace}:{OPERATOR}")
+    operator = Kube(account, kube.namespace)
+    try:
+        assert await operator.list("pods")
+        await operator.list("nodes")
+        for forbidden in (
+            operator.list("secrets", namespace="default"), operator.list("pods", namespace="default"),
+            operator.list("namespaces"), operator.delete("nodes", f"{kube.namespace}-1"),
+            operator.delete("tidemarkclusters.tidemark.dev", "prod"),
+            operator.patch("tidemarkclusters.tidemark.dev", "prod", {"spec": {"version": "9.9.9"}}),
+            operator.list("clusterroles.rbac.authorization.k8s.io"),
+            operator.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"},
+                             "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+        ):
+            with pytest.raises(Refused, match="cannot") as refused:
+                await forbidden
+            assert refused.value.code == 403
+    finally:
+        await operator.close()
+
+
+async def editors_do_not_write_shards(kube: Kube, control_plane: ControlPlane) -> None:
+    """`edit` and `admin` of a namespace take in what the chart adds to them, and that is not Shards."""
+    await kube.create({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "admins"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]})
+    ann = Kube(control_plane.user("ann"), kube.namespace)
+    try:
+        async with asyncio.timeout(30):
+            while True:  # a binding counts, and roles are joined, some time after they were written
+                with suppress(Refused):
+                    await ann.patch("loggroups.tidemark.dev", "orders", {"metadata": {"labels": {"by": "ann"}}})
+                    break
+                await asyncio.sleep(0.1)
+        assert await ann.list("shards.tidemark.dev")
+        for forbidden in (
+            ann.patch("shards.tidemark.dev", "orders-0000", {"metadata": {"labels": {"by": "ann"}}}),
+            ann.patch("shards.tidemark.dev/status", "orders-0000", {"status": {"epoch": 99}}),
+            ann.delete("shards.tidemark.dev", "orders-0000"),
+        ):
+            with pytest.raises(Refused, match='User "ann" cannot') as refused:
+                await forbidden
+            assert refused.value.code == 403
+    finally:
+        await ann.close()
+
+
+async def it_may_be_told_to_watch_every_namespace(kube: Kube, helm: Helm, wanted: Object) -> None:
+    """The release is upgraded; then a cluster in a namespace that nobody named gets its pods."""
+    documents = helm.render(kube.namespace, values={**EVERYTHING, "watchAnyNamespace": True})
+    other = f"{kube.namespace}-other"
+    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
+    try:
+        await kube.delete("rolebindings.rbac.authorization.k8s.io", OPERATOR)
+        for document in documents:
+            await kube.apply(document, manager="helm-template")
+        await kube.wait("deployments.apps", OPERATOR, rolled_out)
+        await kube.create({**wanted, "metadata": {"name": "prod", "namespace": other}})
+        for name in ("prod-1", "prod-2", "prod-3"):
+            await kube.wait("pods", name, lambda found: True, namespace=other)
+        await kube.wait("tidemarkclusters.tidemark.dev", "prod", lambda found: condition(found, "Ready") == "True")
+    finally:
+        await clear_away(kube, documents)
+        await kube.delete("namespaces", other)
+
+
+def rolled_out(found: Object) -> bool:
+    status = found["status"]
+    return (status.get("observedGeneration") == found["metadata"]["generation"]
+            and status.get("updatedReplicas") == status.get("readyReplicas") == status.get("replicas") == 2)

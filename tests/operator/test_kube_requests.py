@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 from tidemark_operator.kube.api import PODS, KubeApi
+from tidemark_operator.kube.check import check
 
 
 @pytest.fixture
@@ -20,7 +21,11 @@ async def server() -> AsyncIterator[tuple[str, list[str]]]:
         return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
 
     app = web.Application()
-    app.router.add_get("/api/v1/namespaces/data/pods", answer)
+    async def refuse(request: web.Request) -> web.Response:
+        return web.json_response({"kind": "Status", "reason": "Forbidden", "message": "no shards for you"}, status=403)
+
+    app.router.add_get("/apis/tidemark.dev/v1alpha1/namespaces/data/shards", refuse)
+    app.router.add_get("/{anything:.*}", answer)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -54,3 +59,10 @@ async def test_without_a_token_none_is_sent(server: tuple[str, list[str]]) -> No
     url, told = server
     await asked(Configuration(host=url), 1)
     assert told == [""]
+
+
+async def test_a_check_names_what_may_not_be_read(server: tuple[str, list[str]]) -> None:
+    url, told = server
+    assert await check(Configuration(host=url), ["data"]) == ["shards of data: no shards for you"]
+    assert await check(Configuration(host=url), ["other"]) == []
+    assert len(told) > 10
