@@ -54,6 +54,11 @@ class NodeCore:
         """Return the shards this node leads, in order of id."""
         return sorted(shard for shard, held in self.shards.items() if held.leader is not None)
 
+    def lagging(self) -> set[str]:
+        """Return the nodes that some shard led here waits for: down, full, or still catching up."""
+        leaders = [held.leader for held in self.shards.values() if held.leader is not None]
+        return {member.node for leader in leaders for member in leader.lagging()}
+
     def step(self, now_ms: int, events: Sequence[Any]) -> list[Effect]:
         """Consume one turn's events, in order."""
         effects: list[Effect] = []

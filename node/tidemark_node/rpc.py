@@ -79,6 +79,7 @@ class Services:
             store_format=STORE_FORMAT, version=self._version,
             draining=self._draining.is_set(), leading=len(self._driver.core.leading()),
             metrics_address=self._metrics_address, pid=os.getpid(),
+            lagging=sorted(self._driver.core.lagging()),
             tls_fingerprint=self._tls.material.fingerprint if self._tls is not None else "",
         )
 

@@ -117,11 +117,18 @@ class NodeLink:
 
     async def tls_fingerprint(self) -> str:
         """Ask which certificate and CAs the node has loaded.  Raises grpc.aio.AioRpcError, ConnectionError."""
+        return str((await self._described()).tls_fingerprint)
+
+    async def lagging(self) -> set[str]:
+        """Ask whom the shards that the node leads wait for.  Raises grpc.aio.AioRpcError, ConnectionError."""
+        return set((await self._described()).lagging)
+
+    async def _described(self) -> node_pb2.NodeDescription:
         channel = self._channel
         if channel is None:
             raise ConnectionError(f"{self.node} is not linked")
         try:
-            return str((await self._describe(channel)).tls_fingerprint)
+            return await self._describe(channel)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # our own end, not the call's

@@ -380,6 +380,17 @@ class OperatorService:
             self._yielding = nodes
             self.poke()
 
+    async def lagging(self) -> set[str]:
+        """Return the nodes whose copies still catch up, as those who lead say, and those who do not say."""
+        links = [link for link in self.links if link.up]
+        answers = await asyncio.gather(*(link.lagging() for link in links), return_exceptions=True)
+        found: set[str] = set()
+        for link, answer in zip(links, answers, strict=True):
+            if isinstance(answer, BaseException):
+                log.info("%s does not say who lags: %s", link.node, answer)
+            found |= {link.node} if isinstance(answer, BaseException) else answer
+        return found
+
     # --- looking --------------------------------------------------------------------------------------------
 
     def poke(self) -> None:

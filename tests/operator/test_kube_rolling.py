@@ -56,9 +56,10 @@ class Run:
         self.seen = world(shard(0, "n1", "n2", "n3"), shard(1, "n2", "n3", "n1"), nodes=nodes(3))
         self.service = SimpleNamespace(
             active=True, world=lambda: self.seen, have_yield=self._have_yield, disruption=self.turns,
-            nodes=lambda: self.seen.nodes,
+            nodes=lambda: self.seen.nodes, lagging=self._lagging,
             mirror=SimpleNamespace(nodes={name: NodeRecord(name, "x", pool="general") for name in ("n1", "n2", "n3")}))
         self.live = {name: self.pod(name, "old") for name in ("n1", "n2", "n3")}
+        self.lagging: set[str] = set()
         self.deleted: list[tuple[str, str]] = []
         self.rolling = Rolling(self, self)  # type: ignore[arg-type]
 
@@ -66,6 +67,7 @@ class Run:
         return {
             "kind": "Pod",
             "metadata": {"name": name, "uid": f"{name}-{made_from}", "creationTimestamp": OLD,
+                         "ownerReferences": [{"uid": "uid"}],
                          "annotations": {"tidemark.dev/revision": made_from}},
             "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": OLD}]}}
 
@@ -77,6 +79,9 @@ class Run:
             self.seen.shards.items(), leaders, strict=True)}
         self.seen = replace(self.seen, shards=shards)
         return self.seen
+
+    async def _lagging(self) -> set[str]:
+        return self.lagging
 
     def _have_yield(self, names: frozenset[str]) -> None:
         self.yielding = names
@@ -118,6 +123,14 @@ async def test_leaderships_move_before_the_pod_that_was_judged_is_deleted_once()
     assert run.deleted[1:] == [("n1", "n1-old")]
 
 
+async def test_a_pod_that_an_earlier_cluster_left_is_none_of_ours() -> None:
+    run = Run()
+    for pod in run.live.values():
+        pod["metadata"]["ownerReferences"] = [{"uid": "another"}]
+    await run.look()
+    assert run.deleted == [] and run.turns.hold is None
+
+
 async def test_another_act_is_waited_for() -> None:
     run = Run()
     run.turns.hold = Hold(Act.RECONFIGURATION, {"swap": OLD}, "op")
@@ -133,6 +146,33 @@ async def test_a_gate_that_is_closed_names_what_it_waits_for() -> None:
     said = await run.look()
     assert said["UpgradeBlocked"] == "True UnderReplicated n2 must be back first"
     assert run.deleted == []
+
+
+async def test_a_copy_that_still_catches_up_is_waited_for() -> None:
+    run = Run()
+    run.lagging = {"n2"}
+    said = await run.look()
+    assert said["UpgradeBlocked"] == "True UnderReplicated n2 must be back first"
+    assert run.deleted == [] and await run.rolling.look() == 1.0, "nothing tells of the end of that"
+    run.lagging = set()
+    run.lead("n1", "n2")
+    run.seen = replace(run.seen, shards={
+        number: replace(each, leader="n3") for number, each in run.seen.shards.items()})
+    await run.look()
+    assert run.turns.hold is not None and run.turns.hold.has(Act.RESTART, "n1") and len(run.deleted) == 1
+
+    run = Run()
+    run.lead("n1", "n2")
+    run.live["n3"]["metadata"]["annotations"]["tidemark.dev/revision"] = revision(run.cluster, "general")
+    await run.look()
+    assert run.turns.hold is not None and run.yielding == {"n1"}
+    run.lead("n2", "n2")
+    run.lagging = {"n3"}
+    await run.look()
+    assert run.turns.hold is not None and run.deleted == [], "a leadership moved: a moment's lag"
+    run.turns.hold = Hold(Act.RESTART, {"n1": OLD}, "op")
+    await run.look()
+    assert run.turns.hold is None and run.deleted == [], "perhaps only another act can mend what lags for long"
 
 
 async def test_a_node_that_stays_away_stops_the_update() -> None:

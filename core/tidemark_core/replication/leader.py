@@ -531,6 +531,15 @@ class Leader:
 
     # --- what is safe -------------------------------------------------------------------------------------
 
+    def lagging(self) -> list[Member]:
+        """Return the members that are not there, or have entries before them that are not even on their way."""
+        return [
+            member for member in self.ensemble
+            if member != self.replica.me and (
+                not self.active or (cursor := self.cursors.get(member)) is None or not cursor.up or cursor.full
+                or cursor.absent or cursor.status is not CursorStatus.ATTACHED or cursor.next <= self.head)
+        ]
+
     def matches(self) -> dict[Member, int]:
         """Durable matches of the current epoch that count: ours and those of active cursors."""
         matches = {

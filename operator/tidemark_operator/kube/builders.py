@@ -15,6 +15,7 @@ from typing import Any
 
 from ..resources import API_VERSION, quantity_bytes
 from ..resources.labels import MANAGED_BY, READINESS_GATE, Annotation, Label
+from . import node_config
 
 Object = dict[str, Any]
 
@@ -231,6 +232,7 @@ def _container(cluster: Cluster, pool: Mapping[str, Any], node: NodeView, handov
         f"--log-level={(spec.get('logging') or {}).get('level', 'info')}",
         *([f"--zone={node.zone}"] if node.zone else ()),
         *([f"--location={node.location}"] if node.location else ()),
+        *node_config.arguments(spec, pool),
     ]
     alive = {"httpGet": {"path": "/metrics", "port": "http"}}
     made: Object = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from .run import ClusterRun
 
 log = logging.getLogger(__name__)
+
+LAG_S = 1.0
+"""How often nodes are asked whether a copy still catches up, while that is all that is waited for."""
 
 
 class Rolling:
@@ -59,6 +63,12 @@ class Rolling:
             return None
         world = self._run.service.world()
         decision = decide(pods, world, held, policy)
+        may_go = {pod.node for pod in decision.restart}
+        if decision.restart and (lagging := await self._run.service.lagging()):
+            world = self._run.service.world()
+            strict = decide(pods, world, held, policy, lagging)
+            may_go = {pod.node for pod in strict.restart}
+            decision = _waiting(decision, strict, {node for node, since in held.items() if since < policy.handover_s})
         for node in decision.ended:
             log.info("the restart of %s is over", node)
             await self._run.service.disruption.end(Act.RESTART, node)
@@ -69,13 +79,15 @@ class Rolling:
         chosen, waits = await self._take(decision, policy)
         self._run.service.have_yield(draining | {pod.node for pod in chosen})
         for pod in chosen:
-            if not self._leads(pod, world, held.get(pod.node, 0.0), policy):
+            if pod.node in may_go and not self._leads(pod, world, held.get(pod.node, 0.0), policy):
                 await self._restart(pod)
         self._say(cluster, pods, decision, held, waits)
         return decision.again_s
 
     def _pods(self, cluster: Cluster, policy: Policy, now: datetime) -> dict[str, PodView]:
-        live = self._run.pods()
+        live = {  # what an earlier cluster of this name left goes with it
+            name: pod for name, pod in self._run.pods().items()
+            if any(each["uid"] == cluster.uid for each in pod["metadata"].get("ownerReferences", ()))}
         self._deleted &= {pod["metadata"]["uid"] for pod in live.values()}
         self.outdated = []
         self._misread = _misread([self._run.item or {}, *live.values()])
@@ -159,6 +171,14 @@ class Rolling:
         elif self._misread:
             said.append((T.STALLED, True, R.INVALID_SPEC, self._misread))
         self.conditions = said
+
+
+def _waiting(decision: Decision, strict: Decision, patient: set[str]) -> Decision:
+    """Return what to do while copies catch up: as each leadership that moves has them do for a moment, turns stay."""
+    kept = {pod.node for pod in strict.restart} | patient
+    restart = tuple(pod for pod in decision.restart if pod.node in kept)
+    ended = tuple(node for node in strict.ended if node not in {pod.node for pod in restart})
+    return replace(strict, restart=restart, ended=ended, again_s=min(LAG_S, strict.again_s or LAG_S))
 
 
 def _misread(items: Iterable[Object]) -> str:

@@ -9,7 +9,7 @@ Stays out: doing it (`rolling`), what a pod should look like (`builders`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -73,8 +73,14 @@ class Decision:
     again_s: float | None = None
 
 
-def decide(pods: Mapping[str, PodView], world: World, held: Mapping[str, float], policy: Policy) -> Decision:
-    """`held` are the nodes whose restart is under way, each with for how many seconds."""
+def decide(
+    pods: Mapping[str, PodView], world: World, held: Mapping[str, float], policy: Policy,
+    lagging: Collection[str] = (),
+) -> Decision:
+    """`held` are the nodes whose restart is under way, each with for how many seconds.
+
+    `lagging` are nodes whose copies still catch up; nobody need know before somebody may go.
+    """
     limit_s = policy.handover_s + policy.ready_timeout_s
     ended, busy, deadlines = [], set(), []
     for node, since_s in held.items():
@@ -87,7 +93,7 @@ def decide(pods: Mapping[str, PodView], world: World, held: Mapping[str, float],
     overdue = sorted(
         pod.node for pod in pods.values()
         if not pod.ready and not pod.reasons and pod.uid and pod.steady_s > policy.ready_timeout_s)
-    missing = {pod.node for pod in pods.values() if not _serves(pod, world, policy)}
+    missing = {pod.node for pod in pods.values() if not _serves(pod, world, policy)} | set(lagging)
     chosen: list[PodView] = []
     closed: tuple[R, str] | None = None
     for pod in _in_order(pods.values(), world, held):

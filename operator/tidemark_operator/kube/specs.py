@@ -10,6 +10,7 @@ from typing import Any
 
 from ..objects import Identity
 from ..resources.labels import Annotation
+from . import node_config
 
 Object = dict[str, Any]
 
@@ -49,7 +50,7 @@ def unsupported(spec: Mapping[str, Any]) -> str:
     for field in ("tlsSecretRef", "credentialsSecretRef"):
         if field in spec["metadataStore"]["etcd"]:
             return f"metadataStore.etcd.{field}: secrets are not read by this release"
-    return ""
+    return node_config.problem(spec)
 
 
 def unreachable(spec: Mapping[str, Any]) -> str:

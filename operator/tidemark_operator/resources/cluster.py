@@ -144,7 +144,8 @@ class ClusterSpec(ApiModel):
         description="Groups of like nodes."
     )
     config: dict[str, ConfigValue] | None = Field(
-        default=None, max_length=128, description="Node configuration shared by all pools."
+        default=None, max_length=128,
+        description="Settings of all nodes: append-bytes-max, disk-reserve-bytes, reclaim-bytes, reclaim-seconds.",
     )
     update: Update = Update()
     disruption: Disruption = Disruption()

@@ -34,7 +34,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeDescription(_message.Message):
-    __slots__ = ("node", "incarnation", "boot", "address", "zone", "wire_version", "store_format", "version", "draining", "leading", "metrics_address", "pid", "location", "tls_fingerprint")
+    __slots__ = ("node", "incarnation", "boot", "address", "zone", "wire_version", "store_format", "version", "draining", "leading", "metrics_address", "pid", "location", "lagging", "tls_fingerprint")
     NODE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class NodeDescription(_message.Message):
     METRICS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     LOCATION_FIELD_NUMBER: _ClassVar[int]
+    LAGGING_FIELD_NUMBER: _ClassVar[int]
     TLS_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     node: str
     incarnation: str
@@ -62,8 +63,9 @@ class NodeDescription(_message.Message):
     metrics_address: str
     pid: int
     location: str
+    lagging: _containers.RepeatedScalarFieldContainer[str]
     tls_fingerprint: str
-    def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., boot: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., wire_version: _Optional[int] = ..., store_format: _Optional[int] = ..., version: _Optional[str] = ..., draining: _Optional[bool] = ..., leading: _Optional[int] = ..., metrics_address: _Optional[str] = ..., pid: _Optional[int] = ..., location: _Optional[str] = ..., tls_fingerprint: _Optional[str] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., boot: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., wire_version: _Optional[int] = ..., store_format: _Optional[int] = ..., version: _Optional[str] = ..., draining: _Optional[bool] = ..., leading: _Optional[int] = ..., metrics_address: _Optional[str] = ..., pid: _Optional[int] = ..., location: _Optional[str] = ..., lagging: _Optional[_Iterable[str]] = ..., tls_fingerprint: _Optional[str] = ...) -> None: ...
 
 class PushShardMapResponse(_message.Message):
     __slots__ = ("version",)

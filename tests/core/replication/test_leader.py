@@ -1422,3 +1422,25 @@ def test_a_local_append_is_pushed_at_once_with_a_quorum_append_behind_it(led: No
     )
 
     assert [0, 1] == [entry.sequence for entry in led.take_sent(Append)[0].entries]
+
+
+def test_who_lags_is_who_is_down_or_has_entries_before_it_that_are_not_on_their_way(
+    make_node: Callable[..., Node]
+) -> None:
+    node = make_node(limits=Limits(push_bytes_max=1_000, inflight_bytes_max=3_000))
+    lead(node)
+    assert node.core.lagging() == set(), "what is on its way will be there in a moment"
+    node.step(PeerDown(B))
+    assert node.core.lagging() == {"b"}
+    node.step(PeerUp(B))
+    assert node.core.lagging() == set()
+    node.step(*(AppendRequest(SHARD, n, batch(n, payload=bytes(850))) for n in range(10)))
+    node.complete()
+    while node.leader.cursors[C].match < node.leader.head:
+        ack(node, C, node.leader.cursors[C].next - 1)
+    assert node.core.lagging() == {"b"}, "no more fits on its way"
+    while node.leader.cursors[B].match < node.leader.head:
+        ack(node, B, node.leader.cursors[B].next - 1)
+    assert node.core.lagging() == set()
+    node.leader.cursors[C].full = True
+    assert node.core.lagging() == {"c"}

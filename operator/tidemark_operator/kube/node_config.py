@@ -1,0 +1,46 @@
+"""Node configuration: which settings of a node `config` of a cluster and of its pools may name, and as what flags.
+
+Pure.  What a node is told anyway (its name, where it listens) is no setting.  Stays out: what a setting does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def _positive(text: str) -> str:
+    return "" if text.isascii() and text.isdigit() and int(text) > 0 else "a positive whole number"
+
+
+def _seconds(text: str) -> str:
+    return "" if text.isascii() and text.isdigit() and int(text) <= 3600 else "a whole number of seconds, at most 3600"
+
+
+SETTINGS: Mapping[str, Callable[[str], str]] = {
+    "append-bytes-max": _positive,
+    "disk-reserve-bytes": _positive,
+    "reclaim-bytes": _positive,
+    "reclaim-seconds": _seconds,
+}
+"""Flags of a node; each with what a value must be, empty for one that is."""
+
+
+def problem(spec: Mapping[str, Any]) -> str:
+    """Return what is wrong with the configuration in a cluster's spec, and where; nothing for nothing."""
+    found = {"spec.config": spec.get("config")}
+    for index, pool in enumerate(spec.get("nodePools", ())):
+        found[f"spec.nodePools[{index}].config"] = pool.get("config")
+    for where, config in found.items():
+        for key, value in (config or {}).items():
+            if key not in SETTINGS:
+                return f"{where}: {key!r} is no setting of a node; those are {', '.join(SETTINGS)}"
+            if wanted := SETTINGS[key](str(value)):
+                return f"{where}: {key} is {value!r}, and must be {wanted}"
+    return ""
+
+
+def arguments(spec: Mapping[str, Any], pool: Mapping[str, Any]) -> list[str]:
+    """Return the flags for the nodes of a pool, whose own settings come before those of the cluster."""
+    config = {**(spec.get("config") or {}), **(pool.get("config") or {})}
+    return [f"--{key}={value}" for key, value in sorted(config.items())]
