@@ -231,10 +231,13 @@ def _variants(value: Any, schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def mutants(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what was done and the object that came of it, for every part of the spec of `data`."""
+    """Yield what was done and the object that came of it, for every part of the spec of `data`.
+
+    Left out are time zones: whether there is one of a name no schema can say (`tests/operator/test_resources.py`).
+    """
     schema = schema_of(data["kind"])["properties"]["spec"]
     for path, value, part in _sites(data["spec"], schema, ("spec",)):
-        for variant in _variants(value, part):
+        for variant in _variants(value, part) if path[-1] != "timeZone" else ():
             changed = copy.deepcopy(data)
             place: Any = changed
             for step in path[:-1]:

@@ -7,7 +7,7 @@ Stays out: elections, later moves of copies.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tidemark_core.base.ids import ShardId, index_of
 from tidemark_core.replication.records import first_record
@@ -30,11 +30,19 @@ class GroupKeeper:
         self._keys = keys
         self._mirror = mirror
         self.trouble: dict[str, tuple[ConditionReason, str]] = {}
+        self.on_created: Callable[[str, int], None] = lambda group, shards: None
 
     async def look(self, groups: Iterable[Group], world: World) -> None:
         """Create what is missing.  Raises StoreUnavailable."""
         load = world.replicas()
+        cluster = self._mirror.cluster
+        pools = {pool["name"] for pool in cluster.value.spec["nodePools"]} if cluster is not None else set()
         for group in groups:
+            unknown = [pool for pool in group.pools if pool not in pools]
+            if unknown:
+                self.trouble[group.name] = (
+                    ConditionReason.POOL_NOT_FOUND, f"spec.placement.nodePools: the cluster has no pool {unknown[0]!r}")
+                continue
             missing = [shard for shard in group.shard_ids() if shard not in self._mirror.shards]
             if not missing:
                 self.trouble.pop(group.name, None)
@@ -46,6 +54,7 @@ class GroupKeeper:
             self.trouble.pop(group.name, None)
             if await self._create(group, missing, placed, world):
                 log.info("log group %s: %d shards created", group.name, len(missing))
+                self.on_created(group.name, len(missing))
             load = world.replicas()
             for ensemble in placed:
                 load.update(ensemble)

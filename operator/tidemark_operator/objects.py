@@ -90,7 +90,7 @@ class Objects:
             self._check(resource)
             return await self._apply_one(resource, False, identity)
         except InvalidManifest as error:
-            return Refused(Reason.INVALID_SPEC, str(error))
+            return Refused(Reason.INVALID_SPEC, error.told())
         except _Refusal as refusal:
             return refusal.refused
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from tidemark_core.base.ids import ShardId
 
-from .model import Group, Node, Shard
+from .condition_memory import some
+from .model import Group, Node, Shard, out_of_sync
 from .resources.conditions import ConditionReason as R
 
 
@@ -146,6 +147,22 @@ def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRe
         named = {"keyspace", "keyspaces"} & (spec.get(field) or {}).keys()
         if named:
             return PlanRefusal(R.NOT_SUPPORTED, f"{field}.{named.pop()}: this release does not serve keyspaces")
+    plan = _plan_type(spec, world)
+    stuck = [] if isinstance(plan, PlanRefusal) else [
+        shard.name for move in plan.moves if _leaderless_for_good(shard := world.shards[move.shard], world)]
+    if stuck:
+        return PlanRefusal(
+            R.SHARDS_LEADERLESS, f"{some(stuck)}: no leader, and too few members are up to elect one")
+    return plan
+
+
+def _leaderless_for_good(shard: Shard, world: World) -> bool:
+    """A shard whose leader just went has another in a moment; one without a majority has none until members return."""
+    away = out_of_sync(shard, world.nodes)
+    return (shard.leader is None or shard.leader in away) and 2 * len(away) >= len(shard.ensemble)
+
+
+def _plan_type(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
     match spec["type"]:
         case "NodeSwap":
             return _plan_swap(spec, world)

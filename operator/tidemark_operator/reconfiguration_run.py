@@ -47,7 +47,8 @@ PROGRESS_PACE_S = 2.0
 SAVE_PACE_S = 0.2
 """Moves that end closer together are stored together; one that is forgotten is found done by its effect."""
 
-PASSING_REFUSALS = frozenset({R.TARGET_NOT_ELIGIBLE, R.INSUFFICIENT_CAPACITY, R.NOT_ENOUGH_DOMAINS})
+PASSING_REFUSALS = frozenset({
+    R.TARGET_NOT_ELIGIBLE, R.INSUFFICIENT_CAPACITY, R.NOT_ENOUGH_DOMAINS, R.SHARDS_LEADERLESS})
 """What a node that is down may be the reason of."""
 
 WAITING_REASONS = frozenset({

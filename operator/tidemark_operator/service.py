@@ -72,17 +72,20 @@ class OperatorService:
     def __init__(
         self, etcd: Sequence[str], key_prefix: str, cluster: str, *, etcd_tls: TlsFiles | None = None,
         nodes_directory: Path | None = None, lease_ttl_s: int = 3, tls: Credentials | None = None,
-        certificates: CertificateStore | None = None,
+        certificates: CertificateStore | None = None, lateness: LoopLateness | None = None,
     ) -> None:
+        """`lateness` is one that somebody else runs, where several share a loop."""
         self.operator = OperatorId(f"{cluster}-operator-{uuid.uuid4().hex[:12]}")
         self.cluster = cluster
         self.keys = Keys(key_prefix)
         self.store = EtcdStore(etcd, tls=etcd_tls)
         self.mirror = Mirror(self.keys)
         self.memory = ConditionMemory()
-        self.lateness = LoopLateness()
+        self._own_lateness = LoopLateness() if lateness is None else None
+        lateness = lateness or self._own_lateness
+        assert lateness is not None, "somebody's"
         self.tls = tls
-        self.links = NodeLinks(self.operator, self, self.lateness, tls=tls)
+        self.links = NodeLinks(self.operator, self, lateness, tls=tls)
         self.driver = CoordinatorDriver(
             Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
@@ -109,6 +112,7 @@ class OperatorService:
         self._tasks: list[asyncio.Task[Any]] = []
         self._beginning: asyncio.Task[None] | None = None
         self._settings_seen: ClusterSettings | None = None
+        self._judged = False
         self.mirror.on_change = self._on_change
         self.driver.on_record = self._on_record
         self.driver.on_waiting = self.poke
@@ -117,7 +121,8 @@ class OperatorService:
     # --- life -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self.lateness.start()
+        if self._own_lateness is not None:
+            self._own_lateness.start()
         self._tasks.append(background(self._follow(), "following etcd"))
         self._tasks.append(background(self._keep_looking(), "looking"))
         if self._directory is not None:
@@ -133,7 +138,8 @@ class OperatorService:
         await self.driver.close()
         await self.publisher.close()
         await self.links.close()
-        await self.lateness.stop()
+        if self._own_lateness is not None:
+            await self._own_lateness.stop()
         await self.store.close()
 
     async def _follow(self) -> None:
@@ -191,6 +197,11 @@ class OperatorService:
                 reason="" if link.up else link.reason,
             )
         return found
+
+    def knows_its_nodes(self) -> bool:
+        """Say whether every node was judged once; until then those that were not yet reached pass for down."""
+        self._judged = self._judged or all(link.up or link.told_down for link in self.links)
+        return self._judged
 
     def zones(self) -> set[str]:
         """Return the zones in which a node is up."""
@@ -420,6 +431,8 @@ class OperatorService:
     async def _look(self) -> None:
         world = self.world()
         self.tender.look(world, self.settings().max_concurrent_moves)
+        if not self.knows_its_nodes():
+            return  # plans are made for the nodes there are
         self.reconfigurer.look()
         known = dict(self.keeper.trouble)
         await self.keeper.look(world.groups.values(), world)

@@ -178,7 +178,12 @@ def group_status(
     online = len(present) - len(without_leader)
     complete = len(present) == group.shards
     close = [shard for shard in present if crowded(shard, group, nodes)]
-    unplaced = trouble[0] if trouble else R.CREATING_SHARDS
+    placed: Condition = (
+        (T.PLACEMENT_SATISFIED, False, *trouble) if trouble is not None
+        else (T.PLACEMENT_SATISFIED, False, R.NOT_ENOUGH_DOMAINS,
+              f"{some(shard.name for shard in close)}: two copies share a zone, of {len(zones_of(nodes.values()))}.")
+        if close else (T.PLACEMENT_SATISFIED, complete, R.DOMAINS_DISTINCT if complete else R.CREATING_SHARDS, ""))
+    wrong = trouble is not None and trouble[0] is R.POOL_NOT_FOUND
     ready: Condition
     if trouble is not None:
         ready = (T.READY, False, R.STALLED, trouble[1])
@@ -212,11 +217,10 @@ def group_status(
         (T.QUORUM_REACHABLE, complete and not lacking,
          lacking[0][0] if lacking else R.QUORUM_AVAILABLE if complete else R.CREATING_SHARDS,
          some(message for _reason, message in lacking)),
-        (T.PLACEMENT_SATISFIED, complete and not close,
-         R.NOT_ENOUGH_DOMAINS if close else R.DOMAINS_DISTINCT if complete else unplaced,
-         some(shard.name for shard in close)),
+        placed,
         (T.RECONCILING, not ready[1], ready[2] if not ready[1] else R.RECONCILED, ""),
-        (T.STALLED, trouble is not None, trouble[0] if trouble else R.RECONCILED, trouble[1] if trouble else ""),
+        (T.STALLED, trouble is not None,
+         R.INVALID_SPEC if wrong else trouble[0] if trouble else R.RECONCILED, trouble[1] if trouble else ""),
     ]
     return {
         "observedGeneration": generation,

@@ -135,7 +135,7 @@ def test_an_address_is_that_of_a_pod_that_runs() -> None:
 
 
 def test_nothing_runs_less_secure_than_was_asked() -> None:
-    plain = yaml.safe_load("{security: {tls: {mode: Disabled}}, metadataStore: {etcd: {endpoints: [http://e:1]}}}")
+    plain = yaml.safe_load("{version: 0.1.0, security: {tls: {mode: Disabled}}, metadataStore: {etcd: {endpoints: [http://e:1]}}}")
     assert unsupported(plain) == ""
     assert "security.tls.mode" in unsupported({**plain, "security": {}})
     assert unreachable(plain) == ""
@@ -155,7 +155,7 @@ async def test_what_finished_long_ago_never_runs_again(objects: Objects, mirror:
 
     caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration")}
     item = {**cluster(), "metadata": {"name": "dev", "namespace": "data"}}
-    run = ClusterRun(item, Api(), caches, None, lambda: None)  # type: ignore[arg-type]
+    run = ClusterRun(item, Api(), caches, None, None, lambda: None)  # type: ignore[arg-type]
     run.service.objects, run.service.mirror, run.service.driver.active = objects, mirror, True
     for ended, deleted in (("2999-01-01T00:00:00Z", []), ("2020-01-01T00:00:00Z", ["reconfigurations/drain u1"])):
         finished = {**drain, "status": {"stage": "Finished", "completionTime": ended}}
@@ -174,7 +174,7 @@ async def test_a_cluster_that_is_let_go_of_is_told_no_more() -> None:
     """Else an alert would wait for its leader for ever."""
     caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration")}
     item = {**cluster(), "metadata": {"name": "let-go-of", "namespace": "data"}}
-    run = ClusterRun(item, None, caches, None, lambda: None)  # type: ignore[arg-type]
+    run = ClusterRun(item, None, caches, None, None, lambda: None)  # type: ignore[arg-type]
     labels = {"namespace": "data", "cluster": "let-go-of"}
     await run.start()
     assert REGISTRY.get_sample_value("tidemark_operator_leader", labels) == 0

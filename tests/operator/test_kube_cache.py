@@ -65,3 +65,33 @@ def test_what_belongs_to_no_namespace_is_known_by_name_alone() -> None:
     assert cache.get("", "worker-1") == machine
     assert cache.replace("", [], 6) == [machine]
     assert MACHINES.path("", "worker-1") == "/api/v1/nodes/worker-1"
+
+
+def labelled(version: int, name: str, cluster: str, namespace: str = "data") -> dict[str, Any]:
+    made = item(version, name, namespace)
+    made["metadata"] |= {"labels": {"tidemark.dev/cluster": cluster}, "managedFields": [{"manager": "x"}]}
+    return made
+
+
+def test_objects_are_found_by_their_cluster() -> None:
+    cache = Cache()
+    for one in (labelled(1, "a", "prod"), labelled(1, "b", "prod"), labelled(1, "c", "other"),
+                labelled(1, "d", "prod", "elsewhere"), item(1, "e")):
+        cache.learn(one)
+    assert set(cache.of_cluster("data", "prod")) == {"a", "b"}
+    cache.learn(labelled(2, "a", "other"))
+    cache.forget(labelled(2, "b", "prod"))
+    assert set(cache.of_cluster("data", "prod")) == set()
+    assert set(cache.of_cluster("data", "other")) == {"a", "c"}
+    cache.replace("data", [labelled(3, "f", "prod")], 3)
+    assert (set(cache.of_cluster("data", "prod")), set(cache.of_cluster("data", "other"))) == ({"f"}, set())
+    assert set(cache.of_cluster("elsewhere", "prod")) == {"d"}
+
+
+def test_who_manages_what_is_not_kept_and_is_no_news() -> None:
+    cache = Cache()
+    cache.learn(labelled(1, "a", "prod"))
+    known = cache.get("data", "a")
+    assert known is not None
+    assert "managedFields" not in known["metadata"]
+    assert cache.replace("data", [labelled(1, "a", "prod")], 2) == []

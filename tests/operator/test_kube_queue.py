@@ -100,3 +100,24 @@ async def test_the_earliest_of_several_times_counts() -> None:
     await asyncio.sleep(0)
     await queue.stop()
     assert work.done == {A: 1, B: 1}
+
+
+async def test_how_long_the_first_has_waited_is_told() -> None:
+    work = Work()
+    work.open.clear()
+    queue = KeyedQueue(work, workers=1)
+    assert queue.oldest_s() == 0
+    queue.start()
+    queue.add(A)
+    while not work.at_once[A]:
+        await asyncio.sleep(0)
+    assert queue.oldest_s() == 0, "what is worked on does not wait"
+    queue.add(B)
+    queue.add(A)
+    first = queue.oldest_s()
+    await asyncio.sleep(0.01)
+    assert queue.oldest_s() > first >= 0
+    work.open.set()
+    await work.until(1, B)
+    assert queue.oldest_s() == 0
+    await queue.stop()

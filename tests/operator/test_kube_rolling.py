@@ -61,7 +61,11 @@ class Run:
         self.live = {name: self.pod(name, "old") for name in ("n1", "n2", "n3")}
         self.lagging: set[str] = set()
         self.deleted: list[tuple[str, str]] = []
+        self.told: list[tuple[str, str, str]] = []
         self.rolling = Rolling(self, self)  # type: ignore[arg-type]
+
+    def tell(self, reason: str, note: str, *, pod: str) -> None:
+        self.told.append((reason, note, pod))
 
     def pod(self, name: str, made_from: str, ready: str = "True") -> dict[str, Any]:
         return {
@@ -110,6 +114,7 @@ async def test_leaderships_move_before_the_pod_that_was_judged_is_deleted_once()
     run.lead("n1", "n2")
     await run.look()
     assert run.deleted == [("n3", "n3-old")], "it leads nothing"
+    assert run.told == [("NodeRestarting", "n3: RevisionChanged", "n3")]
     assert run.turns.hold is not None and run.turns.hold.has(Act.RESTART, "n3")
     await run.look()
     assert len(run.deleted) == 1, "what is seen of it is late"

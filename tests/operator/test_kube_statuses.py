@@ -11,6 +11,7 @@ from tidemark_operator.kube.api import KubeRefused
 from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.specs import written
 from tidemark_operator.kube.statuses import StatusWriter, instead, orphan, rejected
+from tidemark_operator.resources.conditions import ConditionReason as R
 
 
 class Server:
@@ -91,7 +92,8 @@ def test_what_stands_in_is_on_the_list_of_conditions(kind: str) -> None:
     if kind in ("LogGroup", "Keyspace"):
         ConditionMemory().write(kind, "x", 1, orphan())
     if kind == "Reconfiguration":
-        ConditionMemory().write(kind, "x", 1, rejected("no"))
+        for reason in (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND):
+            ConditionMemory().write(kind, "x", 1, rejected(reason, "no"))
 
 
 def test_times_of_conditions_outlive_the_process() -> None:

@@ -259,6 +259,17 @@ def test_resources_cannot_be_changed_in_place() -> None:
         (cluster(maintenanceWindows=[
             {"name": "a", "schedule": "0 1 * * 0", "durationSeconds": 3600, "timeZone": "Europe/"}]),
          "spec.maintenanceWindows[0].timeZone", "pattern"),
+        *(
+            (cluster(maintenanceWindows=[
+                {"name": "a", "schedule": "0 1 * * 0", "durationSeconds": 3600, "timeZone": zone}]),
+             "spec.maintenanceWindows[0].timeZone", "name of a time zone")
+            for zone in ("Europe/Nowhere", "x" * 64, "Europe")
+        ),
+        *(
+            (cluster(maintenanceWindows=[{"name": "a", "schedule": schedule, "durationSeconds": 3600}]),
+             "spec.maintenanceWindows[0].schedule", "goes backwards")
+            for schedule in ("30-10 1 * * *", "0 1 * * 0,5-3", "0 1,9-8/2 * * *")
+        ),
         (act("Shrink"), "spec.type", "'NodeSwap'"),
         (act("NodeSwap", nodeSwap={"from": "prod-1"}), "spec.nodeSwap.to", "is required"),
         (act("NodeSwap", nodeSwap={"from_": "prod-1", "to": {"spread": {}}}), "spec.nodeSwap.from", "is required"),

@@ -13,9 +13,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, ge
 ACTIVE = Gauge("tidemark_operator_leader", "Whether this operator does a cluster's work.", ["namespace", "cluster"])
 RECONCILES = Counter("tidemark_operator_reconcile", "Passes by what they are about.", ["kind", "result"])
 RECONCILE_SECONDS = Histogram("tidemark_operator_reconcile_duration_seconds", "How long a pass takes.", ["kind"])
+RECONCILE_SUCCESS = Gauge(
+    "tidemark_operator_reconcile_last_success_timestamp_seconds", "When a pass of this kind last succeeded.", ["kind"])
 QUEUE_DEPTH = Gauge("tidemark_operator_queue_depth", "Keys that wait for a worker.")
+QUEUE_OLDEST = Gauge("tidemark_operator_queue_oldest_seconds", "How long the first of them waits.")
+LOOP_LAG = Gauge("tidemark_operator_event_loop_lag_seconds", "How late the event loop was at worst in 30 seconds.")
 REQUESTS = Counter("tidemark_operator_kube_requests", "Requests to the API server.", ["method", "code"])
 STATUS_WRITES = Counter("tidemark_operator_status_writes", "Statuses written because they changed.", ["kind"])
+EVENTS_TOLD = Counter("tidemark_operator_events", "Events: requests written, occurrences dropped.", ["result"])
 WATCH_EVENT = Gauge(
     "tidemark_operator_watch_last_event_timestamp_seconds", "When a watch was last heard of.", ["kind"])
 

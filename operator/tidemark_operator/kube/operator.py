@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from kubernetes.aio.client import Configuration
 from prometheus_client import REGISTRY
 from tidemark_wire.tasks import background, cancelled
 
+from ..detector import LoopLateness
 from ..etcd import StoreUnavailable
+from ..resources.events import EventReason
 from ..resources.labels import MANAGED_BY, Label
 from .api import (
     BUDGETS,
@@ -37,14 +40,17 @@ from .api import (
 )
 from .builders import IMAGE
 from .cache import Cache, name_of
+from .events import EventWriter
 from .handlers import KINDS
+from .health import LOOP_LAG
 from .informers import Informer
 from .kopf_thread import KopfThread
 from .object_metrics import ObjectMetrics
+from .occurrences import occurrences
 from .queue import Key, KeyedQueue
 from .run import ClusterRun
 from .showing import OBJECT_KINDS, show_alone
-from .specs import store_of, unreachable
+from .specs import cluster_of, invalid, store_of, unreachable
 from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -65,7 +71,9 @@ class KubernetesOperator:
         self._api = KubeApi(configuration)
         self._caches = {kind.kind: Cache() for kind in (*OWNED, MONITORS, MACHINES, *KINDS)}
         self._object_metrics = ObjectMetrics(self._caches)
-        self._writer = StatusWriter(self._api)
+        self._lateness = LoopLateness()
+        self._events = EventWriter(self._api)
+        self._writer = StatusWriter(self._api, told=self._tell)
         self._runs: dict[tuple[str, str], ClusterRun] = {}
         self._queue = KeyedQueue(self._work, expected=(KubeError, StoreUnavailable))
         self._kopf = KopfThread(self._seen, configuration, namespaces)
@@ -85,8 +93,11 @@ class KubernetesOperator:
     async def start(self) -> None:
         REGISTRY.register(self._object_metrics)
         self._queue.start()
+        self._lateness.start()
+        LOOP_LAG.set_function(lambda: self._lateness.worst_ms_since(time.monotonic() - 30) / 1000)
         self._tasks = [background(informer.run(), "an informer") for informer in self._informers]
         self._tasks.append(background(self._resync(), "looking at everything again"))
+        self._tasks.append(background(self._events.run(), "events"))
         self._kopf.start()
 
     async def stop(self) -> None:
@@ -95,6 +106,7 @@ class KubernetesOperator:
         await cancelled(*self._tasks)
         await self._queue.stop()
         await asyncio.gather(*(run.stop() for run in self._runs.values()))
+        await self._lateness.stop()
         await self._api.close()
 
     def not_ready(self) -> str:
@@ -160,11 +172,21 @@ class KubernetesOperator:
             self._queue.add(("cluster", namespace, name))
             self._queue.add(("strays", namespace, name))
             for kind in OBJECT_KINDS:
-                for item in self._caches[kind]:
-                    if name_of(item)[0] == namespace and item["spec"]["clusterRef"]["name"] == name:
-                        self._changed(CUSTOM[kind], item)
+                for item in run.of(kind):
+                    self._changed(CUSTOM[kind], item)
         for what in ("pods", "rollout", "show"):
             self._queue.add_after((what, namespace, name), SHOW_S)
+
+    def _tell(self, item: Object, status: Object, repaired: bool) -> None:
+        """A status was written: tell what happened."""
+        if repaired and item["kind"] == "Shard":
+            self._events.tell(item, EventReason.PROJECTION_REPAIRED, "Its status was not what the metadata store says.")
+            return
+        for each in occurrences(item["kind"], item.get("status") or {}, status):
+            pod = self._caches["Pod"].get(item["metadata"]["namespace"], each.node) if each.node else None
+            if each.reason is EventReason.NODE_UNREACHABLE and pod and "deletionTimestamp" in pod["metadata"]:
+                continue  # it was sent away
+            self._events.tell(item, each.reason, each.note, related=pod, times=each.times)
 
     async def _resync(self) -> None:
         """Look at all objects of people from time to time: an event may have been lost, a watch may be dead."""
@@ -219,8 +241,8 @@ class KubernetesOperator:
     async def _cluster(self, namespace: str, name: str) -> None:
         item = self._caches["TidemarkCluster"].get(namespace, name)
         run = self._runs.get((namespace, name))
-        why = unreachable(item["spec"]) if item is not None else ""
-        if run is not None and (item is None or (store_of(item) != run.store and not why)):
+        why = (invalid(item) or unreachable(item["spec"])) if item is not None else ""
+        if run is not None and (item is None or (not why and store_of(item) != run.store)):
             log.info("cluster %s/%s is let go of", namespace, name)
             del self._runs[namespace, name]
             await run.stop()
@@ -232,8 +254,8 @@ class KubernetesOperator:
             return
         if run is None:
             run = ClusterRun(
-                item, self._api, self._caches, self._writer, lambda: self._run_changed(namespace, name),
-                self._node_image)
+                item, self._api, self._caches, self._writer, self._events,
+                lambda: self._run_changed(namespace, name), self._node_image, self._lateness)
             self._runs[namespace, name] = run
             await run.start()
             return  # it says when it is active
@@ -249,13 +271,13 @@ class KubernetesOperator:
                 if where == namespace:
                     await each.let_go(kind, name)
             return
-        cluster = item["spec"]["clusterRef"]["name"]
+        cluster = cluster_of(item)
         run = self._runs.get((namespace, cluster))
         if run is not None:
             if run.service.active:
                 await run.accept(item)
         elif not self.not_ready() and self._caches["TidemarkCluster"].get(namespace, cluster) is None:
-            await show_alone(self._writer, self._caches[kind], item)
+            await show_alone(self._writer, self._caches[kind], item, invalid(item))
 
 
 def _without_status(item: Object) -> Object:

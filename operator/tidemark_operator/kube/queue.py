@@ -15,7 +15,7 @@ from typing import Any
 
 from tidemark_wire.tasks import background, cancelled
 
-from .health import QUEUE_DEPTH, RECONCILE_SECONDS, RECONCILES
+from .health import QUEUE_DEPTH, QUEUE_OLDEST, RECONCILE_SECONDS, RECONCILE_SUCCESS, RECONCILES
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class KeyedQueue:
         self._expected: tuple[type[Exception], ...] = (Later, *expected)
         self._workers = workers
         self._due: asyncio.Queue[Key] = asyncio.Queue()
-        self._waiting: set[Key] = set()    # in `_due`
+        self._waiting: dict[Key, float] = {}    # in `_due`, and since when, in order
         self._running: set[Key] = set()
         self._again: set[Key] = set()      # asked for while running
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -47,7 +47,12 @@ class KeyedQueue:
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self) -> None:
+        QUEUE_OLDEST.set_function(self.oldest_s)
         self._tasks = [background(self._run(), f"worker {number}") for number in range(self._workers)]
+
+    def oldest_s(self) -> float:
+        """Return how long the first that waits has waited."""
+        return max((time.monotonic() - since for since in list(self._waiting.values())[:1]), default=0.0)
 
     async def stop(self) -> None:
         for timer in self._timers.values():
@@ -62,7 +67,7 @@ class KeyedQueue:
         if key in self._running:
             self._again.add(key)
         elif key not in self._waiting:
-            self._waiting.add(key)
+            self._waiting[key] = time.monotonic()
             self._due.put_nowait(key)
             QUEUE_DEPTH.set(len(self._waiting))
 
@@ -79,7 +84,7 @@ class KeyedQueue:
     async def _run(self) -> None:
         while True:
             key = await self._due.get()
-            self._waiting.discard(key)
+            self._waiting.pop(key, None)
             self._running.add(key)
             QUEUE_DEPTH.set(len(self._waiting))
             started = time.monotonic()
@@ -91,6 +96,7 @@ class KeyedQueue:
             else:
                 self._failures.pop(key, None)
                 RECONCILES.labels(key[0], "done").inc()
+                RECONCILE_SUCCESS.labels(key[0]).set(time.time())
             finally:
                 RECONCILE_SECONDS.labels(key[0]).observe(time.monotonic() - started)
                 self._running.discard(key)

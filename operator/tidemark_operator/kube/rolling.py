@@ -18,6 +18,7 @@ from ..disruption import Act
 from ..plan import World
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
+from ..resources.events import EventReason
 from ..resources.labels import Annotation
 from . import nodes
 from .api import PODS, KubeApi, Object
@@ -136,6 +137,7 @@ class Rolling:
             return
         reasons = ", ".join(pod.reasons)
         log.info("%s is restarted: %s", pod.node, reasons)
+        self._run.tell(EventReason.NODE_RESTARTING, f"{pod.node}: {reasons}", pod=pod.node)
         await self._api.delete(PODS, self._run.namespace, pod.node, pod.uid)
         self._deleted.add(pod.uid)
 

@@ -15,19 +15,21 @@ from datetime import UTC, datetime, timedelta
 from tidemark_core.base.refusals import Refused
 from tidemark_wire.tasks import background, cancelled
 
-from ..resources.events import RestartReason
-from ..resources.labels import Annotation, Label
+from ..detector import LoopLateness
+from ..resources.events import EventReason, RestartReason
+from ..resources.labels import Annotation
 from ..service import OperatorService
 from . import drains, nodes, podkeeper
 from .api import CUSTOM, KubeApi, Object
 from .builders import IMAGE, Cluster
 from .cache import Cache
+from .events import EventWriter
 from .health import ACTIVE
 from .queue import Later
 from .rolling import Rolling
 from .rollout import moment
 from .showing import Showing
-from .specs import identity, paused, store_of, unreachable, unsupported, written
+from .specs import cluster_of, identity, invalid, paused, store_of, unreachable, unsupported, written
 from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -38,19 +40,22 @@ class ClusterRun:
     """Made from a TidemarkCluster; `start` it, and `stop` it when the object or its store is another one."""
 
     def __init__(
-        self, item: Object, api: KubeApi, caches: Mapping[str, Cache], writer: StatusWriter,
-        changed: Callable[[], None], node_image: str = IMAGE,
+        self, item: Object, api: KubeApi, caches: Mapping[str, Cache], writer: StatusWriter, events: EventWriter,
+        changed: Callable[[], None], node_image: str = IMAGE, lateness: LoopLateness | None = None,
     ) -> None:
         self.namespace, self.name = item["metadata"]["namespace"], item["metadata"]["name"]
         self.store = store_of(item)
         self._api = api
         self.caches = caches
+        self._events = events
         self._changed = changed
         self._node_image = node_image
         self.refused: dict[tuple[str, str], str] = {}
         self._seen_active = False
         endpoints, prefix = self.store
-        self.service = OperatorService(endpoints, prefix, self.name)
+        self.service = OperatorService(endpoints, prefix, self.name, lateness=lateness)
+        self.service.keeper.on_created = lambda group, shards: self.tell(
+            EventReason.SHARDS_CREATED, f"{shards} shards", kind="LogGroup", name=group)
         self.restarts_wanted: dict[str, tuple[RestartReason, ...]] = {}
         """Nodes that are to be restarted for other reasons than their pod's template, until these are taken back."""
         self.rolling = Rolling(self, api)
@@ -66,6 +71,7 @@ class ClusterRun:
 
     async def stop(self) -> None:
         await cancelled(self._task)
+        self._showing.close()
         await self.service.stop()
         ACTIVE.remove(self.namespace, self.name)  # of a cluster that is let go of there is nothing to alert on
 
@@ -90,10 +96,7 @@ class ClusterRun:
         return self.owned("Pod")
 
     def owned(self, kind: str) -> dict[str, Object]:
-        return {
-            item["metadata"]["name"]: item for item in self.caches[kind]
-            if item["metadata"]["namespace"] == self.namespace
-            and item["metadata"].get("labels", {}).get(Label.CLUSTER.value) == self.name}
+        return self.caches[kind].of_cluster(self.namespace, self.name)
 
     def of(self, kind: str) -> list[Object]:
         """Return the objects of people that belong to this cluster."""
@@ -101,7 +104,18 @@ class ClusterRun:
             return [self.item] if self.item is not None else []
         return [
             item for item in self.caches[kind]
-            if item["metadata"]["namespace"] == self.namespace and item["spec"]["clusterRef"]["name"] == self.name]
+            if item["metadata"]["namespace"] == self.namespace and cluster_of(item) == self.name]
+
+    def tell(self, reason: EventReason, note: str = "", *, pod: str = "", kind: str = "TidemarkCluster",
+             name: str = "") -> None:
+        """Tell people that something happened which no status shows: of the cluster, else of the object named.
+
+        `pod` is what it is about besides.  Of what is not there nobody is told.
+        """
+        item = self.caches[kind].get(self.namespace, name or self.name)
+        if item is not None:
+            related = self.caches["Pod"].get(self.namespace, pod) if pod else None
+            self._events.tell(item, reason, note, related=related)
 
     # --- specs into the store -------------------------------------------------------------------------------
 
@@ -120,12 +134,16 @@ class ClusterRun:
                 raise Later(f"the operator of {self.name} is not active")
             if kind != "TidemarkCluster" and self.service.mirror.cluster is None:
                 raise Later(f"the cluster {self.name} is not accepted yet")
-            why = unreachable(item["spec"]) or unsupported(item["spec"]) if kind == "TidemarkCluster" else ""
+            why = invalid(item)
+            if not why and kind == "TidemarkCluster":
+                why = unreachable(item["spec"]) or unsupported(item["spec"])
             done = await self.service.objects.adopt(written(item), identity(item)) if not why else None
             if isinstance(done, Refused):
                 why = done.message
             elif done is not None and not done.endswith("unchanged"):
                 log.info("%s", done)
+                if done.endswith("adopted"):
+                    self.tell(EventReason.ADOPTED, "Its kept data is taken up again.", kind=kind, name=name)
             if why:
                 if self.refused.get((kind, name)) != why:
                     log.warning("%s/%s is refused: %s", kind, name, why)
@@ -174,7 +192,8 @@ class ClusterRun:
     async def _end(self, item: Object) -> None:
         """Remove the object of what is over, once its time is up.  Raises KubeError."""
         ended = item["status"].get("completionTime")
-        ttl = timedelta(seconds=item["spec"].get("ttlSecondsAfterFinished", 604_800))
+        wanted_s = (item.get("spec") or {}).get("ttlSecondsAfterFinished")
+        ttl = timedelta(seconds=wanted_s if isinstance(wanted_s, int) else 604_800)
         if ended and datetime.now(UTC) - datetime.fromisoformat(ended) > ttl:
             metadata = item["metadata"]
             await self._api.delete(CUSTOM[item["kind"]], self.namespace, metadata["name"], metadata["uid"])

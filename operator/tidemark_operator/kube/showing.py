@@ -5,19 +5,23 @@ Stays out: writing only what changed (`statuses`), what a condition means (`stat
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..condition_memory import Condition, ConditionMemory
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
+from ..resources.events import EventReason
 from ..resources.labels import MANAGED_BY, Annotation, Label
 from . import nodes
 from .api import KubeApi, KubeRefused, Object
 from .builders import revision
 from .cache import Cache
+from .occurrences import LEADERLESS_S, leaderless_since
 from .specs import paused
-from .statuses import NO_CLUSTER, StatusWriter, instead, on_kubernetes, orphan, rejected
+from .statuses import NO_CLUSTER, StatusWriter, instead, on_kubernetes, orphan, rejected, with_refusal
 
 if TYPE_CHECKING:
     from .run import ClusterRun
@@ -33,21 +37,49 @@ class Showing:
         self._api = api
         self._writer = writer
         self._remembered: set[tuple[str, str]] = set()
+        self._leaderless: dict[str, tuple[datetime, asyncio.TimerHandle]] = {}  # log groups, and since when
+
+    def close(self) -> None:
+        for _since, timer in self._leaderless.values():
+            timer.cancel()
 
     async def show(self) -> None:
         """Write every status that changed.  Raises KubeError."""
         if not self._run.service.active:
             await self._show_waiting()
             return
+        if not self._run.service.knows_its_nodes():
+            return  # it says when it does; until then every node would be shown as down
         for kind in ("TidemarkCluster", *OBJECT_KINDS):
             for item in self._run.of(kind):
                 self._remember(item)
-                self._run.service.memory.override(kind, item["metadata"]["name"], self._instead(item))
+                if kind != "Reconfiguration":  # an act goes on as it was accepted
+                    self._run.service.memory.override(kind, item["metadata"]["name"], self._instead(item))
         await self._show_pods()
         await self._show_shards()  # who sees a group ready finds its shards
         for kind in OBJECT_KINDS:
             await self._show_kind(kind)
         await self._show_cluster()
+        for group in self._run.of("LogGroup"):
+            self._watch_leaders(group["metadata"]["name"], leaderless_since(group.get("status", {})))
+
+    def _watch_leaders(self, group: str, since: datetime | None) -> None:
+        """Have people told once of shards that are without a leader for long; nothing else may happen until then."""
+        known = self._leaderless.get(group)
+        if known is not None and known[0] != since:
+            known[1].cancel()
+            del self._leaderless[group]
+        if since is not None and group not in self._leaderless:
+            left_s = LEADERLESS_S - (datetime.now(UTC) - since).total_seconds()
+            timer = asyncio.get_running_loop().call_later(max(0.0, left_s), self._tell_leaderless, group)
+            self._leaderless[group] = since, timer
+
+    def _tell_leaderless(self, group: str) -> None:
+        item = self._run.caches["LogGroup"].get(self._run.namespace, group)
+        if item is not None and self._run.service.active:
+            count = item.get("status", {}).get("shards", {}).get("leaderless", 0)
+            note = f"{count} shards have no leader for {LEADERLESS_S:.0f} s."
+            self._run.tell(EventReason.SHARD_LEADERLESS, note, kind="LogGroup", name=group)
 
     async def _show_waiting(self) -> None:
         """While etcd was never reached nobody is active, and somebody should say so."""
@@ -103,16 +135,17 @@ class Showing:
 
     async def _show_kind(self, kind: str) -> None:
         shown = {item["metadata"]["name"]: item["status"] for item in self._run.service.show(kind, "") or ()}
-        for item in self._run.of(kind):
-            name = item["metadata"]["name"]
-            if name in shown:
-                await self._writer.write(self._run.caches[kind], item, shown[name])
-            elif conditions := self._instead(item):
-                await self._write_conditions(item, self._run.service.memory, conditions)
-            elif kind == "Reconfiguration" and (refused := self._run.refused.get((kind, name))):
-                await self._write_conditions(item, self._run.service.memory, rejected(refused))
         if kind == "Reconfiguration":
             await self._project_reconfigurations(shown)
+        for item in self._run.of(kind):
+            name = item["metadata"]["name"]
+            status, refused = shown.get(name), self._run.refused.get((kind, name))
+            if status is not None:
+                if kind == "Reconfiguration" and refused:
+                    status = with_refusal(status, item.get("status", {}), refused)
+                await self._writer.write(self._run.caches[kind], item, status)
+            elif conditions := self._instead(item):
+                await self._write_conditions(item, self._run.service.memory, conditions)
 
     async def _project_reconfigurations(self, shown: Mapping[str, Any]) -> None:
         """What the operator itself asked for is shown as an object too."""
@@ -133,6 +166,7 @@ class Showing:
         cache, known = self._run.caches["Shard"], self._run.owned("Shard")
         for one in known.values():
             self._remember(one)
+        later: list[tuple[Object, Object]] = []
         for shard in self._run.service.show("Shard", "") or ():
             metadata = shard["metadata"]
             group = self._run.caches["LogGroup"].get(self._run.namespace, metadata["labels"][Label.LOG_GROUP])
@@ -148,7 +182,12 @@ class Showing:
                 item = await self._api.apply({
                     **{name: shard[name] for name in ("apiVersion", "kind", "spec")}, "metadata": kept})
                 cache.learn(item)
-            await self._writer.write(cache, item, shard["status"])
+            if _urgent(item.get("status", {}), shard["status"]):
+                await self._writer.write(cache, item, shard["status"], urgent=True)
+            else:
+                later.append((item, shard["status"]))
+        for item, status in later:
+            await self._writer.write(cache, item, status)
 
     def _instead(self, item: Object) -> list[Condition]:
         refused = self._run.refused.get((item["kind"], item["metadata"]["name"]), "")
@@ -164,6 +203,11 @@ class Showing:
 
     async def _write_conditions(self, item: Object, memory: ConditionMemory, conditions: list[Condition]) -> None:
         await write_conditions(self._writer, self._run.caches[item["kind"]], item, memory, conditions)
+
+
+def _urgent(before: Object, after: Object) -> bool:
+    """Who leads and who belongs to a shard is told before anything else."""
+    return any(before.get(field) != after.get(field) for field in ("epoch", "leader", "members"))
 
 
 async def write_conditions(
@@ -183,5 +227,5 @@ async def show_alone(writer: StatusWriter, cache: Cache, item: Object, refused: 
     kind = item["kind"]
     conditions = (
         instead(kind, paused=False, refused=refused) if refused
-        else rejected(NO_CLUSTER) if kind == "Reconfiguration" else orphan())
+        else rejected(R.CLUSTER_NOT_FOUND, NO_CLUSTER) if kind == "Reconfiguration" else orphan())
     await write_conditions(writer, cache, item, memory, conditions)

@@ -6,6 +6,8 @@ Stays out: what a status says (`status`, `run`).
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -25,23 +27,33 @@ STATUS_MANAGER = f"{FIELD_MANAGER}-status"
 NO_CLUSTER = "spec.clusterRef names no cluster of this namespace"
 WRITES_PER_S, BURST = 50.0, 100.0
 
+Told = Callable[[Object, Object, bool], None]
+"""Is called with an object as it was, its status as it is now, and whether that puts right what somebody changed."""
+
 
 class StatusWriter:
     """Writes statuses of one operator, so many in a second; remembers what came of each."""
 
-    def __init__(self, api: KubeApi, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, api: KubeApi, now: Callable[[], float] = time.monotonic, told: Told = lambda item, status, repaired: None,
+    ) -> None:
         self._api = api
+        self._told = told
         self._now = now
-        self._written: dict[tuple[str, str], tuple[Object, Object]] = {}  # by kind and uid: what was asked, what came
+        self._written: dict[tuple[str, str], tuple[bytes, bytes]] = {}  # by kind and uid: what was asked, what came
         self._tokens, self._counted_at = BURST, now()
 
-    async def write(self, cache: Cache, item: Object, status: Object) -> bool:
-        """Have `status` stand in `item`; False when it does.  Raises KubeError."""
+    async def write(self, cache: Cache, item: Object, status: Object, *, urgent: bool = False) -> bool:
+        """Have `status` stand in `item`, at once where it is urgent; False when it does.  Raises KubeError."""
         key = item["kind"], item["metadata"]["uid"]
         shown = item.get("status", {})
-        if shown == status or self._written.get(key) == (status, shown):
+        if shown == status:
             return False
-        await self._take_turn()
+        asked, known = _digest(status), self._written.get(key)
+        if known == (asked, _digest(shown)):
+            return False
+        if not urgent:
+            await self._take_turn()
         metadata = item["metadata"]
         body = {
             "apiVersion": item["apiVersion"], "kind": item["kind"], "status": status,
@@ -54,7 +66,8 @@ class StatusWriter:
             return False
         STATUS_WRITES.labels(item["kind"]).inc()
         cache.learn(answer)
-        self._written[key] = status, answer.get("status", {})
+        self._written[key] = asked, _digest(answer.get("status", {}))
+        self._told(item, answer.get("status", {}), known is not None and known[0] == asked)
         return True
 
     def forget(self, item: Object) -> None:
@@ -88,10 +101,15 @@ class StatusWriter:
             await asyncio.sleep(-self._tokens / WRITES_PER_S)
 
 
+def _digest(status: Object) -> bytes:
+    """Stands for a status: thousands are remembered."""
+    return hashlib.blake2b(json.dumps(status, sort_keys=True).encode(), digest_size=16).digest()
+
+
 def instead(kind: str, *, paused: bool, refused: str) -> list[Condition]:
     """Return the conditions that stand in for computed ones while a spec rests or is refused."""
     if kind == "Reconfiguration":
-        return []
+        return rejected(R.INVALID_SPEC, refused) if refused else []
     made: list[Condition] = []
     if refused:
         reason = R.ADOPTION_MISMATCH if "(AdoptionMismatch)" in refused else R.INVALID_SPEC
@@ -110,10 +128,29 @@ def orphan() -> list[Condition]:
             (T.STALLED, True, reason, NO_CLUSTER)]
 
 
-def rejected(message: str) -> list[Condition]:
+def rejected(reason: R, message: str) -> list[Condition]:
     """Return the conditions of a Reconfiguration that was not accepted."""
-    return [(T.VALIDATED, False, R.NOT_SUPPORTED, message), (T.SUCCEEDED, False, R.REJECTED, ""),
-            (T.RECONCILING, False, R.FINISHED, ""), (T.STALLED, False, R.FINISHED, "")]
+    return [(T.VALIDATED, False, reason, message), (T.SUCCEEDED, False, R.REJECTED, ""),
+            (T.RECONCILING, False, R.FINISHED, ""), (T.STALLED, True, reason, message)]
+
+
+def with_refusal(status: Object, shown: Object, refused: str) -> Object:
+    """Add to the status of an act under way that its object asks for something else now, which is refused.
+
+    `shown` is the status that stands there: it knows since when.
+    """
+    if status.get("stage") == "Finished":
+        return status
+    stalled = {"type": str(T.STALLED), "status": "True", "reason": str(R.INVALID_SPEC), "message": refused}
+    conditions = []
+    for each in status["conditions"]:
+        if each["type"] == stalled["type"]:
+            before = next((one for one in shown.get("conditions", ()) if one["type"] == stalled["type"]), {})
+            since = before["lastTransitionTime"] if before.get("status") == "True" else timestamp()
+            conditions.append({**each, **stalled, "lastTransitionTime": since})
+        else:
+            conditions.append(each)
+    return {**status, "conditions": conditions}
 
 
 def on_kubernetes(status: dict[str, Any], pods: dict[str, Object], namespace: str, cluster: str, target: str,

@@ -140,6 +140,7 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.NOT_SUPPORTED, A.VALIDATE, "this release does not serve keyspaces", True),
         EventRule(E.RING_CHANGED, A.RECONCILE, "a range has other owners"),
         EventRule(E.ANTI_ENTROPY_COMPLETED, A.RECONCILE, "every range was compared over its owners"),
+        EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),
         EventRule(E.QUORUM_LOST, A.OBSERVE, "partitions have fewer owners up than their quorums need", True),
         EventRule(E.HINT_WINDOW_EXCEEDED, A.OBSERVE, "an owner was away longer than hints are kept", True),
     ),

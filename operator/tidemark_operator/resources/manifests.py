@@ -58,6 +58,12 @@ class InvalidManifest(ValueError):
             shown.append(f"and {len(self.problems) - len(shown)} more")
         super().__init__(f"{where}: " + "\n  ".join(shown))
 
+    def told(self) -> str:
+        """Return the problems without where they were found: for whoever has the one object at hand."""
+        more = len(self.problems) - _PROBLEMS_SHOWN_MAX
+        return "; ".join([
+            *map(str, self.problems[:_PROBLEMS_SHOWN_MAX]), *([f"and {more} more"] if more > 0 else [])])
+
     @property
     def field_path(self) -> str:
         return self.problems[0].field_path

@@ -5,10 +5,13 @@ Stays out: the nodes themselves (`nodepool`) and what was found (`cluster_status
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, ClassVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from .base import (
     ApiModel,
@@ -315,12 +318,33 @@ def _cron_pattern() -> str:
     return "^" + " ".join(fields) + "$"
 
 
-TimeZone = Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$")]
+def _ranges_go_up(schedule: str) -> str:
+    for part in re.split("[ ,]", schedule):
+        first, _, last = part.partition("/")[0].partition("-")
+        if last and int(first) > int(last):
+            raise PydanticCustomError("cron", "the range {range} goes backwards", {"range": f"{first}-{last}"})
+    return schedule
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise PydanticCustomError("time_zone", "is not the name of a time zone") from None
+    return name
+
+
+# What a pattern cannot say the API server lets in; the operator reports it on the object.
+Schedule = Annotated[
+    str, StringConstraints(max_length=64, pattern=_cron_pattern()), AfterValidator(_ranges_go_up)]
+TimeZone = Annotated[
+    str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$"),
+    AfterValidator(_known_zone)]
 
 
 class MaintenanceWindow(ApiModel):
     name: Name = Field(description="Name of the window.")
-    schedule: Annotated[str, StringConstraints(max_length=64, pattern=_cron_pattern())] = Field(
+    schedule: Schedule = Field(
         description="Five-field cron: minute, hour, day of the month, month, day of the week, in numbers."
     )
     time_zone: TimeZone = Field(default="Etc/UTC", description="Name of a time zone.")
