@@ -25,6 +25,7 @@ MODULES = {
     "limits": "limits", "core": "core_step", "throughput": "append_throughput", "jetstream": "jetstream",
     "writers": "small_writers", "latency": "append_latency", "read": "plain_read",
     "delivery": "delivery", "failover": "failover", "idle": "idle_cost", "limbo": "limbo",
+    "kubernetes-scale": "kubernetes_scale",
 }
 
 
