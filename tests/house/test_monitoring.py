@@ -115,6 +115,20 @@ def test_the_rules_are_well_formed(promtool: Path) -> None:
     assert f"{len(RULES)} rules found" in finished.stdout
 
 
+def test_queries_of_dashboards_are_well_formed(promtool: Path, tmp_path: Path) -> None:
+    """As recording rules, with something in place of Grafana's variables."""
+    queries = [
+        re.sub(r"\$\w+", "x", expression.replace("$__rate_interval", "5m"))
+        for where, expression in expressions() if "label_values" not in expression and not where.startswith("alert ")]
+    assert len(queries) > 30
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
+    file = tmp_path / "queries.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}), encoding="utf-8")
+    finished = run(promtool, "check", "rules", str(file), directory=tmp_path)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert f"{len(queries)} rules found" in finished.stdout
+
+
 def test_alerts_fire_when_they_should(promtool: Path) -> None:
     finished = run(promtool, "test", "rules", str(ALERTS_TEST), directory=ALERTS_TEST.parent)
     assert finished.returncode == 0, finished.stdout + finished.stderr
