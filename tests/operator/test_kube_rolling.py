@@ -11,7 +11,7 @@ from test_kube_pods import SPEC
 from tidemark_operator.condition_memory import ConditionMemory, timestamp
 from tidemark_operator.disruption import Act, Hold, taken
 from tidemark_operator.kube.api import Kind
-from tidemark_operator.kube.builders import Cluster, revision
+from tidemark_operator.kube.builders import Cluster, revision, template
 from tidemark_operator.kube.rolling import Rolling
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.plan import World
@@ -218,3 +218,35 @@ async def test_a_pause_ends_what_is_over_and_begins_nothing() -> None:
     run.renew("n3")
     await run.look()
     assert run.turns.hold is None and run.deleted == []
+
+
+def night(duration_s: int = 900) -> dict[str, Any]:
+    """A window that is open now, or one that never is."""
+    schedule = "* * * * *" if duration_s else "0 0 31 2 *"
+    return {"maintenanceWindows": [{"name": "w", "schedule": schedule, "durationSeconds": duration_s or 900}]}
+
+
+async def test_what_another_operator_made_waits_for_a_window_and_rests_where_there_is_none() -> None:
+    for spec, deleted in (({}, []), (night(0), []), (night(), [("n1", "n1-x")])):
+        run = Run(**spec)
+        for name in run.live:
+            run.renew(name)
+            run.live[name]["metadata"]["uid"] = f"{name}-x"
+        run.lead("n2", "n3")
+        said = await run.look()
+        assert run.deleted == deleted
+        blocked = said["UpgradeBlocked"]
+        assert blocked.startswith("True OutsideMaintenanceWindow 3 pods") == (spec == night(0)), blocked
+    run = Run(**night(0))
+    for name in run.live:
+        run.renew(name)
+        run.live[name]["metadata"]["annotations"]["tidemark.dev/template"] = template(run.cluster, "general")
+    assert (await run.look())["UpgradeBlocked"] == "False NotUpgrading"
+    assert await run.rolling.look() is None, "at rest nobody looks at the clock"
+
+
+async def test_what_people_change_waits_for_no_window() -> None:
+    run = Run(**night(0))
+    run.lead("n1", "n2")
+    await run.look()
+    assert run.deleted == [("n3", "n3-old")]

@@ -111,7 +111,9 @@ def node_pod(cluster: Cluster, node: NodeView) -> Object:
     pool = cluster.pool(node.pool)
     assert pool is not None, "only nodes of pools that exist get objects"
     more = pool.get("podMetadata") or {}
-    ours = {Annotation.REVISION.value: revision(cluster, node.pool)}
+    ours = {
+        Annotation.REVISION.value: revision(cluster, node.pool),
+        Annotation.TEMPLATE.value: template(cluster, node.pool)}
     if cluster.restarted_at:
         ours[Annotation.RESTARTED_FOR.value] = cluster.restarted_at
     return {
@@ -147,6 +149,13 @@ def revision(cluster: Cluster, pool: str) -> str:
     }
     text = json.dumps({field: value for field, value in made_of.items() if value}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def template(cluster: Cluster, pool: str) -> str:
+    """Return the hash of what this operator makes of the spec for the pods of a pool, but for the one node."""
+    found = cluster.pool(pool)
+    made = _pod_spec(cluster, found, NodeView("", 0, pool)) if found is not None else {}
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def headless_service(cluster: Cluster) -> Object:

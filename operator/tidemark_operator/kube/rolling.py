@@ -22,15 +22,18 @@ from ..resources.events import EventReason
 from ..resources.labels import Annotation
 from . import nodes
 from .api import PODS, KubeApi, Object
-from .builders import Cluster, revision
-from .rollout import Decision, PodView, Policy, decide, moment, pod_view
+from .builders import Cluster, revision, template
+from .rollout import Decision, PodView, Policy, decide, differs, moment, pod_view
 from .specs import paused
+from .windows import open_at
 
 if TYPE_CHECKING:
     from .run import ClusterRun
 
 log = logging.getLogger(__name__)
 
+WINDOW_S = 60.0
+"""How often it is looked whether a maintenance window has opened, while pods wait for one."""
 LAG_S = 1.0
 """How often nodes are asked whether a copy still catches up, while that is all that is waited for."""
 
@@ -43,6 +46,7 @@ class Rolling:
         self._api = api
         self._deleted: set[str] = set()
         self._misread = ""
+        self._for_a_window: list[str] = []
         self.conditions: list[Condition] = []
         self.outdated: list[str] = []
 
@@ -61,7 +65,7 @@ class Rolling:
         if not held and all(pod.ready and not pod.reasons for pod in pods.values()):
             self._run.service.have_yield(draining)
             self._say(cluster, pods, Decision(), held, "")
-            return None
+            return WINDOW_S if self._for_a_window else None
         world = self._run.service.world()
         decision = decide(pods, world, held, policy)
         may_go = {pod.node for pod in decision.restart}
@@ -92,6 +96,9 @@ class Rolling:
         self._deleted &= {pod["metadata"]["uid"] for pod in live.values()}
         self.outdated = []
         self._misread = _misread([self._run.item or {}, *live.values()])
+        windows = cluster.spec.get("maintenanceWindows") or ()
+        is_open = bool(windows) and bool(open_at(windows, now))
+        self._for_a_window = []
         found = {}
         for node in nodes.node_views(self._run.service):
             if cluster.pool(node.pool) is None:
@@ -99,9 +106,12 @@ class Rolling:
             pod, wanted = live.get(node.name), revision(cluster, node.pool)
             if pod is not None and pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value) != wanted:
                 self.outdated.append(node.name)
+            made = template(cluster, node.pool)
+            if windows and not is_open and policy.automatic and pod is not None and differs(pod["metadata"], made):
+                self._for_a_window.append(node.name)
             found[node.name] = pod_view(
                 node.name, pod, wanted, cluster.restarted_at, now, self._run.restarts_wanted.get(node.name, ()),
-                automatic=policy.automatic)
+                automatic=policy.automatic, template=made if is_open else "")
         return found
 
     def _held(self, now: datetime) -> dict[str, float]:
@@ -159,6 +169,9 @@ class Rolling:
         elif self.outdated:  # OnDelete
             message = f"{len(self.outdated)} pods run an older template; each takes the new one when it is deleted."
             blocked = (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, message)
+        elif self._for_a_window:
+            blocked = (T.UPGRADE_BLOCKED, True, R.OUTSIDE_MAINTENANCE_WINDOW, (
+                f"{len(self._for_a_window)} pods were made by another version of the operator, and wait."))
         if waits:
             blocked = (T.UPGRADE_BLOCKED, True, R.DISRUPTION_UNDER_WAY, f"{wanted[0]} {waits}")
         elif wanted and not under_way and decision.closed is not None:

@@ -152,19 +152,29 @@ def _gate(pod: PodView, world: World, missing: set[str], policy: Policy) -> tupl
 
 def pod_view(
     node: str, pod: Object | None, revision: str, restarted_at: str, now: datetime,
-    more: tuple[RestartReason, ...] = (), *, automatic: bool = True,
+    more: tuple[RestartReason, ...] = (), *, automatic: bool = True, template: str = "",
 ) -> PodView:
-    """Say of a pod what matters here; `restarted_at` is the annotation of the cluster, checked (`moment`)."""
+    """Say of a pod what matters here; `restarted_at` is the annotation of the cluster, checked (`moment`).
+
+    With `template`, a pod that another operator made otherwise out of the same spec is to be restarted too.
+    """
     if pod is None:
         return PodView(node)
     metadata, conditions = pod["metadata"], pod.get("status", {}).get("conditions", ())
     ready = next((each for each in conditions if each["type"] == "Ready"), {})
     created = datetime.fromisoformat(metadata["creationTimestamp"])
     since = max(created, datetime.fromisoformat(ready.get("lastTransitionTime") or metadata["creationTimestamp"]))
+    reasons = (*_reasons(metadata, created, revision if automatic else None, restarted_at, now), *more)
+    if template and automatic and not reasons and differs(metadata, template):
+        reasons = (RestartReason.OPERATOR_CHANGED,)
     return PodView(
         node, metadata["uid"], ready.get("status") == "True", "deletionTimestamp" in metadata,
-        max(0.0, (now - since).total_seconds()),
-        (*_reasons(metadata, created, revision if automatic else None, restarted_at, now), *more))
+        max(0.0, (now - since).total_seconds()), reasons)
+
+
+def differs(metadata: Mapping[str, Any], template: str) -> bool:
+    """Say whether a pod was made otherwise than this operator would make it."""
+    return bool((metadata.get("annotations") or {}).get(Annotation.TEMPLATE.value) != template)
 
 
 def _reasons(

@@ -165,8 +165,8 @@ class ClusterSpec(ApiModel):
     logging: Logging = Logging()
     maintenance_windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=16), *BY_NAME] | None = Field(
         default=None,
-        description="Operator-initiated restarts (certificate renewal, operator upgrade) wait for a window; "
-        "changes of spec do not.",
+        description="When pods that an operator of another version made are made anew; without a window they stay. "
+        "Changes of spec wait for none.",
     )
 
     RULES: ClassVar[tuple[Rule, ...]] = (

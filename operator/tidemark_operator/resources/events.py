@@ -87,6 +87,7 @@ class RestartReason(StrEnum):
     MANUAL_RESTART = "ManualRestart"
     CERTIFICATE_ROTATION = "CertificateRotation"
     VOLUME_RESIZE = "VolumeResize"
+    OPERATOR_CHANGED = "OperatorChanged"
     NOT_READY = "NotReady"
 
 

@@ -41,6 +41,8 @@ class Annotation(_Named):
     RESTARTED_FOR = "tidemark.dev/restarted-for", (
         "on a pod, written by the operator: `restartedAt` of the cluster when the pod was made")
     REVISION = "tidemark.dev/revision", "on a pod, written by the operator: hash of the template it runs"
+    TEMPLATE = "tidemark.dev/template", (
+        "on a pod, written by the operator: hash of what that version of the operator made of the spec")
     INCARNATION = "tidemark.dev/incarnation", "on a volume claim, written by the operator: identity of the disk"
 
 
