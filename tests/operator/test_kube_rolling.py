@@ -56,15 +56,17 @@ class Run:
         self.seen = world(shard(0, "n1", "n2", "n3"), shard(1, "n2", "n3", "n1"), nodes=nodes(3))
         self.service = SimpleNamespace(
             active=True, world=lambda: self.seen, have_yield=self._have_yield, disruption=self.turns,
-            nodes=lambda: self.seen.nodes, lagging=self._lagging,
+            nodes=lambda: self.seen.nodes, lagging=self._lagging, knows_its_nodes=lambda: self.judged,
             mirror=SimpleNamespace(nodes={name: NodeRecord(name, "x", pool="general") for name in ("n1", "n2", "n3")}))
         self.live = {name: self.pod(name, "old") for name in ("n1", "n2", "n3")}
         self.lagging: set[str] = set()
+        self.judged = True
         self.deleted: list[tuple[str, str]] = []
         self.told: list[tuple[str, str, str]] = []
-        self.rolling = Rolling(self, self)  # type: ignore[arg-type]
+        self.clock = 0.0
+        self.rolling = Rolling(self, self, lambda: self.clock)  # type: ignore[arg-type]
 
-    def tell(self, reason: str, note: str, *, pod: str) -> None:
+    def tell(self, reason: str, note: str, *, pod: str = "") -> None:
         self.told.append((reason, note, pod))
 
     def pod(self, name: str, made_from: str, ready: str = "True") -> dict[str, Any]:
@@ -151,6 +153,34 @@ async def test_a_gate_that_is_closed_names_what_it_waits_for() -> None:
     said = await run.look()
     assert said["UpgradeBlocked"] == "True UnderReplicated n2 must be back first"
     assert run.deleted == []
+
+
+async def test_people_are_told_once_of_a_gate_that_stays_closed() -> None:
+    run = Run()
+    whole, away = run.seen, replace(run.seen.nodes["n2"], up=False)
+    run.renew("n2")
+    for clock, is_whole, told in ((0, False, 0), (299, False, 0), (300, False, 1), (400, False, 1), (401, True, 1),
+                                  (402, False, 1), (701, False, 1), (702, False, 2)):
+        run.clock, run.turns.hold = clock, None
+        run.seen = whole if is_whole else replace(whole, nodes={**whole.nodes, "n2": away})
+        again_s = await run.rolling.look()
+        blocked = [each for each in run.told if each[0] == "RolloutBlocked"]
+        assert len(blocked) == told, clock
+        assert all(each == ("RolloutBlocked", "n2 must be back first", "") for each in blocked)
+        assert clock != 299 or again_s == 1.0
+
+
+async def test_nobody_is_restarted_before_it_is_known_who_serves() -> None:
+    """An operator that has just begun has reached nobody, and one that is not ready passes for one that is down."""
+    run = Run()
+    run.judged = False
+    run.live["n1"]["status"]["conditions"][0]["status"] = "False"
+    run.seen = replace(run.seen, nodes={name: replace(node, up=False) for name, node in run.seen.nodes.items()})
+    await run.look()
+    assert run.deleted == []
+    run.judged = True
+    await run.look()
+    assert run.deleted == [("n1", "n1-old")]
 
 
 async def test_a_copy_that_still_catches_up_is_waited_for() -> None:

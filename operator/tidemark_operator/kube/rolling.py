@@ -8,7 +8,8 @@ Stays out: making pods (`podkeeper`), who may go next (`rollout`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 60.0
 """How often it is looked whether a maintenance window has opened, while pods wait for one."""
+BLOCKED_S = 300.0
+"""How long no node may go before people are told."""
 LAG_S = 1.0
 """How often nodes are asked whether a copy still catches up, while that is all that is waited for."""
 
@@ -41,8 +44,11 @@ LAG_S = 1.0
 class Rolling:
     """Restarts of one cluster.  `conditions` stand in for computed ones; `outdated` runs another revision."""
 
-    def __init__(self, run: ClusterRun, api: KubeApi) -> None:
+    def __init__(self, run: ClusterRun, api: KubeApi, now: Callable[[], float] = time.monotonic) -> None:
         self._run = run
+        self._now = now
+        self._closed_at: float | None = None
+        self._told_closed = False
         self._api = api
         self._deleted: set[str] = set()
         self._misread = ""
@@ -57,13 +63,16 @@ class Rolling:
         """
         cluster, item = self._run.accepted(), self._run.item
         if cluster is None or item is None or not self._run.service.active:
-            self.conditions, self.outdated = [], []
+            self.conditions, self.outdated, self._closed_at = [], [], None
             return None
+        if not self._run.service.knows_its_nodes():
+            return None  # it says when it does; until then those that serve pass for down, and might be taken for that
         policy, now = Policy.of(cluster.spec), datetime.now(UTC)
         pods = self._pods(cluster, policy, now)
         held, draining = self._held(now), frozenset(self._run.draining())
         if not held and all(pod.ready and not pod.reasons for pod in pods.values()):
             self._run.service.have_yield(draining)
+            self._blocked_for(Decision())
             self._say(cluster, pods, Decision(), held, "")
             return WINDOW_S if self._for_a_window else None
         world = self._run.service.world()
@@ -87,7 +96,20 @@ class Rolling:
             if pod.node in may_go and not self._leads(pod, world, held.get(pod.node, 0.0), policy):
                 await self._restart(pod)
         self._say(cluster, pods, decision, held, waits)
-        return decision.again_s
+        left_s = self._blocked_for(decision) if not waits else None
+        return min((each for each in (left_s, decision.again_s) if each is not None), default=None)
+
+    def _blocked_for(self, decision: Decision) -> float | None:
+        """Tell people of a gate that has been closed for long; return when that is due."""
+        if decision.closed is None or decision.restart or self._run.service.disruption.hold is not None:
+            self._closed_at, self._told_closed = None, False
+            return None
+        self._closed_at = self._closed_at if self._closed_at is not None else self._now()
+        left_s = self._closed_at + BLOCKED_S - self._now()
+        if left_s <= 0 and not self._told_closed:
+            self._told_closed = True
+            self._run.tell(EventReason.ROLLOUT_BLOCKED, decision.closed[1])
+        return left_s if left_s > 0 else None
 
     def _pods(self, cluster: Cluster, policy: Policy, now: datetime) -> dict[str, PodView]:
         live = {  # what an earlier cluster of this name left goes with it
