@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import grpc
@@ -199,12 +200,14 @@ class EtcdStore:
         """Delete one key if its revision still is `expected`."""
         return await self.transact([Write(key, None, expected)])
 
-    async def transact(self, writes: Sequence[Write]) -> Outcome:
-        """Apply all of `writes` in one transaction, or none."""
-        if not 0 < len(writes) <= OPERATIONS_MAX:
-            raise ValueError(f"a transaction holds 1 to {OPERATIONS_MAX} writes, not {len(writes)}")
+    async def transact(self, writes: Sequence[Write], unchanged: Mapping[str, int] = MappingProxyType({})) -> Outcome:
+        """Apply all of `writes` in one transaction, or none; none where a key in `unchanged` has another revision."""
+        if not 0 < len(writes) + len(unchanged) <= OPERATIONS_MAX:
+            raise ValueError(
+                f"a transaction holds 1 to {OPERATIONS_MAX} writes and checks, not {len(writes) + len(unchanged)}")
+        checks = [Write(key, None, revision) for key, revision in unchanged.items()]
         request = rpc.TxnRequest(
-            compare=[_compare(write) for write in writes if write.expected is not None],
+            compare=[_compare(write) for write in (*writes, *checks) if write.expected is not None],
             success=[_operation(write) for write in writes],
         )
         try:

@@ -13,7 +13,7 @@ from tidemark_core.base.ids import ShardId, index_of
 from tidemark_core.replication.records import first_record
 
 from .etcd import OPERATIONS_MAX, Conflict, EtcdStore, Saved, StoreUnavailable, Write
-from .metadata import Keys
+from .metadata import Keys, NodeLife
 from .mirror import Mirror
 from .model import Group
 from .plan import PlanRefusal, World, place_group
@@ -62,16 +62,22 @@ class GroupKeeper:
     async def _create(
         self, group: Group, missing: list[ShardId], placed: list[tuple[str, ...]], world: World
     ) -> bool:
-        """Write first records; False when another operator creates them too: the watch will show."""
-        writes = []
-        for shard in missing:
-            members = tuple(world.nodes[name].member for name in placed[index_of(shard)])
-            assert all(member is not None for member in members), "placement only takes nodes that were reached"
-            record = first_record(members, group.copies(len(members)))  # type: ignore[arg-type]
-            writes.append(Write(self._keys.shard(shard), record.encode(), 0))
-        for start in range(0, len(writes), OPERATIONS_MAX):
-            page = writes[start : start + OPERATIONS_MAX]
-            match await self._store.transact(page):
+        """Write first records; False when another operator creates them too, or a node changed: the watch will show."""
+        per_page = OPERATIONS_MAX // (1 + group.factor)
+        for start in range(0, len(missing), per_page):
+            page, nodes = [], set[str]()
+            for shard in missing[start : start + per_page]:
+                members = tuple(world.nodes[name].member for name in placed[index_of(shard)])
+                assert all(member is not None for member in members), "placement only takes nodes that were reached"
+                record = first_record(members, group.copies(len(members)))  # type: ignore[arg-type]
+                page.append(Write(self._keys.shard(shard), record.encode(), 0))
+                nodes.update(placed[index_of(shard)])
+            known = {name: record for name in nodes if (record := self._mirror.nodes.get(name)) is not None}
+            if any(record.life is not NodeLife.STAYS for record in known.values()):
+                return False
+            # Whoever has a node leave changes its record: it must not be given a copy that is then lost with it.
+            unchanged = {key: self._mirror.seen(key) for key in map(self._keys.node, known)}
+            match await self._store.transact(page, unchanged):
                 case Saved(revision):
                     for write in page:
                         self._mirror.learn(write.key, write.value, revision)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
 
 from tidemark_core.base.errors import RemoteViolation
@@ -102,15 +103,28 @@ def shard_from_name(name: str) -> ShardId:
 # --- records ----------------------------------------------------------------------------------------------
 
 
+class NodeLife(StrEnum):
+    """Whether a node stays: one that leaves is given nothing new, one that is removed is about to be gone."""
+
+    STAYS = ""
+    LEAVES = "Leaves"
+    REMOVED = "Removed"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """Where a node answers and stands.  `pool` and `zone` decide placement, `location` who is near a reader."""
+    """Where a node answers and stands.  `pool` and `zone` decide placement, `location` who is near a reader.
+
+    `made_for` names the Reconfiguration that asked for it, so that it is not made twice.
+    """
 
     node: str
     address: str
     zone: str = ""
     pool: str = "default"
     location: str = ""
+    life: NodeLife = NodeLife.STAYS
+    made_for: str = ""
 
     def encode(self) -> bytes:
         return dump_record(asdict(self))
@@ -121,9 +135,10 @@ class NodeRecord:
         try:
             return cls(
                 node=raw["node"], address=raw["address"], zone=raw["zone"], pool=raw["pool"],
-                location=raw.get("location", ""),
+                location=raw.get("location", ""), life=NodeLife(raw.get("life", "")),
+                made_for=raw.get("made_for", ""),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise RemoteViolation(f"node record cannot be read: {error!r}") from error
 
 

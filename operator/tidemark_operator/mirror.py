@@ -67,6 +67,10 @@ class Mirror:
                 self.learn(change.key, change.value, change.revision)
         self.revision = max(self.revision, news.revision)
 
+    def seen(self, key: str) -> int:
+        """Return the newest revision known of a key, 0 for none."""
+        return self._seen.get(key, 0)
+
     def learn(self, key: str, data: bytes | None, revision: int) -> None:
         """Take in one key; None says that it was deleted at `revision`."""
         if revision <= self._seen.get(key, 0):

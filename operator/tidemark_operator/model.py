@@ -18,7 +18,7 @@ from tidemark_wire.identity import AccessLists
 
 from .certificates.rotation import Policy
 from .detector import DetectorSettings
-from .metadata import StoredObject
+from .metadata import NodeLife, StoredObject
 from .resources.base import quantity_bytes
 
 BATCH_BYTES_MAX = 8 << 20
@@ -107,16 +107,20 @@ class Node:
     draining: bool = False
     yielding: bool = False
     reason: str = ""
+    life: NodeLife = NodeLife.STAYS
 
     @property
     def eligible(self) -> bool:
         """May it be given new copies?"""
-        return self.up and not self.draining
+        return self.up and not self.draining and self.life is NodeLife.STAYS
 
     @property
     def may_lead(self) -> bool:
-        """May it be given leaderships?  One that yields keeps its copies: it comes back soon, or may stay after all."""
-        return self.eligible and not self.yielding
+        """May it be given leaderships?  One that yields keeps its copies: it comes back soon, or may stay after all.
+
+        One that leaves may, where nobody else can: its copies are good until they have moved.
+        """
+        return self.up and not self.draining and not self.yielding
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,8 @@ class ClusterSettings:
     max_concurrent_moves: int
     on_factor_change: str
     reconfiguration_approval: str
+    pools: Mapping[str, Mapping[str, Any]]
+    """The node pools as they are written, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +227,7 @@ def cluster_view(stored: StoredObject) -> ClusterSettings:
         max_concurrent_moves=(reconfiguration.get("throttle") or {}).get("maxConcurrentMoves", 4),
         on_factor_change=reconfiguration.get("onFactorChange", "Automatic"),
         reconfiguration_approval=reconfiguration.get("approval", "Automatic"),
+        pools={pool["name"]: pool for pool in stored.spec["nodePools"]},
     )
 
 

@@ -227,20 +227,33 @@ class Objects:
         block: dict[str, Any] = {"logGroup": after.name, "factor": new}
         if new < old and new < 3:
             block["belowThree"] = "Allowed"  # the declared factor says so already
+        return self._own(f"{after.name}-{field}-{after.generation}", after, {"type": kind, field: block})
+
+    def _own(self, name: str, cause: StoredObject, spec: Mapping[str, Any]) -> StoredObject:
+        """Return a Reconfiguration of the operator itself; where `spec` does not speak of approval the cluster does."""
+        cluster = self._mirror.cluster
+        policy = (cluster.value.spec.get("reconfiguration") or {}) if cluster else {}
         made = load_resource({
             "apiVersion": API_VERSION,
             "kind": "Reconfiguration",
             "metadata": {
-                "name": f"{after.name}-{field}-{after.generation}",
-                "namespace": after.manifest["metadata"].get("namespace", "default"),
+                "name": name, "namespace": cause.manifest["metadata"].get("namespace", "default"),
                 "labels": {Label.CREATED_BY: "operator"},
             },
             "spec": {
-                "clusterRef": {"name": self._cluster}, "type": kind, field: block,
-                "approval": policy.get("approval", "Automatic"),
+                "clusterRef": {"name": self._cluster}, "approval": policy.get("approval", "Automatic"), **spec,
             },
         }, "operator")
         return StoredObject(made.manifest(), str(uuid.uuid4()), timestamp())
+
+    async def request(self, name: str, spec: Mapping[str, Any]) -> bool:
+        """Ask for a Reconfiguration by itself; False when there is one of that name.  Raises StoreUnavailable."""
+        cluster = self._mirror.cluster
+        if cluster is None or name in self._mirror.reconfigurations:
+            return False
+        number = await allocate(self._store, self._keys, RECONFIGURATIONS)
+        key = self._keys.reconfiguration(name)
+        return await self._write(key, replace(self._own(name, cluster.value, spec), number=number), 0)
 
     async def _detach_group(self, name: str, *, whatever_policy: bool = False) -> Refused | None:
         for _attempt in range(ATTEMPTS_MAX):

@@ -10,15 +10,19 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from tidemark_core.base.ids import ShardId
 
 from .condition_memory import some
+from .metadata import NodeLife
 from .model import Group, Node, Shard, out_of_sync
 from .resources.conditions import ConditionReason as R
+
+NEW_NODE = "a new node"
+"""In moves to a node that is still to be made: its number is known, and taken, when the plan is carried out."""
 
 
 class MoveKind(StrEnum):
@@ -63,6 +67,8 @@ class Move:
 class Plan:
     moves: tuple[Move, ...]
     warnings: tuple[str, ...] = ()
+    provision: tuple[str, str] | None = None
+    """Pool and zone of the node to be made first."""
 
     @property
     def hash(self) -> str:
@@ -78,6 +84,8 @@ class World:
     groups: Mapping[str, Group]
     shards: Mapping[ShardId, Shard]
     nodes: Mapping[str, Node]
+    pools: Mapping[str, Sequence[str]] | None = None
+    """Zones of the pools in which nodes can be made; None: nobody here makes any."""
 
     def replicas(self) -> Counter[str]:
         """Return how many copies each node holds."""
@@ -202,15 +210,41 @@ def _plan_swap(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
     if source not in world.nodes and all(source not in shard.ensemble for shard in world.shards.values()):
         return PlanRefusal(R.NODE_NOT_FOUND, f"nodeSwap.from: there is no node {source!r}")
     shards = [shard for shard in scope if source in shard.ensemble]
+    provision, named = None, target.get("node")
     if target.get("provision") is not None:
-        return PlanRefusal(
-            R.TARGET_NOT_ELIGIBLE, "nodeSwap.to.provision needs a cluster on Kubernetes; name a node")
-    if target.get("node"):
-        refusal = _check_target("nodeSwap.to.node", target["node"], shards, world)
+        made = _new_node(world.nodes.get(source), target["provision"], world)
+        if isinstance(made, PlanRefusal):
+            return made
+        world = replace(world, nodes={**world.nodes, NEW_NODE: made})
+        provision, named = (made.pool, made.zone), NEW_NODE
+    if named:
+        field = "nodeSwap.to.provision" if provision else "nodeSwap.to.node"
+        refusal = _check_target(field, named, shards, world)
         if refusal is not None:
             return refusal
-    candidates = [target["node"]] if target.get("node") else sorted(set(world.nodes) - {source})
-    return _with_new_members(spec, world, shards, MoveKind.SWAP, candidates, source)
+    candidates = [named] if named else sorted(set(world.nodes) - {source})
+    plan = _with_new_members(spec, world, shards, MoveKind.SWAP, candidates, source)
+    return plan if isinstance(plan, PlanRefusal) else replace(plan, provision=provision)
+
+
+def _new_node(source: Node | None, wanted: Mapping[str, Any], world: World) -> Node | PlanRefusal:
+    """Return the node that `to.provision` asks for, as it will be; what it does not say is as with the source."""
+    if world.pools is None:
+        return PlanRefusal(
+            R.TARGET_NOT_ELIGIBLE, "nodeSwap.to.provision needs a cluster on Kubernetes; name a node")
+    pool = wanted.get("nodePool") or (source.pool if source is not None else "")
+    if pool not in world.pools:
+        return PlanRefusal(
+            R.TARGET_NOT_ELIGIBLE, f"nodeSwap.to.provision.nodePool: the cluster has no node pool {pool!r}")
+    zones, zone = list(world.pools[pool]), wanted.get("zone")
+    if zone and zones and zone not in zones:
+        return PlanRefusal(
+            R.TARGET_NOT_ELIGIBLE, f"nodeSwap.to.provision.zone: node pool {pool} has no zone {zone!r}")
+    if not zone:
+        load = Counter(node.zone for node in world.nodes.values() if node.pool == pool)
+        here = source.zone if source is not None else ""
+        zone = here if here in zones or not zones else min(zones, key=lambda name: (load[name], zones.index(name)))
+    return Node(NEW_NODE, zone=zone, pool=pool, up=True)
 
 
 def _plan_expand(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
@@ -356,13 +390,14 @@ def _spread_leaders(scope: Sequence[Shard], targets: set[str], world: World) -> 
 def next_leader(
     shard: Shard, world: World, leaders: Mapping[str, int], avoid: Collection[str] = ()
 ) -> str | None:
-    """Return the member to hand leadership to: up, on the disk the ensemble names, leading least."""
+    """Return the member to hand leadership to: up, on the disk the ensemble names, one that stays, leading least."""
     options = [
         member.node for member in shard.members
         if member.node != shard.leader and member.node not in avoid
         and (node := world.nodes.get(member.node)) is not None and node.may_lead and node.member == member
     ]
-    return min(options, key=lambda name: (leaders.get(name, 0), name), default=None)
+    return min(
+        options, key=lambda name: (not world.nodes[name].eligible, leaders.get(name, 0), name), default=None)
 
 
 def _scope_of_factor(
@@ -396,6 +431,8 @@ def _check_target(field: str, name: str, shards: Iterable[Shard], world: World) 
         return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name} is down ({node.reason})")
     if node.draining:
         return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name} is draining")
+    if node.life is not NodeLife.STAYS:
+        return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name} is about to leave")
     for shard in shards:
         if name in shard.ensemble:
             return PlanRefusal(

@@ -3,7 +3,8 @@
 The plan and the state of every move are stored before and after each step, so that a restarted operator goes
 on where the last one was; a move whose effect is already in force counts as done.  A move that cannot run
 now (an election, a node that is down) waits; one that fails five times is given up and the others go on.
-Stays out: whose turn it is (`reconfigure`), the steps of one move (`moves` and the coordinator).
+Stays out: whose turn it is (`reconfigure`), the steps of one move (`moves` and the coordinator), nodes that are made
+and removed (`node_exchange`), what is shown of it (`reconfiguration_view`).
 """
 
 from __future__ import annotations
@@ -11,34 +12,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemark_core.base.ids import ShardId, group_of
+from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.records import CancelChange, ChangeDone, ChangeProgress
 from tidemark_wire.tasks import background, cancelled
 
-from .condition_memory import Condition, ConditionMemory, some, timestamp
+from .condition_memory import ConditionMemory, some, timestamp
 from .disruption import Act, Disruption
 from .driver import CoordinatorDriver
 from .etcd import StoreUnavailable
-from .metadata import StoredObject
+from .metadata import NodeLife, StoredObject
 from .mirror import Mirror
 from .model import ClusterSettings, out_of_sync, wanted_copies
 from .moves import MoveState, run_move
+from .node_exchange import NodeExchange
+from .node_records import NodeRecords
 from .objects import Objects
-from .plan import MoveKind, PlanRefusal, World, plan_reconfiguration
+from .plan import NEW_NODE, MoveKind, PlanRefusal, World, plan_reconfiguration
+from .reconfiguration_view import AgreedPlan, Outcome, RunView, run_status
 from .resources.conditions import ConditionReason as R
-from .resources.conditions import ConditionType as T
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 5
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-SHOWN_MOVES_MAX = 16
 UNSAVED_PAUSE_S = 0.5
 PATIENCE_S = 5.0
 """How long a plan waits for nodes that are down before it is rejected for them."""
@@ -60,29 +62,13 @@ WAITING_REASONS = frozenset({
 _STEPS = {"TRANSFER": "LeaderTransfer", "PREPARE": "Prepare", "SNAPSHOT": "Snapshot", "COMMIT": "Commit"}
 
 
-@dataclass(slots=True)
-class Outcome:
-    """How a Reconfiguration ended."""
-
-    succeeded: bool
-    reason: R
-    message: str = ""
-
-
-@dataclass(slots=True)
-class _Plan:
-    hash: str
-    revision: int
-    warnings: tuple[str, ...] = ()
-
-
 class ReconfigurationRun:
     """One Reconfiguration under way."""
 
     def __init__(
         self, stored: StoredObject, driver: CoordinatorDriver, objects: Objects, mirror: Mirror,
         world: Callable[[], World], settings: Callable[[], ClusterSettings], memory: ConditionMemory,
-        disruption: Disruption,
+        disruption: Disruption, nodes: NodeRecords | None,
     ) -> None:
         self.name = stored.name
         self.wake = asyncio.Event()
@@ -94,11 +80,14 @@ class ReconfigurationRun:
         self._settings = settings
         self._memory = memory
         self._disruption = disruption
+        self._exchange = NodeExchange(stored.name, stored.spec, nodes, mirror)
         memory.learn("Reconfiguration", stored.name, stored.status.get("conditions", ()))
         self._moves = [MoveState.restore(raw) for raw in stored.status.get("moves", ())]
         plan = stored.status.get("plan")
-        self._plan = _Plan(plan["hash"], plan["metadataRevision"], tuple(plan["warnings"])) if plan else None
+        self._plan = AgreedPlan(plan["hash"], plan["metadataRevision"], tuple(plan["warnings"])) if plan else None
         self._stage = stored.status.get("stage", "Planning")
+        self._provision: list[str] | None = stored.status.get("provision")
+        self._target: str = stored.status.get("targetNode", "")
         self._started = stored.status.get("startTime") or timestamp()
         self._clock_start = time.monotonic()
         self._outcome: Outcome | None = None
@@ -120,9 +109,12 @@ class ReconfigurationRun:
     async def run(self) -> None:
         try:
             if await self._agree_on_plan():
-                self._stage = "Moving"
-                await self._save()
-                self._outcome = await self._move()
+                outcome = await self._make_node()
+                if outcome is None:
+                    self._stage = "Moving"
+                    await self._save()
+                    outcome = await self._move()
+                self._outcome = await self._remove_source(outcome)
             self._stage = "Finished"
             await self._save()
             await self._end_turn()
@@ -134,7 +126,7 @@ class ReconfigurationRun:
 
     async def _agree_on_plan(self) -> bool:
         """Plan, and wait for approval where it is required.  False: it ended here."""
-        if self._moves and self._stage not in ("Planning", "AwaitingApproval", "Queued"):
+        if (self._moves or self._plan) and self._stage not in ("Planning", "AwaitingApproval", "Queued"):
             automatic = self._last.spec.get("approval", "Automatic") == "Automatic"
             self._approved = (True, R.AUTOMATIC_APPROVAL if automatic else R.APPROVED_BY_USER)
             return True  # a former operator had begun
@@ -181,13 +173,12 @@ class ReconfigurationRun:
                 self._refused = plan
             return False
         self._refused = None
-        warnings = plan.warnings
-        if stored.spec["type"] == "NodeSwap" and stored.spec["nodeSwap"].get("removeSource") == "Delete":
-            warnings = (*warnings, "the emptied node keeps running: a local cluster does not remove nodes")
+        warnings = (*plan.warnings, *self._exchange.warnings(self._settings()))
+        self._provision = list(plan.provision) if plan.provision is not None else None
         if (stored.spec.get("throttle") or {}).get("bytesPerSecondPerNode"):
             warnings = (*warnings, "throttle.bytesPerSecondPerNode: nodes keep the rate of the cluster's own throttle")
         self._moves = [MoveState(move) for move in plan.moves]
-        self._plan = _Plan(plan.hash, self._mirror.revision, warnings)
+        self._plan = AgreedPlan(plan.hash, self._mirror.revision, warnings)
         return True
 
     def _over(self, stored: StoredObject) -> Outcome | None:
@@ -198,6 +189,75 @@ class ReconfigurationRun:
             return Outcome(False, R.DEADLINE_EXCEEDED, f"not finished after {deadline_s} seconds")
         return None
 
+    def _ended(self) -> Outcome | None:
+        stored = self._stored
+        return self._over(stored) if stored is not None else Outcome(False, R.CANCELED, "it was deleted")
+
+    # --- nodes that come and go -----------------------------------------------------------------------------
+
+    async def _make_node(self) -> Outcome | None:
+        """Mark the source, and have the new node if one is asked for; an outcome where it ended here."""
+        await self._insist(lambda: self._exchange.set_source(NodeLife.LEAVES))
+        if self._provision is None:
+            return None
+        pool_name, zone = self._provision
+        while True:
+            ended = self._ended()
+            pool = self._settings().pools.get(pool_name)
+            if ended is not None or pool is None:
+                return ended or Outcome(False, R.REJECTED, f"node pool {pool_name} is gone")
+            if not self._target:
+                self._stage = "Provisioning"
+                await self._save()
+                try:
+                    self._target = await self._exchange.make(pool, zone)
+                except StoreUnavailable as error:
+                    log.warning("reconfiguration %s waits for etcd: %s", self.name, error)
+                    await self._wait(UNSAVED_PAUSE_S)
+                    continue
+                for state in self._moves:
+                    if state.move.to_node == NEW_NODE:
+                        state.move = replace(state.move, to_node=self._target)
+                await self._save()
+            node = self._world().nodes.get(self._target)
+            if node is not None and node.eligible:
+                return None
+            await self._wait(5.0)
+
+    async def _remove_source(self, outcome: Outcome) -> Outcome:
+        """Have the emptied source removed if that is asked for; else it stays."""
+        source = self._exchange.removes
+        if not outcome.succeeded or source is None:
+            await self._insist(lambda: self._exchange.set_source(NodeLife.STAYS))
+            return outcome
+        self._stage = "CleaningUp"
+        await self._save()
+        while (removed := self._exchange.is_removed()) is not None:
+            world, records = self._world(), self._driver.records()
+            ended = self._ended()
+            if ended is None and not removed and (held := self._exchange.holds(world, records)):
+                ended = Outcome(False, R.MOVES_FAILED, f"{source} was given copies meanwhile: {held}")
+            if ended is not None:
+                await self._insist(lambda: self._exchange.set_source(NodeLife.STAYS))
+                return outcome if removed else ended
+            if not removed and not self._exchange.cleans(world, records):
+                self._blocked = None
+                if await self._has_turn(self._moves, always=True):
+                    await self._insist(lambda: self._exchange.set_source(NodeLife.REMOVED))
+                    continue
+            await self._wait(5.0)
+        return outcome
+
+    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Have something written, however long etcd is away."""
+        while True:
+            try:
+                await write()
+                return
+            except StoreUnavailable as error:
+                log.warning("reconfiguration %s waits for etcd: %s", self.name, error)
+                await asyncio.sleep(UNSAVED_PAUSE_S)
+
     # --- moving ---------------------------------------------------------------------------------------------
 
     async def _move(self) -> Outcome:
@@ -205,7 +265,7 @@ class ReconfigurationRun:
             return Outcome(True, R.NOTHING_TO_DO, "every shard in scope is as asked already")
         while True:
             stored = self._stored
-            ended = self._over(stored) if stored else Outcome(False, R.CANCELED, "it was deleted")
+            ended = self._ended()
             if ended is not None:
                 await self._abort()
                 return ended
@@ -259,11 +319,11 @@ class ReconfigurationRun:
                 behind.append(shard.name)
         return (R.UNDER_REPLICATED, f"{some(behind)} lack copies") if behind else None
 
-    async def _has_turn(self, open_moves: list[MoveState]) -> bool:
+    async def _has_turn(self, open_moves: list[MoveState], *, always: bool = False) -> bool:
         """Moves of copies and restarts of nodes exclude each other; leaderships move whenever they can."""
         hold = self._disruption.hold
-        if (hold is not None and hold.has(Act.RECONFIGURATION, self.name)) or all(
-                state.move.kind is MoveKind.TRANSFER for state in open_moves):
+        if (hold is not None and hold.has(Act.RECONFIGURATION, self.name)) or (not always and all(
+                state.move.kind is MoveKind.TRANSFER for state in open_moves)):
             return True
         try:
             if await self._disruption.take(Act.RECONFIGURATION, self.name):
@@ -342,81 +402,19 @@ class ReconfigurationRun:
     async def _save(self) -> None:
         """Store the status; waits for as long as etcd is away, for nothing may go on unrecorded."""
         self._unsaved, self._saved_at, self._saved_bytes = False, time.monotonic(), self._bytes()
-        while True:
-            try:
-                await self._objects.save_status(
-                    self.name, {**self.status(), "moves": [state.store() for state in self._moves]})
-                return
-            except StoreUnavailable as error:
-                log.warning("reconfiguration %s waits for etcd: %s", self.name, error)
-                await asyncio.sleep(UNSAVED_PAUSE_S)
+
+        async def save() -> None:
+            await self._objects.save_status(self.name, {
+                **self.status(), "moves": [state.store() for state in self._moves], "provision": self._provision})
+
+        await self._insist(save)
 
     def _bytes(self) -> int:
         return sum(state.received_bytes for state in self._moves)
 
     def status(self) -> dict[str, Any]:
-        states = [state.state for state in self._moves]
-        done, total = states.count("Done"), len(states)
-        parts = sum(
-            1.0 if state.state == "Done" else state.received_bytes / state.total_bytes
-            for state in self._moves if state.state == "Done" or state.total_bytes
-        )
-        groups = {group.group_id: name for name, group in self._world().groups.items()}
-        percent = int(100 * parts / total) if total else 100 if self._outcome else 0
-        status: dict[str, Any] = {
-            "observedGeneration": self._last.generation,
-            "stage": self._stage,
-            "startTime": self._started,
-            "progress": {
-                "completed": done, "inProgress": len(self._running), "failed": states.count("Failed"),
-                "bytesMoved": str(self._bytes()),
-                "percent": percent, "summary": f"{done}/{total}",
-            },
-            "activeMoves": self._show("Running", groups),
-            "failedMoves": self._show("Failed", groups),
-            "conditions": self._memory.write(
-                "Reconfiguration", self.name, self._last.generation, self._conditions(done, total)),
-        }
-        if self._plan is not None:
-            status["plan"] = {
-                "moves": total, "hash": self._plan.hash, "metadataRevision": self._plan.revision,
-                "warnings": list(self._plan.warnings),
-            }
-        if self._outcome is not None:
-            status["completionTime"] = timestamp()
-        elif 0 < percent < 100:
-            left_s = (time.monotonic() - self._clock_start) * (100 - percent) / percent
-            eta = datetime.now(UTC) + timedelta(seconds=left_s)
-            status["progress"]["estimatedCompletionTime"] = eta.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return status
-
-    def _show(self, state: str, groups: Mapping[int, str]) -> list[dict[str, Any]]:
-        return [
-            item.show(groups.get(number := group_of(item.move.shard), f"group-{number}"))
-            for item in self._moves if item.state == state
-        ][:SHOWN_MOVES_MAX]
-
-    def _conditions(self, done: int, total: int) -> list[Condition]:
-        if self._refused is not None:
-            validated: Condition = (T.VALIDATED, False, self._refused.reason, self._refused.message)
-        elif self._plan is None:
-            validated = (T.VALIDATED, None, R.PLANNING, "")
-        else:
-            validated = (T.VALIDATED, True, R.PLAN_ACCEPTED, f"{total} moves.")
-        succeeded: Condition = (T.SUCCEEDED, None, R(self._stage), f"{done} of {total} moves are done.")
-        if self._outcome is not None:
-            succeeded = (T.SUCCEEDED, self._outcome.succeeded, self._outcome.reason, self._outcome.message)
-        waiting = [state for state in self._moves if state.state == "Pending" and state.message]
-        stalled: Condition = (T.STALLED, False, R.PROGRESSING if self._outcome is None else R.FINISHED, "")
-        if self._outcome is None and self._blocked is not None:
-            stalled = (T.STALLED, True, *self._blocked)
-        elif self._outcome is None and waiting and not self._running:
-            unavailable = any(str(Reason.NODE_UNAVAILABLE) in state.message for state in waiting)
-            stalled = (T.STALLED, True, R.NODE_UNAVAILABLE if unavailable else R.MOVES_FAILING, waiting[0].message)
-        return [
-            validated,
-            (T.APPROVED, self._approved[0], self._approved[1], ""),
-            succeeded,
-            (T.RECONCILING, self._outcome is None, R(self._stage), ""),
-            stalled,
-        ]
+        return run_status(self.name, RunView(
+            self._last.generation, self._stage, self._started, time.monotonic() - self._clock_start, self._moves,
+            len(self._running), self._plan, self._target, self._outcome, self._refused, self._approved, self._blocked,
+            {group.group_id: name for name, group in self._world().groups.items()},
+        ), self._memory)

@@ -18,6 +18,7 @@ from .driver import CoordinatorDriver
 from .metadata import StoredObject
 from .mirror import Mirror
 from .model import ClusterSettings
+from .node_records import NodeRecords
 from .objects import Objects
 from .plan import World
 from .reconfiguration_run import ReconfigurationRun
@@ -39,8 +40,10 @@ class Reconfigurer:
         settings: Callable[[], ClusterSettings],
         memory: ConditionMemory,
         disruption: Disruption,
+        nodes: NodeRecords | None,
         poke_later: Callable[[float], None],
     ) -> None:
+        """`nodes` is None where nobody makes or removes any."""
         self._driver = driver
         self._objects = objects
         self._mirror = mirror
@@ -48,6 +51,7 @@ class Reconfigurer:
         self._settings = settings
         self._memory = memory
         self._disruption = disruption
+        self._nodes = nodes
         self._poke_later = poke_later
         self._run: ReconfigurationRun | None = None
         self._task: asyncio.Task[None] | None = None
@@ -78,7 +82,8 @@ class Reconfigurer:
                     "conditions": self._memory.write(
                         "Reconfiguration", stored.name, stored.generation, conditions),
                 }
-        status.pop("moves", None)
+        for own in ("moves", "provision"):
+            status.pop(own, None)
         return status
 
     def look(self) -> None:
@@ -92,7 +97,7 @@ class Reconfigurer:
         elif unfinished and self._mirror.cluster is not None:
             self._run = ReconfigurationRun(
                 unfinished[0], self._driver, self._objects, self._mirror, self._world, self._settings,
-                self._memory, self._disruption)
+                self._memory, self._disruption, self._nodes)
             self._task = background(self._run.run(), f"reconfiguration {self._run.name}")
             self._task.add_done_callback(self._ended)
 

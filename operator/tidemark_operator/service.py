@@ -36,7 +36,7 @@ from .etcd import EtcdStore, StoreUnavailable, TlsFiles
 from .groups import GroupKeeper
 from .keyspaces import keyspace_status
 from .lease import ActivityLease
-from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, StoredObject, allocate
+from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, NodeLife, StoredObject, allocate
 from .mirror import Mirror
 from .model import (
     OPERATOR_NAME,
@@ -50,12 +50,14 @@ from .model import (
     shard_views,
     zones_of,
 )
+from .node_records import NodeRecords
 from .nodes import NodeLink, NodeLinks
 from .nodes_directory import NodesDirectory
 from .objects import Objects
 from .plan import World
 from .publisher import MapPublisher
 from .reconfigure import Reconfigurer
+from .resources.conditions import ConditionReason
 from .shardmap import build_shard_map
 from .status import cluster_status, group_status, shard_object, with_status
 from .tending import Tender
@@ -72,9 +74,12 @@ class OperatorService:
     def __init__(
         self, etcd: Sequence[str], key_prefix: str, cluster: str, *, etcd_tls: TlsFiles | None = None,
         nodes_directory: Path | None = None, lease_ttl_s: int = 3, tls: Credentials | None = None,
-        certificates: CertificateStore | None = None, lateness: LoopLateness | None = None,
+        certificates: CertificateStore | None = None, lateness: LoopLateness | None = None, makes_nodes: bool = False,
     ) -> None:
-        """`lateness` is one that somebody else runs, where several share a loop."""
+        """`lateness` is one that somebody else runs, where several share a loop.
+
+        With `makes_nodes` somebody turns node records into nodes, and ends those of removed ones.
+        """
         self.operator = OperatorId(f"{cluster}-operator-{uuid.uuid4().hex[:12]}")
         self.cluster = cluster
         self.keys = Keys(key_prefix)
@@ -94,9 +99,13 @@ class OperatorService:
         self.tender = Tender(self.driver, self.poke_later)
         self.disruption = Disruption(
             self.store, self.keys.disruption, self.operator, lambda: self.mirror.disruption, self.mirror.learn)
+        self.node_records = NodeRecords(self.store, self.keys, self.mirror, cluster)
+        self.makes_nodes = makes_nodes
+        self.unfinished: tuple[ConditionReason, str] | None = None
+        """What else of the cluster's spec is not in force yet, as whoever makes nodes sees it."""
         self.reconfigurer = Reconfigurer(
-            self.driver, self.objects, self.mirror, self.world, self.settings, self.memory, self.disruption,
-            self.poke_later)
+            self.driver, self.objects, self.mirror, self.whole_world, self.settings, self.memory, self.disruption,
+            self.node_records if makes_nodes else None, self.poke_later)
         self.lease = ActivityLease(
             self.store, self.keys.operator, self.operator, self._on_active, ttl_s=lease_ttl_s)
         self._directory = (
@@ -171,22 +180,26 @@ class OperatorService:
         known = self.groups().get(group)
         return known.access if known is not None else None
 
-    def groups(self) -> dict[str, Group]:
+    def groups(self, *, detached: bool = False) -> dict[str, Group]:
+        """Return the log groups; with `detached`, those too that are gone but for their data."""
         return {
-            name: group_view(item.value) for name, item in self.mirror.groups.items() if not item.value.detached
+            name: group_view(item.value) for name, item in self.mirror.groups.items()
+            if detached or not item.value.detached
         }
 
     def nodes(self) -> dict[str, Node]:
         found = {
             name: Node(
-                name, zone=record.zone, location=record.location, pool=record.pool, reason="it has no address yet")
-            for name, record in self.mirror.nodes.items() if not record.address
+                name, zone=record.zone, location=record.location, pool=record.pool, life=record.life,
+                reason="it is removed" if record.life is NodeLife.REMOVED else "it has no address yet")
+            for name, record in self.mirror.nodes.items() if not record.address or record.life is NodeLife.REMOVED
         }
         for link in self.links:
-            record, seen = link.record, link.description
+            seen = link.description
+            record = self.mirror.nodes.get(link.node, link.record)
             found[link.node] = Node(
                 node=link.node,
-                address=record.address,
+                address=link.record.address,
                 zone=record.zone or (seen.zone if seen is not None else ""),
                 location=record.location if seen is None else seen.location,
                 pool=record.pool,
@@ -195,6 +208,7 @@ class OperatorService:
                 draining=link.draining,
                 yielding=link.node in self._yielding,
                 reason="" if link.up else link.reason,
+                life=record.life,
             )
         return found
 
@@ -214,9 +228,15 @@ class OperatorService:
             records.update(self.driver.records())
         return records
 
-    def world(self) -> World:
-        groups = self.groups()
-        return World(groups, shard_views(groups.values(), self.records()), self.nodes())
+    def world(self, *, detached: bool = False) -> World:
+        groups = self.groups(detached=detached)
+        zones = {name: pool.get("zones") or () for name, pool in self.settings().pools.items()} if (
+            self.makes_nodes and self.mirror.cluster is not None) else None
+        return World(groups, shard_views(groups.values(), self.records()), self.nodes(), zones)
+
+    def whole_world(self) -> World:
+        """Return the world with kept data that no group claims: it takes room, and is not to be lost with a node."""
+        return self.world(detached=True)
 
     def _build_map(self, version: int) -> common_pb2.ShardMap:
         return build_shard_map(
@@ -261,6 +281,7 @@ class OperatorService:
             version=VERSION,
             waiting=self.driver.waiting_for_store,
             certificates=self._certificates(),
+            unfinished=self.unfinished,
         ))
 
     def _certificates(self) -> CertificatesView | None:
@@ -304,10 +325,10 @@ class OperatorService:
                     shard, item.value if item else None, item.revision if item else 0)
             case "nodes":
                 record = self.mirror.nodes.get(name)
-                if record is not None and record.address:
-                    self.links.set_node(record)
-                elif record is None:
+                if record is None or record.life is NodeLife.REMOVED:
                     self.links.remove_node(name)
+                elif record.address:
+                    self.links.set_node(record)
                 self.publisher.changed()
             case "cluster" if self.mirror.cluster is not None:
                 settings = self.settings()

@@ -15,7 +15,7 @@ from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import Phase, ShardRecord, Status
 
 from .condition_memory import Condition, ConditionMemory, some
-from .metadata import StoredObject
+from .metadata import NodeLife, StoredObject
 from .model import CertificatesView, Group, Node, Shard, out_of_sync, wanted_copies, zones_of
 from .plan import distinct_domains
 from .resources import API_VERSION
@@ -252,9 +252,12 @@ def cluster_status(
     stored: StoredObject, shards: Mapping[ShardId, Shard], records: Mapping[ShardId, ShardRecord],
     nodes: Mapping[str, Node], groups: Mapping[str, Group], memory: ConditionMemory, *, key_prefix: str,
     etcd_trouble: str, endpoints: int, active_reconfiguration: str, last_node_id: int, version: str, waiting: int,
-    certificates: CertificatesView | None = None,
+    certificates: CertificatesView | None = None, unfinished: tuple[R, str] | None = None,
 ) -> dict[str, Any]:
-    """`etcd_trouble` is empty while etcd answers; `waiting` counts the shards whose elections wait for it."""
+    """`etcd_trouble` is empty while etcd answers; `waiting` counts the shards whose elections wait for it.
+
+    `unfinished` is what else of the spec is not in force yet, where all nodes are there.
+    """
     desired = sum(pool["replicas"] for pool in stored.spec["nodePools"])
     copies = Counter(node for shard in shards.values() for node in shard.ensemble)
     leaders = Counter(shard.leader for shard in shards.values() if shard.leader)
@@ -263,7 +266,7 @@ def cluster_status(
         if (node := nodes.get(member.node)) is not None and node.up and node.member != member
     }
     up = [node for node in nodes.values() if node.up]
-    down = sorted(node.node for node in nodes.values() if not node.up)
+    down = sorted(node.node for node in nodes.values() if not node.up and node.life is not NodeLife.REMOVED)
     without_leader = [s for s in shards.values() if leaderless(s, records[s.shard], nodes)]
     under = [shard for shard in shards.values() if out_of_sync(shard, nodes)]
     close = [shard for shard in shards.values() if crowded(shard, groups[shard.group], nodes)]
@@ -273,7 +276,8 @@ def cluster_status(
     ready: Condition = (
         (T.READY, False, R.NODES_NOT_READY, f"{len(up)} of {desired} nodes are ready: {some(down)} down."
          if down else f"{len(up)} of {desired} nodes are ready.")
-        if missing else (T.READY, True, R.RECONCILED, f"{len(up)} of {desired} nodes are ready.")
+        if missing else (T.READY, False, *unfinished) if unfinished is not None
+        else (T.READY, True, R.RECONCILED, f"{len(up)} of {desired} nodes are ready.")
     )
     available: Condition
     if not shards:
@@ -293,8 +297,8 @@ def cluster_status(
         (T.METADATA_STORE_REACHABLE, not etcd_trouble,
          R.CONNECTION_FAILED if etcd_trouble else R.CONNECTED,
          f"Elections and changes wait for etcd: {etcd_trouble}" if etcd_trouble else f"{endpoints} endpoints."),
-        (T.RECONCILING, missing, ready[2] if missing else R.RECONCILED, ""),
-        (T.STALLED, False, R.PROGRESSING if missing else R.RECONCILED, ""),
+        (T.RECONCILING, not ready[1], ready[2] if not ready[1] else R.RECONCILED, ""),
+        (T.STALLED, False, R.RECONCILED if ready[1] else R.PROGRESSING, ""),
         (T.PLACEMENT_SATISFIED, not close, R.NOT_ENOUGH_DOMAINS if close else R.DOMAINS_DISTINCT,
          some(shard.name for shard in close)),
         (T.SCALE_DOWN_BLOCKED, spare, R.NOT_SUPPORTED if spare else R.NOT_SCALING,
@@ -317,7 +321,8 @@ def cluster_status(
         "lastNodeID": last_node_id,
         "nodeSummary": {
             "desired": desired, "current": len(nodes), "ready": len(up), "updated": len(up),
-            "draining": sum(node.draining or node.yielding for node in nodes.values()), "lost": 0,
+            "draining": sum(
+                node.draining or node.yielding or node.life is NodeLife.LEAVES for node in nodes.values()), "lost": 0,
         },
         "readyNodes": f"{len(up)}/{desired}",
         "nodes": [
@@ -329,7 +334,7 @@ def cluster_status(
                 "location": node.location,
                 "address": node.address,
                 "incarnation": node.member.incarnation if node.member else "",
-                "state": node_state(node, stale),
+                "state": node_state(node, stale, copies[node.node]),
                 "ready": node.up,
                 "leaders": leaders[node.node],
                 "replicas": copies[node.node],
@@ -369,11 +374,15 @@ def _security_not_in_force(spec: Mapping[str, Any], issued: bool) -> list[str]:
     return asked + [f"metadataStore.etcd.{field}" for field in secrets if field in spec["metadataStore"]["etcd"]]
 
 
-def node_state(node: Node, reseeding: Iterable[str]) -> str:
+def node_state(node: Node, reseeding: Iterable[str], copies: int) -> str:
+    if node.life is NodeLife.REMOVED:
+        return "Removing"
     if not node.up:
         return "Restarting" if node.member else "Joining"
     if node.node in set(reseeding):
         return "Reseeding"
+    if node.life is NodeLife.LEAVES:
+        return "Draining" if copies else "Drained"
     return "Draining" if node.draining or node.yielding else "Active"
 
 

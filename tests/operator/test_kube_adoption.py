@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -13,11 +13,12 @@ from tidemark_core.base.refusals import Refused
 from tidemark_operator.etcd import EtcdStore
 from tidemark_operator.kube.api import Kind
 from tidemark_operator.kube.cache import Cache
-from tidemark_operator.kube.nodes import address_of, make_missing
+from tidemark_operator.kube.nodes import address_of, missing_nodes
 from tidemark_operator.kube.run import ClusterRun
 from tidemark_operator.kube.specs import unreachable, unsupported
 from tidemark_operator.metadata import NODE_IDS, Keys, NodeRecord
 from tidemark_operator.mirror import Mirror
+from tidemark_operator.node_records import NodeRecords
 from tidemark_operator.objects import Identity, Objects
 
 KEYS = Keys("/t")
@@ -109,11 +110,12 @@ async def test_the_store_of_another_cluster_is_left_alone(store: EtcdStore, obje
 
 
 async def test_two_operators_never_make_a_node_each(store: EtcdStore) -> None:
-    def service(mirror: Mirror) -> Any:
-        return SimpleNamespace(store=store, keys=KEYS, mirror=mirror, cluster="dev")
-
     pools = cluster()["spec"]["nodePools"]
-    await asyncio.gather(*(make_missing(service(Mirror(KEYS)), pools) for _ in range(5)))
+
+    def make(mirror: Mirror) -> Awaitable[list[str]]:
+        return NodeRecords(store, KEYS, mirror, "dev").make(lambda known: missing_nodes(pools, known))
+
+    await asyncio.gather(*(make(Mirror(KEYS)) for _ in range(5)))
     names = {NodeRecord.decode(item.value).node for item in (await store.load("/t/nodes/")).items.values()}
     assert names == {"dev-1", "dev-2", "dev-3"}
     # A number is never used twice, though its node is gone.
@@ -121,7 +123,7 @@ async def test_two_operators_never_make_a_node_each(store: EtcdStore) -> None:
     assert item is not None
     await store.delete(KEYS.node("dev-3"), expected=item.revision)
     mirror = Mirror(KEYS)
-    assert await make_missing(service(mirror), pools) == ["dev-4"]
+    assert await make(mirror) == ["dev-4"]
     assert mirror.counters[NODE_IDS] == 5
 
 

@@ -6,14 +6,15 @@ import copy
 import json
 import random
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tidemark_operator.kube import builders
-from tidemark_operator.kube.builders import Cluster, NodeView, node_pod, revision
+from tidemark_operator.kube.builders import Cluster, NodeView, node_claim, node_pod, revision
 from tidemark_operator.kube.nodes import missing_nodes
-from tidemark_operator.kube.podkeeper import Act, Live, contains, plan
+from tidemark_operator.kube.podkeeper import Act, Live, contains, ended, is_smaller, plan, waits_for_restart
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.resources import load_resource
 
@@ -73,11 +74,15 @@ class World:
                 made["spec"]["defaulted"] = True
                 made["status"] = {"phase": "Running"}
                 there[metadata["name"]] = made
-            case "annotate":
+            case "merge":
                 assert known is not None
                 assert act.uid == known["metadata"]["uid"]
-                known["metadata"].setdefault("annotations", {}).update(metadata["annotations"])
-            case "delete":
+                known["metadata"].setdefault("annotations", {}).update(metadata.get("annotations", {}))
+                if "ownerReferences" in metadata:
+                    known["metadata"]["ownerReferences"] = metadata["ownerReferences"]
+                if "spec" in act.manifest:
+                    known["spec"]["resources"] = copy.deepcopy(act.manifest["spec"]["resources"])
+            case "delete" | "force-delete":
                 assert known is not None
                 assert act.uid == known["metadata"]["uid"]
                 del there[metadata["name"]]
@@ -121,7 +126,7 @@ def test_a_pass_behind_a_pass_has_nothing_to_do(seed: int) -> None:
     for act in acts:
         world.do(act)
     for act in plan(wanted, NODES, world.live()):  # in place of pods that were over
-        assert act.verb in ("create", "annotate"), act
+        assert act.verb in ("create", "merge"), act
         world.do(act)
     assert plan(wanted, NODES, world.live()) == []
 
@@ -143,8 +148,8 @@ def test_what_an_earlier_cluster_of_this_name_left_is_waited_for() -> None:
         for found in world.objects[place].values():
             found["metadata"]["ownerReferences"] = [{"uid": "uid-0"}]
     world.objects["pods"]["prod-1"]["status"] = {"phase": "Failed"}
-    assert [act for act in plan(cluster(), NODES, world.live()) if act.verb != "annotate"] == []
-    assert [act for act in plan(cluster(), NODES[:1], world.live()) if act.verb != "annotate"] == []
+    assert [act for act in plan(cluster(), NODES, world.live()) if act.verb != "merge"] == []
+    assert [act for act in plan(cluster(), NODES[:1], world.live()) if act.verb != "merge"] == []
 
 
 def test_the_budget_goes_with_the_last_but_one_node() -> None:
@@ -225,3 +230,114 @@ def test_a_pod_says_which_restart_it_was_made_for() -> None:
     annotations = node_pod(asked, NODES[0])["metadata"]["annotations"]
     assert annotations["tidemark.dev/restarted-for"] == "2026-01-01T00:00:00Z"
     assert revision(asked, "general") == revision(cluster(), "general")
+
+
+def whole(*nodes: NodeView, **more: Any) -> World:
+    world = World()
+    for _behind in range(2):
+        for act in plan(cluster(**more), list(nodes), world.live()):
+            world.do(act)
+    return world
+
+
+def removed(view: NodeView) -> NodeView:
+    return replace(view, removed=True)
+
+
+def test_of_a_removed_node_the_pod_goes_then_the_claim_then_its_record() -> None:
+    nodes = [*NODES[:2], removed(NODES[2])]
+    world = whole(*NODES)
+    for title in ("Pod/prod-5", "PersistentVolumeClaim/data-prod-5"):
+        assert ended(cluster(), nodes, world.live()) == []
+        acts = [act for act in plan(cluster(), nodes, world.live()) if act.verb == "delete"]
+        assert [act.title for act in acts] == [title]
+        world.do(acts[0])
+    assert ended(cluster(), nodes, world.live()) == ["prod-5"]
+    assert [act.verb for act in plan(cluster(), nodes, world.live())] == ["apply"], "the budget counts who stays"
+    # What is on its way out is waited for, and what is not ours is left alone.
+    world = whole(*NODES)
+    world.objects["pods"]["prod-5"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert [act for act in plan(cluster(), nodes, world.live()) if act.verb == "delete"] == []
+    assert ended(cluster(), nodes, world.live()) == []
+    world.objects["pods"]["prod-5"]["metadata"] = {
+        **world.objects["pods"]["prod-5"]["metadata"], "ownerReferences": [{"uid": "uid-0"}]}
+    assert [act for act in plan(cluster(), nodes, world.live()) if "delete" in act.verb] == []
+
+
+def test_the_claim_of_a_removed_node_stays_where_that_is_asked_for() -> None:
+    retain = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain"}}
+    nodes, world = [*NODES[:2], removed(NODES[2])], whole(*NODES)
+    del world.objects["pods"]["prod-5"]
+    assert [act for act in plan(cluster(**retain), nodes, world.live()) if act.verb == "delete"] == []
+    assert ended(cluster(**retain), nodes, world.live()) == ["prod-5"]
+
+
+def test_nothing_is_taken_away_of_nodes_that_are_merely_not_known() -> None:
+    """The metadata may be lost, and the disks are all that is left."""
+    world = whole(*NODES)
+    assert [act.title for act in plan(cluster(), NODES[:2], world.live()) if "delete" in act.verb] == []
+    assert [act.title for act in plan(cluster(), [], world.live()) if "delete" in act.verb] == [
+        "PodDisruptionBudget/prod-nodes"]
+
+
+def test_a_pod_on_a_machine_that_is_gone_is_deleted_without_asking_it() -> None:
+    world = whole(*NODES)
+    world.objects["pods"]["prod-1"]["spec"]["nodeName"] = "m9"
+    world.objects["pods"]["prod-1"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert plan(cluster(), NODES, world.live()) == []
+    gone = replace(world.live(), gone_machines=frozenset({"m9"}))
+    for nodes in (NODES, [removed(NODES[0]), *NODES[1:]]):
+        assert [(act.verb, act.title) for act in plan(cluster(), nodes, gone) if act.verb != "apply"] == [
+            ("force-delete", "Pod/prod-1")]
+
+
+def bound(world: World, size: str = "200Gi", capacity: str = "200Gi", storage_class: str = "fast-ssd") -> World:
+    for claim in world.objects["claims"].values():
+        claim["status"] = {"phase": "Bound", "capacity": {"storage": capacity}}
+        claim["spec"]["storageClassName"] = storage_class
+        claim["spec"]["resources"]["requests"]["storage"] = size
+    return world
+
+
+def test_volumes_grow_where_their_class_lets_them_and_never_shrink() -> None:
+    world = bound(whole(NODES[0]))
+    grown = cluster(nodePools=[{**SPEC["nodePools"][0], "storage": {"data": {"size": "0.3Ti"}}}])
+    assert plan(grown, NODES[:1], world.live()) == [], "it is not known whether the class lets them"
+    can = replace(world.live(), growing_classes=frozenset({"fast-ssd"}))
+    (act,) = plan(grown, NODES[:1], can)
+    assert (act.verb, act.title) == ("merge", "PersistentVolumeClaim/data-prod-1")
+    assert act.manifest["spec"] == {"resources": {"requests": {"storage": "0.3Ti"}}}
+    world.do(act)
+    assert plan(grown, NODES[:1], replace(world.live(), growing_classes=frozenset({"fast-ssd"}))) == []
+    assert plan(cluster(), NODES[:1], replace(world.live(), growing_classes=frozenset({"fast-ssd"}))) == []
+    claim = world.objects["claims"]["data-prod-1"]
+    assert is_smaller(node_claim(grown, NODES[0]), claim) and not is_smaller(node_claim(cluster(), NODES[0]), claim)
+    claim["status"]["phase"] = "Pending"
+    claim["spec"]["resources"]["requests"]["storage"] = "1Gi"
+    assert plan(grown, NODES[:1], replace(world.live(), growing_classes=frozenset({"fast-ssd"}))) == []
+
+
+def test_a_file_system_that_does_not_grow_in_use_wants_a_restart() -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def claim(since: str, kind: str = "FileSystemResizePending") -> dict[str, Any]:
+        return {"status": {"conditions": [{"type": kind, "status": "True", "lastTransitionTime": since}]}}
+
+    assert waits_for_restart(claim("2026-01-01T11:57:00Z"), now)
+    assert not waits_for_restart(claim("2026-01-01T11:59:00Z"), now)
+    assert not waits_for_restart(claim("2026-01-01T11:00:00Z", "Resizing"), now)
+    assert not waits_for_restart({}, now)
+
+
+def test_whose_a_claim_is_follows_the_policy() -> None:
+    world = whole(NODES[0])
+    delete = cluster(persistentVolumeClaimRetentionPolicy={"whenDeleted": "Delete"})
+    (act,) = plan(delete, NODES[:1], world.live())
+    world.do(act)
+    assert [each["uid"] for each in world.objects["claims"]["data-prod-1"]["metadata"]["ownerReferences"]] == ["uid-1"]
+    assert plan(delete, NODES[:1], world.live()) == []
+    world.objects["claims"]["data-prod-1"]["metadata"]["ownerReferences"].insert(0, {"uid": "somebody"})
+    assert plan(delete, NODES[:1], world.live()) == []
+    (act,) = plan(cluster(), NODES[:1], world.live())
+    world.do(act)
+    assert world.objects["claims"]["data-prod-1"]["metadata"]["ownerReferences"] == [{"uid": "somebody"}]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from operator_views import group, member, node, nodes, shard, world
+from tidemark_operator.metadata import NodeLife
 from tidemark_operator.plan import (
+    NEW_NODE,
     Move,
     MoveKind,
     Plan,
@@ -221,3 +224,58 @@ def test_a_move_knows_when_its_effect_is_in_force() -> None:
     assert not swap_move.done(shard(0, "n1", "n2", "n3"))
     assert swap_move.done(shard(0, "n4", "n2", "n3"))
     assert swap_move.done(None)
+
+
+# --- nodes that are made, and nodes that leave ------------------------------------------------------------
+
+
+def provision(source: str, **wanted: str) -> dict:
+    return {"type": "NodeSwap", "nodeSwap": {"from": source, "to": {"provision": wanted}}}
+
+
+POOLS = {"default": ("a", "b", "c"), "big": ("a", "b"), "anywhere": ()}
+
+
+def with_pools(*shards, nodes, groups=None):
+    return replace(world(*shards, nodes=nodes, groups=groups), pools=POOLS)
+
+
+@pytest.mark.parametrize(("wanted", "made"), [
+    ({}, ("default", "b")), ({"zone": "c"}, ("default", "c")), ({"nodePool": "big"}, ("big", "b")),
+    ({"nodePool": "anywhere"}, ("anywhere", "b")), ({"nodePool": "anywhere", "zone": "x"}, ("anywhere", "x")),
+])
+def test_a_new_node_is_like_the_source_where_nothing_else_is_said(wanted, made) -> None:
+    now = with_pools(shard(0, "n1", "n2"), nodes=nodes(3, "abc"))
+    plan = plan_reconfiguration({**provision("n2", **wanted), "preconditions": {"failureDomains": "Ignore"}}, now)
+    assert isinstance(plan, Plan) and plan.provision == made
+    assert [(move.from_node, move.to_node) for move in plan.moves] == [("n2", NEW_NODE)]
+
+
+def test_a_zone_that_the_other_pool_lacks_is_dealt() -> None:
+    now = with_pools(shard(0, "n1", "n3"), nodes={**nodes(3, "abc"), "n4": node("n4", "a", pool="big")})
+    plan = plan_reconfiguration(provision("n3", nodePool="big"), now)
+    assert isinstance(plan, Plan) and plan.provision == ("big", "b")
+
+
+@pytest.mark.parametrize(("wanted", "groups", "told"), [
+    ({"nodePool": "nope"}, None, "no node pool 'nope'"), ({"zone": "x"}, None, "default has no zone 'x'"),
+    ({"nodePool": "big"}, [group(pools=("default",))], "does not allow pool 'big'"),
+])
+def test_a_new_node_that_cannot_be_is_a_refusal(wanted, groups, told) -> None:
+    now = with_pools(shard(0, "n1", "n2"), nodes=nodes(3, "abc"), groups=groups)
+    refusal = plan_reconfiguration(provision("n2", **wanted), now)
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.TARGET_NOT_ELIGIBLE
+    assert told in refusal.message
+    refusal = plan_reconfiguration(provision("n2"), world(shard(0, "n1", "n2"), nodes=nodes(3)))
+    assert isinstance(refusal, PlanRefusal) and "needs a cluster on Kubernetes" in refusal.message
+
+
+def test_a_node_that_leaves_is_given_nothing_and_leads_only_where_nobody_else_can() -> None:
+    known = {**nodes(4), "n4": node("n4", life=NodeLife.LEAVES)}
+    refusal = plan_reconfiguration(swap("n1", "n4"), world(shard(0, "n1", "n2", "n3"), nodes=known))
+    assert isinstance(refusal, PlanRefusal) and "about to leave" in refusal.message
+    assert isinstance(plan_reconfiguration(swap("n1"), world(shard(0, "n1", "n2", "n3"), nodes=known)), PlanRefusal)
+    one = shard(0, "n1", "n4", "n2")
+    assert next_leader(one, world(one, nodes=known), {"n2": 9}) == "n2"
+    alone = {**known, "n2": node("n2", up=False)}
+    assert next_leader(one, world(one, nodes=alone), {}) == "n4"

@@ -6,6 +6,8 @@ carrying it out twice does no harm.  What etcd says decides; the API server is w
     operator    composition: one process, any number of clusters
     run         one cluster: specs into its store, nodes      specs    what of a spec is taken, and how
     showing     one cluster: what is said of it, its objects, shards and pods
+    keeping     one cluster: its nodes come, go and are replaced
+    lives       which nodes go, and the Reconfigurations that ask for it      losses   which are lost for good
     podkeeper   pods, claims, services that should be there; never waits, never speaks to nodes or etcd
     builders    what those objects look like
     statuses    what is written of statuses, and only when it changed

@@ -194,9 +194,11 @@ class KubeApi:
         query = {"fieldManager": manager}
         return await self._json("PATCH", kind.path(namespace, name), changes, query, MERGE)
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str = "") -> None:
-        """Delete, with a uid only that object; absent or replaced is fine."""
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str = "", *, force: bool = False) -> None:
+        """Delete, with a uid only that object; absent or replaced is fine.  With `force` nobody is waited for."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if force:
+            options["gracePeriodSeconds"] = 0
         if uid:
             options["preconditions"] = {"uid": uid}
         try:

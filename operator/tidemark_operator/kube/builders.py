@@ -50,7 +50,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node that should exist; `incarnation` is its disk's, empty until it was reached."""
+    """A node that should exist, unless it is `removed`; `incarnation` is its disk's, empty until it was reached."""
 
     name: str
     number: int
@@ -58,6 +58,7 @@ class NodeView:
     zone: str = ""
     location: str = ""
     incarnation: str = ""
+    removed: bool = False
 
 
 def claim_name(node: str) -> str:

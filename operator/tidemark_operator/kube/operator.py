@@ -155,12 +155,13 @@ class KubernetesOperator:
             self._queue.add_after(("rollout", namespace, cluster), SHOW_S)
         if item["kind"] != "Shard":
             self._queue.add(("pods", namespace, cluster))
+            self._queue.add_after(("lives", namespace, cluster), SHOW_S)
         self._queue.add_after(("show", namespace, cluster), SHOW_S)
 
     def _machine_changed(self) -> None:
         """A machine of Kubernetes came, changed or went: any cluster may have a node on it."""
         for namespace, name in self._runs:
-            for what in ("rollout", "show"):
+            for what in ("lives", "pods", "rollout", "show"):
                 self._queue.add_after((what, namespace, name), SHOW_S)
 
     def _run_changed(self, namespace: str, name: str) -> None:
@@ -174,7 +175,7 @@ class KubernetesOperator:
             for kind in OBJECT_KINDS:
                 for item in run.of(kind):
                     self._changed(CUSTOM[kind], item)
-        for what in ("pods", "rollout", "show"):
+        for what in ("lives", "pods", "rollout", "show"):
             self._queue.add_after((what, namespace, name), SHOW_S)
 
     def _tell(self, item: Object, status: Object, repaired: bool) -> None:
@@ -209,7 +210,7 @@ class KubernetesOperator:
         self._looked.add(namespace)
         for where, name in list(self._runs):
             if namespace in (EVERYWHERE, where):
-                for what in ("strays", "cluster", "pods", "addresses", "rollout", "show"):
+                for what in ("strays", "cluster", "lives", "pods", "addresses", "rollout", "show"):
                     self._queue.add((what, where, name))
 
     # --- what is done about it ------------------------------------------------------------------------------
@@ -225,7 +226,12 @@ class KubernetesOperator:
                 case "addresses":
                     await run.save_addresses()
                 case "pods":
-                    await run.keep_pods()
+                    await run.keeping.keep_pods()
+                case "lives":
+                    again_s = await run.keeping.look_at_lives()
+                    self._queue.add_after(("show", namespace, name), SHOW_S)
+                    if again_s is not None:
+                        self._queue.add_after(key, max(SHOW_S, again_s))
                 case "rollout":
                     news, again_s = await run.roll()
                     if news:
@@ -260,8 +266,7 @@ class KubernetesOperator:
             await run.start()
             return  # it says when it is active
         if run.service.active and await run.accept(item):
-            await run.make_nodes()
-            for what in ("pods", "addresses", "rollout"):
+            for what in ("lives", "pods", "addresses", "rollout"):
                 self._queue.add((what, namespace, name))
 
     async def _object(self, namespace: str, name: str, kind: str) -> None:

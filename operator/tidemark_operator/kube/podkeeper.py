@@ -1,7 +1,8 @@
 """Pod keeper: claims, pods, services and what else should be there, made where they are missing.
 
 `plan` is pure; `carry_out` does it, each act with a precondition, so that a late plan does no harm.  It never waits and
-never speaks to nodes or etcd: a lost pod comes back whatever else goes on.
+never speaks to nodes or etcd: a lost pod comes back whatever else goes on.  What it takes away belongs to a node that
+is known as removed, never to one that is merely not known.
 Stays out: which nodes there should be (`run`), restarting pods that work.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from ..resources import quantity_bytes
 from ..resources.labels import Annotation
 from .api import ALL, BUDGETS, CLAIMS, MONITORS, NETWORK_POLICIES, PODS, KubeApi, KubeRefused
 from .attachments import network_policy, pod_monitor
@@ -30,12 +33,15 @@ from .builders import (
 
 log = logging.getLogger(__name__)
 
+RESIZE_PATIENCE_S = 120
+"""A file system that can grow in use has done so by then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Act:
     """One request; `uid` names the object it is meant for, none is known of one that is made."""
 
-    verb: Literal["create", "apply", "annotate", "delete"]
+    verb: Literal["create", "apply", "merge", "delete", "force-delete"]
     manifest: Object
     uid: str = ""
     why: str = ""
@@ -56,23 +62,45 @@ class Live:
     policies: Mapping[str, Object]
     monitors: Mapping[str, Object] | None
     """None where the API server knows no such thing."""
+    gone_machines: frozenset[str] = frozenset()
+    """Names of machines that pods are bound to and that Kubernetes knows no more."""
+
+    growing_classes: frozenset[str] = frozenset()
+    """Storage classes that are known to let volumes grow."""
 
 
 def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live) -> list[Act]:
     """Return what is to be done, in order; nothing when everything is as it should be."""
+    staying = [node for node in nodes if not node.removed]
     acts = [
         *_applied(cluster, headless_service(cluster), live.services),
         *_applied(cluster, client_service(cluster), live.services),
-        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(nodes)), live.budgets),
+        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(staying)), live.budgets),
         *_optional(cluster, NETWORK_POLICIES.kind, network_policy(cluster), live.policies),
     ]
     if live.monitors is not None:
         acts += _optional(cluster, MONITORS.kind, pod_monitor(cluster), live.monitors)
     for node in nodes:
-        if cluster.pool(node.pool) is not None:
+        if node.removed:
+            acts += _removal(cluster, node, live)
+        elif cluster.pool(node.pool) is not None:
             acts += _claim(cluster, node, live)
             acts += _pod(cluster, node, live)
     return acts
+
+
+def ended(cluster: Cluster, nodes: Sequence[NodeView], live: Live) -> list[str]:
+    """Return the removed nodes of which nothing is left but what is to be kept."""
+    return [
+        node.name for node in nodes
+        if node.removed and node.name not in live.pods
+        and (keeps_claims(cluster) or claim_name(node.name) not in live.claims)]
+
+
+def keeps_claims(cluster: Cluster) -> bool:
+    """Say whether the volumes of nodes that are removed stay."""
+    retention = cluster.spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    return bool(retention.get("whenScaled", "Delete") == "Retain")
 
 
 async def carry_out(api: KubeApi, acts: Iterable[Act]) -> list[Object]:
@@ -87,14 +115,16 @@ async def carry_out(api: KubeApi, acts: Iterable[Act]) -> list[Object]:
                     found.append(await api.create(manifest))
                 case "apply":
                     found.append(await api.apply(manifest))
-                case "annotate":
-                    metadata = manifest["metadata"]
-                    changes = {"metadata": {"uid": act.uid, "annotations": metadata["annotations"]}}
-                    found.append(await api.merge(
-                        ALL[manifest["kind"]], metadata["namespace"], metadata["name"], changes))
-                case "delete":
-                    metadata = manifest["metadata"]
-                    await api.delete(ALL[manifest["kind"]], metadata["namespace"], metadata["name"], act.uid)
+                case "merge":
+                    kind, metadata = ALL[manifest["kind"]], manifest["metadata"]
+                    changes = {
+                        **manifest, "metadata": {"uid": act.uid, **{
+                            field: value for field, value in metadata.items() if field not in ("name", "namespace")}}}
+                    found.append(await api.merge(kind, metadata["namespace"], metadata["name"], changes))
+                case "delete" | "force-delete":
+                    kind, metadata = ALL[manifest["kind"]], manifest["metadata"]
+                    await api.delete(
+                        kind, metadata["namespace"], metadata["name"], act.uid, force=act.verb == "force-delete")
         except KubeRefused as refused:
             if refused.code not in (404, 409):  # of another name's holder or another uid: a watch shows which
                 raise
@@ -138,11 +168,64 @@ def _claim(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
     wanted = node_claim(cluster, node)
     if known is None:
         return [Act("create", wanted)]
+    metadata: Object = {"name": claim_name(node.name), "namespace": cluster.namespace}
+    changes: Object = {"kind": CLAIMS.kind, "metadata": metadata}
     mark = {Annotation.INCARNATION.value: node.incarnation}
     if node.incarnation and not contains(known["metadata"].get("annotations", {}), mark):
-        metadata = {"name": claim_name(node.name), "namespace": cluster.namespace, "annotations": mark}
-        return [Act("annotate", {"kind": CLAIMS.kind, "metadata": metadata}, known["metadata"]["uid"])]
+        metadata["annotations"] = mark
+    owners = known["metadata"].get("ownerReferences", [])
+    if owners != (should := _owners(cluster, owners, wanted)):
+        metadata["ownerReferences"] = should
+    if grows(wanted, known) and known["spec"].get("storageClassName") in live.growing_classes:
+        changes["spec"] = {"resources": {"requests": wanted["spec"]["resources"]["requests"]}}
+    if len(metadata) > 2 or "spec" in changes:
+        return [Act("merge", changes, known["metadata"]["uid"])]
     return []
+
+
+def _owners(cluster: Cluster, owners: list[Object], wanted: Object) -> list[Object]:
+    """Return whose a claim should be: the cluster's only where it is to go with the cluster, and whoever else's."""
+    others = [each for each in owners if each.get("uid") != cluster.uid]
+    return [*others, *wanted["metadata"].get("ownerReferences", [])]
+
+
+def grows(wanted: Object, known: Object) -> bool:
+    """Say whether a bound claim asks for less than is wanted of it."""
+    bound = known.get("status", {}).get("phase") == "Bound" and "deletionTimestamp" not in known["metadata"]
+    return bound and _storage(known["spec"]) < _storage(wanted["spec"])
+
+
+def is_smaller(wanted: Object, known: Object) -> bool:
+    """Say whether the volume of a bound claim is smaller than is wanted."""
+    status = known.get("status", {})
+    held = status.get("capacity", {}).get("storage")
+    return status.get("phase") == "Bound" and held is not None and quantity_bytes(held) < _storage(wanted["spec"])
+
+
+def waits_for_restart(claim: Object, now: datetime) -> bool:
+    """Say whether a volume has grown and its file system has not, for a while: that needs the pod away."""
+    for each in claim.get("status", {}).get("conditions", ()):
+        since = each.get("lastTransitionTime")
+        if each["type"] == "FileSystemResizePending" and each["status"] == "True" and since:
+            return now - datetime.fromisoformat(since) > timedelta(seconds=RESIZE_PATIENCE_S)
+    return False
+
+
+def _storage(spec: Object) -> int:
+    return quantity_bytes(spec["resources"]["requests"]["storage"])
+
+
+def _removal(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
+    """The pod first: a claim that is in use does not go."""
+    pod, claim = live.pods.get(node.name), live.claims.get(claim_name(node.name))
+    if pod is not None:
+        if pod["spec"].get("nodeName") in live.gone_machines:
+            return [_deletion(PODS.kind, pod, "the node was removed", force=True)]
+        going = "deletionTimestamp" in pod["metadata"] or not _ours(cluster, pod)
+        return [] if going else [_deletion(PODS.kind, pod, "the node was removed")]
+    if claim is None or keeps_claims(cluster) or "deletionTimestamp" in claim["metadata"]:
+        return []
+    return [_deletion(CLAIMS.kind, claim, "the node was removed")]
 
 
 def _pod(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
@@ -152,15 +235,20 @@ def _pod(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
         if claim is not None and "deletionTimestamp" in claim["metadata"]:
             return []  # its disk goes: not before the next one is there
         return [Act("create", node_pod(cluster, node))]
+    machine = known["spec"].get("nodeName")
+    if machine in live.gone_machines and _ours(cluster, known):
+        return [_deletion(PODS.kind, known, f"its machine {machine} is gone", force=True)]
     over = known.get("status", {}).get("phase") in ("Failed", "Succeeded")
     if over and _ours(cluster, known) and "deletionTimestamp" not in known["metadata"]:
         return [_deletion(PODS.kind, known, known["status"].get("reason") or known["status"]["phase"])]
     return []
 
 
-def _deletion(kind: str, live: Object, why: str) -> Act:
+def _deletion(kind: str, live: Object, why: str, *, force: bool = False) -> Act:
+    """With `force`, without waiting for a machine that will never answer."""
     metadata = {name: live["metadata"][name] for name in ("name", "namespace")}
-    return Act("delete", {"kind": kind, "metadata": metadata}, live["metadata"]["uid"], why)
+    manifest = {"kind": kind, "metadata": metadata}
+    return Act("force-delete" if force else "delete", manifest, live["metadata"]["uid"], why)
 
 
 def _ours(cluster: Cluster, live: Object) -> bool:

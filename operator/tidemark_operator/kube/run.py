@@ -19,12 +19,13 @@ from ..detector import LoopLateness
 from ..resources.events import EventReason, RestartReason
 from ..resources.labels import Annotation
 from ..service import OperatorService
-from . import drains, nodes, podkeeper
+from . import drains, nodes
 from .api import CUSTOM, KubeApi, Object
 from .builders import IMAGE, Cluster
 from .cache import Cache
 from .events import EventWriter
 from .health import ACTIVE
+from .keeping import Keeping
 from .queue import Later
 from .rolling import Rolling
 from .rollout import moment
@@ -53,11 +54,12 @@ class ClusterRun:
         self.refused: dict[tuple[str, str], str] = {}
         self._seen_active = False
         endpoints, prefix = self.store
-        self.service = OperatorService(endpoints, prefix, self.name, lateness=lateness)
+        self.service = OperatorService(endpoints, prefix, self.name, lateness=lateness, makes_nodes=True)
         self.service.keeper.on_created = lambda group, shards: self.tell(
             EventReason.SHARDS_CREATED, f"{shards} shards", kind="LogGroup", name=group)
         self.restarts_wanted: dict[str, tuple[RestartReason, ...]] = {}
         """Nodes that are to be restarted for other reasons than their pod's template, until these are taken back."""
+        self.keeping = Keeping(self, api)
         self.rolling = Rolling(self, api)
         self._showing = Showing(self, api, writer)
         self._task: asyncio.Task[None] | None = None
@@ -214,32 +216,12 @@ class ClusterRun:
         cluster = self.accepted()
         return drains.leaving(cluster.spec, self.pods(), self.caches["Node"]) if cluster is not None else {}
 
-    async def make_nodes(self) -> None:
-        """Give numbers to nodes that are missing.  Raises StoreUnavailable."""
-        cluster = self.accepted()
-        if cluster is not None and self.service.active:
-            made = await nodes.make_missing(self.service, cluster.spec["nodePools"])
-            if made:
-                log.info("new nodes: %s", ", ".join(made))
-
     async def save_addresses(self) -> None:
         """Learn where pods are.  Raises StoreUnavailable."""
         moved = nodes.learn_addresses(self.service, self.pods().values())
-        if moved and self.service.active:
-            await nodes.save(self.service, moved)
-
-    async def keep_pods(self) -> None:
-        """One pass of the pod keeper.  Raises KubeError."""
-        cluster, item = self.accepted(), self.item
-        if cluster is None or item is None or paused(item) or not self.service.active:
-            return
-        live = podkeeper.Live(
-            self.pods(), self.owned("PersistentVolumeClaim"), self.owned("Service"),
-            self.owned("PodDisruptionBudget"), self.owned("NetworkPolicy"),
-            self.owned("PodMonitor") if self.caches["PodMonitor"].complete else None)
-        for made in await podkeeper.carry_out(
-                self._api, podkeeper.plan(cluster, nodes.node_views(self.service), live)):
-            self.caches[made["kind"]].learn(made)
+        if self.service.active:
+            for record in moved:
+                await self.service.node_records.set_address(record.node, record.address)
 
     async def roll(self) -> tuple[bool, float | None]:
         """Restart what is to be restarted now; say whether there is news to show, and when to look again at the latest.

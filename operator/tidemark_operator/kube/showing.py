@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..condition_memory import Condition, ConditionMemory
+from ..condition_memory import Condition, ConditionMemory, some
+from ..plan import World
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.events import EventReason
 from ..resources.labels import MANAGED_BY, Annotation, Label
 from . import nodes
 from .api import KubeApi, KubeRefused, Object
-from .builders import revision
+from .builders import Cluster, NodeView, revision
 from .cache import Cache
+from .keeping import Keeping
 from .occurrences import LEADERLESS_S, leaderless_since
 from .specs import paused
 from .statuses import NO_CLUSTER, StatusWriter, instead, on_kubernetes, orphan, rejected, with_refusal
@@ -118,11 +120,14 @@ class Showing:
         runs = {name: pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value, "")
                 for name, pod in pods.items()}
         old = sorted(name for name, pod_revision in runs.items() if name in wanted and pod_revision != wanted[name])
-        taken = {one[0] for one in override}
-        rolling: list[Condition] = [one for one in self._run.rolling.conditions if one[0] not in taken]
-        if not any(one[0] is T.UPGRADE_BLOCKED for one in rolling):
-            rolling.append((T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, ""))
-        self._run.service.memory.override("TidemarkCluster", self._run.name, [*override, *rolling])
+        keeping, rolling = self._run.keeping, self._run.rolling
+        lives, self._run.service.unfinished = nodes_conditions(
+            keeping, cluster, nodes.node_views(self._run.service), self._run.service.world())
+        said = [*override]  # what stands first counts
+        for one in (*lives, *rolling.conditions, (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")):
+            if one[0] not in {other[0] for other in said}:
+                said.append(one)
+        self._run.service.memory.override("TidemarkCluster", self._run.name, said)
         for shown in self._run.service.show("TidemarkCluster", self._run.name) or ():
             status = shown["status"]
             status["nodeSummary"]["updated"] = len(runs) - len(old)
@@ -131,7 +136,7 @@ class Showing:
             target = revision(cluster, cluster.spec["nodePools"][0]["name"])
             await self._writer.write(
                 self._run.caches["TidemarkCluster"], item,
-                on_kubernetes(status, pods, self._run.namespace, self._run.name, target, runs))
+                on_kubernetes(status, pods, self._run.namespace, self._run.name, target, runs, keeping.lost))
 
     async def _show_kind(self, kind: str) -> None:
         shown = {item["metadata"]["name"]: item["status"] for item in self._run.service.show(kind, "") or ()}
@@ -208,6 +213,29 @@ class Showing:
 def _urgent(before: Object, after: Object) -> bool:
     """Who leads and who belongs to a shard is told before anything else."""
     return any(before.get(field) != after.get(field) for field in ("epoch", "leader", "members"))
+
+
+def nodes_conditions(
+    keeping: Keeping, cluster: Cluster, views: list[NodeView], world: World,
+) -> tuple[list[Condition], tuple[R, str] | None]:
+    """Return what nodes that go, are lost or have small volumes mean for a cluster, and what is not in force yet."""
+    made: list[Condition] = []
+    unfinished = keeping.wanted.unfinished if keeping.wanted is not None else None
+    if keeping.wanted is not None:
+        made.append(keeping.wanted.blocked)
+    copies = world.replicas()
+    lost = [node for node in sorted(keeping.lost) if copies[node]]
+    if lost:
+        made.append((T.FULLY_REPLICATED, False, R.NODE_LOST, some(
+            f"{node} was on {keeping.lost[node]}, which is gone" for node in lost)))
+    stuck, resizing = keeping.stuck_volumes(cluster, views), keeping.resizing(cluster, views)
+    if stuck:
+        why = f"{some(stuck)}: the storage class does not let volumes grow"
+        made += [(T.READY, False, R.STALLED, why), (T.RECONCILING, False, R.VOLUME_EXPANSION_UNSUPPORTED, ""),
+                 (T.STALLED, True, R.VOLUME_EXPANSION_UNSUPPORTED, why)]
+    elif resizing:
+        unfinished = R.VOLUME_RESIZING, some(resizing)
+    return made, unfinished
 
 
 async def write_conditions(

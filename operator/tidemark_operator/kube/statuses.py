@@ -10,7 +10,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..condition_memory import Condition, timestamp
@@ -154,15 +155,21 @@ def with_refusal(status: Object, shown: Object, refused: str) -> Object:
 
 
 def on_kubernetes(status: dict[str, Any], pods: dict[str, Object], namespace: str, cluster: str, target: str,
-                  revisions: dict[str, str]) -> dict[str, Any]:
-    """Add to a cluster's status what only Kubernetes knows; `revisions` is what the pod of each node should run."""
+                  revisions: dict[str, str], lost: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Add to a cluster's status what only Kubernetes knows; `revisions` is what the pod of each node should run.
+
+    `lost` has the machines of nodes whose disk is gone for good.
+    """
     nodes = []
     for node in status["nodes"]:
+        if node["name"] in lost:
+            node = {**node, "state": "Lost", "message": f"its volume was on {lost[node['name']]}, which is gone"}
         pod = pods.get(node["name"])
         more = {} if pod is None else {
             "revision": revisions.get(node["name"], ""), "kubernetesNode": pod["spec"].get("nodeName", "")}
         nodes.append({**node, **{name: value for name, value in more.items() if value}})
     return {
         **status, "nodes": nodes, "targetRevision": target,
+        "nodeSummary": {**status["nodeSummary"], "lost": sum(node["state"] == "Lost" for node in nodes)},
         "endpoints": {"client": f"{cluster}.{namespace}.svc:6690", "internal": f"{cluster}-nodes.{namespace}.svc"},
     }

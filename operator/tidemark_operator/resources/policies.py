@@ -145,7 +145,7 @@ class Disruption(ApiModel):
     on_node_lost: OnNodeLost = Field(
         default=OnNodeLost.WAIT, description="Replace: swap a node whose Kubernetes Node object is gone."
     )
-    node_lost_after_seconds: Annotated[int, Field(ge=60, le=86400)] = Field(
+    node_lost_after_seconds: Annotated[int, Field(ge=10, le=86400)] = Field(
         default=900, description="The Kubernetes Node object is gone for so long before onNodeLost acts."
     )
 

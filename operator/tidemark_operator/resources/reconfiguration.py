@@ -97,8 +97,8 @@ class NodeSwap(ApiModel):
     to: SwapTarget = Field(description="What takes its place.")
     remove_source: RemoveSource = Field(
         default=RemoveSource.DELETE,
-        description="What happens to the emptied node. Keep leaves it Drained; "
-        "a later change of replicas removes Drained nodes first.",
+        description="What happens to the emptied node. Keep leaves it in use; "
+        "a later change of replicas removes empty nodes first.",
     )
 
     RULES: ClassVar[tuple[Rule, ...]] = (
