@@ -5,6 +5,7 @@
     <prefix>/keyspaces/<name>          a Keyspace as applied
     <prefix>/reconfigurations/<name>   a Reconfiguration as applied, with its status
     <prefix>/shards/<shard id, hex>    `replication.records.ShardRecord`
+    <prefix>/deletions/<shard id, hex> a shard that is being deleted, in place of its record (`data_deletion`)
     <prefix>/nodes/<id>                where a node answers
     <prefix>/operator                  the active operator (hangs on a lease)
     <prefix>/disruption                the disruptive act that is under way (`disruption`)
@@ -22,7 +23,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import Member, ShardId
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown
 
@@ -33,7 +34,8 @@ RECONFIGURATIONS, MAP_TERMS = "next-reconfiguration", "map-term"
 COUNTERS = (GROUP_IDS, NODE_IDS, RECONFIGURATIONS, MAP_TERMS)
 
 Area = Literal[
-    "cluster", "groups", "keyspaces", "reconfigurations", "shards", "nodes", "operator", "disruption", "counter"]
+    "cluster", "groups", "keyspaces", "reconfigurations", "shards", "deletions", "nodes", "operator", "disruption",
+    "counter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ class Keys:
     def shard(self, shard: ShardId) -> str:
         return f"{self.prefix}/shards/{shard:016x}"
 
+    def tombstone(self, shard: ShardId) -> str:
+        return f"{self.prefix}/deletions/{shard:016x}"
+
     def group(self, name: str) -> str:
         return f"{self.prefix}/groups/{name}"
 
@@ -86,7 +91,7 @@ class Keys:
         match parts:
             case ["cluster" | "operator" | "disruption" as area]:
                 return area, ""
-            case ["groups" | "keyspaces" | "reconfigurations" | "shards" | "nodes" as area, name] if name:
+            case ["groups" | "keyspaces" | "reconfigurations" | "shards" | "deletions" | "nodes" as area, name] if name:
                 return area, name
             case [name] if name in COUNTERS:
                 return "counter", name
@@ -101,6 +106,27 @@ def shard_from_name(name: str) -> ShardId:
 
 
 # --- records ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A shard that is being deleted: an epoch above all that it had, and who may still hold a replica."""
+
+    epoch: int
+    election: int
+    members: tuple[Member, ...]
+
+    def encode(self) -> bytes:
+        return dump_record({
+            "epoch": self.epoch, "election": self.election, "members": [list(member) for member in self.members]})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Tombstone:
+        raw = parse_record(data, "tombstone")
+        try:
+            return cls(int(raw["epoch"]), int(raw["election"]), tuple(Member(*pair) for pair in raw["members"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RemoteViolation(f"tombstone cannot be read: {error!r}") from error
 
 
 class NodeLife(StrEnum):
@@ -148,9 +174,10 @@ class StoredObject:
 
     `number` is the group id of a LogGroup and the creation order of a Reconfiguration.  A detached LogGroup
     was deleted under `deletionPolicy: Retain`: nobody sees it, its records stay, and a LogGroup of the same
-    name and shape adopts them.  `status` is stored for Reconfigurations only; the status of everything else
-    is computed from the truth when it is asked for.  `kept` is an object that an API server has too: gone there, it is
-    to go here; one that the operator itself made is not until it was shown there.
+    name and shape adopts them; one that is `deleting` as well goes with its data.  `status` is stored for
+    Reconfigurations only; the status of everything else is computed from the truth when it is asked for.
+    `kept` is an object that an API server has too: gone there, it is to go here; one that the operator itself
+    made is not until it was shown there.
     """
 
     manifest: dict[str, Any]
@@ -159,6 +186,7 @@ class StoredObject:
     generation: int = 1
     number: int = 0
     detached: bool = False
+    deleting: bool = False
     status: dict[str, Any] = field(default_factory=dict)
     kept: bool = False
 

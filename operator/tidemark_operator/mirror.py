@@ -17,7 +17,7 @@ from tidemark_core.replication.records import ShardRecord
 
 from .disruption import Hold
 from .etcd import Changes, Snapshot
-from .metadata import Area, Keys, NodeRecord, StoredObject, shard_from_name
+from .metadata import Area, Keys, NodeRecord, StoredObject, Tombstone, shard_from_name
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class Mirror:
         self.reconfigurations: dict[str, Versioned[StoredObject]] = {}
         self.nodes: dict[str, NodeRecord] = {}
         self.shards: dict[ShardId, Versioned[ShardRecord]] = {}
+        self.tombstones: dict[ShardId, Versioned[Tombstone]] = {}
         self.counters: dict[str, int] = {}
         self.active_operator = ""
         self.disruption: Hold | None = None
@@ -107,6 +108,12 @@ class Mirror:
                     self.shards.pop(shard, None)
                 else:
                     self.shards[shard] = Versioned(ShardRecord.decode(data), revision)
+            case "deletions":
+                shard = shard_from_name(name)
+                if data is None:
+                    self.tombstones.pop(shard, None)
+                else:
+                    self.tombstones[shard] = Versioned(Tombstone.decode(data), revision)
             case "operator":
                 self.active_operator = data.decode() if data is not None else ""
             case "disruption":

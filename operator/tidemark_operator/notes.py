@@ -11,7 +11,7 @@ from .keyspaces import NOT_SERVED
 from .resources import ClusterSpec, Keyspace, LogGroup, LogGroupSpec, Resource, TidemarkCluster
 from .resources.base import ApiModel
 from .resources.labels import USER_ANNOTATIONS
-from .resources.loggroup import DeletionPolicy, LeaderPreference, Projection, Rollback
+from .resources.loggroup import LeaderPreference, Projection, Rollback
 from .resources.policies import OnNodeJoin, TlsMode
 
 _KUBERNETES_ONLY = (
@@ -59,8 +59,6 @@ def _group_in_vain(spec: LogGroupSpec) -> Iterator[str]:
         yield "spec.placement.leaders: leaderships are spread over all zones"
     if spec.shard_projection is Projection.NONE:
         yield "spec.shardProjection: every shard is shown"
-    if spec.deletion_policy is DeletionPolicy.DELETE:
-        yield "spec.deletionPolicy: with Delete a deletion is refused"
 
 
 def _cluster_in_vain(spec: ClusterSpec) -> Iterator[str]:

@@ -112,6 +112,21 @@ class Objects:
                 return await self._delete_reconfiguration(name)
         return await self.delete(kind, name)
 
+    async def delete_data(self, name: str) -> bool:
+        """Have a log group go with its data, which cannot be taken back; False when there is none of that name.
+
+        Raises StoreUnavailable.
+        """
+        for _attempt in range(ATTEMPTS_MAX):
+            known = self._mirror.groups.get(name)
+            if known is None or known.value.deleting:
+                return known is not None
+            gone = replace(known.value, detached=True, deleting=True)
+            if await self._write(self._keys.group(name), gone, known.revision):
+                return True
+            await self._read_again(self._keys.group(name), known)
+        raise StoreUnavailable(f"log group {name} is contended")
+
     async def delete(self, kind: str, name: str) -> Refused | None:
         """Delete an object as its policy says; what runs is stopped by its own means, not by this."""
         try:
@@ -166,6 +181,9 @@ class Objects:
             return
         before = load_resource(known.value.manifest, "stored object")
         _check_namespace(resource, before.namespace)
+        if known.value.deleting:
+            raise _Refusal(Refused(
+                Reason.INVALID_SPEC, f"LogGroup/{resource.name}: the data of that name is still being deleted"))
         if known.value.detached and known.value.spec["shards"] != manifest["spec"]["shards"]:
             raise _Refusal(Refused(
                 Reason.INVALID_SPEC,
@@ -261,10 +279,8 @@ class Objects:
             if known is None or known.value.detached:
                 return Refused(Reason.UNKNOWN_GROUP, f"there is no log group {name!r}")
             if known.value.spec.get("deletionPolicy", "Retain") != "Retain" and not whatever_policy:
-                return Refused(
-                    Reason.INVALID_SPEC,
-                    f"log group {name}: deletionPolicy Delete is not carried out by this release; set it to "
-                    "Retain to detach the group and keep its data")
+                await self.delete_data(name)
+                return None
             if await self._write(
                     self._keys.group(name), replace(known.value, detached=True), known.revision):
                 return None

@@ -29,6 +29,7 @@ from .certificates.keeper import now_utc
 from .certificates.rotation import Policy
 from .certificates.store import CertificateStore
 from .condition_memory import ConditionMemory
+from .data_deletion import DataDeletion
 from .detector import LoopLateness
 from .disruption import Disruption
 from .driver import CoordinatorDriver
@@ -97,6 +98,7 @@ class OperatorService:
         self.publisher = MapPublisher(self.links, self._build_map)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
         self.tender = Tender(self.driver, self.poke_later)
+        self.data_deletion = DataDeletion(self.store, self.keys, self.mirror, self.links.send, self.poke_later)
         self.disruption = Disruption(
             self.store, self.keys.disruption, self.operator, lambda: self.mirror.disruption, self.mirror.learn)
         self.node_records = NodeRecords(self.store, self.keys, self.mirror, cluster)
@@ -184,7 +186,7 @@ class OperatorService:
         """Return the log groups; with `detached`, those too that are gone but for their data."""
         return {
             name: group_view(item.value) for name, item in self.mirror.groups.items()
-            if detached or not item.value.detached
+            if not item.value.detached or (detached and not item.value.deleting)
         }
 
     def nodes(self) -> dict[str, Node]:
@@ -373,7 +375,8 @@ class OperatorService:
         self.poke()
 
     def on_message(self, shard: ShardId, sender: Member, message: Any) -> None:
-        self.driver.received(shard, sender, message)
+        if not self.data_deletion.received(shard, sender, message):
+            self.driver.received(shard, sender, message)
 
     def on_draining(self, node: str, draining: bool) -> None:
         log.info("%s %s", node, "is draining" if draining else "drains no more")
@@ -459,6 +462,7 @@ class OperatorService:
         await self.keeper.look(world.groups.values(), world)
         if self.keeper.trouble != known:
             self.wake_watchers()  # the status tells of it, and nothing else that happens does
+        await self.data_deletion.look(world.nodes)
         await self.reconfigurer.end_stale_turn()
         await self.reconfigurer.remove_old()
 

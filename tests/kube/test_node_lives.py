@@ -220,3 +220,36 @@ async def test_local_disks_that_are_wiped_and_lost_are_filled_and_replaced(
         with pytest.raises(Refused, match="never shrunk"):
             await set_pool(kube, storage={"data": {"size": "1Gi", "storageClassName": "local"}})
         await appends.more()
+
+
+async def test_a_group_goes_with_its_data_where_that_was_asked_for(
+    kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
+) -> None:
+    group = log_group(2)
+    group["spec"]["deletionPolicy"] = "Delete"
+    await kube.create(cluster(metadata_etcd))
+    await kube.create(group)
+    first = await kube.wait(GROUPS, "orders", lambda found: condition(found, "Ready") == "True")
+    assert first["metadata"]["finalizers"] == ["tidemark.dev/data-deletion"]
+    await settled(kube)
+    async with load(kube) as appends:
+        await appends.more()
+
+    # One of the nodes is away: the object stays, and says for whom.
+    machine = (await kube.get("pods", "prod-2"))["spec"]["nodeName"]
+    await pod_runner.fail_node(machine)
+    await kube.wait(CLUSTERS, "prod", lambda found: not node_of(found, "prod-2").get("ready", True))
+    await kube.delete(GROUPS, "orders")
+    waits = await kube.wait(GROUPS, "orders", lambda found: says(found, "Ready")[2] == "2 shards are left, on prod-2.")
+    assert says(waits, "Ready")[:2] == ("False", "Deleting")
+    await pod_runner.recover_node(machine)
+    await kube.wait_gone(GROUPS, "orders")
+
+    # The name is free, and nothing of before is read again.
+    await settled(kube)
+    await kube.create(log_group(2))
+    again = await kube.wait(GROUPS, "orders", lambda found: condition(found, "Ready") == "True")
+    assert again["status"]["groupID"] != first["status"]["groupID"]
+    assert "finalizers" not in again["metadata"]
+    async with load(kube) as appends:
+        await appends.more()

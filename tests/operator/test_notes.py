@@ -51,8 +51,6 @@ def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> N
     ("LogGroup", {"spec.placement.leaders": {"preference": "Zones", "zones": ["a"]}},
      f"{RELEASE}spec.placement.leaders: leaderships are spread over all zones"),
     ("LogGroup", {"spec.shardProjection": "None"}, f"{RELEASE}spec.shardProjection: every shard is shown"),
-    ("LogGroup", {"spec.deletionPolicy": "Delete"},
-     f"{RELEASE}spec.deletionPolicy: with Delete a deletion is refused"),
     ("LogGroup", {"spec.access": {}}, "not in force without TLS: spec.access"),
     ("Keyspace", {}, f"{RELEASE}spec: this release does not serve keyspaces: the object is checked and kept, and that "
      "is all"),

@@ -41,6 +41,7 @@ from .api import (
 from .builders import IMAGE
 from .cache import Cache, name_of
 from .events import EventWriter
+from .finalizers import set_data_finalizer
 from .handlers import KINDS
 from .health import LOOP_LAG
 from .informers import Informer
@@ -177,6 +178,8 @@ class KubernetesOperator:
                     self._changed(CUSTOM[kind], item)
         for what in ("lives", "pods", "rollout", "show"):
             self._queue.add_after((what, namespace, name), SHOW_S)
+        for group in run.ending():
+            self._queue.add_after(("object", namespace, group, "LogGroup"), SHOW_S)
 
     def _tell(self, item: Object, status: Object, repaired: bool) -> None:
         """A status was written: tell what happened."""
@@ -282,6 +285,8 @@ class KubernetesOperator:
             if run.service.active:
                 await run.accept(item)
         elif not self.not_ready() and self._caches["TidemarkCluster"].get(namespace, cluster) is None:
+            if "deletionTimestamp" in item["metadata"]:  # nobody is left who could delete any data
+                await set_data_finalizer(self._api, self._caches[kind], item, False)
             await show_alone(self._writer, self._caches[kind], item, invalid(item))
 
 

@@ -24,6 +24,7 @@ from .api import CUSTOM, KubeApi, Object
 from .builders import IMAGE, Cluster
 from .cache import Cache
 from .events import EventWriter
+from .finalizers import has_data_finalizer, set_data_finalizer
 from .health import ACTIVE
 from .keeping import Keeping
 from .queue import Later
@@ -130,6 +131,9 @@ class ClusterRun:
         if self.service.active and self._is_over(item):
             await self._end(item)
             return False
+        if kind == "LogGroup" and "deletionTimestamp" in item["metadata"]:
+            await self._delete_data(item)
+            return False
         rests = paused(item)
         if not rests:
             if not self.service.active:
@@ -152,8 +156,28 @@ class ClusterRun:
                 self.refused[kind, name] = why
             else:
                 self.refused.pop((kind, name), None)
+                if kind == "LogGroup":
+                    await set_data_finalizer(
+                        self._api, self.caches[kind], item, item["spec"].get("deletionPolicy") == "Delete")
         self._changed()
         return not rests and (kind, name) not in self.refused
+
+    async def _delete_data(self, item: Object) -> None:
+        """A group goes, with its data if that was asked for.  Raises StoreUnavailable, KubeError, Later."""
+        name = item["metadata"]["name"]
+        if not has_data_finalizer(item):
+            return  # somebody else holds it; the rest is done when it is gone
+        if not self.service.active:
+            raise Later(f"the operator of {self.name} is not active")
+        if item["spec"].get("deletionPolicy") != "Delete" or not await self.service.objects.delete_data(name):
+            await set_data_finalizer(self._api, self.caches["LogGroup"], item, False)
+        self._changed()
+
+    def ending(self) -> list[str]:
+        """Return the log groups whose data is being deleted, or was."""
+        return [
+            item["metadata"]["name"] for item in self.of("LogGroup")
+            if "deletionTimestamp" in item["metadata"] and has_data_finalizer(item)]
 
     async def let_go(self, kind: str, name: str) -> None:
         """People deleted an object.  Raises Later while it cannot be let go of, StoreUnavailable."""

@@ -149,6 +149,12 @@ class Showing:
                 if kind == "Reconfiguration" and refused:
                     status = with_refusal(status, item.get("status", {}), refused)
                 await self._writer.write(self._run.caches[kind], item, status)
+            elif kind == "LogGroup" and name in self._run.ending():
+                stored = self._run.service.mirror.groups.get(name)
+                left = self._run.service.data_deletion.left(stored.value) if stored is not None else ""
+                await self._write_conditions(item, self._run.service.memory, [
+                    (T.READY, False, R.DELETING, left), (T.RECONCILING, True, R.DELETING, ""),
+                    (T.STALLED, False, R.PROGRESSING, "")])
             elif conditions := self._instead(item):
                 await self._write_conditions(item, self._run.service.memory, conditions)
 
