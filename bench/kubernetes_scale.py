@@ -158,7 +158,7 @@ async def _start(bench: Bench, outcome: Outcome) -> None:
 
 
 async def _at_rest(bench: Bench, outcome: Outcome) -> None:
-    seconds = bench.context.seconds(full=300, quick=20)
+    seconds = bench.context.seconds(full=120, quick=20)
     before, busy, writes = bench.metrics(), _busy(bench.process()), bench.writes()
     began = time.monotonic()
     await asyncio.sleep(seconds)

@@ -26,7 +26,12 @@ RETRY_S = 0.2
 class MapPublisher:
     """Builds with `build(version)` and pushes through the links, while `term` is not 0."""
 
-    def __init__(self, links: NodeLinks, build: Callable[[int], common_pb2.ShardMap]) -> None:
+    def __init__(
+        self, links: NodeLinks, build: Callable[[int], common_pb2.ShardMap],
+        crowded_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`crowded_s` says how late the loop is for what others do in it: bursts are gathered for longer then."""
+        self._crowded_s = crowded_s
         self._links = links
         self._build = build
         self._term = 0
@@ -58,7 +63,7 @@ class MapPublisher:
         if self._dirty or self._term == 0:
             return
         self._dirty = True
-        pause_s = max(0.0, self._built_at + 4 * self._build_s - time.monotonic())
+        pause_s = max(0.0, self._built_at + 4 * max(self._build_s, self._crowded_s()) - time.monotonic())
         self._handle = asyncio.get_running_loop().call_later(pause_s, self._rebuild)
 
     def node_up(self, link: NodeLink) -> None:

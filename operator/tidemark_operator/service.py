@@ -77,7 +77,7 @@ class OperatorService:
         nodes_directory: Path | None = None, lease_ttl_s: int = 3, tls: Credentials | None = None,
         certificates: CertificateStore | None = None, lateness: LoopLateness | None = None, makes_nodes: bool = False,
     ) -> None:
-        """`lateness` is one that somebody else runs, where several share a loop.
+        """`lateness` is one that somebody else runs, where several share a loop: all go slower while that is late.
 
         With `makes_nodes` somebody turns node records into nodes, and ends those of removed ones.
         """
@@ -95,7 +95,8 @@ class OperatorService:
         self.driver = CoordinatorDriver(
             Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
-        self.publisher = MapPublisher(self.links, self._build_map)
+        self._lateness = lateness
+        self.publisher = MapPublisher(self.links, self._build_map, self._crowded_s)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
         self.tender = Tender(self.driver, self.poke_later)
         self.data_deletion = DataDeletion(self.store, self.keys, self.mirror, self.links.send, self.poke_later)
@@ -299,12 +300,17 @@ class OperatorService:
         return [
             with_status(self.mirror.groups[group.name].value, group_status(
                 group, self.mirror.groups[group.name].value.generation, world.shards, records, world.nodes,
-                self.mirror.revision, self.memory, self.keeper.trouble.get(group.name),
+                self._revision_of(group), self.memory, self.keeper.trouble.get(group.name),
                 self.tender.copies_trouble,
             ))
             for group in sorted(world.groups.values(), key=lambda group: group.name)
             if name in ("", group.name)
         ]
+
+    def _revision_of(self, group: Group) -> int:
+        """Return the revision of the newest thing that is stored of a group; what else is written is no news of it."""
+        shards = (self.mirror.shards.get(shard) for shard in group.shard_ids())
+        return max(self.mirror.groups[group.name].revision, *(0, *(each.revision for each in shards if each)))
 
     def _show_shards(self, name: str) -> list[dict[str, Any]]:
         world, records = self.world(), self.records()
@@ -450,7 +456,11 @@ class OperatorService:
             except StoreUnavailable as error:
                 log.warning("groups and reconfigurations wait for etcd: %s", error)
                 self.poke_later(RETRY_S)
-            pause_s = max(0.005, 4 * (time.monotonic() - started))
+            pause_s = max(0.005, 4 * (time.monotonic() - started), 4 * self._crowded_s())
+
+    def _crowded_s(self) -> float:
+        """Return how late a loop that others share was lately; a fifth of the time for each of them is too much."""
+        return 0.0 if self._own_lateness is not None else self._lateness.worst_ms_since(time.monotonic() - 1) / 1000
 
     async def _look(self) -> None:
         world = self.world()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase as PhaseOfTest
 from hypothesis import strategies as st
 from tidemark_core.base.ids import Member, shard_id
 from tidemark_core.replication.messages import Operation
@@ -210,7 +211,10 @@ def process(server: Server) -> ClusterRun:
     return ClusterRun(item, server, caches, writer, events, lambda: None)  # type: ignore[arg-type]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
+# Without shrinking: a pass is a lot of work, and making a failure smaller would take minutes.
+@settings(
+    max_examples=150, phases=[PhaseOfTest.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
 @given(NODES, GROUPS, ACTS)
 def test_a_second_pass_writes_nothing(nodes: list[Object], groups: list[Object], acts: list[str]) -> None:
     asyncio.run(second_pass(nodes, groups, acts))
@@ -227,6 +231,7 @@ async def second_pass(nodes: list[Object], groups: list[Object], acts: list[str]
         if again is not run:
             service_of(again, nodes, groups, acts)
             again.service.mirror.keyspaces["carts"] = stored(named("Keyspace", "carts", {}))
+        again.service.mirror.revision += 7  # something else was written, the operator's lease for one
         server.requests.clear()
         server.told.clear()
         await again.show()
