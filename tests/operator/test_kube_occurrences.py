@@ -113,6 +113,11 @@ INVALID = conditions(condition(T.STALLED, "True", R.INVALID_SPEC, "spec.shards: 
     (conditions(condition(T.READY, "False", R.ROLLOUT_IN_PROGRESS)),
      conditions(condition(T.READY, "True", R.RECONCILED)), ["RolloutCompleted"]),
     (VALID, conditions(condition(T.STALLED, "True", R.NODE_READY_TIMEOUT)), ["NodeReadyTimeout"]),
+    (VALID, conditions(condition(T.STALLED, "True", R.VOLUME_EXPANSION_UNSUPPORTED)), ["VolumeResizeFailed"]),
+    (conditions(condition(T.READY, "False", R.VOLUME_RESIZING)),
+     conditions(condition(T.READY, "True", R.RECONCILED)), ["VolumeResized"]),
+    (conditions(condition(T.READY, "False", R.VOLUME_RESIZING)),
+     conditions(condition(T.READY, "False", R.NODES_NOT_READY)), []),
     ({"certificates": {"earliestExpirationTime": "2026-01-01T00:00:00Z"}},
      {"certificates": {"earliestExpirationTime": "2026-02-01T00:00:00Z"}}, ["CertificateIssued"]),
 ])

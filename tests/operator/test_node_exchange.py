@@ -143,6 +143,14 @@ async def test_an_operator_that_comes_after_goes_on_at_every_step(room: Room, st
     assert last.mirror.nodes["dev-3"].zone == "a"
 
 
+async def test_a_node_that_was_asked_for_is_made_once(room: Room, store: EtcdStore) -> None:
+    """Its maker may be gone before it could say which one it was."""
+    pool = CLUSTER["spec"]["nodePools"][0]
+    rooms = [room, *[await Room(store).load() for _ in range(3)]]
+    assert set(await asyncio.gather(*(each.nodes.make_for("swap", pool, "b") for each in rooms))) == {"dev-3"}
+    assert await room.nodes.make_for("another", pool, "b") == "dev-4"
+
+
 async def test_canceled_in_time_the_source_stays(room: Room) -> None:
     room.starting = {"dev-3"}
     await ask(room, **{"from": "dev-2", "to": {"provision": {}}})

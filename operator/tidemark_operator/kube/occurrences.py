@@ -141,6 +141,10 @@ def _cluster(before: Status, after: Status) -> Iterator[Occurrence]:
     stalled = _turn(before, after, T.STALLED)
     if _became(stalled, "True", "reason") and stalled[1]["reason"] == R.NODE_READY_TIMEOUT:
         yield Occurrence(E.NODE_READY_TIMEOUT, stalled[1]["message"])
+    if _became(stalled, "True", "reason", "message") and stalled[1]["reason"] == R.VOLUME_EXPANSION_UNSUPPORTED:
+        yield Occurrence(E.VOLUME_RESIZE_FAILED, stalled[1]["message"])
+    if was == R.VOLUME_RESIZING and now == R.RECONCILED:
+        yield Occurrence(E.VOLUME_RESIZED, "Every volume is as large as its pool asks.")
     certificates = _turn(before, after, T.CERTIFICATES_VALID)
     if _became(certificates, "False", "reason") and certificates[1]["reason"] in (R.EXPIRING_SOON, R.EXPIRED):
         yield Occurrence(E.CERTIFICATE_EXPIRING, _because(certificates[1]))

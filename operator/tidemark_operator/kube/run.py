@@ -169,7 +169,10 @@ class ClusterRun:
             return  # somebody else holds it; the rest is done when it is gone
         if not self.service.active:
             raise Later(f"the operator of {self.name} is not active")
-        if item["spec"].get("deletionPolicy") != "Delete" or not await self.service.objects.delete_data(name):
+        wanted = item["spec"].get("deletionPolicy") == "Delete"
+        if not wanted or not await self.service.objects.delete_data(name):
+            if wanted:
+                self.tell(EventReason.DELETED, "Its data is deleted on every node.", kind="LogGroup", name=name)
             await set_data_finalizer(self._api, self.caches["LogGroup"], item, False)
         self._changed()
 
