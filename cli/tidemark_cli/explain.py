@@ -1,7 +1,7 @@
 """`tidemark explain read`: which member sends what to a reader, and why; and what is being sent right now.
 
-Entries next to each other that go the same way are one row; control entries and holes, which go in slot order, are
-counted below.
+Entries next to each other that go the same way are one row; control entries and holes, which go with the block
+around them, are counted below.
 Stays out: the rule (a member computes it), the dump (debug).
 """
 
@@ -178,12 +178,12 @@ def render(document: dict[str, Any]) -> RenderableType:
     if document["control"]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in document["control_kinds"].items())
         senders = ", ".join(dict.fromkeys(found["sender"] or "everybody" for found in document["control"]))
-        parts.append(Text(f"  beside them {kinds}, in slot order from {senders}", style="dim"))
+        parts.append(Text(f"  beside them {kinds}, from {senders}", style="dim"))
     parts.append(Text("now", style="bold"))
     streams = [
         [stream["reader"], stream["node"], stream["mode"], stream["generation"],
          ", ".join(stream["known_down"]) or "-", stream["position"], f"{stream['sent_bytes']:,}",
-         f"{stream['skipped_bytes']:,}", stream["doing"]]
+         f"{stream['left_out']:,}", stream["doing"]]
         for stream in document["streams"]
     ]
     columns = ["READER", "NODE", "MODE", "#GEN", "DOWN", "#POSITION", "#SENT", "#LEFT TO OTHERS", "DOING"]

@@ -13,6 +13,7 @@ from .base.effects import DiskSpace, Effect, PeerDown, PeerUp, Received, Reply, 
 from .base.entry import Entry
 from .base.ids import Member, ShardId
 from .base.refusals import Reason, Refused
+from .delivery.order import Block
 from .limbo.view import LimboView
 from .replication.clients import CLIENT_EVENTS
 from .replication.holding import may_lack
@@ -140,6 +141,10 @@ class NodeCore:
         if shard is None or shard.replica.confirmed < last:
             return None
         return shard.replica.log.decisions.holes(first, last, shard.replica.confirmed)
+
+    def block_at(self, shard_id: ShardId, offset: int) -> Block:
+        """Return in which reading order offsets from here on are sent, and how far; of a shard that we hold."""
+        return self.shards[shard_id].replica.log.block_at(offset)
 
     def readable(self, shard_id: ShardId) -> tuple[int, int] | None:
         """Return the first offset held here and the last one that may be shown, -1 when there is none yet.

@@ -98,8 +98,7 @@ class _Run:
             "mode": start.mode, "known_down": list(start.known_down), "ensemble": list(start.ensemble),
             "priorities": list(start.priorities), "copies": start.copies, "from": start.first, "until": start.until,
             "doing": sender.doing, "position": sender.position, "granted_bytes": sender.granted_bytes,
-            "sent_bytes": sender.sent_bytes, "sent_items": sender.sent_items, "skipped_bytes": sender.skipped_bytes,
-            "skipped_entries": sender.skipped_entries,
+            "sent_bytes": sender.sent_bytes, "sent_items": sender.sent_items, "left_out": sender.left_out,
         }
 
 
@@ -208,7 +207,7 @@ class _Stream:
         refused = self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
         if refused is not None and not run.sender.ended:
             return run.sender.give_up(Status.ACCESS, refused.message, readable)
-        return run.sender.step(_now_ms(), readable, partial(core.holes, run.shard))
+        return run.sender.step(_now_ms(), readable, partial(core.holes, run.shard), partial(core.block_at, run.shard))
 
     def _unavailable(self, run: _Run) -> str:
         """Say why this node has nothing to send to any reader of the shard; empty when it has."""
@@ -225,21 +224,24 @@ class _Stream:
             return                                          # whoever calls finds out what happened
         if self.run_now is not run or self._driver.core is not core:
             return                                          # nobody waits for it any more, or the log is another
-        self._metrics.delivery_skipped_bytes.inc(found.skipped_bytes)
         lacking = [item for item in found.items if item.body is NOT_HELD]
         self._metrics.delivery_not_held.inc(len(lacking))
         for item in lacking:
             if not core.may_lack(shard, item.last):
                 self._driver.post(LogReadFailed(shard, None, item.first))
-        run.sender.looked(_now_ms(), look, found, core.readable(shard), partial(core.holes, shard))
+        run.sender.looked(
+            _now_ms(), look, found, core.readable(shard), partial(core.holes, shard), partial(core.block_at, shard)
+        )
 
     # --- the wire -----------------------------------------------------------------------------------------------
 
     async def _say(self, run: _Run, message: Started | Shipment) -> None:
         """Write; only the sending task does, so nothing of an older generation follows STARTED of a newer one."""
-        if isinstance(message, Shipment) and message.items:
-            self._metrics.delivery_bytes.inc(sum(item.size for item in message.items))
-            self._metrics.delivery_items.labels(str(run.start.mode)).inc(len(message.items))
+        if isinstance(message, Shipment):
+            self._metrics.delivery_left_out.inc(message.left_out)
+            if message.items:
+                self._metrics.delivery_bytes.inc(sum(item.size for item in message.items))
+                self._metrics.delivery_items.labels(str(run.start.mode)).inc(len(message.items))
         await self._context.write(encode_answer(message))
 
     async def _wait(self, seconds: float | None) -> None:

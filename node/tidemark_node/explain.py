@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Start
-from tidemark_core.delivery.stretch import Piece, Rule
+from tidemark_core.delivery.stretch import Hole, Piece, Rule, holes_of
 from tidemark_wire.delivery import check_start, mode_of
 from tidemark_wire.v1 import node_pb2
 
@@ -51,11 +52,13 @@ class Explain:
             await self._routing.refuse(context, nobody if driver.open else RELOADING, target)
         first, released = readable
         position = max(start.first, first)
-        holes = driver.core.holes(target.shard, position, released) or []
+        block_at = partial(driver.core.block_at, target.shard)
+        order = block_at(position).order
+        holes = holes_of(driver.core.holes(target.shard, position, released) or (), block_at)
         count = request.count or COUNT_DEFAULT
         try:
             found = await driver.deliver(
-                lambda store: list(_intact(store, target.shard, position, released, holes, count))
+                lambda store: list(_intact(store, target.shard, position, released, order, holes, count))
             )
         except StoreFailed:
             await self._routing.refuse(context, RELOADING, target)
@@ -85,11 +88,11 @@ def _start_of(request: Any, target: Target) -> Start | Refused:
 
 
 def _intact(
-    store: Store, shard: ShardId, first: int, last: int, holes: list[tuple[int, int]], count: int
+    store: Store, shard: ShardId, first: int, last: int, order: int, holes: list[Hole], count: int
 ) -> Iterator[Piece]:
     """Yield what lies there, up to the first header that cannot be read.  Runs in a reader thread."""
     with contextlib.suppress(EntryDamaged):
-        yield from islice(pieces(store, shard, first, last, holes), count)
+        yield from islice(pieces(store, shard, first, last, order, holes), count)
 
 
 def _explained(rule: Rule, piece: Piece, copies: int) -> node_pb2.ExplainedItem:

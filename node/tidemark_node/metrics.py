@@ -72,8 +72,8 @@ class Metrics:
         self.delivery_streams = gauge("delivery_streams", "Open streams of readers that are served by every member.")
         self.delivery_items = counter("delivery_items", "Entries and holes sent by delivery, by mode.", "mode")
         self.delivery_bytes = counter("delivery_bytes", "Bytes of entries and holes sent by delivery.")
-        self.delivery_skipped_bytes = counter(
-            "delivery_skipped_bytes", "Bytes of entries that delivery passed over, for another member sends them."
+        self.delivery_left_out = counter(
+            "delivery_left_out", "Offsets that delivery told readers of without sending them: another member does."
         )
         self.delivery_not_held = counter(
             "delivery_not_held", "Entries this node was asked for by delivery though other members keep their payloads."

@@ -5,10 +5,10 @@ Runs in reader threads.  Stays out: what is its to send, and how the log is cut 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from tidemark_core.base.ids import ShardId
-from tidemark_core.delivery.stretch import Asked, Piece, Rule, Stretch
+from tidemark_core.delivery.stretch import Asked, Hole, Piece, Rule, Stretch
 from tidemark_core.delivery.stretch import pieces as pieces_of
 
 from .store import Store
@@ -16,10 +16,13 @@ from .store_errors import EntryDamaged
 
 
 def pieces(
-    store: Store, shard: ShardId, first: int, last: int, holes: Sequence[tuple[int, int]]
+    store: Store, shard: ShardId, first: int, last: int, order: int, holes: Iterable[Hole]
 ) -> Iterator[Piece]:
-    """Yield what lies in [first, last] in order.  Raises EntryDamaged at the first offset that cannot be told."""
-    return pieces_of(store.walk(shard, first, last), first, holes)
+    """Yield what lies in [first, last] in order; `order` is that of the block around `first`.
+
+    Raises EntryDamaged at the first offset that cannot be told.
+    """
+    return pieces_of(store.walk(shard, first, last), first, order, holes)
 
 
 def take(store: Store, shard: ShardId, rule: Rule, asked: Asked) -> Stretch:

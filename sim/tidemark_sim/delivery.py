@@ -198,7 +198,10 @@ class Stream:
                 self._sender = Sender(message, node.name, self.world.options.reading.frame_bytes)
         sender, shard = self._sender, self.client.shard
         while sender is not None:
-            step = sender.step(self.world.now_ms, node.core.readable(shard), partial(node.core.holes, shard))
+            step = sender.step(
+                self.world.now_ms, node.core.readable(shard), partial(node.core.holes, shard),
+                partial(node.core.block_at, shard),
+            )
             match step:
                 case Say():
                     self.say(step.message)
@@ -230,7 +233,8 @@ class Stream:
             newest = self._inbox[-1] if self._inbox else None
             if not isinstance(newest, Start):
                 sender.looked(
-                    self.world.now_ms, look, found, node.core.readable(shard), partial(node.core.holes, shard)
+                    self.world.now_ms, look, found, node.core.readable(shard), partial(node.core.holes, shard),
+                    partial(node.core.block_at, shard),
                 )
         self._run()
 

@@ -10,14 +10,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from tidemark_core.base.entry import Kind
 from tidemark_core.delivery import buffer as core_buffer
 from tidemark_core.delivery import stretch as core_stretch
 from tidemark_core.delivery.buffer import Buffer
 from tidemark_core.delivery.messages import GapKind, Started, Status
+from tidemark_core.delivery.order import Block
 from tidemark_core.delivery.reader import Reader
 from tidemark_core.delivery.sender import Say, Sender
 from tidemark_core.delivery.stretch import Rule, Stretch
 from tidemark_core.node import NodeCore
+from tidemark_core.replication.log import Log
 
 from .mutant import Mutant, substitute
 
@@ -126,13 +129,32 @@ def _old_coverage_kept(stack: ExitStack) -> None:
 
 
 def _coverage_beyond(stack: ExitStack) -> None:
-    def looked(self: Sender, now_ms: int, look: Any, found: Stretch, readable: Any, holes: Any) -> None:
+    def looked(self: Sender, now_ms: int, look: Any, found: Stretch, *facts: Any) -> None:
         if found.more:
             found.more, found.through = False, look.asked.last
-        original(self, now_ms, look, found, readable, holes)
+        original(self, now_ms, look, found, *facts)
 
     original = Sender.looked
     substitute(stack, Sender, "looked", looked)
+
+
+def _next_block_begun(stack: ExitStack) -> None:
+    def block_at(self: Log, offset: int) -> Block:
+        order, last = original(self, offset)
+        return Block(order, last + 1)
+
+    original = Log.block_at
+    substitute(stack, Log, "block_at", block_at)
+
+
+def _control_in_slot_order(stack: ExitStack) -> None:
+    def pieces(headers: Any, first: int, order: int, holes: Any) -> Any:
+        for piece in original(headers, first, order, holes):
+            own = piece.header is not None and piece.header.kind is Kind.DATA
+            yield piece if own else piece._replace(order=0)
+
+    original = core_stretch.pieces
+    substitute(stack, core_stretch, "pieces", pieces)
 
 
 def _released_ignored(stack: ExitStack) -> None:
@@ -149,11 +171,13 @@ def _released_ignored(stack: ExitStack) -> None:
 
 
 def _holes_unseen(stack: ExitStack) -> None:
-    def step(self: Sender, now_ms: int, readable: Any, holes: Any) -> Any:
-        return original(self, now_ms, readable, lambda first, last: [])
+    def step(self: Sender, now_ms: int, readable: Any, holes: Any, block_at: Any) -> Any:
+        return original(self, now_ms, readable, lambda first, last: [], block_at)
 
-    def looked(self: Sender, now_ms: int, look: Any, found: Stretch, readable: Any, holes: Any) -> None:
-        proceed(self, now_ms, look, found, readable, lambda first, last: [])
+    def looked(
+        self: Sender, now_ms: int, look: Any, found: Stretch, readable: Any, holes: Any, block_at: Any
+    ) -> None:
+        proceed(self, now_ms, look, found, readable, lambda first, last: [], block_at)
 
     original, proceed = Sender.step, Sender.looked
     substitute(stack, Sender, "step", step)
@@ -161,17 +185,17 @@ def _holes_unseen(stack: ExitStack) -> None:
 
 
 def _window_ignored(stack: ExitStack) -> None:
-    def step(self: Sender, now_ms: int, readable: Any, holes: Any) -> Any:
+    def step(self: Sender, now_ms: int, readable: Any, holes: Any, block_at: Any) -> Any:
         self.granted_bytes = 1 << 40
-        return original(self, now_ms, readable, holes)
+        return original(self, now_ms, readable, holes, block_at)
 
     original = Sender.step
     substitute(stack, Sender, "step", step)
 
 
 def _first_is_released(stack: ExitStack) -> None:
-    def step(self: Sender, now_ms: int, readable: Any, holes: Any) -> Any:
-        step = original(self, now_ms, readable, holes)
+    def step(self: Sender, now_ms: int, readable: Any, holes: Any, block_at: Any) -> Any:
+        step = original(self, now_ms, readable, holes, block_at)
         if isinstance(step, Say) and isinstance(step.message, Started) and step.message.status is Status.OK:
             return Say(replace(step.message, first=max(0, step.message.released)))
         return step
@@ -201,6 +225,8 @@ DELIVERY_MUTANTS: tuple[Mutant, ...] = (
     Mutant("S duplicates", "what was delivered is dropped", _duplicates_delivered, "delivery"),
     Mutant("K18", "data loss only when every member has answered", one_answer_proves_loss, "delivery"),
     Mutant("S coverage", "coverage ends where the look ended", _coverage_beyond, "delivery"),
+    Mutant("S block", "a block of others is passed over up to its end", _next_block_begun, "delivery"),
+    Mutant("S control", "control entries go with the block around them", _control_in_slot_order, "delivery"),
     Mutant("A2 released", "nothing is sent that is not released", _released_ignored, "delivery"),
     Mutant("L10 holes", "what was rolled back is a hole", _holes_unseen, "delivery"),
     Mutant("S window", "no more is sent than was granted", _window_ignored, "delivery"),

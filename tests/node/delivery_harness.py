@@ -171,6 +171,12 @@ class Stream:
         assert Status.OK is answer.status, answer
         return answer
 
+    async def restarted(self) -> None:
+        """Wait for the answer to a START behind whatever an older generation still brings."""
+        while not isinstance(answer := await self.next(), Started):
+            assert answer is not None and answer.generation < self.generation, answer
+        assert (Status.OK, self.generation) == (answer.status, answer.generation), answer
+
     async def through(self, offset: int) -> list[Shipment]:
         """Collect shipments of this generation until `offset` is covered; they must follow each other."""
         got: list[Shipment] = []

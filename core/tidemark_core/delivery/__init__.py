@@ -8,7 +8,7 @@ Who sends       S1 one node sends each record, not all that hold it.  S2 it is t
                 reader knows to be down.  S5 slots in known_down are passed over.  S6 a node that finds itself in
                 known_down acts as if it were not listed: that is how its return is seen, and why a reader must drop
                 duplicates.  S7 a node outside the order never sends.  Control entries and holes are sent like
-                records, so that absence is never the only evidence.
+                records, so that absence is never the only evidence; by whoever sends the block they lie in.
 Orders          K1 the leader gives each entry an order of all slots: first places even, the first R over as many zones
                 as there are, slots believed dead right-most; one order for a block of the log.
 Local reading   S31 the reader knows where it stands, S32 asks for it in START, and says how near each slot is, so that

@@ -129,6 +129,11 @@ class Shipment:
     released: int
     items: tuple[Item, ...]
 
+    @property
+    def left_out(self) -> int:
+        """Return how many offsets are covered without an item: others send what is there."""
+        return self.through - self.first + 1 - sum(item.last - max(item.first, self.first) + 1 for item in self.items)
+
 
 @dataclass(frozen=True, slots=True)
 class Window:

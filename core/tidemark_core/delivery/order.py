@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 SLOTS_MAX = 16
 
@@ -20,6 +21,16 @@ class Mode(StrEnum):
     SINGLE_COPY = "SINGLE_COPY"
     LOCAL = "LOCAL"                # single copy, by the nearest node (S32)
     ALL_SEND_ALL = "ALL_SEND_ALL"  # everybody sends everything it holds
+
+
+class Block(NamedTuple):
+    """A reading order, and the last offset up to which it is in force (K1).
+
+    The order is that of the data entries there; control entries and holes go with the block that they lie in.
+    """
+
+    order: int
+    last: int
 
 
 @lru_cache(maxsize=4096)

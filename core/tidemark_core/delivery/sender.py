@@ -1,7 +1,8 @@
 """Sender: one member's part of one generation of one reader; what to say, to look at or to wait for next.
 
-A pure state machine: the shell asks for the next step, runs it, and asks again.  Coverage tells what is not ours: as
-soon as a stretch of backlog was looked at, at the tail at most every COVERAGE_MS or with the next item.  A member that
+A pure state machine: the shell asks for the next step, runs it, and asks again.  Blocks that others send are passed
+over in one step, without a look at what lies in them.  Coverage tells what is not ours: as soon as a stretch of backlog
+was looked at, at the tail at most every COVERAGE_MS or with the next item.  A member that
 cannot go on says STARTED again, with the reason and in the same generation, and so does one whose log begins later
 than it said; it is never silent.
 Stays out: who sends what (`stretch`), reading the store, how far may be shown, other reasons not to serve.
@@ -9,13 +10,16 @@ Stays out: who sends what (`stretch`), reading the store, how far may be shown, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .messages import Shipment, Start, Started, Status, Window
-from .stretch import Asked, Rule, Stretch
+from .order import Block, Mode
+from .stretch import Asked, Rule, Stretch, holes_of
 
 ENTRIES_MAX = 2048         # looked at in one go
+PARTS_MAX = 64             # blocks and holes of ours in a row, likewise
 COVERAGE_MS = 50
 LOOK_AGAIN_MS = 1_000      # roles change without a word
 REPAIR_MS = 2_000          # other members hold the entry: the reader had better ask them than wait longer
@@ -63,13 +67,25 @@ class End:
 Step = Say | Look | Wait | Repair | End
 
 
+def _part_at(offset: int, hidden: Holes, block_at: Callable[[int], Block]) -> tuple[int, int]:
+    """Return in which order goes what begins at `offset`, and where it ends: a hole, or a block as far as the next one.
+
+    A hole that ends in another block goes with that one.
+    """
+    at = bisect_right(hidden, offset, key=lambda hole: hole[0]) - 1
+    if at >= 0 and offset <= hidden[at][1]:
+        return block_at(hidden[at][1]).order, hidden[at][1]
+    order, end = block_at(offset)
+    at = bisect_right(hidden, end, key=lambda hole: hole[0]) - 1
+    return (order, hidden[at][0] - 1) if at >= 0 and hidden[at][1] > end else (order, end)
+
+
 class Sender:
     """One generation: what was asked, and how far it went."""
 
     __slots__ = (
         "_answered", "_damaged", "_frame_bytes", "_full", "_me", "_next", "_told_ms", "doing", "ended", "granted_bytes",
-        "position", "rule", "sent_bytes", "sent_items", "skipped_bytes", "skipped_entries", "start",
-        "told",
+        "left_out", "position", "rule", "sent_bytes", "sent_items", "start", "told",
     )
 
     def __init__(self, start: Start, me: str, frame_bytes: int) -> None:
@@ -80,8 +96,7 @@ class Sender:
         self.granted_bytes = start.window_bytes
         self.sent_bytes = 0
         self.sent_items = 0
-        self.skipped_bytes = 0
-        self.skipped_entries = 0
+        self.left_out = 0                      # offsets that were told without being sent
         self.doing = "starting"
         self._me = me
         self._frame_bytes = frame_bytes
@@ -106,7 +121,8 @@ class Sender:
         return Say(Started(self.start.generation, status, released, first, why))
 
     def step(
-        self, now_ms: int, readable: Readable | None, holes: Callable[[int, int], Holes | None]
+        self, now_ms: int, readable: Readable | None, holes: Callable[[int, int], Holes | None],
+        block_at: Callable[[int], Block],
     ) -> Step:
         """Say what comes next.  `holes(first, last)` tells what is rolled back there."""
         if self.ended:
@@ -130,15 +146,37 @@ class Sender:
             self.told = max(self.told, first - 1)
             self.doing = "sending"
             return Say(Started(self.start.generation, Status.OK, released, first))
+        if self._done:
+            return self._idle(now_ms, released)
+        last, hidden = self._pass_over(released, holes, block_at)
+        if self.position > last or (self._full and self.sent_bytes >= self.granted_bytes):
+            return self._idle(now_ms, released)
+        self.doing = "reading"
+        budget = min(self._frame_bytes, self.granted_bytes - self.sent_bytes)
+        ahead = holes_of((hole for hole in hidden if self.position <= hole[0] <= last), block_at)
+        order = block_at(self.position).order
+        return Look(Asked(self.position, last, self.start.until, order, ahead, budget, ENTRIES_MAX), released)
+
+    def _pass_over(
+        self, released: int, holes: Callable[[int, int], Holes | None], block_at: Callable[[int], Block]
+    ) -> tuple[int, Holes]:
+        """Go behind what others send; return where ends what is ours from there on, and what is rolled back there."""
         hidden = list(holes(self.position, released) or ())
         last = released
         if hidden and hidden[-1][1] >= released:
             last = hidden.pop()[0] - 1                         # it goes out whole, once its record is released too
-        if self.position > last or self._done or (self._full and self.sent_bytes >= self.granted_bytes):
-            return self._idle(now_ms, released)
-        self.doing = "reading"
-        budget = min(self._frame_bytes, self.granted_bytes - self.sent_bytes)
-        return Look(Asked(self.position, last, self.start.until, hidden, budget, ENTRIES_MAX), released)
+        if self.start.mode is Mode.ALL_SEND_ALL:
+            return last, hidden
+        position, parts = self.position, 0
+        while position <= last and parts < PARTS_MAX:
+            order, end = _part_at(position, hidden, block_at)
+            if self.rule.ours(order):
+                position, parts = end + 1, parts + 1
+            elif not parts:
+                position = self.position = min(end, last) + 1
+            else:
+                break
+        return min(position - 1, last), hidden
 
     @property
     def _done(self) -> bool:
@@ -159,17 +197,17 @@ class Sender:
 
     def looked(
         self, now_ms: int, look: Look, found: Stretch, readable: Readable | None,
-        holes: Callable[[int, int], Holes | None],
+        holes: Callable[[int, int], Holes | None], block_at: Callable[[int], Block],
     ) -> None:
         """Take what was found; what follows from it comes with the next steps.  Facts may have changed meanwhile."""
         asked = look.asked
-        passed = [hole for hole in asked.holes if hole[0] <= found.through]
+        passed = [(hole.first, hole.last) for hole in asked.holes if hole.first <= found.through]
         if asked.first != self.position or holes(asked.first, found.through) != passed:
             return                                             # the log was given up while it was read
         self._full = found.more
-        self.skipped_entries += found.skipped_entries
-        self.skipped_bytes += found.skipped_bytes
         self.position = max(self.position, found.through + 1)
+        if found.items and not self._full and not self._done and readable is not None:
+            self._pass_over(readable[1], holes, block_at)      # so that it is told with them
         backlog = self.position <= asked.last and not self._full
         if found.items or (backlog and self.position > asked.first):
             self._next.append(self._ship(now_ms, look.released, found))
@@ -197,4 +235,5 @@ class Sender:
         self.doing = "sending"
         self.sent_bytes += sum(item.size for item in found.items)
         self.sent_items += len(found.items)
+        self.left_out += shipment.left_out
         return Say(shipment)

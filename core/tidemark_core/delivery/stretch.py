@@ -1,22 +1,22 @@
 """A stretch of stored log as one member sends it: headers first, payloads only of what is its to send.
 
 Every member must cut the log into the same items, or a reader would meet one offset in two of them: an entry is one
-item, a rolled-back range is one item with all that lies in it, cut only where the reader began.  Such a range is sent
-like a control entry, in slot order.  What is ours to send and not held here is said, never passed over (K17).
+item, a rolled-back range is one item with all that lies in it, cut only where the reader began.  Control entries have
+no reading order of their own: they go with the block around them, and a range with the block in which it ends.  What is
+ours to send and not held here is said, never passed over (K17).
 Stays out: reading the store, how far may be read, windows over time, the reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..base.entry import Entry
+from ..base.entry import Entry, Kind
 from .messages import HOLE_BYTES, Item, Start, entry_item, hole_item, not_held_item
-from .order import Mode, nearest_first, sender, ships, slots_of
+from .order import Block, Mode, nearest_first, sender, ships, slots_of
 
-CONTROL_ORDER = 0
 DECISIONS_MAX = 4096
 
 
@@ -61,13 +61,27 @@ class Rule:
         return nearest_first(slots, start.priorities, start.copies) if start.mode is Mode.LOCAL else slots
 
 
+class Hole(NamedTuple):
+    """A rolled-back range, and in which reading order it is sent."""
+
+    first: int
+    last: int
+    order: int
+
+
+def holes_of(ranges: Iterable[tuple[int, int]], block_at: Callable[[int], Block]) -> list[Hole]:
+    """Return rolled-back ranges with their orders; the ends of ranges are the same wherever a reader began."""
+    return [Hole(first, last, block_at(last).order) for first, last in ranges]
+
+
 class Asked(NamedTuple):
     """What of the log to look at, and how much to bring."""
 
     first: int
     last: int                               # may be shown up to here
     until: int                              # last offset wanted, -1: for ever
-    holes: Sequence[tuple[int, int]]        # rolled back of [first, last], whole ranges in order
+    order: int                              # of the block around `first`
+    holes: Sequence[Hole]                   # rolled back of [first, last], whole ranges in order
     budget_bytes: int                       # what is brought may begin as long as there is less; 0: only look
     entries_max: int                        # look at so many
 
@@ -77,11 +91,8 @@ class Piece(NamedTuple):
 
     first: int
     last: int
+    order: int
     header: Entry | None
-
-    @property
-    def order(self) -> int:
-        return CONTROL_ORDER if self.header is None else self.header.order
 
     @property
     def size(self) -> int:
@@ -89,18 +100,23 @@ class Piece(NamedTuple):
         return HOLE_BYTES if self.header is None else self.header.size
 
 
-def pieces(headers: Iterable[Entry], first: int, holes: Sequence[tuple[int, int]]) -> Iterator[Piece]:
-    """Yield what lies from `first` on in order; `headers` are those from the entry that holds it on."""
+def pieces(headers: Iterable[Entry], first: int, order: int, holes: Iterable[Hole]) -> Iterator[Piece]:
+    """Yield what lies from `first` on in order; `headers` are those from the entry that holds it on.
+
+    `order` is that of the block around `first`.
+    """
     position, rest = first, iter(holes)
     hole = next(rest, None)
     for header in headers:
-        while hole is not None and hole[0] <= max(header.base, position):
+        while hole is not None and hole.first <= max(header.base, position):
             yield Piece(*hole, None)
-            position = hole[1] + 1
+            position = hole.last + 1
             hole = next(rest, None)
+        if header.kind is Kind.DATA:
+            order = header.order
         end = header.last
         if end >= position:  # not inside the hole just passed
-            yield Piece(header.base, end, header)
+            yield Piece(header.base, end, order, header)
             position = end + 1
 
 
@@ -116,8 +132,6 @@ class Stretch:
     items: tuple[Item, ...] = ()
     more: bool = False                      # the next thing is ours, and over the budget
     damaged_at: int | None = None
-    skipped_entries: int = 0
-    skipped_bytes: int = 0
     ours: tuple[Piece, ...] = ()
 
     def look(self, rule: Rule, asked: Asked, headers: Iterable[Entry]) -> None:
@@ -125,7 +139,7 @@ class Stretch:
         ours: list[Piece] = []
         budget, looked = asked.budget_bytes, 0
         try:
-            for piece in pieces(headers, asked.first, asked.holes):
+            for piece in pieces(headers, asked.first, asked.order, asked.holes):
                 if looked == asked.entries_max or 0 <= asked.until < piece.first:
                     break
                 looked += 1
@@ -135,9 +149,6 @@ class Stretch:
                         break
                     ours.append(piece)
                     budget -= piece.size
-                else:
-                    self.skipped_entries += 1
-                    self.skipped_bytes += piece.size
                 self.through = piece.last
         finally:
             self.ours = tuple(ours)         # also when the headers end in damage

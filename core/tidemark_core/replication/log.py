@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ..base.entry import EMPTY_CHAIN, FOLDED_WITH_PAYLOAD, Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, EntryId
+from ..delivery.order import Block
 from ..limbo.decisions import Decisions
 from ..subscriptions.fold import Subscriptions
 from .producers import Known, ProducerTable
@@ -25,6 +26,8 @@ from .producers import Known, ProducerTable
 MARK_BYTES = 1 << 20
 MARK_ENTRIES = 1024
 NEVER_MS = 1 << 62
+SLOT_ORDER = 0
+OFFSET_MAX = (1 << 63) - 1
 CHECKPOINT_FORMAT = 3
 
 _HEAD = struct.Struct(">BQqIqQqIIII")
@@ -251,6 +254,15 @@ class Log:
             if run.first > last:
                 return
             yield max(first, run.first), min(end, last), run.order
+
+    def block_at(self, offset: int) -> Block:
+        """Return the block that lies around `offset`; in front of the first data entry slots stand in their order.
+
+        Every member that holds the offset says the same: the block in force stays known when retention cuts into it.
+        """
+        behind = bisect_right(self.orders, offset, key=lambda run: run.first)
+        last = self.orders[behind].first - 1 if behind < len(self.orders) else OFFSET_MAX
+        return Block(self.orders[behind - 1].order if behind else SLOT_ORDER, last)
 
     def around_solid(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield what of [first, last] lies between control entries whose payload is stored apart."""

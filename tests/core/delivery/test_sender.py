@@ -8,7 +8,7 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Entry, Kind, seal
 from tidemark_core.base.ids import EntryId
 from tidemark_core.delivery.messages import HOLE_BYTES, NOT_HELD, Shipment, Start, Started, Status, Window
-from tidemark_core.delivery.order import Mode
+from tidemark_core.delivery.order import Block, Mode
 from tidemark_core.delivery.sender import (
     COVERAGE_MS,
     LOOK_AGAIN_MS,
@@ -54,8 +54,11 @@ class Member:
             return None
         return [(max(low, first), high) for low, high in self.holes if high >= first and low <= last]
 
+    def block_at(self, offset: int) -> Block:
+        return Block(self.entries[offset].order, offset)
+
     def step(self) -> Step:
-        step = self.sender.step(self.now_ms, self.readable, self.hidden)
+        step = self.sender.step(self.now_ms, self.readable, self.hidden, self.block_at)
         if isinstance(step, Look):
             self.look(step)
             return self.step()
@@ -63,7 +66,7 @@ class Member:
 
     def look(self, step: Look) -> None:
         found = self.found(step)
-        self.sender.looked(self.now_ms, step, found, self.readable, self.hidden)
+        self.sender.looked(self.now_ms, step, found, self.readable, self.hidden, self.block_at)
 
     def found(self, step: Look) -> Stretch:
         asked = step.asked
@@ -145,7 +148,7 @@ def test_who_is_no_member_says_so_once() -> None:
     assert [Status.NOT_MEMBER] == [m.status for m in member.says()]
     assert End() == member.step()
     stranger = Sender(Start(7, 0, -1, Mode.SINGLE_COPY, (), NODES, (), 0), "c", 1)
-    assert Status.NOT_MEMBER is stranger.step(0, (0, 2), member.hidden).message.status
+    assert Status.NOT_MEMBER is stranger.step(0, (0, 2), member.hidden, member.block_at).message.status
 
 
 def test_damage_ends_coverage_in_front_of_it_until_it_is_repaired() -> None:
@@ -182,21 +185,21 @@ def test_k17_what_is_ours_and_not_held_is_said_and_never_passed_over() -> None:
     assert item.body is NOT_HELD and item.size == HOLE_BYTES
 
 
-def test_a_hole_goes_out_whole_in_slot_order_and_not_before_its_record_is_released() -> None:
+def test_a_hole_goes_out_whole_with_the_block_it_ends_in_and_not_before_its_record_is_released() -> None:
     member = Member(8)
-    member.holes = [(1, 5)]
-    member.readable = (0, 4)
+    member.holes = [(1, 4)]
+    member.readable = (0, 3)
     assert [(0, 0)] == offsets(list(member.says()))
     member.readable = (0, 7)
-    assert [(1, 5), (6, 6)] == offsets(list(member.says()))
+    assert [(1, 4), (6, 6)] == offsets(list(member.says()))
 
 
 def test_a_log_that_changed_while_it_was_read_is_read_again() -> None:
     member = Member(6)
     assert isinstance(member.step(), Say)
-    look = member.sender.step(0, member.readable, member.hidden)
+    look = member.sender.step(0, member.readable, member.hidden, member.block_at)
     assert isinstance(look, Look)
     found = member.found(look)
     member.holes = [(2, 4)]
-    member.sender.looked(0, look, found, member.readable, member.hidden)
+    member.sender.looked(0, look, found, member.readable, member.hidden, member.block_at)
     assert [(0, 0), (2, 4)] == offsets(list(member.says()))
