@@ -23,14 +23,14 @@ REQUIRED = (
     "elections", "truncations", "swaps_committed", "swaps_aborted", "swaps_resumed", "torn_tails", "wiped_disks",
     "rollbacks_appended", "rollbacks_confirmed", "rollbacks_lost", "timeouts", "late_acks_during_rollback",
     "outcomes_asked", "quorum_changes", "trims", "reader_rewinds", "reader_failovers", "reader_all_send_all",
-    "reader_members_back", "reader_holes", "reader_trims", "payloads_left_out", "copies_changes_committed",
-    "pauses",
+    "reader_members_back", "reader_slow_members", "reader_holes", "reader_trims", "payloads_left_out",
+    "copies_changes_committed", "pauses",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 
 OF_READERS = {
     "reader_rewinds": "reader_rewind", "reader_failovers": "reader_known_down", "reader_members_back": "reader_back",
-    "reader_holes": "reader_gaps_hole", "reader_trims": "reader_gaps_trim",
+    "reader_slow_members": "reader_slow", "reader_holes": "reader_gaps_hole", "reader_trims": "reader_gaps_trim",
 }
 
 REQUIRED_FROM_RUNS = 200

@@ -279,23 +279,28 @@ class Client:
         self.streams: dict[str, Stream] = {}
         self.queue: deque[int] = deque()       # sizes of what the application has not taken
         self.app_paused = False
+        self.found_slow: set[str] = set()      # by the reader, since it began
+        self.idle_ms = 0                       # in which the application had nothing to do, since it got anything
         self.runs = 0
         self.reader: Reader
+        self._idle_since: int | None = None
         self._wake_token = 0
         self._taking = False
         self.begin(0)
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    def begin(self, first: int) -> None:
+    def begin(self, first: int, settings: ReaderSettings | None = None) -> None:
         """Read anew from `first`, on new streams."""
         dice, options = self.world.dice, self.world.options.reading
         for stream in self.streams.values():
             stream.open = False
         self.streams.clear()
         self.queue.clear()
+        self.found_slow.clear()
+        self.idle_ms, self._idle_since = 0, None
         self.runs += 1
-        settings = ReaderSettings(
+        settings = settings or ReaderSettings(
             scd_timeout_ms=dice.between(150, 500), all_send_all_timeout_ms=dice.between(500, 1_200),
             started_timeout_ms=dice.between(100, 400), rewind_pause_max_ms=dice.between(50, 500),
             window_bytes=options.window_bytes,
@@ -385,6 +390,7 @@ class Client:
                         stream.carry("to", stream.hear, effect.message)
                 case Deliver():
                     world.checkers.reader_delivers(self, effect)
+                    self._end_idling()
                     self.queue.append(effect.item.size)
                     self._take_later()
                 case DeliverGap():
@@ -399,6 +405,9 @@ class Client:
                     world.trace.note(self.name, effect.what, f"{effect.node} {effect.reason} {effect.detail}")
                     world.trace.count(f"reader_{effect.what}")
                     world.trace.count(f"reader_{effect.what}_{effect.reason}")
+                    if effect.what == "slow":
+                        self._end_idling()
+                        self.found_slow.add(effect.node)
                     world.checkers.reader_notes(self, effect)
                 case Finished():
                     raise AssertionError("S: a reader without an end ended")
@@ -411,6 +420,12 @@ class Client:
             self.world.idle()
 
     # --- the application ----------------------------------------------------------------------------------
+
+    def _end_idling(self) -> None:
+        """Count the time that it idled, as far as it goes."""
+        if self._idle_since is not None:
+            self.idle_ms += self.world.now_ms - self._idle_since
+            self._idle_since = None if self.queue else self.world.now_ms
 
     def pause_app(self, ms: int) -> None:
         self.app_paused = True
@@ -432,6 +447,8 @@ class Client:
             if not self.world.options.reading.item_ms:
                 size += sum(self.queue)
                 self.queue.clear()
+            if not self.queue:
+                self._idle_since = self.world.now_ms
             self.run(self.reader.on_consumed(self.world.now_ms, size))
         else:
             self.world.idle()
@@ -494,13 +511,15 @@ class Readings:
 
     def behind(self) -> list[str]:
         """Say which readers have not taken everything that live members may show."""
-        facts = []
-        for client in self.clients:
-            shown = [node.core.readable(client.shard) for node in self.world.nodes.values() if node.core]
-            released = max((upto for _, upto in filter(None, shown)), default=-1)
-            if client.reader.next <= released or client.queue:
-                facts.append(f"{client.name} stands at {client.reader.next} of {released}")
-        return facts
+        return list(filter(None, map(self.stands_behind, self.clients)))
+
+    def stands_behind(self, client: Client) -> str:
+        """Say where a reader stands that has not taken everything that live members may show; empty when it has."""
+        shown = [node.core.readable(client.shard) for node in self.world.nodes.values() if node.core]
+        released = max((upto for _, upto in filter(None, shown)), default=-1)
+        if client.reader.next <= released or client.queue:
+            return f"{client.name} stands at {client.reader.next} of {released}"
+        return ""
 
     def failed_over(self) -> list[str]:
         """Say which readers still go around members."""
@@ -555,4 +574,5 @@ class Readings:
 
     def _quicken(self, node: str) -> None:
         self.world.idle()
-        self.slow_ms.pop(node, None)
+        if not self.calm:
+            self.slow_ms.pop(node, None)

@@ -18,6 +18,7 @@ from tidemark_core.delivery.messages import GapKind, Started, Status
 from tidemark_core.delivery.order import Block
 from tidemark_core.delivery.reader import Reader
 from tidemark_core.delivery.sender import Say, Sender
+from tidemark_core.delivery.slowness import Slowness
 from tidemark_core.delivery.stretch import Rule, Stretch
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.log import Log
@@ -125,6 +126,28 @@ def _old_coverage_kept(stack: ExitStack) -> None:
     substitute(stack, Reader, "_start", start)
 
 
+# --- slow members -------------------------------------------------------------------------------------------
+
+
+def _nobody_slow(stack: ExitStack) -> None:
+    substitute(stack, Slowness, "_too_slow", lambda self, node: None)
+
+
+def _slow_waited_for(stack: ExitStack) -> None:
+    substitute(stack, Reader, "known_down", property(lambda self: tuple(sorted(self.down))))
+
+
+def _application_not_asked(stack: ExitStack) -> None:
+    def after(self: Reader, now_ms: int) -> Any:
+        effects = original(self, now_ms)
+        if self._waiting_ms is None and self._released >= self.next:
+            self._waiting_ms = now_ms
+        return effects
+
+    original = Reader._after
+    substitute(stack, Reader, "_after", after)
+
+
 # --- the sender ---------------------------------------------------------------------------------------------
 
 
@@ -224,6 +247,9 @@ DELIVERY_MUTANTS: tuple[Mutant, ...] = (
     Mutant("S21", "single copy again at the next slide", _all_send_all_for_good, "delivery"),
     Mutant("S duplicates", "what was delivered is dropped", _duplicates_delivered, "delivery"),
     Mutant("K18", "data loss only when every member has answered", one_answer_proves_loss, "delivery"),
+    Mutant("S slow", "a member far slower than the others is found", _nobody_slow, "delivery"),
+    Mutant("S slow around", "who is slow is gone around", _slow_waited_for, "delivery"),
+    Mutant("S slow honest", "nobody waits while the application is busy", _application_not_asked, "delivery"),
     Mutant("S coverage", "coverage ends where the look ended", _coverage_beyond, "delivery"),
     Mutant("S block", "a block of others is passed over up to its end", _next_block_begun, "delivery"),
     Mutant("S control", "control entries go with the block around them", _control_in_slot_order, "delivery"),

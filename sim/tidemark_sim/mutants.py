@@ -373,6 +373,10 @@ def _positions_not_in_checkpoint(stack: ExitStack) -> None:
     substitute(stack, Subscriptions, "upto", lambda self, offset, logged_ms: Subscriptions())
 
 
+def _positions_not_undone(stack: ExitStack) -> None:
+    substitute(stack, Subscriptions, "truncate", lambda self, head: None)
+
+
 def _positions_go_back(stack: ExitStack) -> None:
     def on_commit(self: Positions, now_ms: int, m: CommitPosition) -> list[Any]:
         return original(self, now_ms, replace(m, seek=True))
@@ -415,6 +419,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),
     Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "divergence"),
     Mutant("O24", "answer waits for commit", _reply_before_commit, "replication"),
+    Mutant("P3 undo", "positions are undone on truncation", _positions_not_undone, "clocks"),
     Mutant("P3", "positions are part of checkpoints", _positions_not_in_checkpoint, "clocks", 7),
     Mutant("P6", "a position moves back by a seek alone", _positions_go_back, "clocks"),
     Mutant("P8", "a position is told once it is confirmed", _positions_told_at_once, "clocks"),

@@ -14,6 +14,7 @@ from tidemark_core.base.effects import DropBefore, PutEntry, Released, Write
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import ShardId
 from tidemark_core.delivery.messages import Deliver, DeliverGap, GapKind, Note, Reason
+from tidemark_core.delivery.slowness import WAITED_MS
 from tidemark_core.replication.replica import Role
 
 from ..trace import Violation
@@ -122,6 +123,8 @@ class Delivered:
             raise Violation("S12", f"{client.name} accuses {note.node}, which is honest: {note.detail}")
         if (note.what, note.reason) == ("known_down", Reason.SILENT) and len(reader.down) == len(reader.sources):
             raise Violation("S14", f"{client.name} blames everybody for silence")
+        if note.what == "slow" and client.idle_ms < WAITED_MS:
+            raise Violation("S slow", f"{client.name} blames {note.node}, its application idled {client.idle_ms} ms")
         if note.what == "all_send_all" and note.detail.startswith("nobody sends") and not reader.copies:
             # All decide alike: whoever is first of those that are not listed has sent what it covered.
             trusted = [name for name in reader.sources if name not in reader.known_down]
