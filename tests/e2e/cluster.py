@@ -220,6 +220,20 @@ class Cluster:
 
         await self._restart_changed(self.nodes, behind)
 
+    async def move(self, prefix: Callable[[str], Sequence[str]], address: Callable[[str], str]) -> None:
+        """Let every node run behind the command `prefix(name)` from now on, and listen at the IP `address(name)`."""
+        def moved(node: NodeState) -> list[str]:
+            def there(old: str) -> str:
+                return f"{address(node.node)}:{old.rpartition(':')[2]}"
+
+            command = [*prefix(node.node), *node.command]
+            node.address, node.metrics_address = there(node.address), there(node.metrics_address)
+            command[command.index("--listen") + 1] = node.address
+            command[command.index("--metrics-listen") + 1] = node.metrics_address
+            return command
+
+        await self._restart_changed(self.nodes, moved)
+
     async def _restart_changed(self, names: Sequence[str], change: Callable[[NodeState], list[str]]) -> None:
         state = self.runtime.state
         nodes = [state.nodes[name] for name in names]
