@@ -20,7 +20,7 @@ from tidemark_core.subscriptions.fold import NAMES_MAX
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 from tidemark_node.main import Node
 from tidemark_node.settings import Settings
-from tidemark_node.subscriptions import WAITING_MAX
+from tidemark_node.subscriptions import WAITING_MAX, in_records
 from tidemark_wire import channel, status
 from tidemark_wire.subscriptions import (
     committed_from_proto,
@@ -117,6 +117,34 @@ async def test_positions_are_committed_listed_and_deleted(nodes: list[Node], ope
     entries = await read_all(nodes[0].address)
     assert [0, 1, 2, 3, 4] == [entry.sequence for entry in entries if entry.kind is Kind.DATA]
     await appender.close()
+
+
+async def test_a_lag_is_in_records_and_0_when_all_were_read(nodes: list[Node], operator: OperatorHand):
+    """Control entries between them, and those that the commits themselves leave behind, are nobody's to read."""
+    appender = await lead(nodes, operator)
+    bases = []
+    for sequence in range(6):
+        bases.append((await appender.append(batch(sequence, count=3))).base)
+        await commit(nodes[0], "between", bases[-1])
+    for name, offset in (("all", bases[-1] + 3), ("half", bases[3]), ("inside", bases[3] + 1), ("none", 0)):
+        await commit(nodes[0], name, offset)
+    assert {"all": 0, "between": 3, "half": 9, "inside": 8, "none": 18} == await lags(nodes[0])
+    await appender.close()
+
+
+async def lags(node: Node) -> dict[str, int]:
+    answer = await call(node.address, "Subscriptions", node_pb2.SubscriptionsRequest(group=GROUP, shard=0))
+    return {each.name: each.lag for each in subscriptions_from_proto(answer).subscriptions}
+
+
+@pytest.mark.parametrize(
+    ("offset", "lag"), [(0, 10 + 8), (9, 1 + 8), (10, 8), (12, 6), (14, 4), (15, 4), (17, 3), (20, 0), (99, 0)]
+)
+def test_a_lag_counts_records_as_far_back_as_they_are_known(offset: int, lag: int):
+    """Records at 10 to 13 and 16 to 19; what lies in front of 10 was not looked at."""
+    view = SubscriptionsView(1, 0, 21, (SubscriptionView("name", offset, LEASE, 0, LEASE, 7, 0),))
+    (counted,) = in_records(view, 10, [(10, 12), (13, 13), (16, 19)]).subscriptions
+    assert (offset, lag) == (counted.offset, counted.lag)
 
 
 async def test_what_cannot_be_is_refused_by_name(nodes: list[Node], operator: OperatorHand):

@@ -17,7 +17,7 @@ class SubscriptionView:
     lease_ms: int
     committed_ms: int     # by the log's clock
     expires_in_ms: int
-    lag: int              # offsets between it and the end of what may be read
+    lag: int              # offsets between it and the end of what may be read; who can, counts records instead
     bytes_behind: int     # of log from there to the head, counted from the start of the stretch it lies in
 
 
