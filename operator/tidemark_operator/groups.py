@@ -16,7 +16,8 @@ from .etcd import OPERATIONS_MAX, Conflict, EtcdStore, Saved, StoreUnavailable, 
 from .metadata import Keys, NodeLife
 from .mirror import Mirror
 from .model import Group
-from .plan import PlanRefusal, World, place_group
+from .placement import PlanRefusal, place_group
+from .plan import World
 from .resources.conditions import ConditionReason
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,9 @@
-"""Planning: where the copies of a new group go, and which moves a Reconfiguration comes to.
+"""Planning: which moves a Reconfiguration comes to.
 
 Everything is computed from plain views, deterministically: the same views and the same seed give the same
 plan.  A plan that cannot be made is a PlanRefusal with one of the reasons of the API.
-Pure.  Stays out: running moves (`moves`), every rule about epochs and quorums (the core checks again).
+Pure.  Stays out: new groups (`placement`), running moves (`moves`), every rule about epochs and quorums (the core checks
+again).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tidemark_core.base.ids import ShardId
 from .condition_memory import some
 from .metadata import NodeLife
 from .model import Group, Node, Shard, out_of_sync
+from .placement import PlanRefusal, best_node, distinct_domains
 from .resources.conditions import ConditionReason as R
 
 NEW_NODE = "a new node"
@@ -30,12 +32,6 @@ class MoveKind(StrEnum):
     EXPAND = "Expand"
     CONTRACT = "Contract"
     TRANSFER = "LeaderTransfer"
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRefusal:
-    reason: R
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,57 +89,6 @@ class World:
 
     def leaders(self) -> Counter[str]:
         return Counter(shard.leader for shard in self.shards.values() if shard.leader)
-
-
-# --- placement of a new group -------------------------------------------------------------------------------
-
-
-def place_group(group: Group, nodes: Iterable[Node], load: Mapping[str, int]) -> (
-        list[tuple[str, ...]] | PlanRefusal):
-    """Choose the ensemble of every shard of a new group: distinct zones first, then least loaded nodes.
-
-    The first of an ensemble leads it when the logs are equal, so firsts are spread too.
-    """
-    eligible = [node for node in nodes if node.eligible and group.allows(node)]
-    if len(eligible) < group.factor:
-        return PlanRefusal(
-            R.NOT_ENOUGH_NODES,
-            f"factor {group.factor} needs as many nodes that are up, {len(eligible)} are eligible"
-            + (f" in pools {', '.join(group.pools)}" if group.pools else ""),
-        )
-    copies: Counter[str] = Counter(load)
-    firsts: Counter[str] = Counter()
-    ensembles = []
-    for index in range(group.shards):
-        chosen: list[Node] = []
-        for _slot in range(group.factor):
-            chosen.append(_best(eligible, chosen, copies, group.spread_zones, f"{group.uid}/{index}"))
-        names = [node.node for node in chosen]
-        copies.update(names)
-        names.sort(key=lambda name: (firsts[name], _digest(f"{group.uid}/{index}", name)))
-        firsts[names[0]] += 1
-        ensembles.append(tuple(names))
-    return ensembles
-
-
-def distinct_domains(ensemble: Iterable[str], nodes: Mapping[str, Node]) -> int:
-    """Return how many zones an ensemble spans; a node without a zone is a zone of its own."""
-    return len({nodes[name].zone or f"\0{name}" if name in nodes else f"\0{name}" for name in ensemble})
-
-
-def _best(
-    candidates: Iterable[Node], chosen: Collection[Node], load: Mapping[str, int], spread: bool, seed: str
-) -> Node:
-    taken = {node.node for node in chosen}
-    zones = Counter(node.zone for node in chosen if node.zone) if spread else Counter()
-    return min(
-        (node for node in candidates if node.node not in taken),
-        key=lambda node: (zones[node.zone], load.get(node.node, 0), _digest(seed, node.node)),
-    )
-
-
-def _digest(seed: str, node: str) -> bytes:
-    return hashlib.blake2b(f"{seed}\0{node}".encode(), digest_size=8).digest()
 
 
 # --- reconfigurations ---------------------------------------------------------------------------------------
@@ -476,7 +421,7 @@ def _with_new_members(
                 "set preconditions.failureDomains: Ignore to accept that",
             )
         wanted = [node for node in fitting if node.node in preferred] or fitting
-        best = _best(wanted, others, load, group.spread_zones, shard.name)
+        best = best_node(wanted, others, load, group.spread_zones, shard.name)
         load[best.node] += 1
         moves.append(Move(shard.shard, kind, from_node=source, to_node=best.node))
     return Plan(tuple(moves))

@@ -16,7 +16,7 @@ from tidemark_core.base.refusals import Reason
 
 from .condition_memory import Condition, ConditionMemory, timestamp
 from .moves import MoveState
-from .plan import PlanRefusal
+from .placement import PlanRefusal
 from .resources.conditions import ConditionReason as R
 from .resources.conditions import ConditionType as T
 

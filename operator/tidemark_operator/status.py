@@ -17,7 +17,7 @@ from tidemark_core.replication.records import Phase, ShardRecord, Status
 from .condition_memory import Condition, ConditionMemory, some
 from .metadata import NodeLife, StoredObject
 from .model import CertificatesView, Group, Node, Shard, out_of_sync, wanted_copies, zones_of
-from .plan import distinct_domains
+from .placement import distinct_domains
 from .resources import API_VERSION
 from .resources.conditions import ConditionReason as R
 from .resources.conditions import ConditionType as T

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from operator_views import group, member, node, nodes, shard, world
 from tidemark_operator.metadata import NodeLife
+from tidemark_operator.placement import place_group
 from tidemark_operator.plan import (
     NEW_NODE,
     Move,
@@ -15,7 +16,6 @@ from tidemark_operator.plan import (
     Plan,
     PlanRefusal,
     next_leader,
-    place_group,
     plan_reconfiguration,
 )
 from tidemark_operator.resources.conditions import ConditionReason
