@@ -2,8 +2,8 @@
 
 Everything is computed from plain views, deterministically: the same views and the same seed give the same
 plan.  A plan that cannot be made is a PlanRefusal with one of the reasons of the API.
-Pure.  Stays out: new groups (`placement`), running moves (`moves`), every rule about epochs and quorums (the core checks
-again).
+Pure.  Stays out: new groups (`placement`), running moves (`moves`), every rule about epochs and quorums
+(the core checks again).
 """
 
 from __future__ import annotations
