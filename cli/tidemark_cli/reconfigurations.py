@@ -12,7 +12,6 @@ from typing import Any
 from rich.progress import Progress
 
 from .failures import CommandFailed
-from .views import condition, condition_message
 
 Object = dict[str, Any]
 
@@ -32,6 +31,20 @@ def reconfiguration(
         "metadata": {"name": name or f"{kind.lower()}-{secrets.token_hex(4)}"},
         "spec": {"clusterRef": {"name": cluster}, "type": kind, BLOCK_OF_TYPE[kind]: dict(body), **(more or {})},
     }
+
+
+def condition(item: dict[str, Any], kind: str) -> tuple[str, str]:
+    """Return status and reason of one condition of an object."""
+    for found in item.get("status", {}).get("conditions", []):
+        if found.get("type") == kind:
+            return found.get("status", ""), found.get("reason", "")
+    return "", ""
+
+
+def condition_message(item: dict[str, Any], kind: str) -> str:
+    """Return the message of one condition of an object."""
+    found = item.get("status", {}).get("conditions", [])
+    return next((str(each.get("message", "")) for each in found if each.get("type") == kind), "")
 
 
 def stage(item: Object) -> str:

@@ -19,6 +19,7 @@ from .admin import kind_of
 from .failures import CommandFailed
 from .options import DEFAULT_DIR, ClusterOption, DirOption, JsonOption
 from .output import emit, table
+from .reconfigurations import condition
 
 MANIFEST_BYTES_MAX = 1 << 20
 
@@ -91,20 +92,6 @@ def shards(
 
 
 # --- objects
-
-
-def condition(item: dict[str, Any], kind: str) -> tuple[str, str]:
-    """Return status and reason of one condition of an object."""
-    for found in item.get("status", {}).get("conditions", []):
-        if found.get("type") == kind:
-            return found.get("status", ""), found.get("reason", "")
-    return "", ""
-
-
-def condition_message(item: dict[str, Any], kind: str) -> str:
-    """Return the message of one condition of an object."""
-    found = item.get("status", {}).get("conditions", [])
-    return next((str(each.get("message", "")) for each in found if each.get("type") == kind), "")
 
 
 def _columns(kind: str) -> list[str]:

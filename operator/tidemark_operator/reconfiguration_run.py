@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -392,10 +393,9 @@ class ReconfigurationRun:
 
     async def _wait(self, seconds: float) -> None:
         self.wake.clear()
-        try:
-            await asyncio.wait_for(self.wake.wait(), seconds)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):  # not wait_for: it loses a cancel that comes together with what is waited for
+            async with asyncio.timeout(seconds):
+                await self.wake.wait()
 
     # --- status ---------------------------------------------------------------------------------------------
 

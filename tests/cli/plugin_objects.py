@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -35,7 +36,7 @@ def cluster(*nodes: Object, running: str = "", conditions: tuple[Object, ...] = 
     return {
         "apiVersion": API, "kind": "TidemarkCluster",
         "metadata": {"name": name, "namespace": "data", "annotations": {}},
-        "spec": {"version": "0.1.0"},
+        "spec": {"version": "0.1.0", "nodePools": [{"name": "default", "replicas": 4, "zones": ["zone-a", "zone-b"]}]},
         "status": {
             "version": "0.1.0", "operatorVersion": "0.1.0", "activeReconfiguration": running,
             "zones": [{"name": "zone-a", "nodes": 1, "ready": 1}],
@@ -128,6 +129,9 @@ class FakeServer:
             tuple[str, Object]]:
         while self.changes:
             item = self.changes.pop(0)
+            if item["kind"] == "Silence":
+                item["then"]()
+                await asyncio.sleep(60)
             yield "MODIFIED", {**item, "metadata": {**item["metadata"], "resourceVersion": "2"}}
         raise AssertionError("a watch was followed past everything that happens")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
 import sys
 import tarfile
 import tomllib
@@ -180,6 +182,17 @@ def test_an_act_is_one_reconfiguration(
     assert "kubectl tidemark watch mine" in done.out
 
 
+def test_an_act_may_be_limited_to_a_canary(plugin: Plugin, fake: FakeServer):
+    assert plugin("drain-node", "prod-2", "--group", "orders", "--shard", "0", "--shard", "1").code == 0
+    assert created(fake)["spec"]["scope"] == {"logGroups": ["orders"], "shardIDs": [0, 1]}
+    assert "There are orders." in plugin("drain-node", "prod-2", "--group", "other").err
+    moves = plugin("swap-node", "prod-2", "--spread", "--shard", "1", "--dry-run", "-o", "json").document["moves"]
+    assert [move["shard"] for move in moves] == ["orders/1"]
+    made = plugin("swap-node", "prod-2", "--provision", "default", "--shard", "0", "--dry-run", "-o", "json").document
+    assert [move["shard"] for move in made["moves"]] == ["orders/0"]
+    assert len([what for what, _kind, _manifest in fake.written if what == "create"]) == 1
+
+
 @pytest.mark.parametrize(("command", "declared"), [("expand", 4), ("contract", 2)])
 def test_a_step_to_the_declared_factor(plugin: Plugin, fake: FakeServer, command: str, declared: int):
     assert "has the 3 copies that it declares" in plugin(command, "orders").err.replace("every shard of orders ", "")
@@ -198,7 +211,10 @@ def test_a_dry_run_creates_nothing(plugin: Plugin, fake: FakeServer):
     assert document["moves"] == [{"shard": "orders/0", "operation": "Swap", "from": "prod-1", "to": "prod-4"}]
     fake.written.clear()
     provision = plugin("swap-node", "prod-1", "--provision", "default", "--dry-run", "-o", "json").document
-    assert [move["shard"] for move in provision["moves"]] == ["orders/0"]
+    assert [(move["shard"], move["to"]) for move in provision["moves"]] == [("orders/0", "a new node")]
+    assert provision["hash"].startswith("sha256:")
+    nowhere = plugin("swap-node", "prod-1", "--provision", "other", "--dry-run")
+    assert nowhere.code == 1 and "other" in nowhere.err
     refused = plugin("swap-node", "prod-2", "--to", "prod-4", "--dry-run", "-o", "json")
     assert (refused.code, refused.document["error"]) == (1, "TargetNotEligible")
 
@@ -224,6 +240,55 @@ def test_what_fails_or_is_deleted_is_exit_code_1(plugin: Plugin, fake: FakeServe
     assert (failed.code, failed.document["error"]) == (1, "Canceled")
     assert "swap: Canceled: spec.cancel" in failed.err
     assert plugin("watch", "swop").code == 1
+
+
+def test_following_may_end_and_it_goes_on(plugin: Plugin, fake: FakeServer):
+    fake.items.append(swap())
+    fake.changes = [{"kind": "Silence", "then": lambda: os.kill(os.getpid(), signal.SIGINT)}]
+    interrupted = plugin("watch", "swap")
+    assert interrupted.code == 130
+    assert "swap goes on by itself: kubectl tidemark watch swap" in interrupted.err
+    fake.changes = [{"kind": "Silence", "then": lambda: None}]
+    late = plugin("watch", "swap", "--timeout", "0.2", "-o", "json")
+    assert (late.code, late.document["error"]) == (1, "TIMEOUT")
+    assert fake.written == []
+
+
+def test_a_server_that_goes_away_is_waited_for(
+    plugin: Plugin, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    fake.items.append(swap())
+    listed, looks = fake.list, iter(range(100))
+
+    async def sometimes(kind: Any, namespace: str, labels: str = "") -> Any:
+        if next(looks) == 1:
+            raise KubeAway("connection refused")
+        return await listed(kind, namespace, labels)
+
+    monkeypatch.setattr(fake, "list", sometimes)
+    monkeypatch.setattr(room, "RETRY_S", 0.01)
+    fake.changes = [swap(at="Finished", conditions=(condition("Succeeded", reason="Completed"),))]
+    done = plugin("watch", "swap")
+    assert done.code == 0
+    assert "is not reached, waiting for it: connection refused" in done.err and "is back" in done.err
+
+
+@pytest.mark.parametrize(("refusals", "code"), [(1, 0), (2, 1)])
+def test_a_token_that_ran_out_is_renewed_once(
+    plugin: Plugin, fake: FakeServer, monkeypatch: pytest.MonkeyPatch, refusals: int, code: int
+):
+    fake.items.append(swap())
+    listed, looks, logins = fake.list, iter(range(100)), []
+
+    async def sometimes(kind: Any, namespace: str, labels: str = "") -> Any:
+        if 1 <= next(looks) <= refusals:
+            raise KubeRefused(401, "Unauthorized", "Unauthorized")
+        return await listed(kind, namespace, labels)
+
+    monkeypatch.setattr(fake, "list", sometimes)
+    monkeypatch.setattr(room, "KubeApi", lambda configuration: logins.append(configuration) or fake)
+    fake.changes = [swap(at="Finished", conditions=(condition("Succeeded", reason="Completed"),))]
+    assert (plugin("watch", "swap").code, len(logins)) == (code, 2)
 
 
 # --- what runs ----------------------------------------------------------------------------------------------

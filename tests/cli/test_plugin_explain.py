@@ -113,6 +113,19 @@ def test_without_a_majority_the_members_are_named():
         "prod-2": True, "prod-3": False}
 
 
+def test_a_cluster_of_many_shards_is_told_in_a_few_lines():
+    down = (node("prod-1"), node("prod-2"), node("prod-3", ready=False), node("prod-4"))
+    many = tuple(shard(index, away=("prod-3",)) for index in range(500))
+    found = explain_cluster(state(nodes=down, shards=many))
+    assert "500 shards lack their copy on prod-3: orders/0, orders/1, orders/2 and 497 more" in [
+        each.what for each in found]
+    assert len(found) == 2
+    lost = tuple(shard(index, state="Electing", leader="") for index in range(500))
+    found = explain_cluster(state(shards=lost))
+    assert [each.shard for each in found] == ["orders/0", "orders/1", "orders/2", ""]
+    assert found[-1].what == "so it is with 497 more shards"
+
+
 def test_a_member_that_cannot_be_filled():
     joining = shard(0, operation={"type": "Swap", "phase": "Prepare", "oldNode": "prod-1", "newNode": "prod-4"})
     no_machine = pod("prod-4", phase="Pending", containerStatuses=[], conditions=[

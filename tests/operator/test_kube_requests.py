@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
-from tidemark_operator.kube.api import PODS, KubeApi
+from tidemark_operator.kube.api import PODS, KubeApi, load_user_configuration
 from tidemark_operator.kube.check import check
 
 
@@ -53,6 +55,23 @@ async def test_the_token_is_sent_and_renewed(server: tuple[str, list[str]]) -> N
     configuration.refresh_api_key_hook = renew
     await asked(configuration, 2)
     assert told == ["bearer first", "bearer second"]
+
+
+async def test_the_token_of_a_kubeconfig_is_sent(server: tuple[str, list[str]], tmp_path: Path) -> None:
+    url, told = server
+    user = {"token": "of a person"}
+    program = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [
+        "-c", """echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+                        "status": {"token": "of a program"}}'"""]}}
+    for who in (user, program):
+        file = tmp_path / "config"
+        file.write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it", "users": [{"name": "it", "user": who}],
+            "clusters": [{"name": "it", "cluster": {"server": url}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}]}))
+        configuration, _namespace = await load_user_configuration(str(file), "")
+        await asked(configuration, 1)
+    assert told == ["Bearer of a person", "Bearer of a program"]
 
 
 async def test_without_a_token_none_is_sent(server: tuple[str, list[str]]) -> None:

@@ -18,6 +18,7 @@ from tidemark_operator import reconfiguration_run
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.reconfiguration_run import ReconfigurationRun
+from tidemark_wire.tasks import cancelled
 
 SWAP: dict[str, Any] = {
     "clusterRef": {"name": "dev"}, "type": "NodeSwap", "approval": "Automatic",
@@ -108,13 +109,12 @@ class World:
             self.stored, self.driver, SimpleNamespace(save_status=self.save_status), self.mirror,  # type: ignore[arg-type]
             lambda: world(*self.shards, nodes=self.nodes, groups=[self.group]),
             lambda: SimpleNamespace(max_concurrent_moves=1), ConditionMemory(),  # type: ignore[arg-type, return-value]
-            SimpleNamespace(hold=None, take=true, end=true))  # type: ignore[arg-type]
+            SimpleNamespace(hold=None, take=true, end=true), None)  # type: ignore[arg-type]
         task = asyncio.ensure_future(self.run.run())
         try:
             yield task
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancelled(task)
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -259,7 +259,8 @@ async def test_what_ends_it_early_gives_up_moves_that_are_not_committed(
         await there.until(lambda: len(there.driver.moves) == 1)
         ends(there)
         await asyncio.wait_for(task, PATIENCE_S)
-    assert there.driver.canceled == 1
+    assert there.driver.canceled, "the coordinator was asked to give the move up"
+    assert len(there.driver.moves) == 1
     assert (there.condition("Succeeded")["status"], there.condition("Succeeded")["reason"]) == ("False", reason)
 
 

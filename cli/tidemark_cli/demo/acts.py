@@ -15,7 +15,7 @@ from tidemark_operator import local
 
 from ..admin import Admin
 from ..failures import UNAVAILABLE, CommandFailed
-from ..views import condition
+from ..reconfigurations import condition
 
 CLUSTER = "demo"
 ACT_TIMEOUT_S = 40.0

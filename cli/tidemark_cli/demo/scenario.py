@@ -21,8 +21,7 @@ from tidemark_operator import local
 
 from ..admin import Admin
 from ..failures import UNAVAILABLE, CommandFailed
-from ..reconfigurations import reconfiguration
-from ..views import condition
+from ..reconfigurations import condition, reconfiguration
 from . import majority, reading
 from .acts import CLUSTER, create_group, together, within
 from .ledger import Ledger, Verdict

@@ -39,6 +39,10 @@ ConcurrentOption = Annotated[
     int, typer.Option("--max-concurrent", min=0, max=64, metavar="N", help="Shards at a time; 0: as the cluster says.")]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the LogGroup.")]
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
+GroupsOption = Annotated[
+    list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this LogGroup; may be repeated.")]
+ShardsOption = Annotated[
+    list[int] | None, typer.Option("--shard", min=0, metavar="ID", help="Only shards of this number: a canary.")]
 NodesOption = Annotated[list[str] | None, typer.Option("--node", metavar="NODE", help="Prefer it; may be repeated.")]
 
 
@@ -82,10 +86,6 @@ async def act(
         hidden = unseen(state)
         if hidden:
             note(f"without {some(hidden)}: its shards are not shown as objects")
-        if kind == "NodeSwap" and "provision" in body["to"]:
-            return {"reconfiguration": name_of(taken), "dryRun": True, "hash": "", "moves": [
-                {"shard": row, "operation": "Swap", "from": body["from"], "to": "(a new node)"}
-                for row in _held(state, body["from"])]}
         plan = plan_of(state, taken["spec"])
         return {"reconfiguration": name_of(taken), "dryRun": True, "hash": plan.hash,
                 "moves": move_rows(state, plan)}
@@ -103,8 +103,7 @@ async def act(
 def draw(document: dict[str, Any]) -> RenderableType:
     name = document["reconfiguration"]
     if document.get("dryRun"):
-        head = Text(f"{len(document['moves'])} moves; nothing was created"
-                    + (f"; plan {document['hash']}" if document["hash"] else ""))
+        head = Text(f"{len(document['moves'])} moves; nothing was created; plan {document['hash']}")
         rows = [[move["shard"], move["operation"], move["from"], move["to"]] for move in document["moves"]]
         return Group(head, table(["SHARD", "MOVE", "FROM", "TO"], rows)) if rows else head
     if document["stage"] != "Finished":
@@ -116,22 +115,20 @@ def draw(document: dict[str, Any]) -> RenderableType:
 
 def _run(
     given: Given, cluster: str, kind: str, body: Mapping[str, Any], how: How, *, nodes: list[str],
-    more: Mapping[str, Any] | None = None,
+    groups: list[str] | None, shards: list[int] | None,
 ) -> None:
+    scope = {**({"logGroups": groups} if groups else {}), **({"shardIDs": shards} if shards else {})}
+
     async def work(server: Server) -> dict[str, Any]:
         state = await server.state(cluster)
         for node in nodes:
             state.check_node(node)
-        return await act(server, state, kind, body, how, more)
+        for group in groups or ():
+            state.group(group)
+        return await act(server, state, kind, body, how, {"scope": scope} if scope else None)
 
     document = on(given, work)
     write(given.form, document, lambda: draw(document))
-
-
-def _held(state: State, node: str) -> list[str]:
-    return [
-        f"{shard['spec']['logGroupRef']['name']}/{shard['spec']['shardID']}" for shard in state.shards
-        if node in [each["node"] for each in status_of(shard).get("ensemble") or ()]]
 
 
 # --- nodes --------------------------------------------------------------------------------------------------
@@ -149,6 +146,7 @@ def swap_node(
         RemoveSource | None,
         typer.Option("--remove-source", help="What becomes of FROM. Default: delete with --provision, else keep."),
     ] = None,
+    group: GroupsOption = None, shard: ShardsOption = None,
     dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
     require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
     max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
@@ -164,11 +162,11 @@ def swap_node(
     body = {"from": source, "to": target, "removeSource": removal.value.title()}
     _run(given, cluster, "NodeSwap", body,
          How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent),
-         nodes=[source, *([to] if to else [])])
+         nodes=[source, *([to] if to else [])], groups=group, shards=shard)
 
 
 def drain_node(
-    given: Given, node: NodeArgument,
+    given: Given, node: NodeArgument, group: GroupsOption = None, shard: ShardsOption = None,
     dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
     require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
     max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
@@ -176,7 +174,8 @@ def drain_node(
     """Empty a node on to whichever may have its copies, and keep it: for work on its machine."""
     body = {"from": node, "to": {"spread": {}}, "removeSource": "Keep"}
     _run(given, cluster, "NodeSwap", body,
-         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent), nodes=[node])
+         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent), nodes=[node],
+         groups=group, shards=shard)
 
 
 # --- copies and leaders -------------------------------------------------------------------------------------
@@ -245,6 +244,7 @@ def rebalance(
     leaders_only: Annotated[bool, typer.Option("--leaders-only", help="Move leaderships, not copies.")] = False,
     max_move_percent: Annotated[
         int, typer.Option("--max-move-percent", min=1, max=100, help="Share of all copies that may move.")] = 100,
+    group: GroupsOption = None, shard: ShardsOption = None,
     dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
     require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
     max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
@@ -252,7 +252,8 @@ def rebalance(
     """Even out copies, or leaderships, between nodes."""
     body = {**({"nodes": node} if node else {}), "leadersOnly": leaders_only, "maxMovePercent": max_move_percent}
     _run(given, cluster, "Rebalance", body,
-         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent), nodes=node or [])
+         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent), nodes=node or [],
+         groups=group, shards=shard)
 
 
 def transfer_leader(

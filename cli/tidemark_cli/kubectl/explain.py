@@ -34,9 +34,7 @@ class Finding:
 
 def explain_cluster(state: State) -> list[Finding]:
     """Return everything that keeps a cluster from being as it is asked to be."""
-    found = [*_operator(state), *_nodes(state)]
-    for shard in state.shards:
-        found += _shard_alone(state, shard)
+    found = [*_operator(state), *_nodes(state), *_shards(state)]
     for item in state.unfinished()[:1]:
         found += explain_reconfiguration(state, item)
     found += _conditions(state.cluster, ("Stalled", "ScaleDownBlocked", "UpgradeBlocked"))
@@ -69,6 +67,25 @@ def _nodes(state: State) -> list[Finding]:
     return [
         Finding(trouble.what, trouble.todo, node=node)
         for node in state.nodes if (trouble := node_trouble(state, node)) is not None]
+
+
+def _shards(state: State) -> list[Finding]:
+    """Return what is wrong with the shards of a cluster, in a few lines however many there are."""
+    alone = [each for shard in state.shards for each in _shard_alone(state, shard)]
+    found = [each for each in alone if not each.node]
+    rest = len({each.shard for each in found[SHARDS_SHOWN_MAX:]})
+    found = found[:SHARDS_SHOWN_MAX]
+    if rest:
+        found.append(Finding(f"so it is with {rest} more shards", "kubectl tidemark shards --leaderless"))
+    for node in dict.fromkeys(each.node for each in alone if each.node):
+        there = [each for each in alone if each.node == node]
+        if len(there) == 1:
+            found += there
+            continue
+        titles = some([each.shard for each in there], SHARDS_SHOWN_MAX)
+        found.append(Finding(f"{len(there)} shards lack their copy on {node}: {titles}", there[0].todo,
+                             shard=there[0].shard, node=node))
+    return found
 
 
 def _conditions(item: Object, kinds: Iterable[str]) -> list[Finding]:

@@ -70,7 +70,8 @@ def world_of(state: State) -> World:
             number, group.name, tuple(each["node"] for each in there), status_of(item).get("leader") or None,
             tuple(Member(each["node"], incarnations.get(each["node"], "") if each.get("sync") == "InSync" else "")
                   for each in there))
-    return World(groups, dict(sorted(shards.items())), nodes)
+    pools = {pool["name"]: tuple(pool.get("zones") or ()) for pool in state.cluster["spec"].get("nodePools") or ()}
+    return World(groups, dict(sorted(shards.items())), nodes, pools)
 
 
 def _groups(state: State) -> dict[str, Group]:

@@ -35,18 +35,24 @@ Result = TypeVar("Result")
 @asynccontextmanager
 async def connect(given: Given) -> AsyncIterator[Server]:
     """Yield the server that is meant; whatever it refuses is a CommandFailed."""
+    api, namespace = await log_in(given)
+    server = Server(api, given.namespace or namespace, given)
+    try:
+        yield server
+    except KubeError as error:
+        raise failure(error) from None
+    finally:
+        await server.api.close()
+
+
+async def log_in(given: Given) -> tuple[KubeApi, str]:
+    """Return an API server and a namespace; raises CommandFailed where none is known."""
     try:
         configuration, namespace = await load_user_configuration(given.kubeconfig, given.context)
     except ValueError as error:
         raise CommandFailed(
             str(error), "Give --kubeconfig and --context, as with kubectl.", reason="NO_SERVER") from None
-    api = KubeApi(configuration)
-    try:
-        yield Server(api, given.namespace or namespace)
-    except KubeError as error:
-        raise failure(error) from None
-    finally:
-        await api.close()
+    return KubeApi(configuration), namespace
 
 
 def on(given: Given, work: Callable[[Server], Awaitable[Result]]) -> Result:
@@ -82,9 +88,10 @@ def failure(error: KubeError) -> CommandFailed:
 class Server:
     """One namespace of an API server."""
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
+    def __init__(self, api: KubeApi, namespace: str, given: Given | None = None) -> None:
         self.api = api
         self.namespace = namespace
+        self._given = given or Given()
 
     # --- reading
 
@@ -148,13 +155,13 @@ class Server:
 
     async def follow(self, kind: str, name: str) -> AsyncIterator[Object | None]:
         """Yield an object now and whenever it changed, None when it is gone; waits out an API server that is away."""
-        away = False
+        away = renewed = False
         while True:
             try:
                 items, version = await self.api.list(ALL[kind], self.namespace)
                 if away:
                     note("the API server is back")
-                away = False
+                away = renewed = False
                 yield next((item for item in items if name_of(item) == name), None)
                 while True:
                     async for what, item in self.api.watch(ALL[kind], self.namespace, version):
@@ -167,7 +174,11 @@ class Server:
                 away = True
                 await asyncio.sleep(RETRY_S)
             except KubeRefused as refused:
-                if refused.code != 410:  # the version is too old by now: from the start
+                if refused.code == 401 and not renewed:  # a token lasts minutes where a login program makes it
+                    renewed = True
+                    await self.api.close()
+                    self.api, _namespace = await log_in(self._given)
+                elif refused.code != 410:  # the version is too old by now: from the start
                     raise
 
     async def log(self, pod: str, container: str, *, previous: bool, lines: int, bytes_max: int) -> str:

@@ -244,6 +244,7 @@ class KubernetesOperator:
                 case "show":
                     await run.show()
                 case "strays" if run.service.active:
+                    run.service.poke()  # what finished long ago is removed by a look, and at rest nobody looks
                     for kind, stray in run.strays():
                         self._queue.add(("object", namespace, stray, kind))
 

@@ -1,0 +1,64 @@
+"""What is shown of errors that a cluster, its client library and the local runtime give.
+
+Stays out: errors of the commands themselves (failures).
+"""
+
+from __future__ import annotations
+
+import grpc
+from tidemark.errors import InvalidArgument, OutcomeUnknown, RequestRefused, TidemarkError, Unavailable
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_operator.local import LocalRuntimeError
+from tidemark_wire.channel import WireVersionMismatch
+from tidemark_wire.status import advice as advice_of
+from tidemark_wire.status import refusal_from_rpc_error
+
+from .failures import FAILED, UNAVAILABLE, USAGE, Failure
+
+UNAVAILABLE_REASONS = frozenset(
+    {
+        Reason.NO_LEADER, Reason.OVERLOADED, Reason.SHUTTING_DOWN, Reason.METADATA_UNAVAILABLE, Reason.TRANSFERRING,
+        Reason.BEHIND,
+    }
+)
+
+
+def of_refusal(refused: Refused) -> Failure:
+    """Return what is shown of a typed no."""
+    code = UNAVAILABLE if refused.reason in UNAVAILABLE_REASONS else FAILED
+    message = refused.message or refused.reason.value.replace("_", " ").lower()
+    return Failure(f"{refused.reason}: {message}", advice_of(refused.reason), code, refused.reason.value)
+
+
+def describe(error: BaseException) -> Failure | None:
+    """Return what is shown of an error, or None when it is not one we expect (a bug)."""
+    match error:
+        case RequestRefused():
+            return of_refusal(error.refused)
+        case InvalidArgument():
+            return Failure(error.message, error.advice, USAGE, error.reason)
+        case Unavailable() | OutcomeUnknown():
+            return Failure(error.message, error.advice, UNAVAILABLE, error.reason)
+        case TidemarkError():
+            return Failure(str(error), error.advice, FAILED, error.reason)
+        case LocalRuntimeError():
+            return Failure(str(error), error.advice, FAILED, "LOCAL_RUNTIME")
+        case grpc.RpcError():
+            return _of_rpc_error(error)
+        case WireVersionMismatch():
+            return Failure(str(error), "Run the same Tidemark release on both sides.", FAILED, "WIRE_VERSION")
+    return None
+
+
+def _of_rpc_error(error: grpc.RpcError) -> Failure:
+    hinted = refusal_from_rpc_error(error)
+    if hinted is not None:
+        return of_refusal(hinted.refused)
+    code, details = error.code(), error.details()
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        advice = "Check that the cluster runs (`tidemark dev status`) and that the address is right."
+        return Failure(f"the cluster does not answer: {details}", advice, UNAVAILABLE, "UNAVAILABLE")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        advice = "Give the address of the operator's Admin service, or leave --cluster away in a local cluster."
+        return Failure(f"that address does not offer this service: {details}", advice, FAILED, "UNIMPLEMENTED")
+    return Failure(f"{code.name}: {details}", "", FAILED, code.name)
