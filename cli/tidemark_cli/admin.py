@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from tidemark_wire import channel as wire
-from tidemark_wire.tls import Credentials, TlsSettings
+from tidemark_wire.tls import FileCredentials, TlsSettings
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .failures import CommandFailed
@@ -42,7 +42,7 @@ class Admin:
 
     def __init__(self, address: str, tls: TlsSettings | None = None) -> None:
         self.address = address
-        self._channel = wire.open_channel(address, Credentials(tls) if tls is not None else None)
+        self._channel = wire.open_channel(address, FileCredentials(tls) if tls is not None else None)
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
     async def __aenter__(self) -> Admin:

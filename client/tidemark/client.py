@@ -15,7 +15,7 @@ from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView
-from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings
+from tidemark_wire.tls import Credentials, FileCredentials, InvalidTls, TlsSettings
 from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
@@ -282,7 +282,7 @@ async def connect(
     if not isinstance(timeout_s, int | float) or timeout_s <= 0:
         raise InvalidArgument("timeout_s", f"is {timeout_s!r}, must be above 0")
     try:
-        credentials = Credentials(tls) if tls is not None else None
+        credentials = FileCredentials(tls) if tls is not None else None
     except InvalidTls as error:
         raise InvalidArgument("tls", str(error)) from error
     client = Client(checked, credentials)

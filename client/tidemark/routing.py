@@ -66,30 +66,45 @@ class Group(NamedTuple):
 class Channels:
     """One gRPC channel per address, opened when first used.
 
+    Under TLS who answers must be the node that is known to be there, whatever its address; where none is known, the
+    host that is dialed; or, where one is given, always the server name.
     Once the TLS files are replaced, new calls use them; running ones end on the channel they are on.
     """
 
     def __init__(self, tls: Credentials | None = None) -> None:
+        self.nodes: dict[str, str] = {}
+        """Names of nodes by address, as far as they are known."""
         self._tls = tls
         self._generation = tls.generation if tls is not None else 0
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._named: dict[str, str] = {}
         self._retired: set[asyncio.Task[None]] = set()
 
     def to(self, address: str) -> grpc.aio.Channel:
-        if self._tls is not None and self._tls.changed_since(self._generation):
-            self._retire()
+        if self._tls is None:
+            channel = self._channels.get(address)
+            if channel is None:
+                channel = self._channels[address] = wire.open_channel(address)
+            return channel
+        if self._tls.changed_since(self._generation):
+            self._generation = self._tls.generation
+            self._retire(*self._channels)
+        name = self._tls.server_name or self.nodes.get(address, "")
         channel = self._channels.get(address)
+        if channel is not None and name != self._named[address] and (
+                self._named[address] or channel.get_state() is not grpc.ChannelConnectivity.READY):
+            self._retire(address)  # another node is there now, or nobody was let in by the host's name
+            channel = None
         if channel is None:
-            channel = self._channels[address] = wire.open_channel(address, self._tls)
+            self._named[address] = name
+            channel = self._channels[address] = wire.open_channel(address, self._tls, server_name=name)
         return channel
 
-    def _retire(self) -> None:
-        """Let go of every channel once its calls have ended."""
-        assert self._tls is not None
-        self._generation = self._tls.generation
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            ending = asyncio.create_task(channel.close(grace=RETIRED_S), name="tidemark-retired-channel")
+    def _retire(self, *addresses: str) -> None:
+        """Let go of these channels once their calls have ended."""
+        for address in addresses:
+            ending = asyncio.create_task(
+                self._channels.pop(address).close(grace=RETIRED_S), name="tidemark-retired-channel")
             self._retired.add(ending)
             ending.add_done_callback(self._retired.discard)
 
@@ -225,6 +240,7 @@ class Routing:
         newest = max(self._epochs.get(place, -1), known.epoch if known is not None else -1)
         if epoch > newest or (known is None and epoch >= newest):
             self._hints[place] = Leader(node, address, epoch)
+            self._channels.nodes[address] = node
             self._tell()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -298,6 +314,7 @@ class Routing:
         self.map, self._loaded = new, True
         self._nodes = {node.node: node for node in new.nodes}
         self._addresses = {node.node: node.address for node in new.nodes}
+        self._channels.nodes = {node.address: node.node for node in new.nodes}
         self._groups = {group.name: _group(group) for group in new.groups if _is_whole(group)}
         self._leaders, self._epochs, self._ensembles, self._copies = {}, {}, {}, {}
         for group in new.groups:

@@ -25,7 +25,7 @@ from tidemark_core.node import Limits, NodeCore, recovery_start
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel
 from tidemark_wire.convert import Draining
-from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings
+from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 
 from .access import Access
 from .appends import Appends
@@ -86,7 +86,7 @@ class Node:
 
     def __init__(self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None) -> None:
         self.settings = settings
-        self.tls = Credentials(TlsSettings.of_directory(settings.tls_dir)) if settings.tls_dir is not None else None
+        self.tls = FileCredentials(TlsSettings.of_directory(settings.tls_dir)) if settings.tls_dir is not None else None
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.routing = Routing()
@@ -100,7 +100,7 @@ class Node:
         self.driver.on_health = self._say_health
         self._health_tasks: set[asyncio.Task[None]] = set()
         self.server = grpc.aio.server(options=channel.server_options())
-        self.endpoint = MetricsEndpoint(self.metrics)
+        self.endpoint = MetricsEndpoint(self.metrics, lambda: self.health.serving)
         self.address = ""
         self.metrics_address = ""
 

@@ -1,4 +1,4 @@
-"""Metrics of one node process and the small HTTP endpoint that Prometheus reads.
+"""Metrics of one node process and the small HTTP endpoint that Prometheus and kubelets read.
 
 Stays out: deciding anything; whoever counts holds the counters.
 """
@@ -178,10 +178,14 @@ class _Shards(Collector):
 
 
 class MetricsEndpoint:
-    """`GET /metrics` on its own port; anything else is 404."""
+    """`GET /metrics`, `/livez` and `/readyz` on a port of their own, in the clear; anything else is 404.
 
-    def __init__(self, metrics: Metrics) -> None:
+    `ready()` says whether the node serves.  Whoever asks a node that shows certificates asks here: a kubelet has none.
+    """
+
+    def __init__(self, metrics: Metrics, ready: Callable[[], bool]) -> None:
         self._metrics = metrics
+        self._ready = ready
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> str:
@@ -197,10 +201,7 @@ class MetricsEndpoint:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout=5)
-            if head.split(b"\r\n", 1)[0].split(b" ")[:2] == [b"GET", b"/metrics"]:
-                status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
-            else:
-                status, kind, body = "404 Not Found", "text/plain", b"only GET /metrics is here\n"
+            status, kind, body = self._answer(*head.split(b"\r\n", 1)[0].split(b" ")[:2])
             writer.write(
                 f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
                 "Connection: close\r\n\r\n".encode() + body
@@ -210,3 +211,15 @@ class MetricsEndpoint:
             pass  # a scraper that went away or does not speak HTTP is owed nothing
         finally:
             writer.close()
+
+    def _answer(self, verb: bytes = b"", path: bytes = b"") -> tuple[str, str, bytes]:
+        match verb, path:
+            case b"GET", b"/metrics":
+                return "200 OK", CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
+            case b"GET", b"/livez":
+                return "200 OK", "text/plain", b"ok\n"
+            case b"GET", b"/readyz" if self._ready():
+                return "200 OK", "text/plain", b"ok\n"
+            case b"GET", b"/readyz":
+                return "503 Service Unavailable", "text/plain", b"not serving\n"
+        return "404 Not Found", "text/plain", b"only GET /metrics, /livez and /readyz are here\n"

@@ -44,9 +44,11 @@ class Health:
 
     def __init__(self) -> None:
         self.servicer = health.aio.HealthServicer()
+        self.serving = False
 
     async def say(self, serving: bool) -> None:
         """Tell everybody who asks or watches."""
+        self.serving = serving
         statuses = health_pb2.HealthCheckResponse.ServingStatus
         for service in SERVICES:
             await self.servicer.set(service, statuses.SERVING if serving else statuses.NOT_SERVING)

@@ -117,7 +117,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("zone", "failure zone")
     option("location", "where this node stands, as in region=eu,zone=a,rack=r1", type=_location)
     option("cluster", "name of the cluster; shard maps of others are refused")
-    option("metrics-listen", "host:port of the Prometheus endpoint, or 'off'", type=_metrics_address)
+    option("metrics-listen", "host:port of /metrics, /livez and /readyz, or 'off'", type=_metrics_address)
     option("ready-file", "file to write, as JSON, once this node serves", type=Path)
     option("log-level", "debug, info, warning or error", choices=["debug", "info", "warning", "error"])
     option("drain-seconds", "how long a graceful stop waits for leaderships to move", type=_seconds)

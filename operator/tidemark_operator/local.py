@@ -21,7 +21,7 @@ from typing import Any
 
 import grpc.aio
 from tidemark_wire.channel import open_channel
-from tidemark_wire.tls import Credentials, TlsSettings
+from tidemark_wire.tls import Credentials, FileCredentials, TlsSettings
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .certificates.rotation import Policy
@@ -95,7 +95,7 @@ class Runtime:
     def credentials(self) -> Credentials | None:
         """Return what channels to this cluster are opened with."""
         tls = self.tls
-        return Credentials(tls) if tls is not None else None
+        return FileCredentials(tls) if tls is not None else None
 
     async def policy(self) -> Policy:
         """Return how long certificates last, as the cluster's manifest says."""

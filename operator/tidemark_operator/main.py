@@ -18,9 +18,10 @@ from typing import Any
 import grpc.aio
 import uvloop
 from tidemark_wire.channel import bind, server_options
-from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings
+from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 
 from .admin import add_admin
+from .certificate_tending import FileArchive
 from .certificates.files import CertificateFiles
 from .etcd import TlsFiles
 from .kube.builders import IMAGE
@@ -30,6 +31,7 @@ from .service import OperatorService
 log = logging.getLogger("tidemark_operator")
 
 EXIT_BAD_START, EXIT_BUG = 2, 70
+DAY_S, YEAR_S = 86_400, 31_536_000
 CALLS_MAX = 1_024
 """Calls of the Admin service at once; more are refused with RESOURCE_EXHAUSTED."""
 
@@ -70,6 +72,10 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
         "--check", action="store_true",
         help="only see whether the API server lets an operator with these flags read what it follows; 1 if not")
     kubernetes.add_argument(
+        "--ca-overlap", type=_seconds, default=DAY_S, metavar="SECONDS",
+        help="how long two CAs are trusted while one replaces the other, for copies of certificates that nobody "
+        "reports on; default a day")
+    kubernetes.add_argument(
         "--http-listen", type=_address, default="0.0.0.0:8080", metavar="HOST:PORT",
         help="of /livez, /readyz and /metrics; default: %(default)s")
     flags = parser.parse_args(arguments)
@@ -98,6 +104,12 @@ def _address(text: str) -> str:
     return text
 
 
+def _seconds(text: str) -> int:
+    if not text.isdecimal() or int(text) > YEAR_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds up to {YEAR_S}")
+    return int(text)
+
+
 def _lease_ttl(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 3_600:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds between 1 and 3600")
@@ -120,11 +132,12 @@ async def run(flags: argparse.Namespace) -> int:
         from .kube.main import run as run_on_kubernetes  # its libraries are large, and nobody else needs them
 
         return await run_on_kubernetes(flags, ended)
-    tls = Credentials(TlsSettings.of_directory(flags.tls_dir)) if flags.tls_dir else None
+    tls = FileCredentials(TlsSettings.of_directory(flags.tls_dir)) if flags.tls_dir else None
     service = OperatorService(
         flags.etcd, flags.key_prefix, flags.cluster, etcd_tls=read_tls(flags), nodes_directory=flags.nodes_dir,
         lease_ttl_s=flags.lease_ttl, tls=tls,
-        certificates=CertificateFiles(flags.certificates_dir, flags.cluster) if flags.certificates_dir else None)
+        certificates=(
+            FileArchive(CertificateFiles(flags.certificates_dir, flags.cluster)) if flags.certificates_dir else None))
     server = grpc.aio.server(options=server_options(), maximum_concurrent_rpcs=CALLS_MAX)
     add_admin(server, service)
     try:

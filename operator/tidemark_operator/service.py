@@ -24,10 +24,9 @@ from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2
 
-from .certificate_tending import CertificateTender
+from .certificate_tending import Archive, CertificateTender
 from .certificates.keeper import now_utc
 from .certificates.rotation import Policy
-from .certificates.store import CertificateStore
 from .condition_memory import ConditionMemory
 from .data_deletion import DataDeletion
 from .detector import LoopLateness
@@ -75,7 +74,7 @@ class OperatorService:
     def __init__(
         self, etcd: Sequence[str], key_prefix: str, cluster: str, *, etcd_tls: TlsFiles | None = None,
         nodes_directory: Path | None = None, lease_ttl_s: int = 3, tls: Credentials | None = None,
-        certificates: CertificateStore | None = None, lateness: LoopLateness | None = None, makes_nodes: bool = False,
+        certificates: Archive | None = None, lateness: LoopLateness | None = None, makes_nodes: bool = False,
     ) -> None:
         """`lateness` is one that somebody else runs, where several share a loop: all go slower while that is late.
 
@@ -116,7 +115,8 @@ class OperatorService:
             if nodes_directory else None)
         self.certificates = (
             CertificateTender(
-                certificates, self.certificate_policy, self.links, tls, OPERATOR_NAME, lambda: self.active)
+                certificates, self.certificate_policy, self.links, tls, OPERATOR_NAME, lambda: self.active,
+                self.wake_watchers)
             if certificates is not None and tls is not None else None)
         self._yielding: frozenset[str] = frozenset()
         self._poked = asyncio.Event()

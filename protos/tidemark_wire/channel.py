@@ -89,7 +89,7 @@ def open_channel(address: str, tls: Credentials | None = None, *, server_name: s
     options: list[tuple[str, int | str]] = [*channel_options()]
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options)
-    if name := server_name or tls.settings.server_name:
+    if name := server_name or tls.server_name:
         options.append(("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(address, tls.for_channel(), options=options)
 

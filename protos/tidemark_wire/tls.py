@@ -1,8 +1,8 @@
-"""TLS of every connection: gRPC credentials from three PEM files, and from what the files say next when they change.
+"""TLS of every connection: gRPC credentials from three PEM texts, and from what they are next when they change.
 
-A server looks at the files at every handshake, a client whenever it opens a channel: what is written is in force for
-new connections within LOOK_S, without a restart.  Established connections go on.  Files that do not fit together,
-as for a moment while they are replaced, change nothing.
+Mostly they are files: a server looks at them at every handshake, a client whenever it opens a channel, so that what is
+written is in force for new connections within LOOK_S, without a restart.  Established connections go on.  Files that
+do not fit together, as for a moment while they are replaced, change nothing.
 Stays out: issuing certificates (operator), what a certificate allows (`identity`).
 """
 
@@ -14,6 +14,7 @@ import os
 import ssl
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,17 +140,15 @@ def _check(settings: TlsSettings) -> None:
         raise InvalidTls(f"{settings.ca}: holds no CA certificate") from error
 
 
-class Credentials:
-    """The credentials that the files give now.  `generation` grows whenever they changed."""
+class Credentials(ABC):
+    """The credentials in force now.  `generation` grows whenever they changed."""
 
-    def __init__(self, settings: TlsSettings) -> None:
-        self.settings = settings
+    def __init__(self, material: Material, server_name: str = "") -> None:
+        self.server_name = server_name
         self.generation = 0
         self._lock = threading.Lock()  # gRPC asks from threads of its own
-        self._material, self._seen = _read(settings)
-        self._looked_at = time.monotonic()
-        self._trouble = ""
-        self._channel = self._for_channels()
+        self._material = material
+        self._channel = _for_channels(material)
 
     @property
     def material(self) -> Material:
@@ -163,7 +162,7 @@ class Credentials:
         return self._channel
 
     def for_server(self) -> grpc.ServerCredentials:
-        """Return credentials that ask every client for a certificate, and look at the files for each."""
+        """Return credentials that ask every client for a certificate, and look again for each."""
         served = self._generation_and_material()
 
         def news() -> grpc.ServerCertificateConfiguration | None:
@@ -187,9 +186,28 @@ class Credentials:
         with self._lock:
             return self.generation, self._material
 
-    def _for_channels(self) -> grpc.ChannelCredentials:
-        material = self._material
-        return grpc.ssl_channel_credentials(material.ca, material.key, material.certificate)
+    @abstractmethod
+    def _look(self) -> None:
+        """Take what is to be in force by now."""
+
+    def _take(self, material: Material) -> None:
+        """Put `material` in force; the caller holds the lock."""
+        if material != self._material:
+            self._material = material
+            self._channel = _for_channels(material)
+            self.generation += 1
+            _log.info("TLS certificates were replaced: %s", material.fingerprint[:16])
+
+
+class FileCredentials(Credentials):
+    """The credentials that the files give now."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self.settings = settings
+        material, self._seen = _read(settings)
+        self._looked_at = time.monotonic()
+        self._trouble = ""
+        super().__init__(material, settings.server_name)
 
     def _look(self) -> None:
         """Take what the files say now, at most every LOOK_S."""
@@ -208,11 +226,23 @@ class Credentials:
                 self._trouble = str(error)
                 return
             self._trouble = ""
-            if material != self._material:
-                self._material = material
-                self._channel = self._for_channels()
-                self.generation += 1
-                _log.info("TLS files were replaced: %s", material.fingerprint[:16])
+            self._take(material)
+
+
+class GivenCredentials(Credentials):
+    """Credentials that somebody hands over, from wherever they are kept; no file is involved."""
+
+    def give(self, material: Material) -> None:
+        """Put these in force; who gives them knows that they fit together."""
+        with self._lock:
+            self._take(material)
+
+    def _look(self) -> None:
+        """What was given is in force."""
+
+
+def _for_channels(material: Material) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(material.ca, material.key, material.certificate)
 
 
 def _server_configuration(material: Material) -> grpc.ServerCertificateConfiguration:

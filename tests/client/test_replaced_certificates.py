@@ -18,7 +18,7 @@ from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.subject import Subject
 from tidemark_wire import channel as wire
 from tidemark_wire.identity import Identity, Kind
-from tidemark_wire.tls import Credentials, TlsSettings
+from tidemark_wire.tls import FileCredentials, TlsSettings
 
 DAY = timedelta(days=1)
 ALICE = Identity("dev", Kind.CLIENT, "alice")
@@ -33,7 +33,8 @@ class Files:
         self.authorities = [create_authority("dev", datetime.now(UTC), DAY) for _ in range(2)]
 
     def give(self, identity: Identity, authority: int) -> TlsSettings:
-        subject = Subject(identity, (), ("127.0.0.1",) if identity.kind is Kind.NODE else ())
+        serves = identity.kind is Kind.NODE
+        subject = Subject(identity, (identity.name,) if serves else (), ("127.0.0.1",) if serves else ())
         leaf = issue(self.authorities[authority], subject, datetime.now(UTC), DAY)
         self.store.put_holder(identity, leaf, bundle_of(self.authorities))
         return TlsSettings.of_directory(self.store.folder(identity))
@@ -59,7 +60,7 @@ async def address(files: Files) -> AsyncIterator[str]:
         "Echo": grpc.stream_stream_rpc_method_handler(echo),
         "Certificate": grpc.unary_unary_rpc_method_handler(certificate),
     }),))
-    port = wire.bind(server, "127.0.0.1:0", Credentials(files.give(NODE, 0)))
+    port = wire.bind(server, "127.0.0.1:0", FileCredentials(files.give(NODE, 0)))
     await server.start()
     yield f"127.0.0.1:{port}"
     await server.stop(None)
@@ -70,7 +71,7 @@ async def shown(channels: Channels, address: str) -> bytes:
 
 
 async def test_new_calls_show_the_new_certificate_and_a_running_one_goes_on(files: Files, address: str) -> None:
-    tls = Credentials(files.give(ALICE, 0))
+    tls = FileCredentials(files.give(ALICE, 0))
     channels = Channels(tls)
     before = await shown(channels, address)
     running = channels.to(address).stream_stream("/t/Echo")()
@@ -92,6 +93,35 @@ async def test_new_calls_show_the_new_certificate_and_a_running_one_goes_on(file
         await channels.close()
     assert not retired.cancelled()  # it ended with its last call
     assert retired.exception() is None
+
+
+async def test_a_node_is_known_by_its_name_wherever_it_is(files: Files, address: str) -> None:
+    """Its certificate names 127.0.0.1, not localhost."""
+    elsewhere = f"localhost:{address.rpartition(':')[2]}"
+    channels = Channels(FileCredentials(files.give(ALICE, 0)))
+    with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+        await shown(channels, elsewhere)
+    channels.nodes = {elsewhere: "n2"}
+    with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+        await shown(channels, elsewhere)
+    channels.nodes = {elsewhere: "n1"}
+    assert await shown(channels, elsewhere)
+    named = channels.to(elsewhere)
+    channels.nodes = {}
+    assert await shown(channels, address)
+    by_host = channels.to(address)
+    channels.nodes = {address: "n1"}
+    assert by_host is channels.to(address), "who was let in is not asked again"
+    assert named is not channels.to(elsewhere), "who is there now is not known"
+    await channels.close()
+
+
+async def test_a_given_server_name_counts_for_every_node(files: Files, address: str) -> None:
+    settings = files.give(ALICE, 0)
+    channels = Channels(FileCredentials(TlsSettings(settings.ca, settings.cert, settings.key, "n1")))
+    channels.nodes = {address: "n2"}
+    assert await shown(channels, address)
+    await channels.close()
 
 
 async def test_unusable_files_are_an_invalid_argument(tmp_path: Path) -> None:

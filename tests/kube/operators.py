@@ -57,7 +57,9 @@ async def allow_operator(kube: Kube, plane: ControlPlane, directory: Path) -> No
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ACCOUNT}]})
 
 
-def cluster(etcd: Etcd | str, replicas: int = 3) -> Object:
+def cluster(etcd: Etcd | str, replicas: int = 3, *, tls: bool = False) -> Object:
+    """A TidemarkCluster; without `tls` it is in the clear and so there sooner."""
+    security: Object = {} if tls else {"security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}
     return {
         "apiVersion": API_VERSION, "kind": "TidemarkCluster", "metadata": {"name": "prod"},
         "spec": {
@@ -66,8 +68,7 @@ def cluster(etcd: Etcd | str, replicas: int = 3) -> Object:
             "nodePools": [{
                 "name": "default", "replicas": replicas, "zones": ["zone-a", "zone-b", "zone-c"],
                 "storage": {"data": {"size": "1Gi"}}}],
-            "failureDetection": {"probeIntervalMilliseconds": 500, "probeTimeoutMilliseconds": 1000},
-            "security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}}
+            "failureDetection": {"probeIntervalMilliseconds": 500, "probeTimeoutMilliseconds": 1000}, **security}}
 
 
 def log_group(shards: int = 2, name: str = "orders") -> Object:

@@ -6,9 +6,11 @@ import asyncio
 import json
 import signal
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -277,6 +279,18 @@ async def test_message_for_another_life_of_the_disk_is_refused(start_node: Calla
     assert Reason.NOT_MEMBER == answer.refusal.reason
 
 
+async def asked(node: Any, path: str) -> int:
+    """Ask as a kubelet does, who has no certificate; return the status."""
+    def ask() -> int:
+        try:
+            with urllib.request.urlopen(f"http://{node.ready['metrics_address']}/{path}") as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as refused:
+            return refused.code
+
+    return await asyncio.to_thread(ask)
+
+
 async def test_graceful_stop_tells_operators_and_waits_for_the_handover(start_node: Callable, operator: OperatorHand):
     nodes = [start_node(name) for name in "ab"]
     ensemble = await lead(operator, nodes, nodes[0])
@@ -288,6 +302,7 @@ async def test_graceful_stop_tells_operators_and_waits_for_the_handover(start_no
     assert nodes[0].process.poll() is None
     health = await health_of(nodes[0])
     assert "NOT_SERVING" == health
+    assert (200, 503) == tuple([await asked(nodes[0], path) for path in ("livez", "readyz")])
     assert isinstance(await appender.append(batch(1)), Appended)  # it serves until it leads nothing
     await operator.elect(2, nodes[1].member, ensemble)
     async with asyncio.timeout(5):
@@ -338,6 +353,7 @@ async def test_describe_metrics_and_dump(start_node: Callable, operator: Operato
     text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"http://{address}/metrics").read().decode())
     assert 'tidemark_shard_leading{shard="7/0"} 1.0' in text
     assert 'tidemark_traces_total{what="became_leader"} 1.0' in text
+    assert [200, 200, 404] == [await asked(node, path) for path in ("livez", "readyz", "elsewhere")]
     view = await dump(node)
     assert ("LEADER", 1) == (view["shards"][0]["role"], view["shard_map_version"])
     assert any(told["what"] == "became_leader" for told in view["story"])

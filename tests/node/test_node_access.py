@@ -29,7 +29,7 @@ from tidemark_wire import channel
 from tidemark_wire.channel import open_channel
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.status import refusal_from_rpc_error
-from tidemark_wire.tls import Credentials, TlsSettings
+from tidemark_wire.tls import Credentials, FileCredentials, TlsSettings
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 POLICY = Policy()
@@ -56,7 +56,7 @@ class Certificates:
         return "--cluster", "prod", "--tls-dir", str(directory)
 
     def of(self, kind: Kind, name: str, cluster: str = "prod") -> Credentials:
-        return Credentials(self.settings(kind, name, cluster))
+        return FileCredentials(self.settings(kind, name, cluster))
 
     def client(self, name: str) -> Credentials:
         return self.of(Kind.CLIENT, name)

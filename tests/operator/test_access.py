@@ -14,14 +14,14 @@ import grpc
 import pytest
 from tidemark_operator import certificate_tending
 from tidemark_operator.access import AdminAccess
-from tidemark_operator.certificate_tending import CertificateTender
+from tidemark_operator.certificate_tending import CertificateTender, FileArchive
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.keeper import ensure, now_utc, request_rotation, rotated
 from tidemark_operator.certificates.rotation import Policy
 from tidemark_operator.certificates.subject import Subject
 from tidemark_operator.model import certificate_policy, group_view
 from tidemark_wire.identity import AccessLists, Identity, Kind
-from tidemark_wire.tls import Credentials, TlsSettings, fingerprint_of
+from tidemark_wire.tls import FileCredentials, TlsSettings, fingerprint_of
 
 LISTS = {"orders": AccessLists.of(["rita"], ["will"], ["anna"])}
 POLICY = Policy(overlap=timedelta(0))
@@ -151,9 +151,9 @@ async def test_a_rotation_goes_on_when_every_node_that_runs_has_loaded_the_last_
     store: CertificateFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(certificate_tending, "LOOK_S", 0.01)
-    tls = Credentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    tls = FileCredentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
     link = Link(store, "n1")
-    tender = CertificateTender(store, lambda: POLICY, [link], tls, "operator", lambda: True)  # type: ignore[arg-type]
+    tender = CertificateTender(FileArchive(store), lambda: POLICY, [link], tls, "operator", lambda: True)  # type: ignore[arg-type]
     await tender.look()
     assert tender.validity is not None
     assert "Issued" == tender.validity.reason(now_utc(), POLICY)
@@ -174,10 +174,10 @@ async def test_a_rotation_goes_on_when_every_node_that_runs_has_loaded_the_last_
 
 
 async def test_a_node_that_is_down_is_not_waited_for(store: CertificateFiles) -> None:
-    tls = Credentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    tls = FileCredentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
     link = Link(store, "n1")
     link.stuck, link.up = True, False
-    tender = CertificateTender(store, lambda: POLICY, [link], tls, "operator", lambda: True)  # type: ignore[arg-type]
+    tender = CertificateTender(FileArchive(store), lambda: POLICY, [link], tls, "operator", lambda: True)  # type: ignore[arg-type]
     retired = request_rotation(store)
     async with asyncio.timeout(30):
         while not rotated(store, retired):
@@ -189,8 +189,8 @@ async def test_an_operator_that_stands_by_shows_how_long_certificates_last_and_c
     store: CertificateFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(certificate_tending, "LOOK_S", 0.01)
-    tls = Credentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
-    tender = CertificateTender(store, lambda: POLICY, [], tls, "operator", lambda: False)  # type: ignore[arg-type]
+    tls = FileCredentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    tender = CertificateTender(FileArchive(store), lambda: POLICY, [], tls, "operator", lambda: False)  # type: ignore[arg-type]
     request_rotation(store)
     running = asyncio.ensure_future(tender.run())
     async with asyncio.timeout(30):
@@ -205,8 +205,8 @@ async def test_damaged_certificates_are_told_and_looked_at_again(
     store: CertificateFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(certificate_tending, "LOOK_S", 0.01)
-    tls = Credentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
-    tender = CertificateTender(store, lambda: POLICY, [], tls, "operator", lambda: True)  # type: ignore[arg-type]
+    tls = FileCredentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    tender = CertificateTender(FileArchive(store), lambda: POLICY, [], tls, "operator", lambda: True)  # type: ignore[arg-type]
     damaged = (store.folder(Identity("dev", Kind.CLIENT, "alice")) / "tls.crt").resolve()
     good = damaged.read_bytes()
     damaged.write_bytes(b"nothing")

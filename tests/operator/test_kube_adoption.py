@@ -139,7 +139,8 @@ def test_an_address_is_that_of_a_pod_that_runs() -> None:
 def test_nothing_runs_less_secure_than_was_asked() -> None:
     plain = yaml.safe_load("{version: 0.1.0, security: {tls: {mode: Disabled}}, metadataStore: {etcd: {endpoints: [http://e:1]}}}")
     assert unsupported(plain) == ""
-    assert "security.tls.mode" in unsupported({**plain, "security": {}})
+    assert unsupported({**plain, "security": {}}) == "", "Managed is the default"
+    assert "security.tls.mode" in unsupported({**plain, "security": {"tls": {"mode": "CertManager"}}})
     assert unreachable(plain) == ""
     assert "endpoints" in unreachable({"metadataStore": {"etcd": {"endpoints": ["https://e:1"]}}})
     secret = {"etcd": {"endpoints": ["https://e:1"], "tlsSecretRef": {"name": "s"}}}
@@ -155,7 +156,7 @@ async def test_what_finished_long_ago_never_runs_again(objects: Objects, mirror:
         async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
             asked.append(f"{kind.plural}/{name} {uid}")
 
-    caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration")}
+    caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration", "Secret")}
     item = {**cluster(), "metadata": {"name": "dev", "namespace": "data"}}
     run = ClusterRun(item, Api(), caches, None, None, lambda: None)  # type: ignore[arg-type]
     run.service.objects, run.service.mirror, run.service.driver.active = objects, mirror, True
@@ -174,7 +175,7 @@ async def test_what_finished_long_ago_never_runs_again(objects: Objects, mirror:
 
 async def test_a_cluster_that_is_let_go_of_is_told_no_more() -> None:
     """Else an alert would wait for its leader for ever."""
-    caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration")}
+    caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration", "Secret")}
     item = {**cluster(), "metadata": {"name": "let-go-of", "namespace": "data"}}
     run = ClusterRun(item, None, caches, None, None, lambda: None)  # type: ignore[arg-type]
     labels = {"namespace": "data", "cluster": "let-go-of"}

@@ -96,6 +96,26 @@ def test_objects_of_a_cluster_look_like_this() -> None:
     assert made == json.loads(GOLDEN.read_text())
 
 
+def test_with_tls_a_node_mounts_its_certificate_and_waits_for_it() -> None:
+    secure, node = cluster(security={}), NODES[0]
+    plain, pod = node_pod(cluster(), node)["spec"], node_pod(secure, node)["spec"]
+    (volume,) = [each for each in pod["volumes"] if each not in plain["volumes"]]
+    assert volume == {"name": "tls", "secret": {"secretName": "prod-1-tls", "defaultMode": 0o440}}
+    (container,), (other,) = pod["containers"], plain["containers"]
+    (mount,) = [each for each in container["volumeMounts"] if each not in other["volumeMounts"]]
+    assert mount == {"name": "tls", "mountPath": "/etc/tidemark/tls", "readOnly": True}
+    assert [each for each in container["args"] if each not in other["args"]] == ["--tls-dir=/etc/tidemark/tls"]
+    assert revision(secure, "general") != revision(cluster(), "general")
+
+    def pods(secrets: dict[str, Any]) -> list[str]:
+        acts = plan(secure, NODES, Live({}, {}, {}, {}, {}, None, secrets=secrets))
+        return [act.manifest["metadata"]["name"] for act in acts if act.manifest["kind"] == "Pod"]
+
+    earlier = {"prod-2-tls": {"metadata": {"ownerReferences": [{"uid": "uid-0"}]}}}
+    assert pods(earlier) == []
+    assert pods({**earlier, "prod-5-tls": {"metadata": {"ownerReferences": [{"uid": "uid-1"}]}}}) == ["prod-5"]
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_a_pass_behind_a_pass_has_nothing_to_do(seed: int) -> None:
     """From any state: things missing, changed by others, over, on their way out, or left by an earlier cluster."""

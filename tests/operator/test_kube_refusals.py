@@ -43,7 +43,7 @@ def kept(manifest: Object) -> Object:
 
 @pytest.fixture
 async def run() -> AsyncIterator[ClusterRun]:
-    caches = {kind: Cache() for kind in CUSTOM}
+    caches = {kind: Cache() for kind in (*CUSTOM, "Secret")}
     cluster = {**base("TidemarkCluster"), "metadata": {"name": "prod", "namespace": "data"}}
     made = ClusterRun(cluster, Api(), caches, None, None, lambda: None)  # type: ignore[arg-type]
     made.service.driver.active = True
@@ -96,8 +96,6 @@ async def test_what_may_not_change_is_refused_again(
     item = kept(changed(kind, after))
     if kind == "TidemarkCluster":
         item["metadata"]["name"] = "prod"
-        if "tls" not in item["spec"].setdefault("security", {}):
-            item["spec"]["security"] = {"tls": {"mode": "Disabled"}, "clientAuth": "None"}
         item["spec"]["version"] = "0.1.0"
     assert not await run.accept(item)
     assert field in run.refused[kind, item["metadata"]["name"]]

@@ -72,7 +72,7 @@ class Server:
 
     def caches(self) -> dict[str, Cache]:
         made = {kind: Cache() for kind in (*CUSTOM, "Pod", "PersistentVolumeClaim", "Service", "PodDisruptionBudget",
-                                           "NetworkPolicy", "PodMonitor", "Node")}
+                                           "NetworkPolicy", "PodMonitor", "Node", "Secret")}
         for (kind, _name), item in self.objects.items():
             made[kind].learn(copy.deepcopy(item))
         return made
@@ -104,6 +104,7 @@ def records(draw: Callable[..., Any]) -> ShardRecord:
         draw(st.integers(1, 9)), draw(st.integers(1, 99)), status, ensemble, leader, change=change)
 
 
+PLAIN = {"spec.version": "0.1.0", "spec.security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}
 NODES = st.lists(st.fixed_dictionaries({
     "name": st.sampled_from(NAMES), "zone": st.sampled_from(["", "a", "b"]), "up": st.booleans(),
     "draining": st.booleans(), "reached": st.booleans(), "life": st.integers(1, 2),
@@ -133,7 +134,7 @@ def service_of(run: ClusterRun, nodes: list[Object], groups: list[Object], acts:
     """Have etcd and the nodes say this, in a process that has just learned of it."""
     service = run.service
     service.driver.active = True
-    service.mirror.cluster = stored(named("TidemarkCluster", "prod", {"spec.version": "0.1.0"}))
+    service.mirror.cluster = stored(named("TidemarkCluster", "prod", PLAIN))
     for node in nodes:
         record = NodeRecord(node["name"], "10.0.0.1:6690" if node["reached"] else "", node["zone"])
         service.mirror.nodes[node["name"]] = record
@@ -181,7 +182,7 @@ def act_object(name: str) -> Object:
 
 def api_server(nodes: list[Object], groups: list[Object], acts: list[str]) -> Server:
     server = Server()
-    server.put(named("TidemarkCluster", "prod", {"spec.version": "0.1.0"}))
+    server.put(named("TidemarkCluster", "prod", PLAIN))
     server.put(named("Keyspace", "carts", {}))
     for node in nodes:
         if node["pod"]:

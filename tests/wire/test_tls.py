@@ -20,7 +20,14 @@ from tidemark_operator.certificates.subject import Subject
 from tidemark_wire import channel
 from tidemark_wire.audit import LINES_AT_ONCE, Audit
 from tidemark_wire.identity import AccessLists, Identity, Kind, Role, identity_of, may, peer_identity
-from tidemark_wire.tls import Credentials, InvalidTls, TlsSettings, read_material
+from tidemark_wire.tls import (
+    Credentials,
+    FileCredentials,
+    GivenCredentials,
+    InvalidTls,
+    TlsSettings,
+    read_material,
+)
 
 WHO = "/test.Who/AmI"
 HOLD = "/test.Who/Hold"
@@ -100,23 +107,23 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_the_server_knows_who_calls(place: Place) -> None:
-    async with serving(Credentials(place.give(NODE))) as address:
-        assert "spiffe://prod/client/alice" == await ask(address, Credentials(place.give(ALICE)))
+    async with serving(FileCredentials(place.give(NODE))) as address:
+        assert "spiffe://prod/client/alice" == await ask(address, FileCredentials(place.give(ALICE)))
 
 
 async def test_nobody_gets_in_without_a_certificate_of_the_ca(place: Place) -> None:
     foreign = place.new_ca()
-    stranger = Credentials(place.give(Identity("prod", Kind.CLIENT, "eve"), foreign))
-    async with serving(Credentials(place.give(NODE))) as address:
+    stranger = FileCredentials(place.give(Identity("prod", Kind.CLIENT, "eve"), foreign))
+    async with serving(FileCredentials(place.give(NODE))) as address:
         assert await refused(address, stranger)
         assert await refused(address, None)
-        assert not await refused(address, Credentials(place.give(ALICE)))
+        assert not await refused(address, FileCredentials(place.give(ALICE)))
 
 
 async def test_a_client_talks_to_no_server_of_another_ca_nor_to_another_one_than_it_means(place: Place) -> None:
-    distrusting = Credentials(place.give(Identity("prod", Kind.CLIENT, "bob"), trust=[place.new_ca()]))
-    alice = Credentials(place.give(ALICE))
-    async with serving(Credentials(place.give(NODE))) as address:
+    distrusting = FileCredentials(place.give(Identity("prod", Kind.CLIENT, "bob"), trust=[place.new_ca()]))
+    alice = FileCredentials(place.give(ALICE))
+    async with serving(FileCredentials(place.give(NODE))) as address:
         assert await refused(address, distrusting)
         assert await refused(address, alice, "prod-2")
         assert not await refused(address, alice, "prod-1")
@@ -125,13 +132,13 @@ async def test_a_client_talks_to_no_server_of_another_ca_nor_to_another_one_than
 async def test_a_certificate_of_a_client_cannot_serve(place: Place) -> None:
     leaf = issue(place.ca, Subject(ALICE, ("localhost",), ("127.0.0.1",)), datetime.now(UTC), DAY)
     place.files.put_holder(ALICE, leaf, bundle_of([place.ca]))
-    tls = Credentials(TlsSettings.of_directory(place.files.folder(ALICE)))
+    tls = FileCredentials(TlsSettings.of_directory(place.files.folder(ALICE)))
     async with serving(tls) as address:
-        assert await refused(address, Credentials(place.give(Identity("prod", Kind.CLIENT, "bob"))))
+        assert await refused(address, FileCredentials(place.give(Identity("prod", Kind.CLIENT, "bob"))))
 
 
 async def test_replaced_files_are_in_force_for_new_connections_and_old_ones_go_on(place: Place) -> None:
-    server, alice = Credentials(place.give(NODE)), Credentials(place.give(ALICE))
+    server, alice = FileCredentials(place.give(NODE)), FileCredentials(place.give(ALICE))
     async with serving(server) as address, channel.open_channel(address, alice) as opened:
         call = opened.stream_stream(HOLD)()
         await call.write(b"before")
@@ -148,8 +155,21 @@ async def test_replaced_files_are_in_force_for_new_connections_and_old_ones_go_o
         call.cancel()
 
 
+async def test_credentials_that_are_handed_over_take_effect_for_new_connections(place: Place) -> None:
+    foreign = place.new_ca()
+    server = GivenCredentials(read_material(place.give(NODE, foreign, trust=[foreign])))
+    alice = GivenCredentials(read_material(place.give(ALICE)))
+    async with serving(server) as address:
+        assert await refused(address, alice)
+        server.give(read_material(place.give(NODE)))
+        assert 1 == server.generation
+        assert "spiffe://prod/client/alice" == await ask(address, alice)
+        alice.give(read_material(place.give(ALICE, foreign)))
+        assert await refused(address, alice)
+
+
 async def test_files_that_do_not_fit_together_change_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    tls = Credentials(place.give(NODE))
+    tls = FileCredentials(place.give(NODE))
     before = tls.material
     key = place.files.folder(NODE) / "tls.key"
     other = place.give(ALICE).key

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -124,6 +125,15 @@ def read_leaf(certificate: bytes) -> LeafFacts:
         identity, tuple(names.get_values_for_type(x509.DNSName)),
         tuple(str(address) for address in names.get_values_for_type(x509.IPAddress)))
     return LeafFacts(subject, issuer.hex(), read.not_valid_before_utc + CLOCK_SKEW, read.not_valid_after_utc)
+
+
+def belongs(leaf: Leaf) -> bool:
+    """Say whether the key is the certificate's own."""
+    try:
+        key = serialization.load_pem_private_key(leaf.key, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return key.public_key() == _load(leaf.certificate).public_key()
 
 
 def bundle_of(authorities: Iterable[Authority]) -> bytes:

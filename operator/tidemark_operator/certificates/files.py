@@ -119,6 +119,9 @@ class CertificateFiles:
             if path != data:
                 shutil.rmtree(path)
 
+    def drop_holder(self, identity: Identity) -> None:
+        shutil.rmtree(self.folder(identity), ignore_errors=True)
+
 
 def _make(folder: Path) -> None:
     """Make a folder and what it lies in, all for their owner only."""

@@ -18,6 +18,7 @@ from .rotation import (
     Action,
     CreateAuthority,
     DropAuthority,
+    DropHolder,
     Holder,
     Issue,
     Policy,
@@ -52,21 +53,32 @@ def now_utc() -> datetime:
     return datetime.now(UTC)
 
 
+def planned(
+    store: CertificateStore, policy: Policy, now: datetime, *, wanted: Iterable[Subject] = (),
+    reports: Mapping[Identity, str] | None = None, only_wanted: bool = False,
+) -> tuple[Action, ...]:
+    """Return what `keep` would do."""
+    with store.locked():
+        authorities = store.authorities()
+        held = store.holders()
+        return _plan(store, policy, now, authorities, held, wanted, reports, only_wanted)
+
+
 def keep(
     store: CertificateStore, policy: Policy, now: datetime, *, wanted: Iterable[Subject] = (),
-    reports: Mapping[Identity, str] | None = None,
+    reports: Mapping[Identity, str] | None = None, only_wanted: bool = False,
 ) -> tuple[Action, ...]:
     """Take the next steps and return them; none when nothing is to be done now.
 
-    `wanted` are holders that shall exist, with the names they are dialed by; those that exist go on with theirs.
+    `wanted` are holders that shall exist, with the names they are dialed by; those that exist go on with theirs, or
+    with `only_wanted` lose them.
     `reports` holds the fingerprint of what a running process has loaded, empty for one that does not say (C4); who is
     not in it does not run, or cannot say.  Whoever has asked nobody gives None: then no rotation goes on.
     """
     with store.locked():
         authorities = {authority.id: authority for authority in store.authorities()}
         held = store.holders()
-        stored = _stored(authorities.values(), store.retiring(), held, wanted, reports)
-        actions = plan(now, stored, policy)
+        actions = _plan(store, policy, now, authorities.values(), held, wanted, reports, only_wanted)
         for action in actions:
             _carry_out(store, policy, now, action, authorities, held)
     return actions
@@ -113,6 +125,18 @@ def validity(store: CertificateStore) -> Validity | None:
         authorities[-1].expires, min(ends, default=authorities[-1].expires), rotating(store))
 
 
+def _plan(
+    store: CertificateStore, policy: Policy, now: datetime, authorities: Iterable[Authority],
+    held: Mapping[Identity, Held], wanted: Iterable[Subject], reports: Mapping[Identity, str] | None,
+    only_wanted: bool,
+) -> tuple[Action, ...]:
+    shall = {subject.identity: subject for subject in wanted}
+    gone = sorted(held.keys() - shall.keys()) if only_wanted else []
+    kept = {identity: one for identity, one in held.items() if identity not in gone}
+    dropped = (DropHolder(identity) for identity in gone)
+    return (*dropped, *plan(now, _stored(authorities, store.retiring(), kept, shall.values(), reports), policy))
+
+
 def _stored(
     authorities: Iterable[Authority], retiring: frozenset[str], held: Mapping[Identity, Held],
     wanted: Iterable[Subject], reports: Mapping[Identity, str] | None,
@@ -151,3 +175,5 @@ def _carry_out(
             store.put_holder(identity, held[identity].leaf, bundle_of(authorities[one] for one in sorted(bundle)))
         case DropAuthority(authority):
             store.drop_authority(authority)
+        case DropHolder(identity):
+            store.drop_holder(identity)

@@ -96,7 +96,14 @@ class DropAuthority:
     authority: str
 
 
-Action = CreateAuthority | Publish | Issue | DropAuthority
+@dataclass(frozen=True, slots=True)
+class DropHolder:
+    """Forget what somebody held who shall hold nothing any more; `plan` plans none, it is told of those who shall."""
+
+    holder: Identity
+
+
+Action = CreateAuthority | Publish | Issue | DropAuthority | DropHolder
 
 
 def plan(now: datetime, stored: Stored, policy: Policy) -> tuple[Action, ...]:

@@ -70,6 +70,7 @@ class Kind:
 PODS = Kind("v1", "pods", "Pod")
 CLAIMS = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 SERVICES = Kind("v1", "services", "Service")
+SECRETS = Kind("v1", "secrets", "Secret")
 BUDGETS = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
 EVENTS = Kind("events.k8s.io/v1", "events", "Event")
 NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
@@ -83,7 +84,7 @@ VOLUMES = Kind("v1", "persistentvolumes", "PersistentVolume")
 STORAGE_CLASSES = Kind("storage.k8s.io/v1", "storageclasses", "StorageClass")
 CUSTOM = {name: Kind(API_VERSION, model.NAMES.plural, name) for name, model in KINDS.items()}
 ALL = {kind.kind: kind for kind in (
-    PODS, CLAIMS, SERVICES, BUDGETS, NETWORK_POLICIES, MONITORS, EVENTS, *CUSTOM.values())}
+    PODS, CLAIMS, SERVICES, SECRETS, BUDGETS, NETWORK_POLICIES, MONITORS, EVENTS, *CUSTOM.values())}
 
 
 async def load_configuration(kubeconfig: Path | None) -> Configuration:

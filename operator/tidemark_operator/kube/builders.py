@@ -22,6 +22,7 @@ Object = dict[str, Any]
 NODE_PORT, HTTP_PORT = 6690, 8080
 USER = 65532
 DATA_PATH = "/var/lib/tidemark/data"
+TLS_PATH = "/etc/tidemark/tls"
 IMAGE = "ghcr.io/tidemark/tidemark-node"
 GRACE_S = 30
 """What a pod is given to end beyond the time for handing leaderships over."""
@@ -59,6 +60,33 @@ class NodeView:
     location: str = ""
     incarnation: str = ""
     removed: bool = False
+
+
+def uses_tls(spec: Mapping[str, Any]) -> bool:
+    """Say whether the nodes of a cluster show and ask for certificates."""
+    return bool(((spec.get("security") or {}).get("tls") or {}).get("mode", "Managed") != "Disabled")
+
+
+def secret_name(cluster: str, kind: str, name: str) -> str:
+    """Name of the Secret with somebody's certificate, by the kind of identity it is."""
+    match kind:
+        case "node":
+            return f"{name}-tls"
+        case "client":
+            return f"{cluster}-client-{name}-tls"
+    return f"{cluster}-{kind}-tls"  # there is one of the others
+
+
+def ca_secret_name(cluster: str) -> str:
+    return f"{cluster}-ca"
+
+
+def server_names(namespace: str, cluster: str, node: str) -> tuple[str, ...]:
+    """Return the names that a node answers to: its own, first, and those of the services it stands behind."""
+    domain = nodes_name(cluster)
+    hosts = (f"{node}.{domain}", cluster, domain)
+    return (node, *(f"{host}{suffix}" for host in hosts for suffix in (
+        "", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")))
 
 
 def claim_name(node: str) -> str:
@@ -221,6 +249,9 @@ def _pod_spec(cluster: Cluster, pool: Mapping[str, Any], node: NodeView) -> Obje
             {"name": "data", "persistentVolumeClaim": {"claimName": claim_name(node.name)}},
             {"name": "tmp", "emptyDir": {}}],
     }
+    if uses_tls(spec):
+        secret = {"secretName": secret_name(cluster.name, "node", node.name), "defaultMode": 0o440}
+        made["volumes"].append({"name": "tls", "secret": secret})
     for field, key in (("nodeSelector", "nodeSelector"), ("tolerations", "tolerations"),
                        ("priorityClassName", "priorityClassName")):
         if pool.get(key):
@@ -243,8 +274,9 @@ def _container(cluster: Cluster, pool: Mapping[str, Any], node: NodeView, handov
         *([f"--zone={node.zone}"] if node.zone else ()),
         *([f"--location={node.location}"] if node.location else ()),
         *node_config.arguments(spec, pool),
+        *([f"--tls-dir={TLS_PATH}"] if uses_tls(spec) else ()),
     ]
-    alive = {"httpGet": {"path": "/metrics", "port": "http"}}
+    alive = {"httpGet": {"path": "/livez", "port": "http"}}  # a kubelet's gRPC probe speaks no TLS
     made: Object = {
         "name": "node", "image": spec.get("image") or f"{cluster.node_image}:{spec['version']}",
         "imagePullPolicy": spec.get("imagePullPolicy", "IfNotPresent"), "args": arguments,
@@ -252,11 +284,15 @@ def _container(cluster: Cluster, pool: Mapping[str, Any], node: NodeView, handov
                   {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
         "startupProbe": {**alive, "periodSeconds": 2, "failureThreshold": 900},
         "livenessProbe": {**alive, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
-        "readinessProbe": {"grpc": {"port": NODE_PORT}, "periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 2},
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "http"},
+            "periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 2},
         "securityContext": {
             "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "data", "mountPath": "/var/lib/tidemark"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
     }
+    if uses_tls(spec):  # the whole directory: a kubelet replaces no single files
+        made["volumeMounts"].append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
     if pool.get("resources"):
         made["resources"] = copy.deepcopy(pool["resources"])
     return made

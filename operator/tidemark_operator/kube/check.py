@@ -11,7 +11,7 @@ from kubernetes.aio.client import Configuration
 
 from .api import KubeApi, KubeError
 from .handlers import KINDS
-from .operator import OWNED
+from .operator import OWNED, OWNED_LABELS
 
 
 async def check(configuration: Configuration, namespaces: Sequence[str]) -> list[str]:
@@ -22,7 +22,7 @@ async def check(configuration: Configuration, namespaces: Sequence[str]) -> list
         for namespace in namespaces:
             for kind in (*KINDS, *OWNED):
                 try:
-                    await api.list(kind, namespace)
+                    await api.list(kind, namespace, OWNED_LABELS if kind in OWNED else "")
                 except KubeError as error:
                     problems.append(f"{kind.plural} of {namespace or 'all namespaces'}: {error}")
     finally:

@@ -17,7 +17,7 @@ from ..resources.events import RestartReason
 from ..resources.labels import Annotation
 from . import lives, losses, nodes, podkeeper
 from .api import CUSTOM, MACHINES, STORAGE_CLASSES, VOLUMES, Kind, KubeApi, KubeRefused, Object
-from .builders import Cluster, NodeView, claim_name, node_claim
+from .builders import Cluster, NodeView, claim_name, node_claim, secret_name
 from .specs import paused
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ class Keeping:
         views = nodes.node_views(self._run.service)
         await self._learn_classes(cluster, views)
         self._want_restarts(views)
+        if any(secret_name(cluster.name, "node", view.name) not in self._run.owned("Secret") for view in views):
+            self._run.certificates_changed()  # somebody shall hold one who does not yet
         acts = podkeeper.plan(cluster, views, self._live(await self._gone_machines()))
         for made in await podkeeper.carry_out(self._api, acts):
             self._run.caches[made["kind"]].learn(made)
@@ -153,7 +155,7 @@ class Keeping:
             self._run.pods(), self._run.owned("PersistentVolumeClaim"), self._run.owned("Service"),
             self._run.owned("PodDisruptionBudget"), self._run.owned("NetworkPolicy"),
             self._run.owned("PodMonitor") if self._run.caches["PodMonitor"].complete else None, gone_machines,
-            frozenset(name for name, can_grow in self._classes.items() if can_grow))
+            frozenset(name for name, can_grow in self._classes.items() if can_grow), self._run.owned("Secret"))
 
     async def _gone_machines(self) -> frozenset[str]:
         """Return the machines that pods are bound to and that are not there, by a look of its own at each."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+from datetime import timedelta
 
 from . import health
 from .api import EVERYWHERE, OWN_NAMESPACE, load_configuration
@@ -21,7 +22,8 @@ async def run(flags: argparse.Namespace, ended: asyncio.Future[int]) -> int:
     """Run until `ended`; return its exit code.  Raises ValueError, OSError where it cannot begin."""
     if flags.check:
         return await _check(flags)
-    operator = await start(_namespaces(flags), flags.kubeconfig, flags.node_image)
+    overlap = timedelta(seconds=flags.ca_overlap)
+    operator = await start(_namespaces(flags), flags.kubeconfig, flags.node_image, overlap)
     try:
         server = await health.serve(flags.http_listen, operator.not_ready)
         try:

@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from .api import (
     MONITORS,
     NETWORK_POLICIES,
     PODS,
+    SECRETS,
     SERVICES,
     Kind,
     KubeApi,
@@ -40,6 +42,7 @@ from .api import (
 )
 from .builders import IMAGE
 from .cache import Cache, name_of
+from .certificates import OVERLAP
 from .events import EventWriter
 from .finalizers import set_data_finalizer
 from .handlers import KINDS
@@ -56,7 +59,7 @@ from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
 
-OWNED = (PODS, CLAIMS, SERVICES, BUDGETS, NETWORK_POLICIES, CUSTOM["Shard"])
+OWNED = (PODS, CLAIMS, SERVICES, SECRETS, BUDGETS, NETWORK_POLICIES, CUSTOM["Shard"])
 OWNED_LABELS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
 RESYNC_S = 120.0
 SHOW_S = 0.2
@@ -66,8 +69,12 @@ SHOW_S = 0.2
 class KubernetesOperator:
     """Watches `namespaces`, or EVERYWHERE; runs every TidemarkCluster in them."""
 
-    def __init__(self, configuration: Configuration, namespaces: Sequence[str], node_image: str = IMAGE) -> None:
+    def __init__(
+        self, configuration: Configuration, namespaces: Sequence[str], node_image: str = IMAGE,
+        ca_overlap: timedelta = OVERLAP,
+    ) -> None:
         self._node_image = node_image
+        self._ca_overlap = ca_overlap
         self._namespaces = list(namespaces)
         self._api = KubeApi(configuration)
         self._caches = {kind.kind: Cache() for kind in (*OWNED, MONITORS, MACHINES, *KINDS)}
@@ -154,6 +161,8 @@ class KubernetesOperator:
         if item["kind"] == "Pod":
             self._queue.add(("addresses", namespace, cluster))
             self._queue.add_after(("rollout", namespace, cluster), SHOW_S)
+        if item["kind"] == "Secret":
+            self._runs[namespace, cluster].certificates_changed()
         if item["kind"] != "Shard":
             self._queue.add(("pods", namespace, cluster))
             self._queue.add_after(("lives", namespace, cluster), SHOW_S)
@@ -171,6 +180,7 @@ class KubernetesOperator:
             return
         if run.became_active():
             log.info("cluster %s/%s: this operator is the active one", namespace, name)
+            run.certificates_changed()
             self._queue.add(("cluster", namespace, name))
             self._queue.add(("strays", namespace, name))
             for kind in OBJECT_KINDS:
@@ -259,13 +269,21 @@ class KubernetesOperator:
             run = None
         if item is None:
             return
+        has_tls: bool | None = None
+        if run is not None and (other := run.other_tls(item)) is not None:
+            log.info("cluster %s/%s: begun again, %s TLS", namespace, name, "with" if other else "without")
+            has_tls = other
+            del self._runs[namespace, name]
+            await run.stop()
+            run = None
         if run is None and why:
             await show_alone(self._writer, self._caches["TidemarkCluster"], item, why)
             return
         if run is None:
             run = ClusterRun(
                 item, self._api, self._caches, self._writer, self._events,
-                lambda: self._run_changed(namespace, name), self._node_image, self._lateness)
+                lambda: self._run_changed(namespace, name), self._node_image, self._lateness,
+                tls=has_tls, overlap=self._ca_overlap)
             self._runs[namespace, name] = run
             await run.start()
             return  # it says when it is active
@@ -285,6 +303,7 @@ class KubernetesOperator:
         if run is not None:
             if run.service.active:
                 await run.accept(item)
+                run.certificates_changed()  # a group may name other clients
         elif not self.not_ready() and self._caches["TidemarkCluster"].get(namespace, cluster) is None:
             if "deletionTimestamp" in item["metadata"]:  # nobody is left who could delete any data
                 await set_data_finalizer(self._api, self._caches[kind], item, False)
@@ -297,8 +316,10 @@ def _without_status(item: Object) -> Object:
     return {"spec": item.get("spec"), "metadata": metadata}
 
 
-async def start(namespaces: Sequence[str], kubeconfig: Path | None, node_image: str) -> KubernetesOperator:
+async def start(
+    namespaces: Sequence[str], kubeconfig: Path | None, node_image: str, ca_overlap: timedelta,
+) -> KubernetesOperator:
     """Start an operator.  Raises ValueError where no API server is known."""
-    made = KubernetesOperator(await load_configuration(kubeconfig), namespaces, node_image)
+    made = KubernetesOperator(await load_configuration(kubeconfig), namespaces, node_image, ca_overlap)
     await made.start()
     return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -29,6 +29,8 @@ from .builders import (
     node_claim,
     node_pod,
     nodes_name,
+    secret_name,
+    uses_tls,
 )
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,8 @@ class Live:
 
     growing_classes: frozenset[str] = frozenset()
     """Storage classes that are known to let volumes grow."""
+
+    secrets: Mapping[str, Object] = field(default_factory=dict)
 
 
 def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live) -> list[Act]:
@@ -234,6 +238,10 @@ def _pod(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
     if known is None:
         if claim is not None and "deletionTimestamp" in claim["metadata"]:
             return []  # its disk goes: not before the next one is there
+        if uses_tls(cluster.spec):
+            secret = live.secrets.get(secret_name(cluster.name, "node", node.name))
+            if secret is None or not _ours(cluster, secret):
+                return []  # it would wait for its certificate with a kubelet's patience
         return [Act("create", node_pod(cluster, node))]
     machine = known["spec"].get("nodeName")
     if machine in live.gone_machines and _ours(cluster, known):

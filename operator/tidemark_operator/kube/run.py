@@ -15,14 +15,16 @@ from datetime import UTC, datetime, timedelta
 from tidemark_core.base.refusals import Refused
 from tidemark_wire.tasks import background, cancelled
 
+from ..certificates.subject import Subject
 from ..detector import LoopLateness
 from ..resources.events import EventReason, RestartReason
 from ..resources.labels import Annotation
 from ..service import OperatorService
 from . import drains, nodes
 from .api import CUSTOM, KubeApi, Object
-from .builders import IMAGE, Cluster
+from .builders import IMAGE, Cluster, uses_tls
 from .cache import Cache
+from .certificates import OVERLAP, ClusterCertificates, SecretArchive, subjects
 from .events import EventWriter
 from .finalizers import has_data_finalizer, set_data_finalizer
 from .health import ACTIVE
@@ -36,6 +38,9 @@ from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
 
+TLS_STAYS = (
+    "security.tls.mode: a cluster has TLS or none for as long as it lives; delete the TidemarkCluster, whose metadata "
+    "and, unless it says otherwise, volumes stay, and create it again")
 
 
 class ClusterRun:
@@ -44,6 +49,7 @@ class ClusterRun:
     def __init__(
         self, item: Object, api: KubeApi, caches: Mapping[str, Cache], writer: StatusWriter, events: EventWriter,
         changed: Callable[[], None], node_image: str = IMAGE, lateness: LoopLateness | None = None,
+        *, tls: bool | None = None, overlap: timedelta = OVERLAP,
     ) -> None:
         self.namespace, self.name = item["metadata"]["namespace"], item["metadata"]["name"]
         self.store = store_of(item)
@@ -55,7 +61,13 @@ class ClusterRun:
         self.refused: dict[tuple[str, str], str] = {}
         self._seen_active = False
         endpoints, prefix = self.store
-        self.service = OperatorService(endpoints, prefix, self.name, lateness=lateness, makes_nodes=True)
+        tls = uses_tls(item["spec"]) if tls is None else tls
+        self.certificates = ClusterCertificates(SecretArchive(
+            api, caches["Secret"], self.namespace, self.name, overlap, self.accepted, self._certified)) if tls else None
+        self.service = OperatorService(
+            endpoints, prefix, self.name, tls=self.certificates and self.certificates.credentials,
+            certificates=self.certificates and self.certificates.archive, lateness=lateness,
+            makes_nodes=True)
         self.service.keeper.on_created = lambda group, shards: self.tell(
             EventReason.SHARDS_CREATED, f"{shards} shards", kind="LogGroup", name=group)
         self.restarts_wanted: dict[str, tuple[RestartReason, ...]] = {}
@@ -143,6 +155,8 @@ class ClusterRun:
             why = invalid(item)
             if not why and kind == "TidemarkCluster":
                 why = unreachable(item["spec"]) or unsupported(item["spec"])
+                if not why and uses_tls(item["spec"]) is not self.has_tls:
+                    why = TLS_STAYS
             done = await self.service.objects.adopt(written(item), identity(item)) if not why else None
             if isinstance(done, Refused):
                 why = done.message
@@ -227,6 +241,35 @@ class ClusterRun:
             metadata = item["metadata"]
             await self._api.delete(CUSTOM[item["kind"]], self.namespace, metadata["name"], metadata["uid"])
 
+    # --- certificates ---------------------------------------------------------------------------------------
+
+    @property
+    def has_tls(self) -> bool:
+        return self.certificates is not None
+
+    def other_tls(self, item: Object) -> bool | None:
+        """Say whether a cluster runs with TLS, where this run was made for the opposite; None where it fits.
+
+        Pods of one cluster all have TLS or none has, so what it began with counts until it is another object.
+        """
+        stored = self.service.mirror.cluster
+        if stored is None:
+            return None
+        same = stored.value.uid == item["metadata"]["uid"]
+        wanted = uses_tls(stored.value.spec if same else item["spec"])
+        return None if wanted is self.has_tls else wanted
+
+    def certificates_changed(self) -> None:
+        """A Secret was changed, or somebody else shall hold one."""
+        if self.certificates is not None and self.service.certificates is not None:
+            self.certificates.take()
+            self.service.certificates.poke()
+
+    def _certified(self) -> list[Subject]:
+        cluster = self.accepted()
+        assert cluster is not None, "the archive has asked"
+        return subjects(cluster, self.service.mirror.nodes, (group.access for group in self.service.groups().values()))
+
     # --- nodes ----------------------------------------------------------------------------------------------
 
     def accepted(self) -> Cluster | None:
@@ -234,6 +277,8 @@ class ClusterRun:
         item, stored = self.item, self.service.mirror.cluster
         if item is None or stored is None or stored.value.name != self.name or "deletionTimestamp" in item["metadata"]:
             return None
+        if uses_tls(stored.value.spec) is not self.has_tls:
+            return None  # it was there before, and with TLS where this one has none, or without
         asked = item["metadata"].get("annotations", {}).get(Annotation.RESTARTED_AT.value, "")
         asked = asked if moment(asked) is not None else ""
         return Cluster(self.namespace, self.name, item["metadata"]["uid"], stored.value.spec, asked, self._node_image)

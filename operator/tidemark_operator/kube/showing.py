@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..certificates.keeper import now_utc
 from ..condition_memory import Condition, ConditionMemory, some
 from ..plan import World
 from ..resources.conditions import ConditionReason as R
@@ -18,7 +19,7 @@ from ..resources.events import EventReason
 from ..resources.labels import MANAGED_BY, Annotation, Label
 from . import nodes
 from .api import KubeApi, KubeRefused, Object
-from .builders import Cluster, NodeView, revision
+from .builders import Cluster, NodeView, revision, uses_tls
 from .cache import Cache
 from .keeping import Keeping
 from .occurrences import LEADERLESS_S, leaderless_since
@@ -26,6 +27,7 @@ from .specs import paused
 from .statuses import NO_CLUSTER, StatusWriter, instead, on_kubernetes, orphan, rejected, with_refusal
 
 if TYPE_CHECKING:
+    from ..service import OperatorService
     from .run import ClusterRun
 
 OBJECT_KINDS = ("LogGroup", "Keyspace", "Reconfiguration")
@@ -123,8 +125,9 @@ class Showing:
         keeping, rolling = self._run.keeping, self._run.rolling
         lives, self._run.service.unfinished = nodes_conditions(
             keeping, cluster, nodes.node_views(self._run.service), self._run.service.world())
+        certificates = _certificates_valid(cluster.spec, self._run.service)
         said = [*override]  # what stands first counts
-        for one in (*lives, *rolling.conditions, (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")):
+        for one in (*lives, *rolling.conditions, certificates, (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")):
             if one[0] not in {other[0] for other in said}:
                 said.append(one)
         self._run.service.memory.override("TidemarkCluster", self._run.name, said)
@@ -242,6 +245,16 @@ def nodes_conditions(
     elif resizing:
         unfinished = R.VOLUME_RESIZING, some(resizing)
     return made, unfinished
+
+
+def _certificates_valid(spec: Mapping[str, Any], service: OperatorService) -> Condition:
+    if not uses_tls(spec) or service.certificates is None:
+        return T.CERTIFICATES_VALID, True, R.DISABLED, ""
+    seen, trouble = service.certificates.validity, service.certificates.trouble
+    if seen is None:
+        return T.CERTIFICATES_VALID, False, R.ISSUER_NOT_READY, trouble or "Certificates are being issued."
+    reason = seen.reason(now_utc(), service.certificate_policy())
+    return T.CERTIFICATES_VALID, reason is R.ISSUED, reason, trouble
 
 
 async def write_conditions(

@@ -66,8 +66,8 @@ def unsupported(spec: Mapping[str, Any]) -> str:
     """Return why a cluster cannot be run on Kubernetes by this release; nothing runs less secure than was asked."""
     security = spec.get("security") or {}
     mode = (security.get("tls") or {}).get("mode", "Managed")
-    if mode != "Disabled":
-        return f"security.tls.mode: {mode} is not carried out on Kubernetes by this release; Disabled is insecure"
+    if mode == "CertManager":
+        return "security.tls.mode: CertManager is not carried out by this release; Managed needs no cert-manager"
     for field in ("tlsSecretRef", "credentialsSecretRef"):
         if field in spec["metadataStore"]["etcd"]:
             return f"metadataStore.etcd.{field}: secrets are not read by this release"

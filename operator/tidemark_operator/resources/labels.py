@@ -38,6 +38,9 @@ class Annotation(_Named):
         "on a TidemarkCluster or one pod, a time: nodes started before it are restarted as in a rollout")
     DELETE_NODE = "tidemark.dev/delete-node", (
         "on a pod, `\"true\"`: the operator creates the NodeSwap that empties the node, with `approval: Required`")
+    ROTATE_CA = "tidemark.dev/rotate-ca", (
+        "on the Secret `<cluster>-ca`, `\"true\"`: the CA and every certificate are replaced; "
+        "the operator takes it off when it begins")
     RESTARTED_FOR = "tidemark.dev/restarted-for", (
         "on a pod, written by the operator: `restartedAt` of the cluster when the pod was made")
     REVISION = "tidemark.dev/revision", "on a pod, written by the operator: hash of the template it runs"
