@@ -23,6 +23,8 @@ import grpc
 import grpc.aio
 from aetcd import rpc
 
+from .etcd_access import EtcdAccess, Login, TlsFiles
+
 Answer = TypeVar("Answer")
 
 PAGE_ITEMS = 500
@@ -33,6 +35,7 @@ OPERATIONS_MAX = 128
 
 _NEVER_SENT = ("failed to connect", "no leader", "name resolution", "dns resolution", "request ignored")
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_TURNED_AWAY = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _HAS_LEADER = (("hasleader", "true"),)
 _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -128,26 +131,19 @@ class Write:
     lease: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """PEM contents for https endpoints."""
-
-    ca: bytes
-    certificate: bytes | None = None
-    key: bytes | None = None
-
-
 class EtcdStore:
     """A connection to one etcd cluster through any of `endpoints` (`http://host:port` or `https://...`)."""
 
     def __init__(
-        self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, timeout_ms: int = 2_000
+        self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, login: Login | None = None,
+        timeout_ms: int = 2_000,
     ) -> None:
         if not endpoints:
             raise ValueError("at least one etcd endpoint is needed")
         self._endpoints = [_parse_endpoint(endpoint, tls) for endpoint in endpoints]
         self.endpoints = tuple(endpoints)
-        self._tls = tls
+        self._access = EtcdAccess(tls, login)
+        self._retired: list[grpc.aio.Channel] = []
         self._timeout_s = timeout_ms / 1000
         self._channels: list[grpc.aio.Channel | None] = [None] * len(endpoints)
         self._current = 0
@@ -155,8 +151,17 @@ class EtcdStore:
         self.last_error = "not tried yet"
         self.on_reachable: Callable[[bool], None] = lambda reachable: None
 
+    def use(self, tls: TlsFiles | None, login: Login | None) -> bool:
+        """Speak with these from the next request on; False where nothing changes.  What runs ends as it began."""
+        if (tls, login) == (self._access.tls, self._access.login):
+            return False
+        self._access = EtcdAccess(tls, login)
+        self._retired += [channel for channel in self._channels if channel is not None]
+        self._channels = [None] * len(self._channels)
+        return True
+
     async def close(self) -> None:
-        for channel in self._channels:
+        for channel in (*self._channels, *self._retired):
             if channel is not None:
                 await channel.close()
         self._channels = [None] * len(self._channels)
@@ -210,12 +215,23 @@ class EtcdStore:
             compare=[_compare(write) for write in (*writes, *checks) if write.expected is not None],
             success=[_operation(write) for write in writes],
         )
+        outcome = await self._ask_to_write(request)
+        return outcome if outcome is not None else await self._ask_to_write(request) or Unavailable("no token lasts")
+
+    async def _ask_to_write(self, request: Any) -> Outcome | None:
+        """Write; None where the token had ended, so that nothing was written."""
+        asked = False
         try:
+            await self._access.log_in(self._channel(), self._timeout_s)
+            asked = True
             answer = await rpc.KVStub(self._channel()).Txn(
                 request, timeout=self._timeout_s, metadata=_HAS_LEADER)
         except grpc.aio.AioRpcError as error:
-            self._failed(error)
             message = _describe(error)
+            if self._failed(error):
+                return None
+            if not asked:
+                return Unavailable(message)
             if error.code() is grpc.StatusCode.UNAVAILABLE and any(s in message.lower() for s in _NEVER_SENT):
                 return Unavailable(message)
             if error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND):
@@ -247,6 +263,7 @@ class EtcdStore:
     async def revoke_lease(self, lease: int) -> None:
         """Give a lease back, with the keys that hang on it; a lease that is gone already is fine."""
         try:
+            await self._access.log_in(self._channel(), self._timeout_s)
             await rpc.LeaseStub(self._channel()).LeaseRevoke(
                 rpc.LeaseRevokeRequest(ID=lease), timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -281,6 +298,7 @@ class EtcdStore:
         key = prefix.encode()
         create = rpc.WatchRequest(create_request=rpc.WatchCreateRequest(
             key=key, range_end=_prefix_end(key), start_revision=first_revision))
+        await self._access.log_in(self._channel(), self._timeout_s)
         call = rpc.WatchStub(self._channel()).Watch(metadata=_HAS_LEADER)
         try:
             await call.write(create)
@@ -291,6 +309,7 @@ class EtcdStore:
                 if answer.compact_revision:
                     raise _Compacted
                 if answer.canceled:
+                    self._access.turned_down(answer.cancel_reason)
                     raise StoreUnavailable(f"the server cancelled the watch: {answer.cancel_reason}")
                 self._answered()
                 if answer.events:
@@ -307,10 +326,12 @@ class EtcdStore:
             # A silent endpoint may not eat the whole deadline while there is another one to ask.
             patience_s = self._timeout_s / len(self._channels)
             try:
-                answer = await call(self._channel(), max(0.05, min(patience_s, deadline - time.monotonic())))
+                left_s = max(0.05, min(patience_s, deadline - time.monotonic()))
+                await self._access.log_in(self._channel(), left_s)
+                answer = await call(self._channel(), left_s)
             except grpc.aio.AioRpcError as error:
-                self._failed(error)
-                if error.code() not in _NO_ANSWER or time.monotonic() + 0.05 >= deadline:
+                again = self._failed(error) or error.code() in _NO_ANSWER
+                if not again or time.monotonic() + 0.05 >= deadline:
                     raise StoreUnavailable(_describe(error)) from error
                 await asyncio.sleep(0.05)
             else:
@@ -321,13 +342,7 @@ class EtcdStore:
         channel = self._channels[self._current]
         if channel is None:
             target, secure = self._endpoints[self._current]
-            if secure:
-                assert self._tls is not None
-                credentials = grpc.ssl_channel_credentials(self._tls.ca, self._tls.key, self._tls.certificate)
-                channel = grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
-            else:
-                channel = grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
-            self._channels[self._current] = channel
+            channel = self._channels[self._current] = self._access.open(target, secure, _CHANNEL_OPTIONS)
         return channel
 
     def _answered(self) -> None:
@@ -335,14 +350,19 @@ class EtcdStore:
             self.reachable, self.last_error = True, ""
             self.on_reachable(True)
 
-    def _failed(self, error: grpc.aio.AioRpcError) -> None:
-        if error.code() not in _NO_ANSWER:
-            return
-        self._current = (self._current + 1) % len(self._endpoints)
+    def _failed(self, error: grpc.aio.AioRpcError) -> bool:
+        """Note what went wrong; True when a token has ended, and another one may do."""
+        if self._access.turned_down(error.details() or ""):
+            return True
+        if error.code() in _NO_ANSWER:
+            self._current = (self._current + 1) % len(self._endpoints)
+        elif error.code() not in _TURNED_AWAY and "authentication failed" not in (error.details() or ""):
+            return False
         self.last_error = _describe(error)
         if self.reachable:
             self.reachable = False
             self.on_reachable(False)
+        return False
 
 
 class _Compacted(Exception):

@@ -19,7 +19,7 @@ from .certificates.files import CertificateFiles
 from .certificates.keeper import ensure, now_utc, request_rotation, rotated
 from .certificates.rotation import Policy
 from .certificates.subject import Subject
-from .etcd import TlsFiles
+from .etcd_access import TlsFiles
 from .local_state import LocalRuntimeError, State
 from .model import OPERATOR_NAME
 

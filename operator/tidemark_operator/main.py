@@ -23,7 +23,7 @@ from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 from .admin import add_admin
 from .certificate_tending import FileArchive
 from .certificates.files import CertificateFiles
-from .etcd import TlsFiles
+from .etcd_access import TlsFiles
 from .kube.builders import IMAGE
 from .log_format import JsonFormatter
 from .service import OperatorService

@@ -32,7 +32,8 @@ from .data_deletion import DataDeletion
 from .detector import LoopLateness
 from .disruption import Disruption
 from .driver import CoordinatorDriver
-from .etcd import EtcdStore, StoreUnavailable, TlsFiles
+from .etcd import EtcdStore, StoreUnavailable
+from .etcd_access import Login, TlsFiles
 from .groups import GroupKeeper
 from .keyspaces import keyspace_status
 from .lease import ActivityLease
@@ -73,6 +74,7 @@ class OperatorService:
 
     def __init__(
         self, etcd: Sequence[str], key_prefix: str, cluster: str, *, etcd_tls: TlsFiles | None = None,
+        etcd_login: Login | None = None,
         nodes_directory: Path | None = None, lease_ttl_s: int = 3, tls: Credentials | None = None,
         certificates: Archive | None = None, lateness: LoopLateness | None = None, makes_nodes: bool = False,
     ) -> None:
@@ -83,7 +85,7 @@ class OperatorService:
         self.operator = OperatorId(f"{cluster}-operator-{uuid.uuid4().hex[:12]}")
         self.cluster = cluster
         self.keys = Keys(key_prefix)
-        self.store = EtcdStore(etcd, tls=etcd_tls)
+        self.store = EtcdStore(etcd, tls=etcd_tls, login=etcd_login)
         self.mirror = Mirror(self.keys)
         self.memory = ConditionMemory()
         self._own_lateness = LoopLateness() if lateness is None else None

@@ -17,7 +17,8 @@ from tidemark_operator.certificates.authority import bundle_of, create_authority
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.rotation import Policy
 from tidemark_operator.certificates.subject import Subject
-from tidemark_operator.etcd import EtcdStore, StoreUnavailable, TlsFiles
+from tidemark_operator.etcd import EtcdStore, StoreUnavailable
+from tidemark_operator.etcd_access import TlsFiles
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import TlsSettings, read_material
 

@@ -15,7 +15,7 @@ from tidemark_operator.kube.api import Kind
 from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.nodes import address_of, missing_nodes
 from tidemark_operator.kube.run import ClusterRun
-from tidemark_operator.kube.specs import unreachable, unsupported
+from tidemark_operator.kube.specs import unsupported
 from tidemark_operator.metadata import NODE_IDS, Keys, NodeRecord
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.node_records import NodeRecords
@@ -141,10 +141,6 @@ def test_nothing_runs_less_secure_than_was_asked() -> None:
     assert unsupported(plain) == ""
     assert unsupported({**plain, "security": {}}) == "", "Managed is the default"
     assert "security.tls.mode" in unsupported({**plain, "security": {"tls": {"mode": "CertManager"}}})
-    assert unreachable(plain) == ""
-    assert "endpoints" in unreachable({"metadataStore": {"etcd": {"endpoints": ["https://e:1"]}}})
-    secret = {"etcd": {"endpoints": ["https://e:1"], "tlsSecretRef": {"name": "s"}}}
-    assert "tlsSecretRef" in unsupported({**plain, "metadataStore": secret})
 
 
 async def test_what_finished_long_ago_never_runs_again(objects: Objects, mirror: Mirror) -> None:

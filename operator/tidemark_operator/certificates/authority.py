@@ -149,6 +149,14 @@ def ids_in(bundle: bytes) -> frozenset[str]:
         raise InvalidCertificate(f"the bundle cannot be read: {error}") from error
 
 
+def check_bundle(bundle: bytes) -> None:
+    """Raise InvalidCertificate unless a PEM file holds certificates, of whatever CA."""
+    try:
+        x509.load_pem_x509_certificates(bundle)
+    except ValueError as error:
+        raise InvalidCertificate(f"the bundle cannot be read: {error}") from error
+
+
 def _load(certificate: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(certificate)

@@ -23,6 +23,7 @@ from ..detector import LoopLateness
 from ..etcd import StoreUnavailable
 from ..resources.events import EventReason
 from ..resources.labels import MANAGED_BY, Label
+from . import etcd_secrets
 from .api import (
     BUDGETS,
     CLAIMS,
@@ -43,6 +44,7 @@ from .api import (
 from .builders import IMAGE
 from .cache import Cache, name_of
 from .certificates import OVERLAP
+from .etcd_secrets import EtcdSecrets
 from .events import EventWriter
 from .finalizers import set_data_finalizer
 from .handlers import KINDS
@@ -51,10 +53,10 @@ from .informers import Informer
 from .kopf_thread import KopfThread
 from .object_metrics import ObjectMetrics
 from .occurrences import occurrences
-from .queue import Key, KeyedQueue
+from .queue import Key, KeyedQueue, Later
 from .run import ClusterRun
 from .showing import OBJECT_KINDS, show_alone
-from .specs import cluster_of, invalid, store_of, unreachable
+from .specs import cluster_of, invalid, store_of
 from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -261,7 +263,7 @@ class KubernetesOperator:
     async def _cluster(self, namespace: str, name: str) -> None:
         item = self._caches["TidemarkCluster"].get(namespace, name)
         run = self._runs.get((namespace, name))
-        why = (invalid(item) or unreachable(item["spec"])) if item is not None else ""
+        why, secrets = await self._etcd_secrets(item) if item is not None else ("", EtcdSecrets())
         if run is not None and (item is None or (not why and store_of(item) != run.store)):
             log.info("cluster %s/%s is let go of", namespace, name)
             del self._runs[namespace, name]
@@ -278,18 +280,33 @@ class KubernetesOperator:
             run = None
         if run is None and why:
             await show_alone(self._writer, self._caches["TidemarkCluster"], item, why)
+            if not invalid(item):
+                raise Later(why)  # nobody tells of the Secrets of people
             return
         if run is None:
             run = ClusterRun(
                 item, self._api, self._caches, self._writer, self._events,
                 lambda: self._run_changed(namespace, name), self._node_image, self._lateness,
-                tls=has_tls, overlap=self._ca_overlap)
+                tls=has_tls, overlap=self._ca_overlap, etcd=secrets)
             self._runs[namespace, name] = run
             await run.start()
             return  # it says when it is active
+        if why:
+            log.warning("cluster %s/%s goes on as before: %s", namespace, name, why)
+        elif run.service.store.use(secrets.tls, secrets.login):
+            log.info("cluster %s/%s: the Secrets of its etcd were replaced", namespace, name)
         if run.service.active and await run.accept(item):
             for what in ("lives", "pods", "addresses", "rollout"):
                 self._queue.add((what, namespace, name))
+
+    async def _etcd_secrets(self, item: Object) -> tuple[str, EtcdSecrets]:
+        """Return why a cluster's etcd cannot be spoken to, and how it can.  Raises KubeError."""
+        if refused := invalid(item):
+            return refused, EtcdSecrets()
+        try:
+            return "", await etcd_secrets.read(self._api, item)
+        except etcd_secrets.Unusable as unusable:
+            return str(unusable), EtcdSecrets()
 
     async def _object(self, namespace: str, name: str, kind: str) -> None:
         item = self._caches[kind].get(namespace, name)

@@ -25,6 +25,7 @@ from .api import CUSTOM, KubeApi, Object
 from .builders import IMAGE, Cluster, uses_tls
 from .cache import Cache
 from .certificates import OVERLAP, ClusterCertificates, SecretArchive, subjects
+from .etcd_secrets import EtcdSecrets
 from .events import EventWriter
 from .finalizers import has_data_finalizer, set_data_finalizer
 from .health import ACTIVE
@@ -33,7 +34,7 @@ from .queue import Later
 from .rolling import Rolling
 from .rollout import moment
 from .showing import Showing
-from .specs import cluster_of, identity, invalid, paused, store_of, unreachable, unsupported, written
+from .specs import cluster_of, identity, invalid, paused, store_of, unsupported, written
 from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class ClusterRun:
     def __init__(
         self, item: Object, api: KubeApi, caches: Mapping[str, Cache], writer: StatusWriter, events: EventWriter,
         changed: Callable[[], None], node_image: str = IMAGE, lateness: LoopLateness | None = None,
-        *, tls: bool | None = None, overlap: timedelta = OVERLAP,
+        *, tls: bool | None = None, overlap: timedelta = OVERLAP, etcd: EtcdSecrets = EtcdSecrets(),  # noqa: B008 - it does not change
     ) -> None:
         self.namespace, self.name = item["metadata"]["namespace"], item["metadata"]["name"]
         self.store = store_of(item)
@@ -65,7 +66,8 @@ class ClusterRun:
         self.certificates = ClusterCertificates(SecretArchive(
             api, caches["Secret"], self.namespace, self.name, overlap, self.accepted, self._certified)) if tls else None
         self.service = OperatorService(
-            endpoints, prefix, self.name, tls=self.certificates and self.certificates.credentials,
+            endpoints, prefix, self.name, etcd_tls=etcd.tls, etcd_login=etcd.login,
+            tls=self.certificates and self.certificates.credentials,
             certificates=self.certificates and self.certificates.archive, lateness=lateness,
             makes_nodes=True)
         self.service.keeper.on_created = lambda group, shards: self.tell(
@@ -154,7 +156,7 @@ class ClusterRun:
                 raise Later(f"the cluster {self.name} is not accepted yet")
             why = invalid(item)
             if not why and kind == "TidemarkCluster":
-                why = unreachable(item["spec"]) or unsupported(item["spec"])
+                why = unsupported(item["spec"])
                 if not why and uses_tls(item["spec"]) is not self.has_tls:
                     why = TLS_STAYS
             done = await self.service.objects.adopt(written(item), identity(item)) if not why else None

@@ -68,9 +68,6 @@ def unsupported(spec: Mapping[str, Any]) -> str:
     mode = (security.get("tls") or {}).get("mode", "Managed")
     if mode == "CertManager":
         return "security.tls.mode: CertManager is not carried out by this release; Managed needs no cert-manager"
-    for field in ("tlsSecretRef", "credentialsSecretRef"):
-        if field in spec["metadataStore"]["etcd"]:
-            return f"metadataStore.etcd.{field}: secrets are not read by this release"
     return skewed(spec["version"], OPERATOR_VERSION) or node_config.problem(spec)
 
 
@@ -87,10 +84,3 @@ def skewed(wanted: str, own: str) -> str:
 def _minor_of(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
-
-
-def unreachable(spec: Mapping[str, Any]) -> str:
-    """Return why this release cannot even speak to a cluster's etcd."""
-    if any(endpoint.startswith("https:") for endpoint in spec["metadataStore"]["etcd"]["endpoints"]):
-        return "metadataStore.etcd.endpoints: TLS to etcd needs secrets, which are not read by this release"
-    return ""

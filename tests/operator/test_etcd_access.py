@@ -1,0 +1,183 @@
+"""EtcdStore against a real etcd that wants certificates and a password, and Secrets that say them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import subprocess
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from aetcd import rpc
+from conftest import free_port
+from tidemark_operator.certificates.authority import Leaf, bundle_of, create_authority, issue
+from tidemark_operator.certificates.files import CertificateFiles
+from tidemark_operator.certificates.subject import Subject
+from tidemark_operator.etcd import Changes, EtcdStore, Saved, Snapshot, StoreUnavailable, Unavailable
+from tidemark_operator.etcd_access import Login, TlsFiles
+from tidemark_operator.etcd_process import etcd_command, find_etcd
+from tidemark_operator.kube import etcd_secrets
+from tidemark_wire.identity import Identity, Kind
+from tidemark_wire.tls import TlsSettings
+
+DAY = timedelta(days=1)
+ROOT = Login("root", "s3cret")
+
+
+class SecureEtcd:
+    """One etcd that trusts one CA, asks for certificates, and has the user root."""
+
+    def __init__(self, directory: Path) -> None:
+        self._ca = create_authority("prod", datetime.now(UTC), DAY)
+        files = CertificateFiles(directory / "tls", "prod")
+        server = Identity("prod", Kind.NODE, "etcd")
+        leaf = issue(self._ca, Subject(server, ("localhost",), ("127.0.0.1",)), datetime.now(UTC), DAY)
+        files.put_holder(server, leaf, bundle_of([self._ca]))
+        binary, port = find_etcd(), free_port()
+        assert binary is not None
+        self.url = f"https://127.0.0.1:{port}"
+        self._command = etcd_command(
+            binary, directory / "etcd", port, free_port(), TlsSettings.of_directory(files.folder(server)))
+        self._log = directory / "etcd.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def client(self) -> TlsFiles:
+        """Return a certificate that names no user of etcd."""
+        leaf: Leaf = issue(self._ca, Subject(Identity("prod", Kind.CLIENT, "any")), datetime.now(UTC), DAY)
+        return TlsFiles(self._ca.certificate, leaf.certificate, leaf.key)
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    async def enable_passwords(self) -> None:
+        files = self.client()
+        credentials = grpc.ssl_channel_credentials(files.ca, files.key, files.certificate)
+        async with grpc.aio.secure_channel(self.url.removeprefix("https://"), credentials) as channel:
+            auth = rpc.AuthStub(channel)
+            await auth.UserAdd(
+                rpc.AuthUserAddRequest(name=ROOT.user, password=ROOT.password), timeout=20, wait_for_ready=True)
+            await auth.RoleAdd(rpc.AuthRoleAddRequest(name="root"), timeout=20)
+            await auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=ROOT.user, role="root"), timeout=20)
+            await auth.AuthEnable(rpc.AuthEnableRequest(), timeout=20)
+
+
+@pytest.fixture
+async def etcd(tmp_path: Path) -> AsyncIterator[SecureEtcd]:
+    made = SecureEtcd(tmp_path)
+    made.start()
+    await made.enable_passwords()
+    yield made
+    made.stop()
+
+
+async def test_a_password_is_traded_for_tokens_that_end(etcd: SecureEtcd) -> None:
+    store = EtcdStore([etcd.url], tls=etcd.client(), login=ROOT)
+    follow = store.follow("/t/")
+    assert isinstance(await anext(follow), Snapshot)
+    assert isinstance(await store.put("/t/a", b"1", expected=0), Saved)
+    lease = await store.grant_lease(30)
+    async with asyncio.timeout(20):
+        changes = await anext(follow)
+        assert isinstance(changes, Changes)
+    store._access._token += "x"  # as one that has ended; another is asked for on the way
+    assert await store.get("/t/a") is not None
+    store._access._token += "x"
+    assert isinstance(await store.put("/t/b", b"2", expected=0), Saved)
+    store._access._token += "x"
+    assert await store.refresh_lease(lease) > 0
+    await store.revoke_lease(lease)
+    async with asyncio.timeout(20):
+        assert isinstance(await anext(follow), Changes)
+    await follow.aclose()
+    await store.close()
+
+
+async def test_a_wrong_password_is_told_without_it_and_another_one_taken_up(etcd: SecureEtcd) -> None:
+    store = EtcdStore([etcd.url], tls=etcd.client(), login=Login("root", "wr0ng"))
+    with pytest.raises(StoreUnavailable, match="authentication failed"):
+        await store.get("/t/a")
+    assert isinstance(await store.put("/t/a", b"1", expected=0), Unavailable)
+    assert not store.reachable
+    assert "authentication failed" in store.last_error
+    assert "wr0ng" not in store.last_error + repr(Login("root", "wr0ng"))
+    assert store.use(etcd.client(), ROOT)
+    assert isinstance(await store.put("/t/a", b"1", expected=0), Saved)
+    assert store.reachable
+    files = etcd.client()
+    assert store.use(files, ROOT)
+    assert not store.use(files, ROOT), "the same again changes nothing"
+    assert await store.get("/t/a") is not None
+    await store.close()
+
+
+async def test_nobody_without_password_or_certificate(etcd: SecureEtcd) -> None:
+    for tls, login in ((etcd.client(), None), (TlsFiles(etcd.client().ca), ROOT)):
+        store = EtcdStore([etcd.url], tls=tls, login=login)
+        with pytest.raises(StoreUnavailable):
+            await store.get("/t/a")
+        await store.close()
+
+
+# --- Secrets
+
+
+def item(**etcd: Any) -> dict[str, Any]:
+    spec = {"metadataStore": {"etcd": {"endpoints": ["https://e:2379"], **etcd}}}
+    return {"metadata": {"name": "prod", "namespace": "data"}, "spec": spec}
+
+
+class Secrets:
+    def __init__(self, **secrets: dict[str, str]) -> None:
+        self._secrets = secrets
+
+    async def get(self, kind: Any, namespace: str, name: str) -> dict[str, Any] | None:
+        assert (kind.plural, namespace) == ("secrets", "data")
+        found = self._secrets.get(name)
+        return None if found is None else {"data": {
+            key: base64.b64encode(text.encode()).decode() for key, text in found.items()}}
+
+
+AUTHORITY = create_authority("etcd", datetime.now(UTC), DAY)
+LEAF = issue(AUTHORITY, Subject(Identity("prod", Kind.CLIENT, "any")), datetime.now(UTC), DAY)
+CA, CERT, KEY = AUTHORITY.certificate.decode(), LEAF.certificate.decode(), LEAF.key.decode()
+REFERENCES = {"tlsSecretRef": {"name": "tls"}, "credentialsSecretRef": {"name": "user"}}
+
+
+async def test_secrets_say_how_etcd_is_spoken_to() -> None:
+    whole = Secrets(
+        tls={"ca.crt": CA, "tls.crt": CERT, "tls.key": KEY}, user={"username": "root", "password": "s3cret"})
+    found = await etcd_secrets.read(whole, item(**REFERENCES))  # type: ignore[arg-type]
+    assert found.tls == TlsFiles(CA.encode(), CERT.encode(), KEY.encode())
+    assert found.login == ROOT
+    assert "s3cret" not in repr(found)
+    assert "PRIVATE" not in repr(found)
+    only_ca = await etcd_secrets.read(Secrets(tls={"ca.crt": CA}), item(tlsSecretRef={"name": "tls"}))  # type: ignore[arg-type]
+    assert only_ca.tls == TlsFiles(CA.encode())
+    nothing = await etcd_secrets.read(Secrets(), item())  # type: ignore[arg-type]
+    assert (nothing.tls, nothing.login) == (None, None)
+
+
+@pytest.mark.parametrize(("secrets", "why"), [
+    ({}, "tlsSecretRef: there is no Secret tls"),
+    ({"tls": {"tls.crt": CERT, "tls.key": KEY}}, r"tlsSecretRef: Secret tls has no ca\.crt"),
+    ({"tls": {"ca.crt": CA, "tls.crt": CERT}}, r"tlsSecretRef: Secret tls has no tls\.key"),
+    ({"tls": {"ca.crt": "nonsense"}}, r"tlsSecretRef: ca\.crt of Secret tls"),
+    ({"tls": {"ca.crt": CA, "tls.crt": CERT, "tls.key": "s3cret"}}, r"tlsSecretRef: tls\.key of Secret tls"),
+    ({"tls": {"ca.crt": CA}}, "credentialsSecretRef: there is no Secret user"),
+    ({"tls": {"ca.crt": CA}, "user": {"username": "root"}}, "credentialsSecretRef: Secret user has no password"),
+])
+async def test_secrets_that_are_of_no_use_are_named_with_their_field(secrets: Any, why: str) -> None:
+    with pytest.raises(etcd_secrets.Unusable, match=f"metadataStore.etcd.{why}") as caught:
+        await etcd_secrets.read(Secrets(**secrets), item(**REFERENCES))  # type: ignore[arg-type]
+    assert "s3cret" not in str(caught.value)
