@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import copy
 from collections.abc import AsyncIterator
@@ -10,10 +11,15 @@ from typing import Any
 
 import pytest
 from kubernetes.aio.client import Configuration
+from tidemark_operator.certificates.keeper import keep, now_utc
+from tidemark_operator.certificates.rotation import Policy
 from tidemark_operator.etcd_access import Login
+from tidemark_operator.kube.builders import Cluster
+from tidemark_operator.kube.certificates import subjects
 from tidemark_operator.kube.operator import KubernetesOperator
 from tidemark_operator.kube.queue import Later
 from tidemark_operator.kube.run import TLS_STAYS
+from tidemark_operator.kube.secret_store import SecretStore
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.mirror import Versioned
 from tidemark_operator.resources import load_resource
@@ -107,6 +113,26 @@ async def test_a_cluster_keeps_whether_it_has_tls_until_it_is_another_one(operat
     store(run, item(1))
     again = await see(operator, item(4, uid="u2", **CLEAR))
     assert not again.has_tls
+
+
+async def test_who_stands_by_has_its_certificate_too(operator: KubernetesOperator) -> None:
+    run = await see(operator, item(1))
+    cluster = Cluster("data", "prod", "u1", {})
+    secrets: dict[str, Object] = {}
+    for version in range(1, 3):  # the CA, then what it issues
+        held = SecretStore(cluster, secrets.values())
+        keep(held, Policy(), now_utc(), wanted=subjects(cluster, [], []))
+        for write in held.writes():
+            metadata = {**write.manifest["metadata"], "uid": "s", "resourceVersion": str(version)}
+            secrets[write.name] = {**write.manifest, "metadata": metadata}
+    operator._caches["Secret"].learn(secrets["prod-operator-tls"])
+    store(run, item(1))
+    run.service.wake_watchers()
+    async with asyncio.timeout(20):
+        while not run.certificates.taken:
+            await asyncio.sleep(0.01)
+    assert not run.service.active
+    assert run.certificates.credentials.generation == 1
 
 
 async def test_etcd_is_spoken_to_as_the_secrets_say(operator: KubernetesOperator) -> None:

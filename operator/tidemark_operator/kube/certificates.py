@@ -153,8 +153,10 @@ class ClusterCertificates:
     def __init__(self, archive: SecretArchive) -> None:
         self.archive = archive
         self.credentials = GivenCredentials(_nobody(archive.cluster))
+        self.taken = False
 
     def take(self) -> None:
         """Use what the operator's Secret holds now."""
         if (material := self.archive.own()) is not None:
             self.credentials.give(material)
+            self.taken = True

@@ -95,6 +95,8 @@ class ClusterRun:
     async def _follow(self) -> None:
         news = self.service.add_watcher()
         while True:
+            if self.certificates is not None and not self.certificates.taken:
+                self.certificates.take()  # who stands by speaks to nodes too
             self._changed()
             await news.wait()
             news.clear()
