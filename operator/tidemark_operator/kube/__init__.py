@@ -10,6 +10,8 @@ carrying it out twice does no harm.  What etcd says decides; the API server is w
     lives       which nodes go, and the Reconfigurations that ask for it      losses   which are lost for good
     podkeeper   pods, claims, services that should be there; never waits, never speaks to nodes or etcd
     builders    what those objects look like
+    certificates   who shall hold one, and requests     secret_store   the Secrets they are in
+    etcd_secrets   what the Secrets of an etcd say
     statuses    what is written of statuses, and only when it changed
     handlers    kopf: events of our kinds            informers   lists and watches of what we own
     queue       work by key                          cache       objects as last seen
