@@ -136,6 +136,10 @@ class ControlPlane:
                 self.url, str(self._authority.certificate_file), str(certificate), str(key))
         return self._users[who]
 
+    def server_certificate(self, name: str, host: str) -> tuple[Path, Path]:
+        """Return the certificate and the key of another server that the API server calls."""
+        return self._authority.issue(name, name, hosts=[host])
+
     def kubeconfig(self, user: Connection | None = None) -> Path:
         """Write a kubeconfig of a user, by default the administrator, for programs that want one."""
         who = user or self.admin

@@ -90,6 +90,10 @@ class PodRunner:
 
     # --- faults and looks
 
+    def workers(self) -> list[PodWorker]:
+        """Return what runs."""
+        return list(self._workers.values())
+
     def worker(self, pod: str) -> PodWorker:
         found = [each for each in self._workers.values() if each.pod.name == pod]
         assert found, f"no pod {pod} runs; those that do: {sorted(each.pod.name for each in self._workers.values())}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -133,6 +134,8 @@ async def watch(
 
 
 def base_environment(home: Path, hostname: str) -> dict[str, str]:
-    """What every container has: the machine's programs and this checkout's packages."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG", "TMPDIR") if name in os.environ}
-    return {**kept, "HOME": str(home), "HOSTNAME": hostname, "PYTHONUNBUFFERED": "1"}
+    """What every container has: the machine's programs and this checkout's packages and commands."""
+    kept = {name: os.environ[name] for name in ("PYTHONPATH", "LANG", "TMPDIR") if name in os.environ}
+    # Behind what the tests built: the wheel of etcd has put an older one beside Python.
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
+    return {**kept, "PATH": path, "HOME": str(home), "HOSTNAME": hostname, "PYTHONUNBUFFERED": "1"}
