@@ -74,9 +74,10 @@ class NodeRecords:
 
         return await self._change(node, change)
 
-    async def set_address(self, node: str, address: str) -> None:
-        """Keep where a node answers.  Raises StoreUnavailable."""
-        await self._change(node, lambda record: replace(record, address=address))
+    async def set_place(self, found: NodeRecord) -> None:
+        """Keep where a node answers and stands.  Raises StoreUnavailable."""
+        await self._change(found.node, lambda record: replace(
+            record, address=found.address, zone=found.zone, location=found.location))
 
     async def forget(self, node: str) -> None:
         """Nothing runs of a node that is Removed: end its record.  Raises StoreUnavailable."""

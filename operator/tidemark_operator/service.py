@@ -121,6 +121,7 @@ class OperatorService:
                 self.wake_watchers)
             if certificates is not None and tls is not None else None)
         self._yielding: frozenset[str] = frozenset()
+        self._emptied: frozenset[str] = frozenset()
         self._poked = asyncio.Event()
         self._watchers: set[asyncio.Event] = set()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -206,11 +207,11 @@ class OperatorService:
                 node=link.node,
                 address=link.record.address,
                 zone=record.zone or (seen.zone if seen is not None else ""),
-                location=record.location if seen is None else seen.location,
+                location=record.location or (seen.location if seen is not None else ""),
                 pool=record.pool,
                 member=Member(seen.node, seen.incarnation) if seen is not None else None,
                 up=link.up,
-                draining=link.draining,
+                draining=link.draining or link.node in self._emptied,
                 yielding=link.node in self._yielding,
                 reason="" if link.up else link.reason,
                 life=record.life,
@@ -417,10 +418,10 @@ class OperatorService:
         self.publisher.begin(term)
         self.poke()
 
-    def have_yield(self, nodes: frozenset[str]) -> None:
-        """Have these nodes, and no others, hand their leaderships over and be given none."""
-        if nodes != self._yielding:
-            self._yielding = nodes
+    def have_yield(self, nodes: frozenset[str], emptied: frozenset[str] = frozenset()) -> None:
+        """Have these nodes, and no others, hand their leaderships over and be given none; those emptied no copies."""
+        if (nodes, emptied) != (self._yielding, self._emptied):
+            self._yielding, self._emptied = nodes, emptied
             self.poke()
 
     async def lagging(self) -> set[str]:

@@ -16,7 +16,9 @@ from tests.kube.pod_runner import PodRunner
 
 pytestmark = pytest.mark.apiserver
 
-CLUSTERS, GROUPS, SHARDS = (f"{plural}.tidemark.dev" for plural in ("tidemarkclusters", "loggroups", "shards"))
+CLUSTERS, GROUPS, SHARDS, RECONFIGURATIONS = (
+    f"{plural}.tidemark.dev" for plural in ("tidemarkclusters", "loggroups", "shards", "reconfigurations"))
+NODES = [f"prod-{number}" for number in (1, 2, 3, 4)]
 BUDGET = ("poddisruptionbudgets.policy", "prod-nodes")
 
 
@@ -60,7 +62,9 @@ async def test_leaderships_leave_before_the_eviction_and_one_pod_goes_at_a_time(
 ) -> None:
     await kube.create(anywhere(metadata_etcd))
     await kube.create(log_group(3))
-    before = await serving(kube)
+    await serving(kube)
+    before = await kube.wait(CLUSTERS, "prod", lambda found: len({
+        each.get("zone", "") for each in found["status"]["nodes"]} & {"zone-a", "zone-b", "zone-c"}) == 3)
     leader = (await kube.wait(SHARDS, "orders-0000", lambda found: found["status"]["leader"]))["status"]["leader"]
     other = next(f"prod-{number}" for number in (1, 2, 3) if f"prod-{number}" != leader)
     for node in ("prod-1", "prod-2", "prod-3"):
@@ -86,4 +90,38 @@ async def test_leaderships_leave_before_the_eviction_and_one_pod_goes_at_a_time(
         assert state(after, leader) == "Active", "where it stands now nobody is sent away"
         assert [node["incarnation"] for node in after["status"]["nodes"]] == [
             node["incarnation"] for node in before["status"]["nodes"]]
+        await load.more()
+
+
+async def test_copies_leave_before_the_budget_opens_where_they_are_to_be_relocated(
+    kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
+) -> None:
+    made = anywhere(metadata_etcd, disruption={"onNodeDrain": "Relocate"})
+    made["spec"]["nodePools"][0]["replicas"] = 4
+    await kube.create(made)
+    group = log_group(2)
+    group["spec"]["replication"] = {"factor": 3, "spread": "Node"}
+    await kube.create(group)
+    await serving(kube)
+    pods = {}
+    for node in NODES:
+        pods[node] = await kube.wait("pods", node, lambda found: condition(found, "Ready") == "True")
+    machines = [pod["spec"]["nodeName"] for pod in pods.values()]
+    shards = await kube.list(SHARDS)
+    node = next(each["node"] for each in shards[0]["status"]["ensemble"]
+                if machines.count(pods[each["node"]]["spec"]["nodeName"]) == 1)
+    await kube.wait(*BUDGET, budget(1))
+    async with Load(await addresses(kube)) as load:
+        await load.more()
+        await cordon(kube, pods[node]["spec"]["nodeName"])
+        await kube.wait(*BUDGET, lambda found: found["spec"]["minAvailable"] == 4)
+        name = f"{node}-relocate-{pods[node]['metadata']['uid'][:8]}"
+        await kube.wait(RECONFIGURATIONS, name, lambda found: condition(found, "Succeeded") == "True")
+        for shard in shards:
+            await kube.wait(SHARDS, shard["metadata"]["name"], lambda found: (
+                node not in [each["node"] for each in found["status"]["ensemble"]]))
+        await kube.wait(*BUDGET, budget(1))
+        await kube.evict(node)
+        await kube.wait("pods", node, lambda found: (
+            found["metadata"]["uid"] != pods[node]["metadata"]["uid"] and condition(found, "Ready") == "True"))
         await load.more()

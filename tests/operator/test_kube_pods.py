@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tidemark_operator.kube import builders
 from tidemark_operator.kube.builders import Cluster, NodeView, node_claim, node_pod, revision
-from tidemark_operator.kube.nodes import missing_nodes
+from tidemark_operator.kube.nodes import missing_nodes, placed
 from tidemark_operator.kube.podkeeper import Act, Live, contains, ended, is_smaller, plan, waits_for_restart
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.resources import load_resource
@@ -243,6 +243,29 @@ def test_what_an_operator_of_another_version_makes_of_the_same_spec_restarts_not
 def test_whatever_a_pod_is_made_of_counts(change: dict[str, Any]) -> None:
     before = revision(cluster(), "general")
     assert revision(cluster(nodePools=[{**SPEC["nodePools"][0], **change}]), "general") != before
+
+
+def test_where_nobody_said_where_a_node_is_to_be_its_machine_says() -> None:
+    labels = {"topology.kubernetes.io/zone": "eu-c", "topology.kubernetes.io/region": "eu"}
+    there = {"metadata": {"name": "m", "labels": labels}}
+    node = NodeRecord("prod-5", "x", pool="spare")
+    assert placed(node, cluster(), there) == replace(node, zone="eu-c", location="region=eu,zone=eu-c")
+    assert placed(replace(node, zone="eu-a"), cluster(), there).zone == "eu-c", "its volume followed it there"
+    for machine in (None, {"metadata": {"name": "m"}}):
+        assert placed(node, cluster(), machine) == node
+    asked = replace(node, zone="eu-a", made_for="swap")
+    dealt = NodeRecord("prod-1", "x", "eu-a", "general")
+    assert (placed(asked, cluster(), there), placed(dealt, cluster(), there)) == (asked, dealt)
+    racks = {"topologyKey": "example.com/rack"}
+    assert placed(node, cluster(failureDomain=racks), there) == node
+    own = [{**SPEC["nodePools"][1], "location": {"region": "mine", "rack": "r1"}}]
+    assert placed(node, cluster(nodePools=own), there).location == "region=mine,zone=eu-c,rack=r1"
+
+
+def test_the_budget_lets_nobody_go_while_copies_must_leave_first() -> None:
+    budgets = [[act.manifest["spec"]["minAvailable"] for act in plan(cluster(), NODES, EMPTY, spare)
+                if act.manifest["kind"] == "PodDisruptionBudget"] for spare in (1, 0)]
+    assert budgets == [[2], [3]]
 
 
 def test_a_pod_says_which_restart_it_was_made_for() -> None:

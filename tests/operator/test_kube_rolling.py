@@ -57,7 +57,8 @@ class Run:
         self.service = SimpleNamespace(
             active=True, world=lambda: self.seen, have_yield=self._have_yield, disruption=self.turns,
             nodes=lambda: self.seen.nodes, lagging=self._lagging, knows_its_nodes=lambda: self.judged,
-            mirror=SimpleNamespace(nodes={name: NodeRecord(name, "x", pool="general") for name in ("n1", "n2", "n3")}))
+            mirror=SimpleNamespace(cluster=None, nodes={
+                name: NodeRecord(name, "x", pool="general") for name in ("n1", "n2", "n3")}))
         self.live = {name: self.pod(name, "old") for name in ("n1", "n2", "n3")}
         self.lagging: set[str] = set()
         self.judged = True
@@ -89,7 +90,7 @@ class Run:
     async def _lagging(self) -> set[str]:
         return self.lagging
 
-    def _have_yield(self, names: frozenset[str]) -> None:
+    def _have_yield(self, names: frozenset[str], emptied: frozenset[str]) -> None:
         self.yielding = names
 
     def accepted(self) -> Cluster:

@@ -217,7 +217,8 @@ def test_warnings_say_what_becomes_of_the_source(room: Room) -> None:
 async def test_a_node_that_is_removed_stays_removed_and_keeps_its_mark(room: Room, store: EtcdStore) -> None:
     other = await Room(store).load()
     assert await room.nodes.set_life("dev-1", NodeLife.REMOVED)
-    await other.nodes.set_address("dev-1", "10.0.0.7:6690")  # by an operator that knows the record of before
+    known = other.mirror.nodes["dev-1"]
+    await other.nodes.set_place(replace(known, address="10.0.0.7:6690"))  # by one that knows the record of before
     assert await room.nodes.set_life("dev-1", NodeLife.STAYS)
     await room.load()
     assert (room.mirror.nodes["dev-1"].life, room.mirror.nodes["dev-1"].address) == (

@@ -202,14 +202,14 @@ def client_service(cluster: Cluster) -> Object:
         "ports": [_service_port("client", NODE_PORT)]}, wanted.get("annotations") or {})
 
 
-def disruption_budget(cluster: Cluster, nodes: int) -> Object | None:
-    """One node at a time; none where nobody wants it, or where the only node could never be moved."""
+def disruption_budget(cluster: Cluster, nodes: int, spare: int = 1) -> Object | None:
+    """`spare` nodes may go at a time; no budget where nobody wants it, or where the only node could never be moved."""
     if nodes < 2 or (cluster.spec.get("disruption") or {}).get("podDisruptionBudget", "Managed") != "Managed":
         return None
     return {
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": metadata_of(cluster, nodes_name(cluster.name)),
-        "spec": {"minAvailable": nodes - 1, "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+        "spec": {"minAvailable": nodes - spare, "unhealthyPodEvictionPolicy": "IfHealthyBudget",
                  "selector": {"matchLabels": selector(cluster)}},
     }
 

@@ -1,8 +1,8 @@
 """Drains: which nodes stand on machines that are being emptied, and what that asks for.
 
 A machine is being emptied when it is cordoned, or when an autoscaler has marked it.  Under `HandOver` leaderships leave
-its nodes before their pods are evicted.
-Pure.  Stays out: leaderships (`tending`), evictions, which whoever drains asks for.
+its nodes before their pods are evicted; under `Relocate` their copies do too, and the budget lets nobody go until then.
+Pure.  Stays out: leaderships (`tending`), moves (`reconfigure`), evictions, which whoever drains asks for.
 """
 
 from __future__ import annotations
@@ -27,9 +27,25 @@ def emptied(machines: Iterable[Object]) -> set[str]:
 
 def leaving(spec: Object, pods: Mapping[str, Object], machines: Iterable[Object]) -> dict[str, Object]:
     """Return the pods, by node, that are to leave their machine."""
-    if (spec.get("disruption") or {}).get("onNodeDrain", "HandOver") == "Ignore":
+    if _policy(spec) == "Ignore":
         return {}
     empty = emptied(machines)
     return {
         name: pod for name, pod in pods.items()
         if pod["spec"].get("nodeName") in empty and "deletionTimestamp" not in pod["metadata"]}
+
+
+def relocating(spec: Object, leaving: Iterable[str]) -> frozenset[str]:
+    """Return the nodes that are to be given no copies, and to give theirs away, before they may be evicted."""
+    return frozenset(leaving) if _policy(spec) == "Relocate" else frozenset()
+
+
+def relocation(node: str, pod: Object) -> tuple[str, Object]:
+    """Return name and spec of the Reconfiguration that empties a node: one each time that a pod is to leave."""
+    return f"{node}-relocate-{pod['metadata']['uid'][:8]}", {
+        "type": "NodeSwap", "nodeSwap": {"from": node, "to": {"spread": {}}, "removeSource": "Keep"},
+        "reason": f"the machine {pod['spec']['nodeName']} is being emptied"}
+
+
+def _policy(spec: Object) -> str:
+    return str((spec.get("disruption") or {}).get("onNodeDrain", "HandOver"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..metadata import NodeLife
 from ..resources.events import RestartReason
 from ..resources.labels import Annotation
-from . import lives, losses, nodes, podkeeper
+from . import drains, lives, losses, nodes, podkeeper
 from .api import CUSTOM, MACHINES, STORAGE_CLASSES, VOLUMES, Kind, KubeApi, KubeRefused, Object
 from .builders import Cluster, NodeView, claim_name, node_claim, secret_name
 from .specs import paused
@@ -67,6 +67,10 @@ class Keeping:
         for request in wanted.requests:
             if await service.objects.request(request.name, request.spec):
                 log.info("asked for %s: %s", request.name, request.spec["reason"])
+        for node, pod in self._to_relocate(cluster).items():
+            name, spec = drains.relocation(node, pod)
+            if await service.objects.request(name, spec):
+                log.info("asked for %s: %s", name, spec["reason"])
         for name in wanted.cancel:
             if self._run.caches["Reconfiguration"].get(self._run.namespace, name) is not None:
                 log.info("%s is canceled: its node is wanted again", name)
@@ -146,9 +150,17 @@ class Keeping:
         self._want_restarts(views)
         if any(secret_name(cluster.name, "node", view.name) not in self._run.owned("Secret") for view in views):
             self._run.certificates_changed()  # somebody shall hold one who does not yet
-        acts = podkeeper.plan(cluster, views, self._live(await self._gone_machines()))
+        spare = 0 if self._to_relocate(cluster) else 1
+        acts = podkeeper.plan(cluster, views, self._live(await self._gone_machines()), spare)
         for made in await podkeeper.carry_out(self._api, acts):
             self._run.caches[made["kind"]].learn(made)
+
+    def _to_relocate(self, cluster: Cluster) -> dict[str, Object]:
+        """Return the pods, by node, whose copies are to be elsewhere before anybody may evict them."""
+        draining = self._run.draining()
+        leaving = drains.relocating(cluster.spec, draining)
+        copies = self._run.service.whole_world().replicas() if leaving else {}
+        return {node: draining[node] for node in sorted(leaving) if copies.get(node)}
 
     def _live(self, gone_machines: frozenset[str] = frozenset()) -> podkeeper.Live:
         return podkeeper.Live(

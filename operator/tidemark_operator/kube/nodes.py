@@ -16,7 +16,7 @@ from ..metadata import NodeLife, NodeRecord
 from ..node_records import location_of
 from ..service import OperatorService
 from ..status import node_number
-from .builders import NODE_PORT, NodeView, Object
+from .builders import NODE_PORT, Cluster, NodeView, Object
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +49,17 @@ def address_of(pod: Object) -> str:
     return f"[{address}]:{NODE_PORT}" if ":" in address else f"{address}:{NODE_PORT}"
 
 
-def learn_addresses(service: OperatorService, pods: Iterable[Object]) -> list[NodeRecord]:
+def learn_places(
+    service: OperatorService, cluster: Cluster, pods: Iterable[Object], machines: Mapping[str, Object],
+) -> list[NodeRecord]:
     """Link to nodes where their pods are; return the records that etcd does not have like this."""
     moved = []
     for pod in pods:
         record, address = service.mirror.nodes.get(pod["metadata"]["name"]), address_of(pod)
-        if record is not None and record.life is not NodeLife.REMOVED and address and record.address != address:
-            found = replace(record, address=address)
+        if record is None or record.life is NodeLife.REMOVED or not address:
+            continue
+        found = replace(placed(record, cluster, machines.get(pod["spec"].get("nodeName", ""))), address=address)
+        if found != record:
             link = service.links.get(record.node)
             if link is None or link.record.address != address:
                 log.info("%s is at %s", record.node, address)
@@ -64,14 +68,37 @@ def learn_addresses(service: OperatorService, pods: Iterable[Object]) -> list[No
     return moved
 
 
+def placed(record: NodeRecord, cluster: Cluster, machine: Object | None) -> NodeRecord:
+    """Return a node as it stands on a machine, where its pool names no zones and the machine says its own."""
+    pool = cluster.pool(record.pool)
+    if machine is None or pool is None or not _anywhere(record, pool):
+        return record
+    labels = machine["metadata"].get("labels") or {}
+    domain = cluster.spec.get("failureDomain") or {}
+    zone = labels.get(domain.get("topologyKey", "topology.kubernetes.io/zone"), "")
+    if not zone:
+        return record
+    region = {"region": labels["topology.kubernetes.io/region"]} if "topology.kubernetes.io/region" in labels else {}
+    location = location_of({"location": {**region, **(pool.get("location") or {})}}, zone)
+    return replace(record, zone=zone, location=location)
+
+
+def _anywhere(record: NodeRecord, pool: Mapping[str, Any]) -> bool:
+    """Say whether nobody said where a node is to be: neither its pool nor the Reconfiguration it was made for."""
+    return not pool.get("zones") and not (record.made_for and record.zone)
+
+
 def node_views(service: OperatorService) -> list[NodeView]:
-    """Return the nodes that have a record, by number."""
-    seen = service.nodes()
-    views = [
-        NodeView(
-            record.node, node_number(record.node), record.pool, record.zone, record.location,
-            str(member.incarnation) if (node := seen.get(record.node)) and (member := node.member) else "",
-            removed=record.life is NodeLife.REMOVED)
-        for record in service.mirror.nodes.values()
-    ]
+    """Return the nodes that have a record, by number; of those that may be anywhere it is not said where they are."""
+    seen, stored, views = service.nodes(), service.mirror.cluster, []
+    pools = {pool["name"]: pool for pool in stored.value.spec["nodePools"]} if stored is not None else {}
+    for record in service.mirror.nodes.values():
+        zone, location, pool = record.zone, record.location, pools.get(record.pool)
+        if pool is not None and _anywhere(record, pool):
+            zone, location = "", location_of(pool, "")
+        node = seen.get(record.node)
+        incarnation = str(node.member.incarnation) if node is not None and node.member is not None else ""
+        views.append(NodeView(
+            record.node, node_number(record.node), record.pool, zone, location, incarnation,
+            removed=record.life is NodeLife.REMOVED))
     return sorted(views, key=lambda view: view.number)

@@ -173,7 +173,7 @@ class KubernetesOperator:
     def _machine_changed(self) -> None:
         """A machine of Kubernetes came, changed or went: any cluster may have a node on it."""
         for namespace, name in self._runs:
-            for what in ("lives", "pods", "rollout", "show"):
+            for what in ("addresses", "lives", "pods", "rollout", "show"):
                 self._queue.add_after((what, namespace, name), SHOW_S)
 
     def _run_changed(self, namespace: str, name: str) -> None:
@@ -239,7 +239,7 @@ class KubernetesOperator:
         elif (run := self._runs.get((namespace, name))) is not None and not self.not_ready():
             match what:
                 case "addresses":
-                    await run.save_addresses()
+                    await run.save_places()
                 case "pods":
                     await run.keeping.keep_pods()
                 case "lives":

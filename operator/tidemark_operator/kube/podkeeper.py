@@ -73,13 +73,16 @@ class Live:
     secrets: Mapping[str, Object] = field(default_factory=dict)
 
 
-def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live) -> list[Act]:
-    """Return what is to be done, in order; nothing when everything is as it should be."""
+def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live, spare: int = 1) -> list[Act]:
+    """Return what is to be done, in order; nothing when everything is as it should be.
+
+    `spare` is how many nodes whoever drains machines may take at a time.
+    """
     staying = [node for node in nodes if not node.removed]
     acts = [
         *_applied(cluster, headless_service(cluster), live.services),
         *_applied(cluster, client_service(cluster), live.services),
-        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(staying)), live.budgets),
+        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(staying), spare), live.budgets),
         *_optional(cluster, NETWORK_POLICIES.kind, network_policy(cluster), live.policies),
     ]
     if live.monitors is not None:

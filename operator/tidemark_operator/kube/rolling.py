@@ -24,6 +24,7 @@ from ..resources.labels import Annotation
 from . import nodes
 from .api import PODS, KubeApi, Object
 from .builders import Cluster, revision, template
+from .drains import relocating
 from .rollout import Decision, PodView, Policy, decide, differs, moment, pod_view
 from .specs import paused
 from .windows import open_at
@@ -70,8 +71,9 @@ class Rolling:
         policy, now = Policy.of(cluster.spec), datetime.now(UTC)
         pods = self._pods(cluster, policy, now)
         held, draining = self._held(now), frozenset(self._run.draining())
+        emptied = relocating(cluster.spec, draining)
         if not held and all(pod.ready and not pod.reasons for pod in pods.values()):
-            self._run.service.have_yield(draining)
+            self._run.service.have_yield(draining, emptied)
             self._blocked_for(Decision())
             self._say(cluster, pods, Decision(), held, "")
             return WINDOW_S if self._for_a_window else None
@@ -87,11 +89,11 @@ class Rolling:
             log.info("the restart of %s is over", node)
             await self._run.service.disruption.end(Act.RESTART, node)
         if paused(item):
-            self._run.service.have_yield(draining)
+            self._run.service.have_yield(draining, emptied)
             self.conditions = []
             return decision.again_s
         chosen, waits = await self._take(decision, policy)
-        self._run.service.have_yield(draining | {pod.node for pod in chosen})
+        self._run.service.have_yield(draining | {pod.node for pod in chosen}, emptied)
         for pod in chosen:
             if pod.node in may_go and not self._leads(pod, world, held.get(pod.node, 0.0), policy):
                 await self._restart(pod)
@@ -123,7 +125,7 @@ class Rolling:
         self._for_a_window = []
         found = {}
         for node in nodes.node_views(self._run.service):
-            if cluster.pool(node.pool) is None:
+            if node.removed or cluster.pool(node.pool) is None:
                 continue
             pod, wanted = live.get(node.name), revision(cluster, node.pool)
             if pod is not None and pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value) != wanted:

@@ -292,12 +292,14 @@ class ClusterRun:
         cluster = self.accepted()
         return drains.leaving(cluster.spec, self.pods(), self.caches["Node"]) if cluster is not None else {}
 
-    async def save_addresses(self) -> None:
+    async def save_places(self) -> None:
         """Learn where pods are.  Raises StoreUnavailable."""
-        moved = nodes.learn_addresses(self.service, self.pods().values())
+        cluster = self.accepted()
+        machines = {machine["metadata"]["name"]: machine for machine in self.caches["Node"]}
+        moved = nodes.learn_places(self.service, cluster, self.pods().values(), machines) if cluster is not None else []
         if self.service.active:
             for record in moved:
-                await self.service.node_records.set_address(record.node, record.address)
+                await self.service.node_records.set_place(record)
 
     async def roll(self) -> tuple[bool, float | None]:
         """Restart what is to be restarted now; say whether there is news to show, and when to look again at the latest.
