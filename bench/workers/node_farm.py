@@ -8,6 +8,7 @@ ones.  It stands in for scheduler and kubelet too: a pod that appears is said to
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from typing import Any
@@ -110,9 +111,10 @@ class Farm:
 
     async def follow(self) -> None:
         while True:
-            async for _what, pod in self._kube.watch("pods"):
-                if pod["metadata"]["name"] not in self.nodes and "deletionTimestamp" not in pod["metadata"]:
-                    await self._host(pod["metadata"]["name"])
+            with contextlib.suppress(TimeoutError):  # a watch does not last for ever
+                async for _what, pod in self._kube.watch("pods"):
+                    if pod["metadata"]["name"] not in self.nodes and "deletionTimestamp" not in pod["metadata"]:
+                        await self._host(pod["metadata"]["name"])
 
     async def _host(self, name: str) -> None:
         high, low = divmod(len(self.nodes), 250)
