@@ -24,6 +24,9 @@ class Queue(list[Any]):
 
     add = list.append
 
+    def add_after(self, key: Any, seconds: float) -> None:
+        self.append(key)
+
     def taken(self) -> list[Any]:
         found = self[:]
         self.clear()
@@ -66,4 +69,27 @@ async def test_a_change_that_our_own_write_saw_first_is_not_lost(operator: Kuber
     operator._seen(GROUP, "MODIFIED", group(2, 8))
     assert taken(operator) == [KEY]
     operator._seen(GROUP, "MODIFIED", group(3, 8, onlineShards="4/4"))
+    assert taken(operator) == []
+
+
+async def test_what_a_machine_says_of_its_health_is_no_news(operator: KubernetesOperator) -> None:
+    operator._runs["data", "prod"] = None  # type: ignore[assignment]
+    cache = operator._caches["Node"]
+
+    def heard(version: int, zone: str = "a", beat: int = 0, **spec: Any) -> list[Any]:
+        machine = {"metadata": {"name": "m", "resourceVersion": str(version), "labels": {"zone": zone}},
+                   "spec": spec, "status": {"heartbeat": beat}}
+        cache.learn(machine)
+        operator._machine_changed(machine)
+        return taken(operator)
+
+    assert ("rollout", "data", "prod") in heard(1)
+    assert heard(2, beat=1) == heard(3, beat=2) == []
+    assert ("rollout", "data", "prod") in heard(4, unschedulable=True)
+    assert ("addresses", "data", "prod") in heard(5, "b", unschedulable=True)
+    gone = {"metadata": {"name": "m", "resourceVersion": "6"}}
+    cache.forget(gone)
+    operator._machine_changed(gone)
+    assert ("lives", "data", "prod") in taken(operator)
+    operator._machine_changed(gone)
     assert taken(operator) == []

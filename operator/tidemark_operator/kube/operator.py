@@ -93,9 +93,10 @@ class KubernetesOperator:
                 optional=kind is MONITORS)
             for kind in (*OWNED, MONITORS) for namespace in namespaces]
         self._informers.append(
-            Informer(self._api, MACHINES, "", "", self._caches[MACHINES.kind], lambda machine: self._machine_changed()))
+            Informer(self._api, MACHINES, "", "", self._caches[MACHINES.kind], self._machine_changed))
         self._tasks: list[asyncio.Task[Any]] = []
         self._acted_on: dict[tuple[str, str, str], Object | None] = {}
+        self._machines: dict[str, Object] = {}  # what matters of each, as it was acted on last
         self._looked: set[str] = set()  # namespaces whose objects were listed once
 
     # --- life -----------------------------------------------------------------------------------------------
@@ -170,8 +171,19 @@ class KubernetesOperator:
             self._queue.add_after(("lives", namespace, cluster), SHOW_S)
         self._queue.add_after(("show", namespace, cluster), SHOW_S)
 
-    def _machine_changed(self) -> None:
-        """A machine of Kubernetes came, changed or went: any cluster may have a node on it."""
+    def _machine_changed(self, machine: Object) -> None:
+        """A machine of Kubernetes came, went, or is another one: any cluster may have a node on it.
+
+        What it says of its health every few minutes means nothing to us.
+        """
+        _namespace, machine_name = name_of(machine)
+        known = self._caches[MACHINES.kind].get("", machine_name)
+        before = self._machines.pop(machine_name, None)
+        now = {"labels": known["metadata"].get("labels"), "spec": known.get("spec")} if known is not None else None
+        if now is not None:
+            self._machines[machine_name] = now
+        if now == before:
+            return
         for namespace, name in self._runs:
             for what in ("addresses", "lives", "pods", "rollout", "show"):
                 self._queue.add_after((what, namespace, name), SHOW_S)
