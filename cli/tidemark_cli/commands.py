@@ -10,7 +10,21 @@ from typing import Annotated
 
 import typer
 
-from . import appends, changes, debug, dev, explain, limbo, outcomes, reads, subscriptions, tails, target, views
+from . import (
+    appends,
+    changes,
+    debug,
+    dev,
+    explain,
+    limbo,
+    outcomes,
+    reads,
+    recovery,
+    subscriptions,
+    tails,
+    target,
+    views,
+)
 from .demo import command as demo
 from .options import TlsCaOption, TlsCertOption, TlsKeyOption, TlsServerNameOption
 from .running import Commands, run_app
@@ -37,6 +51,7 @@ app.command()(changes.expand)
 app.command()(changes.contract)
 app.command()(changes.transfer)
 app.add_typer(debug.debug_app, name="debug")
+app.command()(recovery.recover_metadata)
 
 
 def _version(wanted: bool) -> None:

@@ -26,13 +26,13 @@ CONNECT_TIMEOUT_S = 10.0
 TLS_NAMES = {"ca": "--tls-ca", "cert": "--tls-cert", "key": "--tls-key"}
 
 
-def check_cluster(cluster: str) -> str:
+def check_cluster(cluster: str, option: str = "--cluster") -> str:
     """Return HOST:PORT as it is; raises CommandFailed when it is none."""
     try:
         (address,) = check_addresses(cluster)
     except (InvalidArgument, ValueError):
         raise CommandFailed(
-            f"--cluster: {cluster!r} is not HOST:PORT", "For example --cluster 127.0.0.1:6690.", code=2, reason="USAGE"
+            f"{option}: {cluster!r} is not HOST:PORT", f"For example {option} 127.0.0.1:6690.", code=2, reason="USAGE"
         ) from None
     return address
 

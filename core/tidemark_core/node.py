@@ -21,6 +21,7 @@ from .replication.inspection import limbo_view
 from .replication.log import recovery_start
 from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Rejected
 from .replication.positions import subscriptions_view
+from .replication.recovery import ReplicaReport
 from .replication.replica import Limits, Role
 from .shard import Shard
 from .subscriptions.view import SubscriptionsView
@@ -172,6 +173,15 @@ class NodeCore:
         """Say whether the payload of the data entry at `offset` may rightly be missing here (K9); else it is damage."""
         shard = self.shards.get(shard_id)
         return shard is None or may_lack(shard.replica, offset)
+
+    def report(self, shard_id: ShardId) -> ReplicaReport:
+        """Return what this node persisted of a shard that it holds, for whoever rebuilds metadata."""
+        replica = self.shards[shard_id].replica
+        state = replica.state
+        return ReplicaReport(
+            shard_id, self.me, state.role, state.epoch, state.election, state.told, state.ensemble, state.copies,
+            state.opened, state.pending, replica.log.head, replica.commit,
+        )
 
     def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
         """Return who waits for whom on a shard led here, None when it is not."""

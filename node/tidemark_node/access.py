@@ -21,7 +21,7 @@ from .routing import Routing
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 PEOPLE = frozenset({Kind.CLIENT, Kind.ADMIN})
-ADMINISTRATIVE = frozenset({"Control.DebugDump"})
+ADMINISTRATIVE = frozenset({"Control.DebugDump", "Control.Replicas"})
 """What is audited though it is let through; what clients do with records is not."""
 
 

@@ -40,6 +40,7 @@ from .outcomes import Outcomes
 from .peers import Links
 from .reads import Reads
 from .reclaim import Reclaimer
+from .remembered import Remembered
 from .routing import Routing
 from .rpc import Health, Services, add_services
 from .settings import METRICS_OFF, Settings, parse, split_address
@@ -133,10 +134,11 @@ class Node:
         access = Access(settings.cluster, routing, metrics, tls=self.tls is not None)
         self.deliveries = Deliveries(driver, routing, metrics, access)
         self.reclaimer = Reclaimer(driver, metrics, settings.reclaim_seconds, settings.reclaim_bytes)
+        self.remembered = Remembered(driver, driver.store.remembered())
         debug = Debug(driver, self.links, routing, self.snapshots, self.deliveries)
         services = Services(
-            settings, self.address, self.metrics_address, driver, self.links, routing, synchro, debug, self.draining,
-            self.tls,
+            settings, self.address, self.metrics_address, driver, self.links, routing, synchro, self.remembered, debug,
+            self.draining, self.tls,
         )
         self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max, access)
         self.subscriptions = Subscriptions(driver, routing, metrics)
@@ -194,6 +196,7 @@ class Node:
         await self.links.close()
         self.snapshots.reset()
         await self.reclaimer.stop()
+        await self.remembered.close()
         await self.driver.stop()
         await stopping
         await self.endpoint.stop()

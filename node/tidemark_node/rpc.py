@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from heapq import nsmallest
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.channel import WIRE_VERSION, WireVersionMismatch, check_caller
 from tidemark_wire.identity import Kind, Role
+from tidemark_wire.recovery import REPLICAS_MAX, report_to_proto
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2
@@ -29,6 +31,7 @@ from .explain import Explain
 from .outcomes import Outcomes
 from .peers import Links
 from .reads import Reads
+from .remembered import Remembered
 from .routing import Routing
 from .settings import Settings
 from .snapshots import SnapshotServer
@@ -59,7 +62,7 @@ class Services:
 
     def __init__(
         self, settings: Settings, address: str, metrics_address: str, driver: Driver, links: Links, routing: Routing,
-        synchro: Synchro, debug: Debug, draining: asyncio.Event, tls: Credentials | None,
+        synchro: Synchro, remembered: Remembered, debug: Debug, draining: asyncio.Event, tls: Credentials | None,
     ) -> None:
         self._settings = settings
         self._address = address
@@ -68,6 +71,7 @@ class Services:
         self._links = links
         self._routing = routing
         self._synchro = synchro
+        self._remembered = remembered
         self._debug = debug
         self._draining = draining
         self._tls = tls
@@ -98,10 +102,27 @@ class Services:
             await context.abort(*to_rpc_error(Refused(Reason.INVALID_SPEC, str(wrong))))
         version_in_force = self._routing.push(request)
         self._synchro.tell()
+        self._remembered.tell(self._routing.map)
         return node_pb2.PushShardMapResponse(version=version_in_force)
 
     async def debug_dump(self, request: Any, context: Any) -> node_pb2.DebugDumpResponse:
         return node_pb2.DebugDumpResponse(json=self._debug.dump(request.shard, request.all))
+
+    async def replicas(self, request: node_pb2.ReplicasRequest, context: Any) -> node_pb2.ReplicasResponse:
+        """A page of what is persisted here, beside what is remembered of the map."""
+        driver = self._driver
+        if driver.reloading:
+            loading = Refused(Reason.NO_LEADER, "this node loads its shards; retry", retry_after_ms=100)
+            await context.abort(*to_rpc_error(loading))
+        count = min(request.replicas_max or REPLICAS_MAX, REPLICAS_MAX)
+        found = nsmallest(count + 1, (shard for shard in driver.core.shards if shard >= getattr(request, "from")))
+        me = driver.core.me
+        answer = node_pb2.ReplicasResponse(
+            node=me.node, incarnation=me.incarnation, more=len(found) > count,
+            replicas=[report_to_proto(driver.core.report(shard)) for shard in found[:count]],
+            cluster=self._remembered.cluster)
+        answer.cluster.map_version = max(answer.cluster.map_version, self._routing.map.version)
+        return answer
 
     async def get_shard_map(self, request: Any, context: Any) -> common_pb2.ShardMap:
         return self._routing.map
@@ -178,6 +199,10 @@ def add_services(
             "DebugDump": typed(
                 unary, only("Control.DebugDump", services.debug_dump, operator, admin), pb.DebugDumpRequest,
                 pb.DebugDumpResponse,
+            ),
+            "Replicas": typed(
+                unary, only("Control.Replicas", services.replicas, operator, admin), pb.ReplicasRequest,
+                pb.ReplicasResponse,
             ),
         },
         "tidemark.v1.Tidemark": {

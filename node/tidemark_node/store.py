@@ -58,7 +58,7 @@ COMPACTION_BYTES = 128 << 20
 
 _KEY = struct.Struct(">QQ")
 _OFFSET_MAX = (1 << 64) - 1
-_FORMAT, _INCARNATION, _NODE = b"format", b"incarnation", b"node"
+_FORMAT, _INCARNATION, _NODE, _REMEMBERED = b"format", b"incarnation", b"node", b"remembered"
 _STATE, _CHECKPOINT, _DROPPED = b"state/", b"checkpoint/", b"dropped/"
 
 _PAYLOAD_BYTES = 7      # among the fields of HEADER
@@ -274,6 +274,16 @@ class Store:
     def _fail(self, error: Exception) -> Exception:
         self._failed = str(error)
         return typed(error, str(self.path))
+
+    def remember(self, cluster: bytes) -> None:
+        """Keep what of the shard map is to outlive the process, durably.  Thread-safe.  Raises StoreFailed."""
+        batch = WriteBatch(raw_mode=True)
+        batch.put(_REMEMBERED, cluster, self._system_handle)
+        self._write(batch)
+        self.sync()
+
+    def remembered(self) -> bytes | None:
+        return self._system.get(_REMEMBERED)
 
     # --- space --------------------------------------------------------------------------------------------
 

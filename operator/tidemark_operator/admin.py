@@ -48,7 +48,11 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
 
     async def Apply(self, request: admin_pb2.ApplyRequest, context: Any) -> admin_pb2.ApplyResponse:
         audit = await self._access.administer(context, "Admin.Apply")
-        done = await self._service.objects.apply(request.manifests, dry_run=request.dry_run)
+        done: list[str] | Refused
+        if self._service.behind:
+            done = Refused(Reason.METADATA_UNAVAILABLE, self._service.behind)
+        else:
+            done = await self._service.objects.apply(request.manifests, dry_run=request.dry_run)
         audit(str(done.reason) if isinstance(done, Refused) else "dry run" if request.dry_run else ", ".join(done))
         if isinstance(done, Refused):
             await _refuse(context, done)
@@ -154,7 +158,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return admin_pb2.OperatorDescription(
             operator=service.operator, cluster=service.cluster, version=VERSION,
             metadata_reachable=service.store.reachable, etcd=",".join(service.store.endpoints),
-            active=service.active,
+            active=service.active, metadata_behind=service.behind,
             tls_fingerprint=service.tls.material.fingerprint if service.tls is not None else "")
 
     # --- parts ----------------------------------------------------------------------------------------------
@@ -182,6 +186,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         if kind is None:
             return Refused(
                 Reason.INVALID_SPEC, f"operation is {request.operation!r}, must be one of {', '.join(_KINDS)}")
+        if service.behind:
+            return Refused(Reason.METADATA_UNAVAILABLE, service.behind)
         if not service.active:
             return Refused(
                 Reason.WRONG_STATE,

@@ -90,6 +90,7 @@ class CoordinatorDriver:
         self.traces: Counter[str] = Counter()
         self.on_waiting: Callable[[], None] = lambda: None
         self.on_record: Callable[[ShardId], None] = lambda shard: None
+        self.on_behind: Callable[[ShardId, str], None] = lambda shard, detail: None
         self.feed(SetActive(False))
 
     # --- looking in ---------------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ class CoordinatorDriver:
         except RemoteViolation as error:
             log.error("shard %x: %s; it is left as it is", shard, error)
             return
-        self.feed(MetadataLoaded(shard, record, revision))
+        self.feed(MetadataLoaded(shard, record, revision, fresh=True))
 
     def node_up(self, member: Member, boot: str) -> None:
         self.feed(NodeUp(member, boot))
@@ -223,6 +224,8 @@ class CoordinatorDriver:
                     listener(effect)
             case Trace(shard, what, detail):
                 self.traces[what] += 1
+                if what == "metadata_behind":
+                    self.on_behind(shard, detail)
                 log.info("shard %x: %s %s", shard, what, detail)
             case _:
                 raise AssertionError(f"an effect this driver does not know: {effect!r}")

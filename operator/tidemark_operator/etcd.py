@@ -150,6 +150,8 @@ class EtcdStore:
         self.reachable = False
         self.last_error = "not tried yet"
         self.on_reachable: Callable[[bool], None] = lambda reachable: None
+        self.on_set_back: Callable[[int, int], None] = lambda before, now: None
+        self._revision = 0   # newest that any answer named
 
     def use(self, tls: TlsFiles | None, login: Login | None) -> bool:
         """Speak with these from the next request on; False where nothing changes.  What runs ends as it began."""
@@ -170,8 +172,10 @@ class EtcdStore:
 
     async def get(self, key: str) -> Item | None:
         """Read one key, linearizable."""
+        before = self._revision
         answer = await self._read(lambda channel, timeout: rpc.KVStub(channel).Range(
             rpc.RangeRequest(key=key.encode()), timeout=timeout, metadata=_HAS_LEADER))
+        self._saw(answer.header.revision, before)
         return Item(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
 
     async def load(self, prefix: str) -> Snapshot:
@@ -180,8 +184,10 @@ class EtcdStore:
         start, end, revision = prefix.encode(), _prefix_end(prefix.encode()), 0
         while True:
             request = rpc.RangeRequest(key=start, range_end=end, limit=PAGE_ITEMS, revision=revision)
+            before = self._revision
             answer = await self._read(lambda channel, timeout, request=request: rpc.KVStub(channel).Range(
                 request, timeout=timeout, metadata=_HAS_LEADER))
+            self._saw(answer.header.revision, before)
             revision = revision or answer.header.revision
             for pair in answer.kvs:
                 items[pair.key.decode()] = Item(pair.value, pair.mod_revision)
@@ -238,6 +244,7 @@ class EtcdStore:
                 return Unavailable(message)  # refused before it was proposed: bad request, lease gone
             return Unknown(message)
         self._answered()
+        self._revision = max(self._revision, answer.header.revision)
         return Saved(answer.header.revision) if answer.succeeded else Conflict()
 
     # --- leases -------------------------------------------------------------------------------------------
@@ -312,10 +319,19 @@ class EtcdStore:
                     self._access.turned_down(answer.cancel_reason)
                     raise StoreUnavailable(f"the server cancelled the watch: {answer.cancel_reason}")
                 self._answered()
+                if answer.created and answer.header.revision < first_revision - 1:
+                    await self.get(prefix)  # this member lags, or all of etcd went back: a linearizable answer tells
                 if answer.events:
+                    self._revision = max(self._revision, answer.header.revision)
                     yield Changes(tuple(_change(event) for event in answer.events), answer.header.revision)
         finally:
             call.cancel()
+
+    def _saw(self, revision: int, before: int) -> None:
+        """Note the revision of an answer to a question asked at `before`: linearizable answers never go back."""
+        if revision < before:
+            self.on_set_back(before, revision)
+        self._revision = max(self._revision, revision)
 
     # --- channels -----------------------------------------------------------------------------------------
 

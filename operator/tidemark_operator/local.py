@@ -25,6 +25,7 @@ from tidemark_wire.tls import Credentials, FileCredentials, TlsSettings
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .certificates.rotation import Policy
+from .etcd import TlsFiles
 from .local_manifests import cluster_manifest, deal, places, read_manifests, snapshot_rate
 from .local_processes import (
     START_TIMEOUT_S,
@@ -37,8 +38,19 @@ from .local_processes import (
     start_operator,
     stop,
 )
-from .local_state import LocalRuntimeError, NodeState, ProcessState, State, load_state, locked, save_state, saved
-from .local_tls import LocalCertificates
+from .local_state import (
+    LocalRuntimeError,
+    NodeState,
+    ProcessState,
+    State,
+    keys_of,
+    load_state,
+    locked,
+    save_state,
+    saved,
+)
+from .local_tls import LocalCertificates, etcd_files
+from .metadata import Keys
 from .model import certificate_policy
 from .process import identify, send_signal, wait_gone
 from .resources import Resource, TidemarkCluster
@@ -101,6 +113,14 @@ class Runtime:
         """Return how long certificates last, as the cluster's manifest says."""
         (cluster,) = await self.objects("TidemarkCluster")
         return certificate_policy(cluster["spec"])
+
+    def keys(self) -> Keys:
+        """Return where in etcd this cluster's metadata lies."""
+        return keys_of(self.cluster)
+
+    def etcd_tls(self) -> TlsFiles | None:
+        """Return what to speak to this cluster's etcd with, None where it is in the clear."""
+        return etcd_files(self.directory, self.state)
 
     def node_addresses(self) -> dict[str, str]:
         return {name: node.address for name, node in self.state.nodes.items()}

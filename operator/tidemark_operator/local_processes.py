@@ -125,6 +125,11 @@ async def _is_active(address: str, tls: Credentials | None) -> bool:
     async with open_channel(address, tls) as channel:
         answer = await admin_pb2_grpc.AdminStub(channel).Describe(
             admin_pb2.OperatorDescribeRequest(), timeout=2)
+        if answer.metadata_behind:
+            raise LocalRuntimeError(
+                answer.metadata_behind,
+                "Run `tidemark dev stop operator`, `tidemark recover-metadata` (--merge for a restored backup), then "
+                "`tidemark dev up`; docs/operations/restore-etcd.md walks through it.")
         return bool(answer.active)
 
 

@@ -9,6 +9,7 @@
     <prefix>/nodes/<id>                where a node answers
     <prefix>/operator                  the active operator (hangs on a lease)
     <prefix>/disruption                the disruptive act that is under way (`disruption`)
+    <prefix>/recovery                  records are being rebuilt: no operator acts (`recovery`)
     <prefix>/next-group-id, next-node-id, next-reconfiguration, map-term
                                        counters, raised by compare-and-set
 
@@ -35,7 +36,7 @@ COUNTERS = (GROUP_IDS, NODE_IDS, RECONFIGURATIONS, MAP_TERMS)
 
 Area = Literal[
     "cluster", "groups", "keyspaces", "reconfigurations", "shards", "deletions", "nodes", "operator", "disruption",
-    "counter"]
+    "recovery", "counter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,10 @@ class Keys:
     def disruption(self) -> str:
         return f"{self.prefix}/disruption"
 
+    @property
+    def recovery(self) -> str:
+        return f"{self.prefix}/recovery"
+
     def shard(self, shard: ShardId) -> str:
         return f"{self.prefix}/shards/{shard:016x}"
 
@@ -89,7 +94,7 @@ class Keys:
         """Return the area and the name of a key; raises RemoteViolation for one that is not ours."""
         parts = key.removeprefix(self.everything).split("/")
         match parts:
-            case ["cluster" | "operator" | "disruption" as area]:
+            case ["cluster" | "operator" | "disruption" | "recovery" as area]:
                 return area, ""
             case ["groups" | "keyspaces" | "reconfigurations" | "shards" | "deletions" | "nodes" as area, name] if name:
                 return area, name

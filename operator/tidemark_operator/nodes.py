@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -55,6 +55,10 @@ class LinkListener(Protocol):
     def on_draining(self, node: str, draining: bool) -> None: ...
 
 
+Vet = Callable[[Member, grpc.aio.Channel], Awaitable[None]]
+"""Looks at a node that answers, before it counts as up."""
+
+
 class NodeLink:
     """The link to one node at one address."""
 
@@ -66,8 +70,10 @@ class NodeLink:
         lateness: LoopLateness,
         listener: LinkListener,
         tls: Credentials | None = None,
+        vet: Vet | None = None,
     ) -> None:
         self.record = record
+        self.tried = asyncio.Event()   # one attempt is over, whatever came of it
         self.up = False
         self.told_down = False
         self.member: Member | None = None
@@ -79,6 +85,7 @@ class NodeLink:
         self._lateness = lateness
         self._listener = listener
         self._tls = tls
+        self._vet = vet
         self._channel: grpc.aio.Channel | None = None
         self._suspicion = Suspicion(settings)
         self._queue: deque[bytes] = deque()
@@ -155,6 +162,7 @@ class NodeLink:
                 if verdict is Verdict.UP:
                     verdict, reason = await self._stay(channel)
             finally:
+                self.tried.set()
                 self._channel = None
                 await channel.close()
             self.reason = reason
@@ -238,6 +246,8 @@ class NodeLink:
             async with asyncio.timeout(self.settings.probe_timeout_ms / 1000):
                 hello = await answered_hello(call)  # the node has the link now, not just the connection
             member = Member(hello.node, hello.incarnation)
+            if self._vet is not None:
+                await self._vet(member, channel)
             self._go_up(member)
             prober = asyncio.ensure_future(self._keep_probing(channel))
             jobs = [
@@ -304,6 +314,7 @@ class NodeLink:
         if self._queue:
             self._queued.set()  # of the moments between a broken stream and this one
         self.up, self.told_down = True, False
+        self.tried.set()
         self.member, self.reason = member, ""
         self._listener.on_up(self, member, self.description.boot)
 
@@ -325,8 +336,10 @@ class NodeLinks:
         lateness: LoopLateness,
         settings: DetectorSettings | None = None,
         tls: Credentials | None = None,
+        vet: Vet | None = None,
     ) -> None:
         self._tls = tls
+        self._vet = vet
         self._operator = operator
         self._listener = listener
         self._lateness = lateness
@@ -356,7 +369,7 @@ class NodeLinks:
                 return
             self._replace(known, f"it moved to {record.address}")
         self._links[record.node] = NodeLink(
-            record, self._operator, self._settings, self._lateness, self._listener, self._tls)
+            record, self._operator, self._settings, self._lateness, self._listener, self._tls, self._vet)
 
     def remove_node(self, node: str) -> None:
         known = self._links.pop(node, None)

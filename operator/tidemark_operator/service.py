@@ -12,11 +12,13 @@ import logging
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tidemark_core.base.ids import Member, OperatorId, ShardId
+import grpc.aio
+from tidemark_core.base.ids import Member, OperatorId, ShardId, group_of, index_of
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
 from tidemark_wire.identity import AccessLists
@@ -62,11 +64,13 @@ from .resources.conditions import ConditionReason
 from .shardmap import build_shard_map
 from .status import cluster_status, group_status, shard_object, with_status
 from .tending import Tender
+from .witness import Witness
 
 log = logging.getLogger(__name__)
 
 VERSION = version("tidemark")
 RETRY_S = 0.5
+HEAR_S = 5.0
 
 
 class OperatorService:
@@ -92,7 +96,9 @@ class OperatorService:
         lateness = lateness or self._own_lateness
         assert lateness is not None, "somebody's"
         self.tls = tls
-        self.links = NodeLinks(self.operator, self, lateness, tls=tls)
+        self.behind = ""   # how it was found that etcd is older than what nodes promised; nothing is done then
+        self.witness = Witness(self.store, self.keys, self.records, self._on_behind)
+        self.links = NodeLinks(self.operator, self, lateness, tls=tls, vet=self._vet)
         self.driver = CoordinatorDriver(
             Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
@@ -122,6 +128,7 @@ class OperatorService:
             if certificates is not None and tls is not None else None)
         self._yielding: frozenset[str] = frozenset()
         self._emptied: frozenset[str] = frozenset()
+        self._loaded = asyncio.Event()
         self._poked = asyncio.Event()
         self._watchers: set[asyncio.Event] = set()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -131,6 +138,9 @@ class OperatorService:
         self.mirror.on_change = self._on_change
         self.driver.on_record = self._on_record
         self.driver.on_waiting = self.poke
+        self.driver.on_behind = lambda shard, detail: self._on_behind(
+            f"shard {group_of(shard)}/{index_of(shard)}: {detail}")
+        self.store.on_set_back = self._on_set_back
         self.store.on_reachable = self._on_reachable
 
     # --- life -----------------------------------------------------------------------------------------------
@@ -163,6 +173,7 @@ class OperatorService:
             self.mirror.apply(news)
             if first:
                 log.info("metadata loaded: %d shards, %d groups", len(self.mirror.shards), len(self.mirror.groups))
+                self._loaded.set()
                 self.lease.start()
             self.wake_watchers()
 
@@ -288,6 +299,7 @@ class OperatorService:
             waiting=self.driver.waiting_for_store,
             certificates=self._certificates(),
             unfinished=self.unfinished,
+            behind=self.behind,
         ))
 
     def _certificates(self) -> CertificatesView | None:
@@ -402,10 +414,33 @@ class OperatorService:
         self.publisher.end()
         self.reconfigurer.let_go()
 
+    async def _vet(self, member: Member, channel: grpc.aio.Channel) -> None:
+        await self._loaded.wait()
+        if not self.behind:
+            await self.witness.vet(member, channel)
+
+    def _on_behind(self, message: str) -> None:
+        """Nothing that is stored can be trusted: stand still until a person has rebuilt it and starts us anew."""
+        if self.behind:
+            return
+        self.behind = message
+        log.error("%s", message)
+        asyncio.get_running_loop().call_soon(self._on_active, False)
+
+    def _on_set_back(self, before: int, now: int) -> None:
+        asyncio.get_running_loop().call_exception_handler({
+            "message": f"etcd went from revision {before} back to {now}: it was lost or restored; starting afresh",
+            "task": None})
+
     async def _begin(self) -> None:
         """Coordinate from what is stored; maps of this operator are newer than any before."""
+        await self._hear_everybody()
         while True:
             try:
+                if await self.store.get(self.keys.recovery) is not None:
+                    log.warning("activation waits: metadata is being rebuilt by `tidemark recover-metadata`")
+                    await asyncio.sleep(RETRY_S)
+                    continue
                 term = await allocate(self.store, self.keys, MAP_TERMS)
                 stored = await self.store.load(f"{self.keys.prefix}/shards/")
                 break
@@ -414,6 +449,8 @@ class OperatorService:
                 await asyncio.sleep(RETRY_S)
         for key, item in stored.items.items():
             self.mirror.learn(key, item.value, item.revision)
+        if self.behind:
+            return
         self.driver.activate({shard: (item.value, item.revision) for shard, item in self.mirror.shards.items()})
         self.publisher.begin(term)
         self.poke()
@@ -434,6 +471,13 @@ class OperatorService:
                 log.info("%s does not say who lags: %s", link.node, answer)
             found |= {link.node} if isinstance(answer, BaseException) else answer
         return found
+
+    async def _hear_everybody(self) -> None:
+        """Give every node one chance to say what it promised before the first election is held."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEAR_S):
+                for link in self.links:
+                    await link.tried.wait()
 
     # --- looking --------------------------------------------------------------------------------------------
 

@@ -253,10 +253,12 @@ def cluster_status(
     nodes: Mapping[str, Node], groups: Mapping[str, Group], memory: ConditionMemory, *, key_prefix: str,
     etcd_trouble: str, endpoints: int, active_reconfiguration: str, last_node_id: int, version: str, waiting: int,
     certificates: CertificatesView | None = None, unfinished: tuple[R, str] | None = None,
+    behind: str = "",
 ) -> dict[str, Any]:
     """`etcd_trouble` is empty while etcd answers; `waiting` counts the shards whose elections wait for it.
 
     `unfinished` is what else of the spec is not in force yet, where all nodes are there.
+    `behind` says how it was found that etcd is older than what nodes promised, empty: it is not.
     """
     desired = sum(pool["replicas"] for pool in stored.spec["nodePools"])
     copies = Counter(node for shard in shards.values() for node in shard.ensemble)
@@ -279,6 +281,8 @@ def cluster_status(
         if missing else (T.READY, False, *unfinished) if unfinished is not None
         else (T.READY, True, R.RECONCILED, f"{len(up)} of {desired} nodes are ready.")
     )
+    if behind:
+        ready = (T.READY, False, R.STALLED, behind)
     available: Condition
     if not shards:
         available = (T.AVAILABLE, bool(up), R.NOTHING_HOSTED if up else R.NO_NODES, "")
@@ -294,10 +298,13 @@ def cluster_status(
         (T.FULLY_REPLICATED, not under,
          (R.NODE_RESEEDING if stale else R.COPIES_MISSING) if under else R.ALL_COPIES_IN_SYNC,
          some(shard.name for shard in under)),
+        (T.METADATA_STORE_REACHABLE, False, R.METADATA_STALE, behind) if behind else
         (T.METADATA_STORE_REACHABLE, not etcd_trouble,
          R.CONNECTION_FAILED if etcd_trouble else R.CONNECTED,
          f"Elections and changes wait for etcd: {etcd_trouble}" if etcd_trouble else f"{endpoints} endpoints."),
+        (T.RECONCILING, False, R.METADATA_STALE, "") if behind else
         (T.RECONCILING, not ready[1], ready[2] if not ready[1] else R.RECONCILED, ""),
+        (T.STALLED, True, R.METADATA_STALE, behind) if behind else
         (T.STALLED, False, R.RECONCILED if ready[1] else R.PROGRESSING, ""),
         (T.PLACEMENT_SATISFIED, not close, R.NOT_ENOUGH_DOMAINS if close else R.DOMAINS_DISTINCT,
          some(shard.name for shard in close)),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.replication.records import ShardRecord
+from tidemark_core.replication.recovery import find_record, newest_facts
 
 if TYPE_CHECKING:
     from .node import Node
@@ -51,13 +52,17 @@ class FaultOptions:
     stall: float = 0.0
     pause: float = 0.0
     suspicion: float = 0.0
+    metadata_lost: float = 0.0
 
 
 KINDS = (
     "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
     "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease",
-    "power_cut", "stall", "pause",
+    "power_cut", "stall", "pause", "metadata_lost",
 )
+
+ANSWERS = 0.7
+"""Chance that a node that is up answers whoever rebuilds metadata."""
 
 
 class Faults:
@@ -274,6 +279,36 @@ class Faults:
     def _store_up(self) -> None:
         self.world.metadata.down = False
         self.world.trace.note("store", "up")
+
+    def metadata_lost(self) -> None:
+        """The store loses everything while no operator runs, and is rebuilt from what some nodes say (N1-N8).
+
+        A shard that nobody can vouch for keeps its record, as if somebody had brought the missing nodes back first.
+        """
+        world = self.world
+        for operator in world.operators.values():
+            self.operator_crash(operator)
+        up = [node for node in world.nodes.values() if node.core is not None and world.dice.chance(ANSWERS)]
+        answered = {node.member for node in up}
+        of_shard = {
+            shard: [node.core.report(shard) for node in up if node.core is not None and shard in node.core.shards]
+            for shard in world.shards
+        }
+        named: set[Member] = set()
+        for reports in of_shard.values():
+            facts = newest_facts(reports)
+            if facts is not None:
+                change = facts.pending
+                named |= {*facts.ensemble, *((change.new,) if change is not None and change.new else ())}
+        here = {member.node for member in answered}
+        wiped = {member for member in named - answered if member.node in here}
+        silent = len(world.nodes) - len(up) + len(wiped)
+        for shard, reports in of_shard.items():
+            found = find_record(shard, reports, answered, silent)
+            world.trace.count("metadata_rebuilt" if found.record else f"metadata_doubt_{found.doubt}")
+            # Lost again before anybody heard of the epochs allocated since: the same numbers would be given out twice.
+            if found.record is not None and world.metadata.record(shard).epoch < found.record.epoch:
+                world.metadata.rebuild(shard, found.record)
 
     # --- disks --------------------------------------------------------------------------------------------
 

@@ -56,6 +56,11 @@ class MetadataStore:
         self.revision += 1
         self.records[shard] = (record.encode(), self.revision)
 
+    def rebuild(self, shard: ShardId, record: ShardRecord) -> None:
+        """Replace a record that was lost; whoever writes knowing the lost one is refused."""
+        self.create(shard, record)
+        self.world.trace.note("store", "rebuilt", record)
+
     def calm(self) -> None:
         self.down = False
         self.options.request_lost = self.options.answer_lost = self.options.late = 0.0
@@ -121,5 +126,5 @@ class MetadataStore:
             self.world.after(self.world.dice.around(40), self._read, operator, life, effect)
             return
         data, revision = self.records[effect.shard]
-        event = MetadataLoaded(effect.shard, ShardRecord.decode(data), revision)
+        event = MetadataLoaded(effect.shard, ShardRecord.decode(data), revision, fresh=True)
         self.world.after(self._delay(), operator.answer, life, event)

@@ -325,6 +325,22 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "spoilt": (0.3, 0.002, 0.03),
         },
     },
+    "recovery": {
+        "cluster": {
+            "nodes": (1, 3, 6), "wide": (1, 0.3, 0.3), "operators": (0.3, 2, 2), "copies": (0.3, 0.9, 0.9),
+            "operator_crash_in_step": (0.5, 0.01, 0.06), "chunk_bytes_max": (1, 150, 1200),
+        },
+        "clients": {"think_ms": (1, 5, 40), "producers": (1, 1, 3)},
+        "admin": {
+            "every_ms": (1, 20, 120), "swap": (0.9, 0.5, 1), "expand": (0.5, 0.2, 1), "contract": (0.5, 0.2, 1),
+            "transfer": (0.5, 0.1, 0.5), "cancel": (0.5, 0.1, 0.5), "trim": (0.3, 0.2, 1),
+        },
+        "faults": {
+            "every_ms": (1, 60, 300), "crash": (0.8, 0.3, 1.5), "crash_leader": (0.9, 0.5, 2),
+            "isolate": (0.6, 0.5, 2), "lag": (0.8, 1, 4), "wipe": (0.3, 0.1, 0.4), "ambush": (0.8, 0.2, 0.8),
+            "operator_crash": (0.6, 0.3, 1.5), "metadata_lost": (1, 1, 4),
+        },
+    },
     "clocks": {
         "clients": {
             "producers": (1, 2, 4), "twice": (1, 0.05, 0.3), "old_again": (1, 0.05, 0.2), "subscribers": (1, 1, 3),
@@ -333,6 +349,10 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         "faults": {"clock_jump": (1, 1, 3), "crash_leader": (0.8, 0.3, 1.5)},
     },
 }
+
+
+APART = frozenset({"recovery"})
+"""Profiles that run only when they are asked for, so that a seed without a profile stays the run it was."""
 
 
 def draw(profile: str, dice: Dice) -> Options:

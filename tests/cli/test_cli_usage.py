@@ -37,6 +37,9 @@ def test_an_unreachable_cluster_is_exit_code_3(cli: Cli):
         ("read", "g", "--tail", "--json"), ("swap", "g", "--from", "a", "--to", "b"), ("transfer",),
         ("contract", "g", "zero", "--from", "a"), ("shards", "--cluster", "nowhere"), ("get", "teapot"),
         ("debug", "dump", "--shard", "1"), ("dev", "up", "--nodes", "0"),
+        ("recover-metadata", "--nodes", "127.0.0.1:1"), ("recover-metadata", "--accept-loss", "orders"),
+        ("recover-metadata", "--group", "orders=3"), ("recover-metadata", "--etcd-user", "root"),
+        ("recover-metadata", "--nodes", "nowhere", "--etcd", "http://127.0.0.1:1", "--name", "main"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments):

@@ -1045,7 +1045,7 @@ class Cluster:
         operator.step(MetadataLoaded(shard, record, revision))
 
     def load(self, operator: Operator, shard: ShardId) -> None:
-        self.after(1, lambda: operator.step(MetadataLoaded(shard, *self.records[shard])))
+        self.after(1, lambda: operator.step(MetadataLoaded(shard, *self.records[shard], fresh=True)))
 
     # --- operators ---
 

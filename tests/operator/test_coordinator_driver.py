@@ -98,7 +98,7 @@ async def test_a_load_waits_for_etcd_and_then_tells(monkeypatch) -> None:
     driver = make(script, store)
     driver.node_up(member("n1"), "boot")
     await until(lambda: driver.waiting_for_store == 1)
-    await until(lambda: MetadataLoaded(SHARD, stored, 5) in script.seen)
+    await until(lambda: MetadataLoaded(SHARD, stored, 5, fresh=True) in script.seen)
     assert driver.waiting_for_store == 0 and len(store.calls) == 3
     await driver.close()
 

@@ -126,6 +126,9 @@ class Coordinator:
         self._attempts = 0
         self._leader_doubted = False           # its node came up since it was chosen or last said that it leads
         self._abort_owed = False               # the leader is to be told that nothing is changing, and has not said so
+        self.behind = False                    # the store lost what a node was told: nothing is begun from this record
+        self._suspicion = ""                   # a node is ahead of our record; the store is asked whether it is, too
+        self._doubts = 0                       # how often the store has said since that it is not
 
     # --- what others may ask --------------------------------------------------------------------------------
 
@@ -205,6 +208,8 @@ class Coordinator:
     def _on_loaded(self, now_ms: int, m: MetadataLoaded) -> list[CoordinatorEffect]:
         """A fresh read, or news from the watch."""
         asked, self._loading = self._loading, False
+        if self._suspicion and m.fresh and m.record is not None and m.revision == self.revision:
+            return self._found_behind()
         if m.record is None:
             self.record = None
             self._saving = None
@@ -225,6 +230,19 @@ class Coordinator:
             return []
         return self._adopt(now_ms, m.record, m.revision)
 
+    def _found_behind(self) -> list[CoordinatorEffect]:
+        """Rule N9: the store knows nothing of the epoch that a node is in, so it was set back.
+
+        Read twice: the first answer may be to a question that was asked before the node spoke.
+        """
+        self._doubts += 1
+        if self._doubts < 2:
+            return self._load()
+        if self.behind:
+            return []
+        self.behind = True
+        return [*self._forget("the metadata store was set back"), Trace(self.shard, "metadata_behind", self._suspicion)]
+
     def _adopt(self, now_ms: int, record: ShardRecord, revision: int) -> list[CoordinatorEffect]:
         """Start over from a record that somebody else wrote, or that we find at start."""
         effects = self._forget("another operator changed the shard")
@@ -232,7 +250,8 @@ class Coordinator:
         if record.writer.split("#")[0] == self.settings.operator and record.status is not Status.STEADY:
             first = True   # our own unfinished business: nobody else is at work on it
         self.record, self.revision = record, revision
-        self._again = False
+        self._again = self.behind = False
+        self._suspicion = ""
         if not self.active:
             return effects
         if record.status is Status.STEADY or first:
@@ -247,7 +266,7 @@ class Coordinator:
         drives is resolved by a new election.
         """
         record = self.record
-        if record is None or not self.active:
+        if record is None or not self.active or self.behind:
             return []
         if self._busy:
             self._again = True
@@ -316,10 +335,12 @@ class Coordinator:
             return []
         return self._elect(now_ms)
 
-    def _elect(self, now_ms: int, above: int = 0) -> list[CoordinatorEffect]:
+    def _elect(self, now_ms: int) -> list[CoordinatorEffect]:
         """Rule O7: epoch+1 and ELECTION are stored first.  A change survives only in COMMIT, never a contract."""
         record = self.record
         assert record is not None
+        if self.behind:
+            return []
         effects: list[CoordinatorEffect] = []
         change = record.change
         if change is not None and goes_back(change):
@@ -332,7 +353,7 @@ class Coordinator:
         self.election = None
         return effects + self._save(
             replace(
-                record, epoch=max(record.epoch, above) + 1, election=self.revision, status=Status.ELECTION,
+                record, epoch=record.epoch + 1, election=self.revision, status=Status.ELECTION,
                 leader=None, change=change, removed=removed,
             )
         )
@@ -376,6 +397,8 @@ class Coordinator:
         election = self.election
         if election is None or election.leader is not None or not election.ensembles.answered(election.heads):
             return []
+        if self._suspicion:
+            return []   # somebody is ahead of us
         missing = [
             member for member in election.ensembles.fencing
             if member not in election.heads and self.nodes.get(member.node) == member
@@ -990,13 +1013,11 @@ class Coordinator:
         reason, theirs = m.refusal.reason, m.refusal.epoch
         if m.about == "DeleteShard" and reason is Reason.UNKNOWN_SHARD:
             return self._on_deleted(sender)   # it never had a replica, or has forgotten it
-        ahead = (reason is Reason.STALE_EPOCH and theirs > record.epoch) or (
-            reason is Reason.STALE_ELECTION and theirs == record.epoch
-        )
-        if ahead and (sender in record.ensemble or (self.election and sender in self.election.ensembles.fencing)):
-            # A node was fenced above our record, or by another election of its epoch (a restored backup, say):
-            # never elect below it.
-            return self._elect(now_ms, above=theirs)
+        if theirs > record.epoch or (reason is Reason.STALE_ELECTION and theirs == record.epoch):
+            # Somebody was faster, and the store says so; or the store does not know of it either (N9).
+            self._doubts = 0
+            self._suspicion = f"{sender.node} is in epoch {theirs}, its record in epoch {record.epoch}"
+            return self._load()
         if record.status is Status.ELECTION:
             chosen = self.election.leader if self.election else None
             if m.about == "BecomeLeader" and chosen is not None and sender.node == chosen.node:

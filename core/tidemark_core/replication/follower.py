@@ -374,6 +374,7 @@ class Follower:
         replica.forget_log()
         replica.update(
             epoch=m.epoch, election=m.election, role=Role.DELETED, commit=-1, ensemble=(), copies=0, told=0,
+            opened=0, pending=None,
             snapshot_head=NOTHING, snapshot_commit=-1, snapshot_confirmed=-1,
         )
         deleted = replica.send(sender, ShardDeleted(m.epoch))

@@ -64,7 +64,7 @@ from .messages import (
 )
 from .outcomes import QUORUM_TIMER, Outcomes
 from .positions import POSITION_TIMER, Positions
-from .replica import Replica, Role, opening_payload
+from .replica import Pending, Replica, Role, opening_payload
 from .retention import RETENTION_TIMER, Retention
 from .stages import RELEASE_TIMER, Stages
 
@@ -159,6 +159,7 @@ class Leader:
         """Who is a member, and how many of them keep each payload, from now on."""
         replica = self.replica
         replica.adopt_facts(ensemble, copies, self.epoch)
+        replica.update(opened=self.epoch, pending=None)
         self.selective = selective(copies, len(ensemble))
         # Where all keep everything nothing waits for a stage (S29).
         return [] if self.selective else replica.advance_confirmed(replica.confirmed)
@@ -611,7 +612,11 @@ class Leader:
         # PREPARE is only stored on a steady record, so a change we still hold was given up and the Abort lost.
         self._drop_change()
         flush = [self._persist_fresh()] if self._fresh else []
-        replica.update(epoch=m.epoch, election=m.election)
+        # What is about to change is durable here before COMMIT can be stored, and in whatever log goes on from here.
+        replica.update(
+            epoch=m.epoch, election=m.election, told=m.epoch, opened=m.epoch,
+            pending=Pending(m.operation, m.old, m.new, m.copies),
+        )
         self.change = m
         self._described_commit = replica.commit
         self.durable = -1
@@ -737,6 +742,7 @@ class Leader:
         self._fill = None
         if self.change is None:
             return
+        self.replica.update(pending=None)
         if self.change.old is not None and (cursor := self.cursors.get(self.change.old)) is not None:
             cursor.status = CursorStatus.TRUNCATING if cursor.truncate_to else CursorStatus.ATTACHED
             cursor.rewind()

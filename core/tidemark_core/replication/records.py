@@ -171,11 +171,12 @@ class MetadataUncertain:
 
 @dataclass(frozen=True, slots=True)
 class MetadataLoaded:
-    """The record as stored, read on request or seen by the watch; None when the shard was deleted."""
+    """The record as stored, seen by the watch or read on request (`fresh`); None when the shard was deleted."""
 
     shard: ShardId
     record: ShardRecord | None
     revision: int
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,12 @@ from ..delivery.copysets import BLOCK_BYTES, BLOCK_MS
 from ..limbo.settings import SynchroSettings
 from .copies import Seat, seat_of
 from .log import Checkpoint, Log
-from .messages import Fate, Rejected
+from .messages import Fate, Operation, Rejected
 from .producers import Place
 from .settings import CopySettings, RetentionSettings
 
-STATE_FORMAT = 3
+STATE_FORMAT = 4
+STATE_FORMATS_READ = (3, STATE_FORMAT)   # 3 does not know what was being changed
 OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ensemble and the copies
 
 
@@ -63,12 +64,31 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """A change that was prepared: whoever rebuilds metadata must reckon with its being in force (N3)."""
+
+    operation: Operation
+    old: Member | None
+    new: Member | None
+    copies: int
+
+    def encode(self) -> list[Any]:
+        return [self.operation, *(list(member) if member else None for member in (self.old, self.new)), self.copies]
+
+    @classmethod
+    def decode(cls, raw: list[Any]) -> Pending:
+        operation, old, new, copies = raw
+        return cls(Operation(operation), Member(*old) if old else None, Member(*new) if new else None, int(copies))
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaState:
     """The durable record.  `commit` and `confirmed` are as they were read; in force are those of `Replica`.
 
     `ensemble` and `copies` are the newest this node was told, in the epoch `told`: for repair, for recovery of
-    metadata, and to know which payloads it keeps.  A payload may be missing only at or below `dropped`, and only
-    where this member is not designated (K9); everything at or below `swept` that was surplus is gone.
+    metadata, and to know which payloads it keeps.  `pending` is the change that was prepared in the epoch `opened`,
+    None: none was.  A payload may be missing only at or below `dropped`, and only where this member is not designated
+    (K9); everything at or below `swept` that was surplus is gone.
     """
 
     epoch: int = 0
@@ -84,6 +104,8 @@ class ReplicaState:
     told: int = 0
     dropped: int = -1
     swept: int = -1
+    opened: int = 0
+    pending: Pending | None = None
 
     def encode(self) -> bytes:
         return with_watermarks(self.commit, self.confirmed, self.encode_rest())
@@ -94,7 +116,7 @@ class ReplicaState:
             [
                 self.epoch, self.election, self.role, [list(member) for member in self.ensemble],
                 list(self.snapshot_head), self.snapshot_commit, self.snapshot_confirmed, self.copies, self.told,
-                self.dropped, self.swept,
+                self.dropped, self.swept, self.opened, self.pending and self.pending.encode(),
             ],
             separators=(",", ":"),
         ).encode()
@@ -104,13 +126,15 @@ class ReplicaState:
         """Read `encode`'s bytes; raises RemoteViolation when damaged or of an unknown format."""
         try:
             version, *fields = json.loads(data)
-            if version != STATE_FORMAT:
+            if version not in STATE_FORMATS_READ:
                 raise RemoteViolation(f"replica state has format {version}, this build reads {STATE_FORMAT}")
             commit, confirmed, (epoch, election, role, ensemble, snapshot_head, *snapshot) = fields
-            snapshot_commit, snapshot_confirmed, copies, told, dropped, swept = snapshot
+            snapshot_commit, snapshot_confirmed, copies, told, dropped, swept, *change = snapshot
+            opened, pending = change or (0, None)
             return cls(
                 epoch, election, Role(role), commit, confirmed, tuple(Member(*pair) for pair in ensemble),
                 EntryId(*snapshot_head), snapshot_commit, snapshot_confirmed, copies, told, dropped, swept,
+                opened, Pending.decode(pending) if pending else None,
             )
         except (ValueError, TypeError) as error:
             raise RemoteViolation(f"replica state cannot be read: {error!r}") from error
@@ -127,7 +151,7 @@ def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId
         {
             "epoch": state.epoch, "election": state.election, "leader": list(leader),
             "ensemble": [list(member) for member in state.ensemble], "copies": state.copies,
-            "inherited_head": list(inherited_head),
+            "inherited_head": list(inherited_head), "pending": state.pending and state.pending.encode(),
         },
         separators=(",", ":"),
     ).encode()
@@ -139,6 +163,17 @@ def facts_of(entry: Entry) -> tuple[tuple[Member, ...], int]:
         payload = json.loads(entry.payload)
         return tuple(Member(*pair) for pair in payload["ensemble"]), int(payload["copies"])
     except (ValueError, KeyError, TypeError) as error:
+        raise RemoteViolation(f"control entry {entry.id} cannot be read: {error!r}") from error
+
+
+def pending_of(entry: Entry) -> tuple[bool, Pending | None]:
+    """Return whether an opening says what was being changed, and that; raises RemoteViolation when it is unreadable."""
+    try:
+        payload = json.loads(entry.payload)
+        said = entry.kind is Kind.EPOCH_START or "pending" in payload   # an election leaves nothing pending
+        raw = payload.get("pending")
+        return said, Pending.decode(raw) if raw else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RemoteViolation(f"control entry {entry.id} cannot be read: {error!r}") from error
 
 
@@ -223,6 +258,9 @@ class Replica:
         second = run is not None and run.epoch == entry.epoch and run.first < entry.base
         if entry.epoch > self.state.told or (second and entry.epoch == self.state.told):
             self.adopt_facts(*facts_of(entry), entry.epoch)
+        said, pending = pending_of(entry)
+        if said and entry.epoch >= self.state.opened:
+            self.update(opened=entry.epoch, pending=pending)
 
     def update(self, **changes: Any) -> None:
         """Change the durable state in memory; the next `persist` writes it."""

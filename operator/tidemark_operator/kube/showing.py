@@ -88,7 +88,10 @@ class Showing:
     async def _show_waiting(self) -> None:
         """While etcd was never reached nobody is active, and somebody should say so."""
         item = self._run.item
-        store = self._run.service.store
+        store, behind = self._run.service.store, self._run.service.behind
+        if item is not None and behind:
+            await self._write_behind(item, behind)
+            return
         if item is None or store.reachable or self._run.service.mirror.loaded:
             return
         known = {each["type"]: each["status"] for each in item.get("status", {}).get("conditions", ())}
@@ -97,6 +100,14 @@ class Showing:
             await self._write_conditions(item, self._run.service.memory, [
                 (T.READY, None, reason, ""), (T.AVAILABLE, None, reason, ""),
                 (T.METADATA_STORE_REACHABLE, False, R.CONNECTION_FAILED, store.last_error)])
+
+    async def _write_behind(self, item: Object, behind: str) -> None:
+        known = {each["type"]: each["reason"] for each in item.get("status", {}).get("conditions", ())}
+        if known.get(T.METADATA_STORE_REACHABLE.value) != R.METADATA_STALE:
+            await self._write_conditions(item, self._run.service.memory, [
+                (T.READY, False, R.STALLED, behind), (T.STALLED, True, R.METADATA_STALE, behind),
+                (T.RECONCILING, False, R.METADATA_STALE, ""),
+                (T.METADATA_STORE_REACHABLE, False, R.METADATA_STALE, behind)])
 
     async def _show_pods(self) -> None:
         world = self._run.service.world()

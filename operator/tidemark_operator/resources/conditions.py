@@ -110,6 +110,8 @@ class ConditionReason(StrEnum):
     AUTHENTICATION_FAILED = "AuthenticationFailed", "etcd refuses the credentials"
     TLS_FAILED = "TLSFailed", "no TLS connection to etcd can be made"
     CLUSTER_ID_MISMATCH = "ClusterIDMismatch", "the key prefix holds the metadata of another cluster"
+    METADATA_STALE = "MetadataStale", (
+        "nodes promised what etcd does not know: it was lost or set back, and `tidemark recover-metadata` is needed")
     OUT_OF_SPACE = "OutOfSpace", "etcd refuses writes: its quota is used up"
     ISSUED = "Issued", "every certificate is valid"
     DISABLED = "Disabled", "no certificate is asked for"
@@ -218,7 +220,7 @@ _CLUSTER = (
             (R.NODES_NOT_READY, R.ROLLOUT_IN_PROGRESS, R.SCALING_IN_PROGRESS, R.VOLUME_RESIZING, R.STALLED, R.PAUSED),
             _UNSEEN),
         (R.INVALID_SPEC, R.NODE_READY_TIMEOUT, R.IMAGE_PULL_FAILED, R.UNSCHEDULABLE, R.VOLUME_EXPANSION_UNSUPPORTED,
-         R.ADMISSION_DENIED, R.QUOTA_EXCEEDED)),
+         R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE)),
     ConditionRule(
         T.AVAILABLE, (R.QUORUMS_AVAILABLE, R.NOTHING_HOSTED),
         (R.SHARDS_LEADERLESS, R.PARTITIONS_BELOW_QUORUM, R.NO_NODES), _UNSEEN),
@@ -228,7 +230,7 @@ _CLUSTER = (
     ConditionRule(
         T.METADATA_STORE_REACHABLE, (R.CONNECTED,),
         (R.CONNECTION_FAILED, R.NO_LEADER, R.AUTHENTICATION_FAILED, R.TLS_FAILED, R.CLUSTER_ID_MISMATCH,
-         R.OUT_OF_SPACE)),
+         R.METADATA_STALE, R.OUT_OF_SPACE)),
     ConditionRule(
         T.CERTIFICATES_VALID, (R.ISSUED, R.DISABLED),
         (R.EXPIRING_SOON, R.EXPIRED, R.ISSUER_NOT_READY, R.SECRET_INVALID, R.NOT_SUPPORTED)),

@@ -85,13 +85,14 @@ class OperatorDescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class OperatorDescription(_message.Message):
-    __slots__ = ("operator", "cluster", "version", "metadata_reachable", "etcd", "active", "tls_fingerprint")
+    __slots__ = ("operator", "cluster", "version", "metadata_reachable", "etcd", "active", "metadata_behind", "tls_fingerprint")
     OPERATOR_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     METADATA_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     ETCD_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_BEHIND_FIELD_NUMBER: _ClassVar[int]
     TLS_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     operator: str
     cluster: str
@@ -99,5 +100,6 @@ class OperatorDescription(_message.Message):
     metadata_reachable: bool
     etcd: str
     active: bool
+    metadata_behind: str
     tls_fingerprint: str
-    def __init__(self, operator: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., metadata_reachable: _Optional[bool] = ..., etcd: _Optional[str] = ..., active: _Optional[bool] = ..., tls_fingerprint: _Optional[str] = ...) -> None: ...
+    def __init__(self, operator: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., metadata_reachable: _Optional[bool] = ..., etcd: _Optional[str] = ..., active: _Optional[bool] = ..., metadata_behind: _Optional[str] = ..., tls_fingerprint: _Optional[str] = ...) -> None: ...

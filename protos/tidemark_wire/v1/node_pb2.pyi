@@ -87,6 +87,101 @@ class DebugDumpResponse(_message.Message):
     json: str
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
+class ReplicasRequest(_message.Message):
+    __slots__ = ("replicas_max",)
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_MAX_FIELD_NUMBER: _ClassVar[int]
+    replicas_max: int
+    def __init__(self, replicas_max: _Optional[int] = ..., **kwargs) -> None: ...
+
+class ReplicasResponse(_message.Message):
+    __slots__ = ("node", "incarnation", "more", "replicas", "cluster")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    incarnation: str
+    more: bool
+    replicas: _containers.RepeatedCompositeFieldContainer[Replica]
+    cluster: RememberedCluster
+    def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., more: _Optional[bool] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ..., cluster: _Optional[_Union[RememberedCluster, _Mapping]] = ...) -> None: ...
+
+class Disk(_message.Message):
+    __slots__ = ("node", "incarnation")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    incarnation: str
+    def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
+
+class Replica(_message.Message):
+    __slots__ = ("shard", "role", "epoch", "election", "told", "ensemble", "copies", "opened", "pending", "head_epoch", "head", "commit")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ELECTION_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    ENSEMBLE_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    HEAD_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    role: str
+    epoch: int
+    election: int
+    told: int
+    ensemble: _containers.RepeatedCompositeFieldContainer[Disk]
+    copies: int
+    opened: int
+    pending: PreparedChange
+    head_epoch: int
+    head: int
+    commit: int
+    def __init__(self, shard: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., election: _Optional[int] = ..., told: _Optional[int] = ..., ensemble: _Optional[_Iterable[_Union[Disk, _Mapping]]] = ..., copies: _Optional[int] = ..., opened: _Optional[int] = ..., pending: _Optional[_Union[PreparedChange, _Mapping]] = ..., head_epoch: _Optional[int] = ..., head: _Optional[int] = ..., commit: _Optional[int] = ...) -> None: ...
+
+class PreparedChange(_message.Message):
+    __slots__ = ("operation", "old", "new", "copies")
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    OLD_FIELD_NUMBER: _ClassVar[int]
+    NEW_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    operation: str
+    old: Disk
+    new: Disk
+    copies: int
+    def __init__(self, operation: _Optional[str] = ..., old: _Optional[_Union[Disk, _Mapping]] = ..., new: _Optional[_Union[Disk, _Mapping]] = ..., copies: _Optional[int] = ...) -> None: ...
+
+class RememberedCluster(_message.Message):
+    __slots__ = ("cluster", "map_version", "groups", "nodes")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    map_version: int
+    groups: _containers.RepeatedCompositeFieldContainer[RememberedGroup]
+    nodes: _containers.RepeatedCompositeFieldContainer[_common_pb2.NodeInfo]
+    def __init__(self, cluster: _Optional[str] = ..., map_version: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[RememberedGroup, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_common_pb2.NodeInfo, _Mapping]]] = ...) -> None: ...
+
+class RememberedGroup(_message.Message):
+    __slots__ = ("group_id", "name", "shards", "kind", "current")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    name: str
+    shards: int
+    kind: str
+    current: bool
+    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., shards: _Optional[int] = ..., kind: _Optional[str] = ..., current: _Optional[bool] = ...) -> None: ...
+
 class GetShardMapRequest(_message.Message):
     __slots__ = ("known_version",)
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]

@@ -129,6 +129,11 @@ class ControlStub:
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.DebugDumpRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.DebugDumpResponse.FromString,
                 _registered_method=True)
+        self.Replicas = channel.unary_unary(
+                '/tidemark.v1.Control/Replicas',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.ReplicasRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.ReplicasResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
@@ -153,6 +158,13 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Replicas(self, request, context):
+        """what is persisted here, to compare metadata with or rebuild it
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -170,6 +182,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.DebugDump,
                     request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.DebugDumpRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_node__pb2.DebugDumpResponse.SerializeToString,
+            ),
+            'Replicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.Replicas,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.ReplicasRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.ReplicasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -254,6 +271,33 @@ class Control:
             '/tidemark.v1.Control/DebugDump',
             tidemark__wire_dot_v1_dot_node__pb2.DebugDumpRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_node__pb2.DebugDumpResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Replicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Control/Replicas',
+            tidemark__wire_dot_v1_dot_node__pb2.ReplicasRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.ReplicasResponse.FromString,
             options,
             channel_credentials,
             insecure,

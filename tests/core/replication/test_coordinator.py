@@ -447,20 +447,38 @@ def test_issue_929_an_amnesiac_member_is_no_vote(desk: Desk) -> None:
     assert (None, {A: EntryId(1, 1)}) == (desk.shard.election.leader, desk.shard.election.heads)
 
 
-def test_an_epoch_above_the_record_s_is_never_elected_below(desk: Desk) -> None:
-    """Metadata restored from a backup: nodes were fenced in epochs the record does not know."""
+@pytest.mark.parametrize(
+    "refused", [Refused(Reason.STALE_EPOCH, epoch=8), Refused(Reason.STALE_ELECTION, epoch=1)])
+def test_n9_nothing_is_begun_from_a_record_that_a_node_is_ahead_of(desk: Desk, refused: Refused) -> None:
+    """Rule N9: nodes know an epoch, or an election of this one, that the store does not: it was set back."""
     desk.electing()
-    desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_EPOCH, epoch=8)))
+    record, revision = desk.record, desk.shard.revision
+    desk.hear(A, Rejected(1, "Fence", refused))
+    assert [LoadMetadata(SHARD)] == desk.effects
+    desk.step(MetadataLoaded(SHARD, record, revision))
+    assert not desk.shard.behind, "that was a late word of the watch"
+    for _answer in range(2):   # the first may be to an older question
+        assert not desk.shard.behind
+        desk.step(MetadataLoaded(SHARD, record, revision, fresh=True))
+    assert desk.shard.behind and ["metadata_behind"] == [e.what for e in desk.effects if isinstance(e, Trace)]
 
-    assert [9] == [record.epoch for record in desk.saves()]
+    desk.hear(B, Fenced(1, record.election, HEAD))
+    desk.hear(C, Fenced(1, record.election, HEAD))
+    desk.step(NodeDown("a"))
+    desk.fire("retry")
+    assert not desk.saves() and not desk.sent(BecomeLeader)
+
+    desk.load(replace(record, epoch=20, writer="recover-metadata"))
+    assert not desk.shard.behind
 
 
-def test_an_epoch_that_another_election_took_is_passed_over(desk: Desk) -> None:
-    """Metadata restored from a backup: the nodes know this epoch from an election that the record has forgotten."""
+def test_n9_a_record_that_changed_meanwhile_is_gone_on_with(desk: Desk) -> None:
+    """Another operator was faster: the store says so, and nothing was set back."""
     desk.electing()
-    desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_ELECTION, epoch=1)))
-
-    assert [(2, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+    desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_EPOCH, epoch=2)))
+    newer = replace(desk.record, epoch=2, election=11, writer="op/9#1")
+    desk.step(MetadataLoaded(SHARD, newer, desk.shard.revision + 1, fresh=True))
+    assert not desk.shard.behind and newer == desk.record
 
 
 def test_an_election_asked_for_while_one_is_being_stored_is_the_same_one(desk: Desk) -> None:

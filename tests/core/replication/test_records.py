@@ -97,7 +97,7 @@ def test_a_damaged_state_is_refused_with_a_clear_error(data: bytes) -> None:
 
 def test_a_state_of_an_unknown_format_is_refused() -> None:
     for version in (1, 9):
-        with pytest.raises(RemoteViolation, match=f"replica state has format {version}, this build reads 3"):
+        with pytest.raises(RemoteViolation, match=f"replica state has format {version}, this build reads 4"):
             ReplicaState.decode(b'[%d,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]' % version)
     assert ReplicaState(1, 1) == ReplicaState.decode(b'[3,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]')
 

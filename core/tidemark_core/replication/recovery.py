@@ -1,0 +1,272 @@
+"""Recovery: what a shard's metadata record must say, found from what nodes persisted when the store lost it.
+
+A replica keeps the epoch it promised, the ensemble it was told in which epoch, and a change prepared there.  Rules:
+
+N1  The newest opening that any replica knows names the ensemble.  Openings are written by leaders that the store chose,
+    so of two the one of the higher epoch is the truth; within one epoch what is in force comes after what is prepared.
+N2  A record is only ever written in ELECTION at an epoch above every one that was reported, and the election that
+    follows is above that: by more than a lost store can have allocated while nobody heard of it (NEAR_GAP), and far
+    more where disks did not answer (EPOCH_GAP), for two leaders of one epoch would write different entries of one id.
+N3  A leader persists what it is about to change before COMMIT can be stored (PREPARE).  So whatever ensemble is in
+    force, its predecessor's leader knew of it, and a log that holds an entry of it holds the PREPARE in front.
+N4  A prepared change was never in force when its new member is still being seeded or has no replica (COMMIT is stored
+    only after the snapshot is durable, A3), when the new member's replica was deleted in that epoch or later, or when
+    the leader that prepared it still leads its epoch and says so.  It was in force when the old member's replica was
+    deleted in that epoch or later, or when a member other than the new one was told its result.
+N5  What stays in doubt is resolved so that every majority it could have committed with meets every majority that can
+    elect.  EXPAND: the larger ensemble (majorities of n+1 and of n meet).  CONTRACT: the larger one, as elections do
+    (T6).  COPIES: members stay; the smaller number, because who keeps a payload under it keeps it under both.  SWAP:
+    both members belong, old and new: floor((n+1)/2)+1 of n+1 meets floor(n/2)+1 of the old as of the new n.  But a
+    node that lost its disk and is swapped into its own slot has its new disk alone: the old one acknowledges nothing.
+    Where only some members keep payloads slots would mean other payloads (K9), so there a swap in doubt is refused.
+N6  A majority of the ensemble must have answered with a replica that may vote.
+N7  A newer ensemble that nobody told us of is excluded: it was begun by a leader of the known one that is silent (N3),
+    and it committed something only with a majority of its own, all silent too, for whoever acknowledges an entry
+    holds the opening in front of it.  So every member answered, or fewer disks are silent than half an ensemble.
+    A contract shrinks an even ensemble's majority, hence half of n rounded up.
+N8  Where N1-N7 cannot vouch, nothing is written unless a person names the shard and accepts the loss.  Then those who
+    answered are the ensemble.
+
+N9  An epoch is stored before any node hears of it.  So a node ahead of what the store says proves that the store was
+    lost or set back.  Its ensemble may be as old, and a majority of that may meet nobody who knows the newer one: the
+    coordinator then begins nothing from this record (`coordinator`).
+
+Stays out: asking nodes, groups, writing (the operator's `recovery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ..base.ids import EntryId, Member, ShardId
+from ..base.quorum import has_majority
+from .copies import selective
+from .ensembles import ensemble_after
+from .messages import Operation
+from .records import ShardRecord, Status
+from .replica import Pending, Role
+
+EPOCH_GAP = 1_000
+"""How far above the highest known epoch an election begins when not everybody answered."""
+
+NEAR_GAP = 10
+"""The same when everybody did: requests of the operator that was may still be under way, of epochs nobody heard of."""
+
+SILENT_ROLES = (Role.SEEDING, Role.DELETED)
+"""Replicas that do not vote."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """What a node says of its replica of a shard; the fields are those of `ReplicaState`."""
+
+    shard: ShardId
+    member: Member
+    role: Role
+    epoch: int
+    election: int
+    told: int
+    ensemble: tuple[Member, ...]
+    copies: int
+    opened: int
+    pending: Pending | None
+    head: EntryId
+    commit: int
+
+
+class Doubt(StrEnum):
+    """Why a record cannot be vouched for."""
+
+    NO_COPY = "NoCopy"                  # nobody who answered has a replica
+    NO_MAJORITY = "NoMajority"          # fewer than a majority of the ensemble answered (N6)
+    NEWER_POSSIBLE = "NewerPossible"    # silent disks may hold a newer ensemble (N7)
+    SWAP_IN_DOUBT = "SwapInDoubt"       # N5, where some members keep payloads
+    UNKNOWN_CHANGE = "UnknownChange"    # an older build did not note what was being changed
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The newest word on who belongs to a shard (N1)."""
+
+    epoch: int
+    ensemble: tuple[Member, ...]
+    copies: int
+    pending: Pending | None = None
+    sure: bool = True    # whether a change was pending is known
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one shard.  `record` is what to write, None: leave alone what is stored, or nothing can be."""
+
+    shard: ShardId
+    record: ShardRecord | None
+    doubt: Doubt | None = None
+    accepted: bool = False
+    note: str = ""
+
+
+def newest_facts(reports: Iterable[ReplicaReport], stored: ShardRecord | None = None) -> Facts | None:
+    """Rule N1; the record of a store that was set back is one more witness."""
+    known = [report for report in reports if report.told > 0 and report.ensemble]
+    newest = max((report.told for report in known), default=0)
+    if stored is not None and stored.ensemble and stored.epoch >= newest:
+        change = stored.change
+        pending = Pending(change.operation, change.old, change.new, change.copies) if change else None
+        return Facts(stored.epoch, stored.ensemble, stored.copies, pending)
+    known = [report for report in known if report.told == newest]
+    if not known:
+        return None
+    pending = next((report.pending for report in known if report.opened == newest and report.pending), None)
+    done = [report for report in known if report.opened == newest and report.pending is None]
+    if done:
+        # A second opening, or the leader that put a change in force: it comes after what was prepared.
+        return Facts(newest, done[0].ensemble, done[0].copies)
+    if pending is None:
+        author = next((report for report in known if report.role in (Role.LEADER, Role.DEPOSED)), known[0])
+        return Facts(newest, author.ensemble, author.copies, sure=False)
+    for report in known:
+        base = _before(report.ensemble, pending)
+        if report.member != pending.new and report.ensemble != base:
+            return Facts(newest, report.ensemble, pending.copies)   # told its result: in force (N4)
+    report = known[0]
+    return Facts(newest, _before(report.ensemble, pending), report.copies, pending)
+
+
+def _before(ensemble: tuple[Member, ...], pending: Pending) -> tuple[Member, ...]:
+    """Return the ensemble without the change; whoever was seeded notes its own slot early."""
+    if pending.new is None or pending.new not in ensemble:
+        return ensemble
+    if pending.operation is Operation.EXPAND:
+        return tuple(member for member in ensemble if member != pending.new)
+    assert pending.old is not None
+    return tuple(pending.old if member == pending.new else member for member in ensemble)
+
+
+def resolve(facts: Facts, reports: Sequence[ReplicaReport], answered: Collection[Member]) -> Facts | Doubt:
+    """Rules N4 and N5: say who belongs, whatever became of a change that was prepared."""
+    pending = facts.pending
+    if not facts.sure:
+        return Doubt.UNKNOWN_CHANGE
+    if pending is None:
+        return facts
+    base = replace(facts, pending=None)
+    target = replace(
+        base, ensemble=ensemble_after(facts.ensemble, pending.operation, pending.old, pending.new),
+        copies=pending.copies,
+    )
+    of = {report.member: report for report in reports}
+    old, new = pending.old and of.get(pending.old), pending.new and of.get(pending.new)
+    if old and old.role is Role.DELETED and old.epoch >= facts.epoch:
+        return target
+    if pending.new is not None:
+        seeded = new and new.epoch >= facts.epoch and new.role not in SILENT_ROLES
+        if (new or pending.new in answered) and not seeded:
+            return base
+    if any(report.role is Role.LEADER and report.epoch == facts.epoch and report.pending for report in reports):
+        return base
+    match pending.operation:
+        case Operation.EXPAND:
+            return target
+        case Operation.CONTRACT:
+            return base
+        case Operation.COPIES:
+            return replace(base, copies=min((facts.copies, pending.copies), key=lambda copies: copies or len(of) + 99))
+        case Operation.SWAP:
+            assert pending.old is not None and pending.new is not None
+            if pending.old.node == pending.new.node:
+                return target
+            if selective(facts.copies, len(facts.ensemble)):
+                return Doubt.SWAP_IN_DOUBT
+            return replace(base, ensemble=(*facts.ensemble, pending.new))
+
+
+def is_behind(stored: ShardRecord, reports: Iterable[ReplicaReport]) -> bool:
+    """Say whether a node promised something that this record, the newest of its store, knows nothing of."""
+    return any(
+        report.epoch > stored.epoch
+        or (report.epoch == stored.epoch and report.election not in (0, stored.election))
+        for report in reports
+    )
+
+
+def find_record(
+    shard: ShardId, reports: Sequence[ReplicaReport], answered: Collection[Member], silent: int, *,
+    stored: ShardRecord | None = None, accept: bool = False,
+) -> Finding:
+    """Return the record that lets an election go on.
+
+    `answered` are the disks that answered at all, `silent` how many of the cluster's did not.
+    """
+    if stored is not None and not is_behind(stored, reports):
+        return Finding(shard, None, note="as stored")
+    voters = {report.member: report for report in reports if report.role not in SILENT_ROLES}
+    epoch = max([report.epoch for report in reports] + ([stored.epoch] if stored else []), default=0)
+    if not voters:
+        return Finding(shard, None, Doubt.NO_COPY, accept)
+    facts = newest_facts(reports, stored)
+    if facts is None:
+        # Fenced for a first election that never came to be, as far as those who answered know.
+        facts = Facts(0, tuple(sorted(voters)), 0)
+    resolved = resolve(facts, reports, answered)
+    doubt: Doubt | None = resolved if isinstance(resolved, Doubt) else None
+    chosen = facts if isinstance(resolved, Doubt) else resolved
+    if doubt is None:
+        doubt = _vouch(chosen, voters, answered, silent, never_led=facts.epoch == 0)
+    if doubt is None:
+        note = ""
+        if facts.pending is not None:
+            note = f"{facts.pending.operation} of epoch {facts.epoch} was prepared: " + _outcome(facts, chosen)
+        removed = tuple(sorted(member for member in voters if member not in chosen.ensemble))
+        seeding = tuple(sorted(
+            report.member for report in reports
+            if report.role is Role.SEEDING and report.member not in chosen.ensemble))
+        record = _record(chosen, epoch + (EPOCH_GAP if silent else NEAR_GAP), (*removed, *seeding))
+        return Finding(shard, record, note=note)
+    if not accept:
+        return Finding(shard, None, doubt)
+    left = _those_left(chosen, voters)
+    if left is None:
+        return Finding(shard, None, doubt, note="its payloads are kept by some members each: they cannot be regrouped")
+    return Finding(shard, _record(left, epoch + EPOCH_GAP, ()), doubt, accepted=True, note="those who answered go on")
+
+
+def _vouch(
+    chosen: Facts, voters: Collection[Member], answered: Collection[Member], silent: int, *, never_led: bool
+) -> Doubt | None:
+    """Rules N6 and N7."""
+    if not has_majority(chosen.ensemble, voters):
+        return Doubt.NO_MAJORITY
+    everybody = all(member in answered for member in chosen.ensemble) and not (never_led and silent)
+    if not everybody and silent >= (len(chosen.ensemble) + 1) // 2:
+        return Doubt.NEWER_POSSIBLE
+    return None
+
+
+def _outcome(before: Facts, chosen: Facts) -> str:
+    if chosen.ensemble == before.ensemble and chosen.copies == before.copies:
+        return "not in force"
+    assert before.pending is not None
+    both = before.pending.operation is Operation.SWAP and len(chosen.ensemble) > len(before.ensemble)
+    return "in doubt, so old and new member belong: contract it afterwards" if both else "in force"
+
+
+def _those_left(facts: Facts, voters: Collection[Member]) -> Facts | None:
+    """Rule N8: whoever answered, in the slots that contracts would leave them."""
+    if selective(facts.copies, len(facts.ensemble)):
+        return None
+    ensemble = facts.ensemble
+    for member in facts.ensemble:
+        if member not in voters:
+            ensemble = ensemble_after(ensemble, Operation.CONTRACT, member, None)
+    return replace(facts, ensemble=ensemble or tuple(sorted(voters)), copies=0)
+
+
+def _record(facts: Facts, epoch: int, removed: tuple[Member, ...]) -> ShardRecord:
+    return ShardRecord(
+        epoch=epoch, election=0, status=Status.ELECTION, ensemble=facts.ensemble, copies=facts.copies, removed=removed,
+        writer="recover-metadata",
+    )
+

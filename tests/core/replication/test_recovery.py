@@ -1,0 +1,336 @@
+"""Rules N1-N9: metadata rebuilt from what replicas persisted, and a store that was set back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.base.quorum import has_majority, majority
+from tidemark_core.node import NodeCore
+from tidemark_core.replication import invariants
+from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
+from tidemark_core.replication.recovery import (
+    EPOCH_GAP,
+    NEAR_GAP,
+    Doubt,
+    Facts,
+    ReplicaReport,
+    find_record,
+    is_behind,
+    newest_facts,
+    resolve,
+)
+from tidemark_core.replication.replica import Pending, ReplicaState, Role
+
+from ..support import SHARD, A, B, C, Cluster, D, E, batch, member
+
+SWAP = Pending(Operation.SWAP, C, D, 0)
+OLD, NEW = (A, B, C), (A, B, D)
+
+
+def said(who: Member, told: int = 5, **changes: object) -> ReplicaReport:
+    """Return what a follower says that was told A, B, C at an election of the epoch `told`."""
+    report = ReplicaReport(SHARD, who, Role.FOLLOWER, told, told * 10, told, OLD, 0, told, None, EntryId(told, 7), 7)
+    return replace(report, **changes)  # type: ignore[arg-type]
+
+
+def prepared(who: Member, pending: Pending = SWAP, **changes: object) -> ReplicaReport:
+    return said(who, 6, **{"pending": pending, **changes})
+
+
+def found(
+    *reports: ReplicaReport, silent: int = 0, accept: bool = False, stored: ShardRecord | None = None
+) -> Any:
+    here = {report.member for report in reports}
+    return find_record(SHARD, reports, here, silent, stored=stored, accept=accept)
+
+
+# --- N1, N2 -----------------------------------------------------------------------------------------------
+
+
+def test_n1_the_newest_opening_names_the_ensemble() -> None:
+    newer = said(A, 9, ensemble=NEW)
+    assert newest_facts([said(B), newer, said(C)]) == Facts(9, NEW, 0)
+
+
+def test_n1_in_one_epoch_what_is_in_force_comes_after_what_is_prepared() -> None:
+    assert newest_facts([prepared(B), said(A, 6, ensemble=NEW)]) == Facts(6, NEW, 0)
+
+
+def test_n1_a_record_that_was_set_back_is_a_witness_too() -> None:
+    """Nodes were fenced above it and never told who belongs: it still knows."""
+    record = ShardRecord(7, 70, Status.STEADY, NEW, A)
+    fenced = [said(who, 5, epoch=8, election=80) for who in (A, B)]
+    assert newest_facts(fenced, record) == Facts(7, NEW, 0)
+    assert newest_facts([said(A, 9)], record) == Facts(9, OLD, 0)
+
+
+def test_n2_the_record_is_above_every_epoch_and_far_above_where_somebody_is_silent() -> None:
+    record = found(said(A), said(B, epoch=8), said(C)).record
+    assert (record.epoch, record.status, record.election, record.ensemble) == (8 + NEAR_GAP, Status.ELECTION, 0, OLD)
+    invariants.check_record(record)
+    assert 8 + EPOCH_GAP == found(said(A), said(B, epoch=8), silent=1).record.epoch
+    assert not is_behind(record, [said(A), said(B, epoch=8), said(C)]), "made twice it is made once"
+
+
+def test_n2_a_record_that_knows_all_promises_stays_as_it_is() -> None:
+    stored = ShardRecord(5, 50, Status.STEADY, OLD, A)
+    assert found(said(A), said(B), said(C), stored=stored).record is None
+    assert found(said(A), said(B), said(C), stored=replace(stored, election=49)).record is not None
+    assert found(said(A), said(B, election=0), said(C), stored=stored).record is None, "adopted from the leader"
+
+
+# --- N3, N4 -----------------------------------------------------------------------------------------------
+
+
+def test_n3_a_leader_persists_what_it_is_about_to_change_and_so_does_whoever_follows() -> None:
+    cluster = Cluster("abcd", ensemble="abc")
+    cluster.start_operator()
+    cluster.settle()
+    cluster.appended(batch(0))
+    cluster.change(Operation.SWAP, "c", "d")
+    assert cluster.run_until(lambda: cluster.record.change is not None and cluster.record.change.phase is Phase.COMMIT)
+    asked = Pending(Operation.SWAP, C, D, 0)
+    assert asked == cluster.nodes["a"].replica.state.pending
+    assert ReplicaState.decode(cluster.nodes["a"].replica.state.encode()).pending == asked
+    cluster.settle()
+    leader, follower = (cluster.nodes[name].core.report(SHARD) for name in "ab")
+    assert (leader.ensemble, leader.pending, leader.opened) == (NEW, None, leader.epoch)
+    assert (follower.ensemble, follower.pending, follower.opened) == (OLD, asked, leader.epoch)
+    reports = [cluster.nodes[name].core.report(SHARD) for name in "abcd"]
+    facts = newest_facts(reports)
+    assert facts is not None and facts.ensemble == NEW
+
+
+def test_n3_a_change_that_was_aborted_is_forgotten_by_the_leader_and_ends_with_the_next_election() -> None:
+    cluster = Cluster("abcd", ensemble="abc")
+    cluster.start_operator()
+    cluster.settle()
+    cluster.change(Operation.SWAP, "c", "d")
+    assert cluster.run_until(lambda: bool(cluster.nodes["d"].pulls))
+    cluster.cancel()
+    cluster.settle()
+    assert cluster.nodes["a"].replica.state.pending is None
+    cluster.crash("a")
+    steady(cluster, "abc")
+    for name in "bc":
+        state = cluster.nodes[name].replica.state
+        assert (state.pending, state.opened, state.ensemble) == (None, state.epoch, OLD)
+
+
+def test_n4_a_member_still_being_seeded_or_without_a_replica_was_never_in_force() -> None:
+    for new in (said(D, 5, role=Role.SEEDING, epoch=6), said(D, 0, epoch=4)):
+        reports = [prepared(A, role=Role.DEPOSED), prepared(B), said(C), new]
+        assert resolve(newest_facts(reports), reports, {A, B, C, D}) == Facts(6, OLD, 0)
+    reports = [prepared(A, role=Role.DEPOSED), prepared(B), said(C)]
+    assert resolve(newest_facts(reports), reports, {A, B, C, D}) == Facts(6, OLD, 0)
+
+
+def test_n4_whoever_was_deleted_tells_how_it_ended() -> None:
+    gone = {"role": Role.DELETED, "ensemble": (), "opened": 0}
+    reports = [prepared(B), said(C, 6, **gone), prepared(D)]
+    assert resolve(newest_facts(reports), reports, {B, C, D}) == Facts(6, NEW, 0)
+    reports = [prepared(B), said(C), said(D, 6, **gone)]
+    assert resolve(newest_facts(reports), reports, {B, C, D}) == Facts(6, OLD, 0)
+    reports = [prepared(B), said(C, 6, **gone, epoch=5), prepared(D)]
+    assert resolve(newest_facts(reports), reports, {B, C, D}).ensemble == (A, B, C, D), "deleted before, says nothing"
+
+
+def test_n4_a_leader_that_still_leads_says_that_it_did_not_come_into_force() -> None:
+    reports = [prepared(A, role=Role.LEADER), prepared(B), said(C), prepared(D)]
+    assert resolve(newest_facts(reports), reports, {A, B, C, D}) == Facts(6, OLD, 0)
+
+
+def test_n4_a_seeded_member_notes_its_slot_early_and_that_proves_nothing() -> None:
+    reports = [prepared(B), said(C), prepared(D, ensemble=NEW)]
+    assert newest_facts(reports) == Facts(6, OLD, 0, SWAP)
+    assert newest_facts([*reports, prepared(E, ensemble=NEW)]) == Facts(6, NEW, 0), "another one was told"
+
+
+# --- N5 ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("operation", [Operation.SWAP, Operation.EXPAND, Operation.CONTRACT])
+def test_n5_every_majority_that_elects_meets_every_one_that_may_have_committed(
+    operation: Operation, size: int
+) -> None:
+    members = tuple(member(name) for name in "abcdefg"[:size])
+    new = None if operation is Operation.CONTRACT else member("x")
+    old = None if operation is Operation.EXPAND else members[-1]
+    if operation is Operation.CONTRACT and size == 1:
+        return   # nobody contracts a single copy
+    pending = Pending(operation, old, new, 0)
+    facts = Facts(6, members, 0, pending)
+    # Everybody holds a replica, and nobody knows how it ended.
+    reports = [prepared(who, pending, ensemble=members) for who in (*members, *((new,) if new else ()))]
+    resolved = resolve(facts, reports, {report.member for report in reports})
+    assert isinstance(resolved, Facts)
+    after = {
+        Operation.SWAP: (*members[:-1], new), Operation.EXPAND: (*members, new), Operation.CONTRACT: members[:-1],
+    }[operation]
+    for electing in combinations(resolved.ensemble, majority(len(resolved.ensemble))):
+        for possible in (members, after):
+            for committing in combinations(possible, majority(len(possible))):
+                assert set(electing) & set(committing), f"{electing} elects and misses {committing}"
+
+
+def test_n5_a_node_swapped_into_its_own_slot_has_its_new_disk_alone() -> None:
+    again = Member("c", "c-disk2")
+    pending = Pending(Operation.SWAP, C, again, 0)
+    reports = [prepared(B, pending), prepared(again, pending, ensemble=(A, B, again))]
+    assert newest_facts(reports) == Facts(6, OLD, 0, pending)
+    assert resolve(newest_facts(reports), reports, {B, again}) == Facts(6, (A, B, again), 0)
+
+
+def test_n5_where_only_some_keep_payloads_a_swap_in_doubt_is_refused_and_fewer_copies_are_taken() -> None:
+    swap = replace(SWAP, copies=2)
+    reports = [prepared(B, swap, copies=2), said(C, copies=2), prepared(D, swap, copies=2)]
+    assert resolve(newest_facts(reports), reports, {B, C, D}) is Doubt.SWAP_IN_DOUBT
+    assert found(*reports).doubt is Doubt.SWAP_IN_DOUBT
+    for before, after in ((0, 2), (2, 0), (3, 2)):
+        copies = Pending(Operation.COPIES, None, None, after)
+        reports = [prepared(who, copies, copies=before) for who in (B, C)]
+        assert resolve(newest_facts(reports), reports, {B, C}).copies == 2
+
+
+# --- N6, N7, N8 -------------------------------------------------------------------------------------------
+
+
+def test_n6_a_majority_that_may_vote_must_have_answered() -> None:
+    assert found(said(A), silent=2).doubt is Doubt.NO_MAJORITY
+    assert found(said(A), said(B, role=Role.SEEDING), silent=1).doubt is Doubt.NO_MAJORITY
+    assert found(said(A), said(B), silent=1).record is not None
+    assert found().doubt is Doubt.NO_COPY
+
+
+def test_n7_silent_disks_that_could_be_a_majority_of_a_newer_ensemble_leave_a_doubt() -> None:
+    """A may have swapped C for somebody who is silent too, and have committed with that one alone."""
+    assert found(said(B), said(C), silent=1).record is not None, "one disk commits nothing of three"
+    assert found(said(B), said(C), silent=2).doubt is Doubt.NEWER_POSSIBLE
+    assert found(said(A), said(B), said(C), silent=2).record is not None, "whoever could have begun it answered"
+    four = (A, B, C, D)
+    reports = [said(who, ensemble=four) for who in (A, B, C)]
+    assert found(*reports, silent=2).doubt is Doubt.NEWER_POSSIBLE, "a swap and a contract: two of three"
+
+
+def test_n8_a_loss_that_is_accepted_leaves_those_who_answered() -> None:
+    refused = found(said(B), silent=2)
+    assert (refused.record, refused.accepted) == (None, False)
+    accepted = found(said(B), silent=2, accept=True)
+    assert (accepted.record.ensemble, accepted.doubt, accepted.accepted) == ((B,), Doubt.NO_MAJORITY, True)
+    assert accepted.record.epoch == 5 + EPOCH_GAP
+    bare = found(said(B, copies=2), silent=2, accept=True)
+    assert bare.record is None and "payloads" in bare.note
+
+
+def test_an_older_build_did_not_note_changes_so_its_word_is_not_taken() -> None:
+    before = [said(who, opened=0) for who in (A, B, C)]
+    assert found(*before).doubt is Doubt.UNKNOWN_CHANGE
+    assert found(*before[:2], said(C, 6)).record is not None, "an election under this build names everybody anew"
+
+
+def test_a_state_of_the_format_before_is_read_and_says_that_it_does_not_know() -> None:
+    state = ReplicaState(epoch=3, election=8, ensemble=OLD, told=3, opened=3, pending=SWAP)
+    version, commit, confirmed, rest = json.loads(state.encode())
+    older = json.dumps([version - 1, commit, confirmed, rest[:-2]]).encode()
+    assert ReplicaState.decode(older) == replace(state, opened=0, pending=None)
+    assert ReplicaState.decode(state.encode()) == state
+
+
+def test_members_that_left_and_still_hold_a_replica_are_deleted_later() -> None:
+    reports = [said(A, 9, ensemble=NEW), said(B), said(C), said(D, 9, ensemble=NEW)]
+    assert found(*reports).record.removed == (C,)
+
+
+def test_a_change_of_a_stored_record_is_resolved_like_a_prepared_one() -> None:
+    stored = ShardRecord(
+        6, 60, Status.RECONFIGURATION, OLD, A, Change(Operation.SWAP, Phase.COMMIT, C, D, EntryId(6, 7)))
+    reports = [prepared(B), said(C, epoch=7, election=70), prepared(D)]
+    record = found(*reports, stored=stored, silent=1).record
+    assert record.ensemble == (A, B, C, D) and record.change is None
+
+
+# --- N9 ---------------------------------------------------------------------------------------------------
+
+
+def steady(cluster: Cluster, members: str) -> None:
+    """Wait until these are the members and one of them, that is up, leads."""
+    assert cluster.run_until(
+        lambda: cluster.record.status is Status.STEADY and {m.node for m in cluster.record.ensemble} == set(members)
+        and cluster.record.leader is not None and cluster.nodes[cluster.record.leader.node].alive), cluster.describe()
+    cluster.run_for(500)
+
+
+def set_back_story() -> tuple[Cluster, ShardRecord]:
+    """The store is taken back to before two swaps; the old members b and c were away meanwhile and know no better."""
+    cluster = Cluster("abcde", ensemble="abc")
+    cluster.start_operator()
+    cluster.settle()
+    cluster.appended(batch(0))
+    backup = cluster.record
+    cluster.settle()
+    cluster.crash("c")
+    cluster.change(Operation.SWAP, "c", "d")
+    steady(cluster, "abd")
+    cluster.crash("b")
+    cluster.change(Operation.SWAP, "b", "e")
+    steady(cluster, "ade")
+    cluster.appended(batch(1))
+    cluster.run_for(500)
+    newest = cluster.record
+    cluster.operator.alive = False
+    cluster.operators.clear()
+    for name in "bc":
+        cluster.restart(name, tell=False)
+    cluster.store(backup)
+    return cluster, newest
+
+
+def test_n9_no_leader_is_elected_from_a_store_that_was_set_back() -> None:
+    """Rule N9: b and c are a majority of the old ensemble and have never seen batch 1; a knows a newer epoch."""
+    cluster, newest = set_back_story()
+    operator = cluster.start_operator("op/2")
+    cluster.run_for(10_000)
+    assert operator.shard.behind
+    assert cluster.record.epoch < newest.epoch and cluster.record.leader == A, "nothing was begun from the old record"
+    assert not any(cluster.nodes[name].leads for name in "bc")
+    reports = [node.core.report(SHARD) for node in cluster.nodes.values() if SHARD in node.core.shards]
+    assert is_behind(cluster.record, reports)
+    fixed = find_record(SHARD, reports, {r.member for r in reports}, 0, stored=cluster.record).record
+    assert fixed is not None and {m.node for m in fixed.ensemble} == set("ade") and fixed.epoch > newest.epoch
+    cluster.store(fixed)
+    operator.alive = False
+    cluster.operators.clear()
+    cluster.start_operator("op/3")
+    steady(cluster, "ade")
+    assert cluster.appended(batch(2)).base > 0
+    cluster.check()
+
+
+def test_n9_a_slow_watch_is_no_proof_that_the_store_was_set_back() -> None:
+    """Another operator was faster: the store says so when it is asked, and nobody stands still."""
+    cluster = Cluster("abc", ensemble="abc")
+    first = cluster.start_operator("op/1")
+    cluster.settle()
+    second = cluster.start_operator("op/2")
+    cluster.settle()
+    cluster.crash("a")
+    steady(cluster, "abc")
+    assert not first.shard.behind and not second.shard.behind
+    assert cluster.record.leader in (B, C)
+
+
+def test_a_node_reports_every_replica_it_holds() -> None:
+    cluster = Cluster("abc", ensemble="abc")
+    cluster.start_operator()
+    cluster.settle()
+    core: NodeCore = cluster.nodes["b"].core
+    report = core.report(SHARD)
+    assert (report.member, report.epoch, report.ensemble, report.role) == (B, 1, OLD, Role.FOLLOWER)
+    assert has_majority(report.ensemble, OLD)
