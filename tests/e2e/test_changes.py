@@ -208,11 +208,11 @@ async def refusal(work: Awaitable[Any]) -> Refused:
 @pytest.mark.parametrize(
     "kind, block, body, facts",
     [
-        ("NodeSwap", {"from": "e2e-77", "to": {"node": "e2e-1"}}, ["e2e-77"]),
-        ("NodeSwap", {"from": "e2e-1", "to": {"node": "e2e-77"}}, ["e2e-77"]),
+        ("NodeSwap", "nodeSwap", {"from": "e2e-77", "to": {"node": "e2e-1"}}, ["e2e-77"]),
+        ("NodeSwap", "nodeSwap", {"from": "e2e-1", "to": {"node": "e2e-77"}}, ["e2e-77"]),
         ("Expand", "expand", {"logGroup": "nowhere", "factor": 5}, ["nowhere"]),
         ("Contract", "contract", {"logGroup": "GROUP", "factor": 2}, ["below 3", "belowThree"]),
-        ("LeaderTransfer", {"to": "e2e-77"}, ["e2e-77"]),
+        ("LeaderTransfer", "leaderTransfer", {"to": "e2e-77"}, ["e2e-77"]),
     ],
     ids=["swap from nobody", "swap to nobody", "expand nothing", "contract below three", "transfer to nobody"],
 )
