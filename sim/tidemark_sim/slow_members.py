@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .delivery import Client
     from .world import World
 
-CHANCE = 0.3
-APP_CHANCE = 0.4
+CHANCE = 0.5
+APP_CHANCE = 0.3
 SLOW_MS = 600                # of a look, and again of every shipment on its way
 ITEM_MS = 150                # of an application that is the slow one
 EVERY_MS = 130
