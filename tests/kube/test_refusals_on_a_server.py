@@ -118,8 +118,8 @@ async def test_what_a_lax_definition_lets_in_is_refused(
     async with without_rules(kube):
         await kube.create(cluster(metadata_etcd))
         await kube.create(log_group())
-        accepted = await kube.wait(PLURALS["LogGroup"], "orders", lambda found: condition(found, "Ready") == "False")
-        assert said(accepted, "Stalled")[1] == "NotEnoughNodes", "there are no pods here"
+        # There are no pods here, so that is all that becomes of what is right.
+        await kube.wait(PLURALS["LogGroup"], "orders", lambda found: said(found, "Stalled")[1] == "NotEnoughNodes")
         for number, (kind, changes, _field) in enumerate(WRONG):
             made = changed(kind, changes)
             made["metadata"]["name"] = f"wrong-{number}"
