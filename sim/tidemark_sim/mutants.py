@@ -144,16 +144,16 @@ def _t6_contract_in_election(stack: ExitStack) -> None:
             return Ensembles(record.ensemble, core_coordinator.changed_ensemble(record.ensemble, change))
         return original(record)
 
-    def elect(self: Coordinator, now_ms: int, above: int = 0) -> list[Any]:
+    def elect(self: Coordinator, now_ms: int) -> list[Any]:
         record = self.record
         assert record is not None
         change = record.change
         if change is None or change.phase is not Phase.COMMIT or change.operation is not Operation.CONTRACT:
-            return start(self, now_ms, above)
+            return start(self, now_ms)
         self.election = None
         return self._save(
             replace(
-                record, epoch=max(record.epoch, above) + 1, election=self.revision,
+                record, epoch=record.epoch + 1, election=self.revision,
                 status=core_coordinator.Status.ELECTION, leader=None,
             )
         )
