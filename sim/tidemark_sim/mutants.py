@@ -32,6 +32,7 @@ from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
 from tidemark_core.subscriptions.fold import Subscriptions
 
+from . import faults as sim_faults
 from .copies_mutants import COPIES_MUTANTS
 from .delivery_mutants import DELIVERY_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
@@ -161,6 +162,14 @@ def _t6_contract_in_election(stack: ExitStack) -> None:
     original, start = core_coordinator.ensembles_of, Coordinator._elect
     substitute(stack, core_coordinator, "ensembles_of", ensembles_of)
     substitute(stack, Coordinator, "_elect", elect)
+
+
+def _n6_whoever_answered(stack: ExitStack) -> None:
+    def find(shard: Any, reports: Any, answered: Any, silent: int) -> Any:
+        return original(shard, reports, answered, silent, accept=True)
+
+    original = sim_faults.find_record
+    substitute(stack, sim_faults, "find_record", find)
 
 
 def _union_only_old_majority(stack: ExitStack) -> None:
@@ -399,6 +408,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("T3b", "NOOP at PREPARE", _t3b_no_noop, "wide", 245),
     Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "contracts"),
     Mutant("T5", "new member is fenced too", _t5_fence_old_only, "swaps", 43),
+    Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery", 7),
     Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "contracts", 34),
     Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 192),
     Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
