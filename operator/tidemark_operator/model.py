@@ -61,6 +61,8 @@ class Group:
     cluster: str
     deletion_policy: str
     access: AccessLists | None = None
+    detached: bool = False
+    """Nobody claims it any more: it was deleted, and its data is kept."""
 
     @property
     def keys_required(self) -> bool:
@@ -203,6 +205,7 @@ def group_view(stored: StoredObject) -> Group:
         cluster=spec["clusterRef"]["name"],
         deletion_policy=spec.get("deletionPolicy", "Retain"),
         access=_access(spec.get("access")),
+        detached=stored.detached,
     )
 
 

@@ -154,7 +154,9 @@ def _plan_swap(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
         return scope
     if source not in world.nodes and all(source not in shard.ensemble for shard in world.shards.values()):
         return PlanRefusal(R.NODE_NOT_FOUND, f"nodeSwap.from: there is no node {source!r}")
-    shards = [shard for shard in scope if source in shard.ensemble]
+    held = [shard for shard in scope if source in shard.ensemble]
+    shards = [shard for shard in held if not world.groups[shard.group].detached]
+    kept = [shard for shard in held if world.groups[shard.group].detached]
     provision, named = None, target.get("node")
     if target.get("provision") is not None:
         made = _new_node(world.nodes.get(source), target["provision"], world)
@@ -169,7 +171,32 @@ def _plan_swap(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
             return refusal
     candidates = [named] if named else sorted(set(world.nodes) - {source})
     plan = _with_new_members(spec, world, shards, MoveKind.SWAP, candidates, source)
-    return plan if isinstance(plan, PlanRefusal) else replace(plan, provision=provision)
+    aside = _with_kept_data_elsewhere(spec, world, kept, source, named or "")
+    for found in (plan, aside):
+        if isinstance(found, PlanRefusal):
+            return found
+    return Plan(plan.moves + aside.moves, aside.warnings, provision)
+
+
+def _with_kept_data_elsewhere(
+    spec: Mapping[str, Any], world: World, shards: Sequence[Shard], source: str, preferred: str
+) -> Plan | PlanRefusal:
+    """Save the data of deleted log groups from a node that goes; where nobody can have it, only its removal is refused.
+
+    `to` speaks of what people asked for: what nobody claims goes there if it may, else anywhere.
+    """
+    moves, left = [], []
+    for shard in shards:
+        found = _with_new_members(
+            spec, world, [shard], MoveKind.SWAP, sorted(set(world.nodes) - {source}), source, preferred={preferred})
+        if not isinstance(found, PlanRefusal):
+            moves += found.moves
+        elif spec["nodeSwap"].get("removeSource") == "Delete":
+            return found
+        else:
+            left.append(shard.name)
+    warnings = (f"kept data of deleted log groups stays on {source}: {some(left)}",) if left else ()
+    return Plan(tuple(moves), warnings)
 
 
 def _new_node(source: Node | None, wanted: Mapping[str, Any], world: World) -> Node | PlanRefusal:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from operator_views import group, member, node, nodes, shard, world
+from tidemark_core.base.ids import shard_id
 from tidemark_operator.metadata import NodeLife
 from tidemark_operator.placement import place_group
 from tidemark_operator.plan import (
@@ -85,6 +86,32 @@ def test_a_drain_spreads_over_whatever_fits() -> None:
     shards = [shard(i, "n1", "n2", "n3") for i in range(4)]
     plan = plan_reconfiguration(swap("n1"), world(*shards, nodes=nodes(5)))
     assert Counter(move.to_node for move in plan.moves) == {"n4": 2, "n5": 2}
+
+
+def test_kept_data_of_deleted_groups_goes_elsewhere_where_the_named_node_has_a_copy() -> None:
+    gone = group("gone", group_id=2, detached=True)
+    known = world(
+        shard(0, "n1", "n2", "n3"), shard(0, "n1", "n2", "n4", of=gone), shard(1, "n1", "n2", "n3", of=gone),
+        nodes=nodes(5), groups=[group(), gone])
+    plan = plan_reconfiguration(swap("n1", "n4"), known)
+    assert isinstance(plan, Plan)
+    targets = {move.shard: move.to_node for move in plan.moves}
+    assert targets[shard_id(1, 0)] == "n4", "what people asked for goes where they said"
+    assert targets[shard_id(2, 0)] in ("n3", "n5") and targets[shard_id(2, 1)] == "n4"
+
+
+def test_kept_data_that_nobody_can_have_refuses_only_the_removal_of_its_node() -> None:
+    gone = group("gone", group_id=2, detached=True)
+    known = world(
+        shard(0, "n1", "n2", "n3"), shard(0, "n1", "n2", "n3", "n4", of=gone), nodes=nodes(4),
+        groups=[group(), gone])
+    plan = plan_reconfiguration(swap("n1", "n4"), known)
+    assert isinstance(plan, Plan) and [move.shard for move in plan.moves] == [shard_id(1, 0)]
+    assert plan.warnings == ("kept data of deleted log groups stays on n1: gone-0000",)
+    removal = swap("n1", "n4")
+    removal["nodeSwap"]["removeSource"] = "Delete"
+    refused = plan_reconfiguration(removal, known)
+    assert isinstance(refused, PlanRefusal) and refused.reason is ConditionReason.INSUFFICIENT_CAPACITY
 
 
 def test_a_node_without_copies_is_an_empty_plan() -> None:
