@@ -187,10 +187,7 @@ class _Planner:
         disks = set()
         for shard, reports in self.reports.items():
             facts = newest_facts(reports, self._stored_record(shard))
-            if facts is None:
-                continue
-            pending = facts.pending.new if facts.pending else None
-            disks |= {member for member in (*facts.ensemble, pending) if member is not None} - self.answered
+            disks |= facts.named - self.answered if facts is not None else frozenset()
         wiped = {str(member) for member in disks if member.node in here}
         return sorted(gone | wiped | {member.node for member in disks if member.node not in here}) + sorted(unnamed)
 
@@ -387,7 +384,7 @@ _MEANING = {
     Doubt.NO_COPY: "no node that answered has a replica",
     Doubt.NO_MAJORITY: "fewer than a majority of its members answered",
     Doubt.NEWER_POSSIBLE: "the disks that did not answer may hold a newer ensemble",
-    Doubt.SWAP_IN_DOUBT: "a swap may be in force, and only some members keep each payload",
+    Doubt.CHANGE_IN_DOUBT: "a change may be in force; its new member is silent, or only some members keep each payload",
     Doubt.UNKNOWN_CHANGE: "an older release led it and did not note what was being changed",
 }
 
@@ -403,10 +400,5 @@ def records_behind(
     reports: Sequence[ReplicaReport], records: Mapping[ShardId, ShardRecord]
 ) -> tuple[ReplicaReport, ...]:
     """Return reports that the records know nothing of: a newer promise, or a replica of a shard without a record."""
-    found = []
-    for report in reports:
-        record = records.get(report.shard)
-        if is_behind(record, [report]) if record is not None else report.role is not Role.DELETED:
-            found.append(report)
-    return tuple(found)
+    return tuple(report for report in reports if is_behind(records.get(report.shard), [report]))
 

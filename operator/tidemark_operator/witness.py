@@ -16,7 +16,7 @@ import grpc.aio
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, ShardId, group_of, index_of
 from tidemark_core.replication.records import ShardRecord
-from tidemark_core.replication.recovery import ReplicaReport
+from tidemark_core.replication.recovery import ReplicaReport, is_behind
 from tidemark_wire.v1 import node_pb2_grpc
 
 from .etcd import EtcdStore, StoreUnavailable
@@ -69,7 +69,7 @@ class Witness:
         record = await self._stored(report.shard)
         if record is None and await self._store.get(self._keys.tombstone(report.shard)) is not None:
             return False   # it is being deleted, and etcd knows
-        return bool(records_behind([report], {report.shard: record} if record is not None else {}))
+        return is_behind(record, [report])
 
     async def _stored(self, shard: ShardId) -> ShardRecord | None:
         item = await self._store.get(self._keys.shard(shard))

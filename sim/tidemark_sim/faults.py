@@ -294,12 +294,8 @@ class Faults:
             shard: [node.core.report(shard) for node in up if node.core is not None and shard in node.core.shards]
             for shard in world.shards
         }
-        named: set[Member] = set()
-        for reports in of_shard.values():
-            facts = newest_facts(reports)
-            if facts is not None:
-                change = facts.pending
-                named |= {*facts.ensemble, *((change.new,) if change is not None and change.new else ())}
+        facts = filter(None, map(newest_facts, of_shard.values()))
+        named = {member for known in facts for member in known.named}
         here = {member.node for member in answered}
         wiped = {member for member in named - answered if member.node in here}
         silent = len(world.nodes) - len(up) + len(wiped)

@@ -351,10 +351,6 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
 }
 
 
-APART = frozenset({"recovery"})
-"""Profiles that run only when they are asked for, so that a seed without a profile stays the run it was."""
-
-
 def draw(profile: str, dice: Dice) -> Options:
     """Draw the options of one run."""
     options = Options(profile)

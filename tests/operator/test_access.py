@@ -7,7 +7,6 @@ import json
 import logging
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -19,6 +18,7 @@ from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.keeper import ensure, now_utc, request_rotation, rotated
 from tidemark_operator.certificates.rotation import Policy
 from tidemark_operator.certificates.subject import Subject
+from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import certificate_policy, group_view
 from tidemark_wire.identity import AccessLists, Identity, Kind
 from tidemark_wire.tls import FileCredentials, TlsSettings, fingerprint_of
@@ -102,11 +102,11 @@ async def test_changes_and_refusals_are_audited_and_looks_are_not(caplog: pytest
 
 
 def test_access_lists_come_from_the_manifest() -> None:
-    spec = {"shards": 1, "clusterRef": {"name": "dev"}}
-    stored = SimpleNamespace(name="orders", number=1, uid="u", spec=spec)
-    assert group_view(stored).access is None  # type: ignore[arg-type]
+    spec: dict[str, Any] = {"shards": 1, "clusterRef": {"name": "dev"}}
+    stored = StoredObject({"metadata": {"name": "orders"}, "spec": spec}, "u", "2026-01-01T00:00:00Z", number=1)
+    assert group_view(stored).access is None
     spec["access"] = {"readers": ["rita"], "writers": []}
-    assert AccessLists.of(["rita"], (), ()) == group_view(stored).access  # type: ignore[arg-type]
+    assert AccessLists.of(["rita"], (), ()) == group_view(stored).access
 
 
 def test_how_long_certificates_last_comes_from_the_manifest() -> None:

@@ -1,7 +1,8 @@
 """Fetching: a leader gets from other members what a follower needs and it does not keep itself (K16).
 
 What comes is compared with our own header and passed on; nothing is stored or counted.  A follower whose payload nobody
-can give waits, the others go on; the resend timer begins anew.
+can give waits, the others go on; the resend timer begins anew.  Who was asked and said nothing until then is asked last
+from then on, until it says something: a link may be dead long before anybody notices.
 Stays out: repair of damaged copies, which is every member's own.
 """
 
@@ -42,12 +43,13 @@ class Wanted:
 class Fetching:
     """Payloads that followers of one leadership wait for."""
 
-    __slots__ = ("_batches", "_wanted", "leader")
+    __slots__ = ("_batches", "_mute", "_wanted", "leader")
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
         self._batches: dict[Member, Batch] = {}
         self._wanted: dict[int, Wanted] = {}
+        self._mute: set[Member] = set()   # asked in vain, and not heard of since
 
     def begin(self, cursor: Cursor, entries: tuple[Entry, ...], missing: list[Entry]) -> list[Effect]:
         """Ask for what is missing of a batch; until it is complete its cursor reads nothing else."""
@@ -65,7 +67,7 @@ class Fetching:
         return effects
 
     def _candidates(self, entry: Entry, follower: Member) -> list[Member]:
-        """Members with a link, those that keep it by its order first, then whoever acknowledged it, then the others."""
+        """Members with a link: whoever acknowledged it first, in its order, and those that do not answer last."""
         leader = self.leader
         ensemble = leader.ensemble
         ranked = [ensemble[slot] for slot in slots_of(entry.order, len(ensemble))]
@@ -75,7 +77,7 @@ class Fetching:
             if member not in (leader.replica.me, follower) and not leader.is_dead(member)
         ]
         matches = leader.matches()
-        return sorted(here, key=lambda member: matches.get(member, -1) < entry.last)
+        return sorted(here, key=lambda member: (member in self._mute, matches.get(member, -1) < entry.last))
 
     def _ask(self, entry: Entry, member: Member) -> Effect:
         return self.leader.replica.send(member, Fetch(entry.base, entry.epoch))
@@ -93,6 +95,7 @@ class Fetching:
 
     def on_fetched(self, sender: Member, m: Fetched) -> tuple[Effect, ...] | None:
         """Take an answer to one of our questions; None when it is not one."""
+        self._mute.discard(sender)
         wanted = self._wanted.get(m.base)
         if wanted is None:
             return None
@@ -134,7 +137,8 @@ class Fetching:
 
     def forget(self, follower: Member) -> None:
         """The cursor was rewound, or is gone: what it waited for is read again when it is wanted again."""
-        if self._batches.pop(follower, None) is not None:
+        if (batch := self._batches.pop(follower, None)) is not None:
+            self._mute |= {self._wanted[base].asked for base in batch.missing if base in self._wanted}
             self._prune()
 
     def _prune(self) -> None:

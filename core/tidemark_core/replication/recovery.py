@@ -10,22 +10,26 @@ N2  A record is only ever written in ELECTION at an epoch above every one that w
 N3  A leader persists what it is about to change before COMMIT can be stored (PREPARE).  So whatever ensemble is in
     force, its predecessor's leader knew of it, and a log that holds an entry of it holds the PREPARE in front.
 N4  A prepared change was never in force when its new member is still being seeded or has no replica (COMMIT is stored
-    only after the snapshot is durable, A3), when the new member's replica was deleted in that epoch or later, or when
-    the leader that prepared it still leads its epoch and says so.  It was in force when the old member's replica was
-    deleted in that epoch or later, or when a member other than the new one was told its result.
+    only after the snapshot is durable, A3), or when the new member's replica was deleted in that epoch or later.  It
+    was in force when the old member's replica was deleted in that epoch or later, or when a member other than the new
+    one was told its result.  The word of the leader that still leads is no proof: a Commit may be under way to it from
+    the operator that was, and it would obey.
 N5  What stays in doubt is resolved so that every majority it could have committed with meets every majority that can
-    elect.  EXPAND: the larger ensemble (majorities of n+1 and of n meet).  CONTRACT: the larger one, as elections do
-    (T6).  COPIES: members stay; the smaller number, because who keeps a payload under it keeps it under both.  SWAP:
-    both members belong, old and new: floor((n+1)/2)+1 of n+1 meets floor(n/2)+1 of the old as of the new n.  But a
-    node that lost its disk and is swapped into its own slot has its new disk alone: the old one acknowledges nothing.
-    Where only some members keep payloads slots would mean other payloads (K9), so there a swap in doubt is refused.
+    elect, and so that nobody is a member who may be half seeded: it would never vote.  EXPAND: both ensembles would do
+    (majorities of n+1 and of n meet), so the new member belongs if it is seeded, else it does not.  CONTRACT: the
+    larger one, as elections do (T6).  COPIES: members stay; the smaller number, because who keeps a payload under it
+    keeps it under both.  SWAP: both members belong, old and new: floor((n+1)/2)+1 of n+1 meets floor(n/2)+1 of the old
+    as of the new n.  But of a node that lost its disk and is swapped into its own slot one disk belongs: the new one if
+    it is seeded, else the old one, which acknowledges nothing more.  A swap stays in doubt while its new member is
+    silent.  Where only some members keep payloads other slots would mean other payloads (K9): there every swap in doubt
+    stays so, and an expand while its new member is silent.  Who accepts the loss (N8) gets the old ensemble.
 N6  A majority of the ensemble must have answered with a replica that may vote.
 N7  A newer ensemble that nobody told us of is excluded: it was begun by a leader of the known one that is silent (N3),
     and it committed something only with a majority of its own, all silent too, for whoever acknowledges an entry
     holds the opening in front of it.  So every member answered, or fewer disks are silent than half an ensemble.
     A contract shrinks an even ensemble's majority, hence half of n rounded up.
-N8  Where N1-N7 cannot vouch, nothing is written unless a person names the shard and accepts the loss.  Then those who
-    answered are the ensemble.
+N8  Where N1-N7 cannot vouch, nothing is written unless a person names the shard and accepts the loss.  Then those of
+    the ensemble who answered are the ensemble; where only some keep payloads, that must be all of them.
 
 N9  An epoch is stored before any node hears of it.  So a node ahead of what the store says proves that the store was
     lost or set back.  Its ensemble may be as old, and a majority of that may meet nobody who knows the newer one: the
@@ -36,6 +40,7 @@ Stays out: asking nodes, groups, writing (the operator's `recovery`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -82,7 +87,7 @@ class Doubt(StrEnum):
     NO_COPY = "NoCopy"                  # nobody who answered has a replica
     NO_MAJORITY = "NoMajority"          # fewer than a majority of the ensemble answered (N6)
     NEWER_POSSIBLE = "NewerPossible"    # silent disks may hold a newer ensemble (N7)
-    SWAP_IN_DOUBT = "SwapInDoubt"       # N5, where some members keep payloads
+    CHANGE_IN_DOUBT = "ChangeInDoubt"   # N5: its new member is silent, or only some members keep payloads
     UNKNOWN_CHANGE = "UnknownChange"    # an older build did not note what was being changed
 
 
@@ -95,6 +100,12 @@ class Facts:
     copies: int
     pending: Pending | None = None
     sure: bool = True    # whether a change was pending is known
+
+    @property
+    def named(self) -> frozenset[Member]:
+        """Return everybody who belongs, or would belong by the change."""
+        joining = self.pending.new if self.pending is not None else None
+        return frozenset(self.ensemble if joining is None else (*self.ensemble, joining))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,33 +169,38 @@ def resolve(facts: Facts, reports: Sequence[ReplicaReport], answered: Collection
         copies=pending.copies,
     )
     of = {report.member: report for report in reports}
-    old, new = pending.old and of.get(pending.old), pending.new and of.get(pending.new)
+    old, new = (of.get(member) if member is not None else None for member in (pending.old, pending.new))
     if old and old.role is Role.DELETED and old.epoch >= facts.epoch:
         return target
-    if pending.new is not None:
-        seeded = new and new.epoch >= facts.epoch and new.role not in SILENT_ROLES
-        if (new or pending.new in answered) and not seeded:
-            return base
-    if any(report.role is Role.LEADER and report.epoch == facts.epoch and report.pending for report in reports):
+    seeded = new is not None and new.epoch >= facts.epoch and new.role not in SILENT_ROLES
+    if pending.new is not None and not seeded and (new or pending.new in answered):
         return base
     match pending.operation:
         case Operation.EXPAND:
-            return target
+            if seeded:
+                return target
+            return Doubt.CHANGE_IN_DOUBT if selective(pending.copies, len(target.ensemble)) else base
         case Operation.CONTRACT:
             return base
         case Operation.COPIES:
-            return replace(base, copies=min((facts.copies, pending.copies), key=lambda copies: copies or len(of) + 99))
+            # 0 is all of them, the largest number.
+            return replace(base, copies=min((facts.copies, pending.copies), key=lambda copies: copies or math.inf))
         case Operation.SWAP:
             assert pending.old is not None and pending.new is not None
             if pending.old.node == pending.new.node:
-                return target
-            if selective(facts.copies, len(facts.ensemble)):
-                return Doubt.SWAP_IN_DOUBT
+                return target if seeded else base
+            if not seeded or selective(facts.copies, len(facts.ensemble)):
+                return Doubt.CHANGE_IN_DOUBT
             return replace(base, ensemble=(*facts.ensemble, pending.new))
 
 
-def is_behind(stored: ShardRecord, reports: Iterable[ReplicaReport]) -> bool:
-    """Say whether a node promised something that this record, the newest of its store, knows nothing of."""
+def is_behind(stored: ShardRecord | None, reports: Iterable[ReplicaReport]) -> bool:
+    """Say whether a node promised something that this record, the newest of its store, knows nothing of (N9).
+
+    Without a record every replica is such a promise, but for what is left of a deleted one.
+    """
+    if stored is None:
+        return any(report.role is not Role.DELETED for report in reports)
     return any(
         report.epoch > stored.epoch
         or (report.epoch == stored.epoch and report.election not in (0, stored.election))
@@ -230,7 +246,10 @@ def find_record(
     left = _those_left(chosen, voters)
     if left is None:
         return Finding(shard, None, doubt, note="its payloads are kept by some members each: they cannot be regrouped")
-    return Finding(shard, _record(left, epoch + EPOCH_GAP, ()), doubt, accepted=True, note="those who answered go on")
+    # Nobody is removed: the others may hold the only copy of what is given up.
+    return Finding(
+        shard, _record(left, epoch + EPOCH_GAP, ()), doubt, accepted=True,
+        note="those of the ensemble who answered go on")
 
 
 def _vouch(
@@ -255,12 +274,12 @@ def _outcome(before: Facts, chosen: Facts) -> str:
 
 def _those_left(facts: Facts, voters: Collection[Member]) -> Facts | None:
     """Rule N8: whoever answered, in the slots that contracts would leave them."""
+    missing = [member for member in facts.ensemble if member not in voters]
     if selective(facts.copies, len(facts.ensemble)):
-        return None
+        return None if missing else facts
     ensemble = facts.ensemble
-    for member in facts.ensemble:
-        if member not in voters:
-            ensemble = ensemble_after(ensemble, Operation.CONTRACT, member, None)
+    for member in missing:
+        ensemble = ensemble_after(ensemble, Operation.CONTRACT, member, None)
     return replace(facts, ensemble=ensemble or tuple(sorted(voters)), copies=0)
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState, Released, Send, Trace, Write
 from ..base.entry import Entry, Kind
@@ -127,7 +127,8 @@ class ReplicaState:
         try:
             version, *fields = json.loads(data)
             if version not in STATE_FORMATS_READ:
-                raise RemoteViolation(f"replica state has format {version}, this build reads {STATE_FORMAT}")
+                formats = ", ".join(map(str, STATE_FORMATS_READ))
+                raise RemoteViolation(f"replica state has format {version}, this build reads {formats}")
             commit, confirmed, (epoch, election, role, ensemble, snapshot_head, *snapshot) = fields
             snapshot_commit, snapshot_confirmed, copies, told, dropped, swept, *change = snapshot
             opened, pending = change or (0, None)
@@ -157,22 +158,25 @@ def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId
     ).encode()
 
 
-def facts_of(entry: Entry) -> tuple[tuple[Member, ...], int]:
-    """Return ensemble and copies named by a control entry; raises RemoteViolation when the payload cannot be read."""
-    try:
-        payload = json.loads(entry.payload)
-        return tuple(Member(*pair) for pair in payload["ensemble"]), int(payload["copies"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RemoteViolation(f"control entry {entry.id} cannot be read: {error!r}") from error
+class Opening(NamedTuple):
+    """What the payload of an opening says; `says_pending` is false of those that older builds wrote."""
+
+    ensemble: tuple[Member, ...]
+    copies: int
+    says_pending: bool
+    pending: Pending | None
 
 
-def pending_of(entry: Entry) -> tuple[bool, Pending | None]:
-    """Return whether an opening says what was being changed, and that; raises RemoteViolation when it is unreadable."""
+def opening_of(entry: Entry) -> Opening:
+    """Return what a control entry says of members and changes; raises RemoteViolation when it cannot be read."""
     try:
         payload = json.loads(entry.payload)
-        said = entry.kind is Kind.EPOCH_START or "pending" in payload   # an election leaves nothing pending
         raw = payload.get("pending")
-        return said, Pending.decode(raw) if raw else None
+        return Opening(
+            tuple(Member(*pair) for pair in payload["ensemble"]), int(payload["copies"]),
+            entry.kind is Kind.EPOCH_START or "pending" in payload,   # an election leaves nothing pending
+            Pending.decode(raw) if raw else None,
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RemoteViolation(f"control entry {entry.id} cannot be read: {error!r}") from error
 
@@ -254,13 +258,13 @@ class Replica:
 
         A second one in its epoch says what a change put in force there.
         """
+        opening = opening_of(entry)
         run = self.log.runs[-1] if self.log.runs else None
         second = run is not None and run.epoch == entry.epoch and run.first < entry.base
         if entry.epoch > self.state.told or (second and entry.epoch == self.state.told):
-            self.adopt_facts(*facts_of(entry), entry.epoch)
-        said, pending = pending_of(entry)
-        if said and entry.epoch >= self.state.opened:
-            self.update(opened=entry.epoch, pending=pending)
+            self.adopt_facts(opening.ensemble, opening.copies, entry.epoch)
+        if opening.says_pending and entry.epoch >= self.state.opened:
+            self.update(opened=entry.epoch, pending=opening.pending)
 
     def update(self, **changes: Any) -> None:
         """Change the durable state in memory; the next `persist` writes it."""

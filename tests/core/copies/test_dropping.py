@@ -481,6 +481,27 @@ def test_k7_a_damaged_payload_that_is_not_surplus_yet_is_repaired_though_its_mem
     assert [0, 1, 2, 3] == held(node)
 
 
+def test_k16_a_member_that_never_answers_is_not_asked_for_ever(make_cluster: MakeCluster) -> None:
+    """Found by the simulator (recovery seed 135): two silent members, whom nobody had noticed, were asked again and
+    again, and the third that had the payload was not."""
+    cluster = make_cluster("abcde", copies=3)
+    leader = cluster.leader.me.node
+    late, *others = sorted(set("abcde") - {leader})
+    place = {name: "abcde".index(name) for name in "abcde"}
+    cluster.crash(late)
+    with orders(tuple(place[name] for name in (late, *others, leader))):
+        fill(cluster, 2)
+        settled_bare(cluster)
+        assert [0, 1] == bare(cluster.leader)
+        for silent in others[:2]:
+            cluster.isolate(silent)
+        cluster.restart(late)
+        cluster.run_for(10_000)
+
+    assert cluster.leader.me.node == leader
+    assert [0, 1] == held(cluster.nodes[late])
+
+
 def test_k16_an_answer_nobody_needs_brings_no_payload_back(node: Node, author: Author) -> None:
     follower(node, author, commit=6)
     told(node, author, 6, 6, 6)

@@ -9,7 +9,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status, first_record
-from tidemark_core.replication.replica import ReplicaState, Role, facts_of
+from tidemark_core.replication.replica import ReplicaState, Role, opening_of
 
 from tests.core.support import A, Author, B, C, D
 
@@ -97,7 +97,7 @@ def test_a_damaged_state_is_refused_with_a_clear_error(data: bytes) -> None:
 
 def test_a_state_of_an_unknown_format_is_refused() -> None:
     for version in (1, 9):
-        with pytest.raises(RemoteViolation, match=f"replica state has format {version}, this build reads 4"):
+        with pytest.raises(RemoteViolation, match=f"replica state has format {version}, this build reads 3, 4"):
             ReplicaState.decode(b'[%d,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]' % version)
     assert ReplicaState(1, 1) == ReplicaState.decode(b'[3,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]')
 
@@ -107,7 +107,7 @@ def test_a_control_entry_names_its_ensemble_for_whoever_rebuilds_metadata_from_l
     author.data()
     opening = author.opening()
 
-    assert ((B, C, D), 0) == facts_of(opening)
+    assert ((B, C, D), 0) == opening_of(opening)[:2]
     payload = json.loads(opening.payload)
     assert (3, 30, list(B), [3, 0]) == (
         payload["epoch"], payload["election"], payload["leader"], payload["inherited_head"]
@@ -116,4 +116,4 @@ def test_a_control_entry_names_its_ensemble_for_whoever_rebuilds_metadata_from_l
 
 def test_a_control_entry_that_cannot_be_read_is_a_violation() -> None:
     with pytest.raises(RemoteViolation, match="control entry 1:0 cannot be read"):
-        facts_of(Author().data(payload=b"{}"))
+        opening_of(Author().data(payload=b"{}"))

@@ -141,9 +141,19 @@ def test_n4_whoever_was_deleted_tells_how_it_ended() -> None:
     assert resolve(newest_facts(reports), reports, {B, C, D}).ensemble == (A, B, C, D), "deleted before, says nothing"
 
 
-def test_n4_a_leader_that_still_leads_says_that_it_did_not_come_into_force() -> None:
-    reports = [prepared(A, role=Role.LEADER), prepared(B), said(C), prepared(D)]
-    assert resolve(newest_facts(reports), reports, {A, B, C, D}) == Facts(6, OLD, 0)
+def test_n4_a_leader_that_still_leads_may_have_a_commit_under_way_to_it() -> None:
+    cluster = Cluster("abcd", ensemble="abc")
+    cluster.start_operator()
+    cluster.settle()
+    cluster.change(Operation.SWAP, "c", "d")
+    assert cluster.run_until(lambda: cluster.record.change is not None and cluster.record.change.phase is Phase.COMMIT)
+    reports = [cluster.nodes[name].core.report(SHARD) for name in "abcd"]
+    assert (reports[0].role, reports[0].pending) == (Role.LEADER, Pending(Operation.SWAP, C, D, 0))
+    facts = newest_facts(reports)
+    assert facts is not None
+    assert resolve(facts, reports, {A, B, C, D}) == Facts(facts.epoch, (A, B, C, D), 0)
+    cluster.settle()
+    assert cluster.nodes["a"].leader.ensemble == NEW, "it obeyed, after it had spoken"
 
 
 def test_n4_a_seeded_member_notes_its_slot_early_and_that_proves_nothing() -> None:
@@ -155,10 +165,27 @@ def test_n4_a_seeded_member_notes_its_slot_early_and_that_proves_nothing() -> No
 # --- N5 ---------------------------------------------------------------------------------------------------
 
 
+def test_n5_a_silent_new_member_may_be_half_seeded_and_is_not_relied_upon() -> None:
+    """Found by the simulator (recovery seeds 16, 51 and 499): a member that was still being seeded never voted."""
+    others = {A, B, C}
+    swap = [prepared(A), prepared(B), said(C)]
+    assert resolve(Facts(6, OLD, 0, SWAP), swap, others) is Doubt.CHANGE_IN_DOUBT
+    expand = Pending(Operation.EXPAND, None, D, 0)
+    assert resolve(Facts(6, OLD, 0, expand), swap, others) == Facts(6, OLD, 0)
+    some = replace(expand, copies=3)
+    assert resolve(Facts(6, OLD, 3, some), swap, others) is Doubt.CHANGE_IN_DOUBT, "three of four, or all three?"
+    fresh = Member("c", "c-disk2")
+    again = Pending(Operation.SWAP, C, fresh, 0)
+    assert resolve(Facts(6, OLD, 0, again), swap[:2], {A, B}) == Facts(6, OLD, 0)
+    seeded = prepared(fresh, again)
+    assert resolve(Facts(6, OLD, 0, again), [*swap[:2], seeded], {A, B, fresh}) == Facts(6, (A, B, fresh), 0)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
 @pytest.mark.parametrize("operation", [Operation.SWAP, Operation.EXPAND, Operation.CONTRACT])
+@pytest.mark.parametrize("heard", [True, False])
 def test_n5_every_majority_that_elects_meets_every_one_that_may_have_committed(
-    operation: Operation, size: int
+    operation: Operation, size: int, heard: bool
 ) -> None:
     members = tuple(member(name) for name in "abcdefg"[:size])
     new = None if operation is Operation.CONTRACT else member("x")
@@ -167,9 +194,12 @@ def test_n5_every_majority_that_elects_meets_every_one_that_may_have_committed(
         return   # nobody contracts a single copy
     pending = Pending(operation, old, new, 0)
     facts = Facts(6, members, 0, pending)
-    # Everybody holds a replica, and nobody knows how it ended.
-    reports = [prepared(who, pending, ensemble=members) for who in (*members, *((new,) if new else ()))]
+    # Everybody holds a replica, and nobody knows how it ended; the new member may be silent.
+    reports = [prepared(who, pending, ensemble=members) for who in (*members, *((new,) if new and heard else ()))]
     resolved = resolve(facts, reports, {report.member for report in reports})
+    if operation is Operation.SWAP and not heard:
+        assert resolved is Doubt.CHANGE_IN_DOUBT
+        return
     assert isinstance(resolved, Facts)
     after = {
         Operation.SWAP: (*members[:-1], new), Operation.EXPAND: (*members, new), Operation.CONTRACT: members[:-1],
@@ -191,8 +221,8 @@ def test_n5_a_node_swapped_into_its_own_slot_has_its_new_disk_alone() -> None:
 def test_n5_where_only_some_keep_payloads_a_swap_in_doubt_is_refused_and_fewer_copies_are_taken() -> None:
     swap = replace(SWAP, copies=2)
     reports = [prepared(B, swap, copies=2), said(C, copies=2), prepared(D, swap, copies=2)]
-    assert resolve(newest_facts(reports), reports, {B, C, D}) is Doubt.SWAP_IN_DOUBT
-    assert found(*reports).doubt is Doubt.SWAP_IN_DOUBT
+    assert resolve(newest_facts(reports), reports, {B, C, D}) is Doubt.CHANGE_IN_DOUBT
+    assert found(*reports).doubt is Doubt.CHANGE_IN_DOUBT
     for before, after in ((0, 2), (2, 0), (3, 2)):
         copies = Pending(Operation.COPIES, None, None, after)
         reports = [prepared(who, copies, copies=before) for who in (B, C)]
@@ -227,6 +257,14 @@ def test_n8_a_loss_that_is_accepted_leaves_those_who_answered() -> None:
     assert accepted.record.epoch == 5 + EPOCH_GAP
     bare = found(said(B, copies=2), silent=2, accept=True)
     assert bare.record is None and "payloads" in bare.note
+
+
+def test_n8_a_swap_in_doubt_where_some_keep_payloads_ends_with_the_old_ensemble_once_the_loss_is_accepted() -> None:
+    reports = [prepared(A, role=Role.LEADER, copies=2), prepared(B, copies=2), said(C, copies=2), prepared(D, copies=2)]
+    assert found(*reports).doubt is Doubt.CHANGE_IN_DOUBT
+    record = found(*reports, accept=True).record
+    assert (record.ensemble, record.copies, record.removed) == (OLD, 2, ())
+    assert found(prepared(A, copies=2), prepared(B, copies=2), prepared(D, copies=2), accept=True).record is None
 
 
 def test_an_older_build_did_not_note_changes_so_its_word_is_not_taken() -> None:
