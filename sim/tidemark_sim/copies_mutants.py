@@ -262,7 +262,7 @@ def _released_unconfirmed(stack: ExitStack) -> None:
 
 
 COPIES_MUTANTS: tuple[Mutant, ...] = (
-    Mutant("K2", "a majority keeps each payload", _half_is_enough, "copies", 50),
+    Mutant("K2", "a majority keeps each payload", _half_is_enough, "copies", 56),
     Mutant("K3", "header and payload are one write", _acked_by_header, "copies"),
     Mutant("K6 R-1", "as many as there are copies stand left", _one_holder_less, "copies"),
     Mutant("K6 commit", "committed is not surplus", _commit_is_enough, "copies"),
@@ -270,7 +270,7 @@ COPIES_MUTANTS: tuple[Mutant, ...] = (
     Mutant("K7 uncommitted", "nothing uncommitted is dropped", _uncommitted_dropped, "copies"),
     Mutant("K8", "commit is stored with what it allows to drop", _commit_not_stored, "copies"),
     Mutant("K12 headers", "a snapshot holds payloads", _snapshot_of_headers, "copies"),
-    Mutant("K12 designated", "a snapshot holds all that is not surplus", _snapshot_of_designated, "copies", 120),
+    Mutant("K12 designated", "a snapshot holds all that is not surplus", _snapshot_of_designated, "copies", 153),
     Mutant("K12 old", "the leaver is silenced at PREPARE", _old_slot_counts, "copies"),
     Mutant("K12 new", "the new member counts only after COMMIT", _new_slot_counts, "copies"),
     Mutant("K14 in place", "a wiped disk is another member", _reseeded_in_place, "copies"),
@@ -278,7 +278,7 @@ COPIES_MUTANTS: tuple[Mutant, ...] = (
     Mutant("K13 filled", "COMMIT waits until all have filled", _not_filled, "copies"),
     Mutant("K13 paused", "nothing is dropped from PREPARE on", _drops_go_on, "copies"),
     Mutant("K10", "released stays below confirmed", _released_unconfirmed, "copies"),
-    Mutant("K17", "what is not held is no gap", _not_held_is_a_hole, "copies"),
-    Mutant("K18 not held", "data loss only when every member has answered", one_answer_proves_loss, "copies"),
-    Mutant("S20 not held", "no gap before all-send-all", _gap_in_single_copy, "copies"),
+    Mutant("K17", "what is not held is no gap", _not_held_is_a_hole, "copies", 13),
+    Mutant("K18 not held", "data loss only when every member has answered", one_answer_proves_loss, "copies", 13),
+    Mutant("S20 not held", "no gap before all-send-all", _gap_in_single_copy, "copies", 129),
 )

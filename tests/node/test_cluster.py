@@ -329,10 +329,13 @@ async def test_follower_that_was_away_catches_up_by_itself(start_node: Callable,
     for sequence in range(1, 200):
         await appender.append(batch(sequence, b"y" * 100_000))  # more than the leader keeps in memory
     nodes[2].start()
-    head = int((await dump(nodes[0]))["shards"][0]["head"].split(":")[1])
+    leader = (await dump(nodes[0]))["shards"][0]
+    assert leader["commit"] >= 199
     async with asyncio.timeout(15):
-        while int((await dump(nodes[2]))["shards"][0]["head"].split(":")[1]) < head:
+        while (await dump(nodes[2]))["shards"][0]["head"] != leader["head"]:
             await asyncio.sleep(0.05)
+    follower = (await dump(nodes[2]))["shards"][0]
+    assert ("FOLLOWER", leader["head"]) == (follower["role"], follower["head"])
     await appender.close()
 
 
