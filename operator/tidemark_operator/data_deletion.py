@@ -119,10 +119,8 @@ class DataDeletion:
 
     async def _write(self, writes: list[Write]) -> bool:
         """Write all or nothing; False: the watch will show what is there."""
-        match await self._store.transact(writes):
-            case Saved(revision):
-                for write in writes:
-                    self._mirror.learn(write.key, write.value, revision)
+        match await self._mirror.write(self._store, writes):
+            case Saved():
                 return True
             case Conflict():
                 return False

@@ -78,10 +78,9 @@ class GroupKeeper:
                 return False
             # Whoever has a node leave changes its record: it must not be given a copy that is then lost with it.
             unchanged = {key: self._mirror.seen(key) for key in map(self._keys.node, known)}
-            match await self._store.transact(page, unchanged):
-                case Saved(revision):
-                    for write in page:
-                        self._mirror.learn(write.key, write.value, revision)
+            match await self._mirror.write(self._store, page, unchanged):
+                case Saved():
+                    continue
                 case Conflict():
                     return False
                 case outcome:

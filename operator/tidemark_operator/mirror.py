@@ -1,14 +1,15 @@
 """Mirror: the operator's picture of its etcd prefix, kept fresh by `EtcdStore.follow` and by its own writes.
 
 Per key, only newer revisions count, so that a late watch event never takes back what was just written.
-Stays out: writing, and what follows from a change (listeners).
+Stays out: what is to be written, and what follows from a change (listeners).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from tidemark_core.base.errors import RemoteViolation
@@ -16,7 +17,7 @@ from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import ShardRecord
 
 from .disruption import Hold
-from .etcd import Changes, Snapshot
+from .etcd import Changes, EtcdStore, Outcome, Saved, Snapshot, Write
 from .metadata import Area, Keys, NodeRecord, StoredObject, Tombstone, shard_from_name
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,16 @@ class Mirror:
             for change in news.changes:
                 self.learn(change.key, change.value, change.revision)
         self.revision = max(self.revision, news.revision)
+
+    async def write(
+        self, store: EtcdStore, writes: Sequence[Write], unchanged: Mapping[str, int] = MappingProxyType({})
+    ) -> Outcome:
+        """Write all or nothing, as `EtcdStore.transact` does, and have seen at once what is stored then."""
+        outcome = await store.transact(writes, unchanged)
+        if isinstance(outcome, Saved):
+            for write in writes:
+                self.learn(write.key, write.value, outcome.revision)
+        return outcome
 
     def seen(self, key: str) -> int:
         """Return the newest revision known of a key, 0 for none."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from tidemark_core.delivery.location import Location
 
-from .etcd import Conflict, EtcdStore, Item, Saved, StoreUnavailable, Unknown, Write
+from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unknown, Write
 from .metadata import NODE_IDS, Keys, NodeLife, NodeRecord
 from .mirror import Mirror
 
@@ -86,7 +86,7 @@ class NodeRecords:
     async def _change(self, node: str, change: Callable[[NodeRecord], NodeRecord | None]) -> bool:
         key = self._keys.node(node)
         for _attempt in range(ATTEMPTS_MAX):
-            item: Item | None = await self._store.get(key)
+            item = await self._store.get(key)
             if item is None:
                 return False
             record = NodeRecord.decode(item.value)
@@ -102,10 +102,8 @@ class NodeRecords:
 
     async def _write(self, writes: list[Write]) -> bool:
         """Write all or nothing; False: look again."""
-        match await self._store.transact(writes):
-            case Saved(revision):
-                for write in writes:
-                    self._mirror.learn(write.key, write.value, revision)
+        match await self._mirror.write(self._store, writes):
+            case Saved():
                 return True
             case Conflict() | Unknown():
                 return False

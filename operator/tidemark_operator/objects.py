@@ -303,13 +303,13 @@ class Objects:
         known = objects.get(name)
         if known is None:
             return Refused(Reason.INVALID_SPEC, f"there is no {what} {name!r}")
-        outcome = await self._store.delete(key, expected=known.revision)
-        if isinstance(outcome, Saved):
-            self._mirror.learn(key, None, outcome.revision)
-            return None
-        if isinstance(outcome, Conflict):
-            return Refused(Reason.WRONG_STATE, f"{what} {name} changed meanwhile: try again")
-        raise StoreUnavailable(outcome.message)
+        match await self._mirror.write(self._store, [Write(key, None, known.revision)]):
+            case Saved():
+                return None
+            case Conflict():
+                return Refused(Reason.WRONG_STATE, f"{what} {name} changed meanwhile: try again")
+            case outcome:
+                raise StoreUnavailable(outcome.message)
 
     # --- reading and writing ----------------------------------------------------------------------------------
 
@@ -342,10 +342,8 @@ class Objects:
         writes = [Write(key, stored.encode(), expected)]
         if also is not None:
             writes.append(Write(self._keys.reconfiguration(also.name), also.encode(), 0))
-        match await self._store.transact(writes):
-            case Saved(revision):
-                for write in writes:
-                    self._mirror.learn(write.key, write.value, revision)
+        match await self._mirror.write(self._store, writes):
+            case Saved():
                 return True
             case Conflict():
                 return False
