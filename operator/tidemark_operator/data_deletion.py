@@ -17,11 +17,12 @@ from typing import Any
 from tidemark_core.base.ids import Member, ShardId, group_of
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.messages import DeleteShard, Rejected, ShardDeleted
+from tidemark_core.replication.records import ShardRecord
 
 from .condition_memory import some
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Write
 from .metadata import Keys, StoredObject, Tombstone
-from .mirror import Mirror
+from .mirror import Mirror, Value, Versioned
 from .model import Node
 
 log = logging.getLogger(__name__)
@@ -50,17 +51,16 @@ class DataDeletion:
         for name, item in list(self._mirror.groups.items()):
             if not item.value.deleting:
                 continue
-            shards = [shard for shard in self._mirror.shards if group_of(shard) == item.value.number]
-            for shard in shards[:AT_ONCE]:
-                await self._bury(shard)
-            buried = self._buried(item.value)
-            for shard in buried[:AT_ONCE]:
-                await self._tend(shard, nodes)
-            if not shards and not buried:
-                await self._write([Write(self._keys.group(name), None, item.revision)])
-                log.info("log group %s: its data is deleted", name)
-            else:
+            records = _of(item.value, self._mirror.shards)
+            for shard, record in records[:AT_ONCE]:
+                await self._bury(shard, record)
+            buried = _of(item.value, self._mirror.tombstones)
+            for shard, tombstone in buried[:AT_ONCE]:
+                await self._tend(shard, tombstone, nodes)
+            if records or buried:
                 self._poke_later(SAY_AGAIN_S)
+            elif await self._write([Write(self._keys.group(name), None, item.revision)]):
+                log.info("log group %s: its data is deleted", name)
 
     def received(self, shard: ShardId, sender: Member, message: Any) -> bool:
         """Take in an answer; say whether it was about a shard that is being deleted."""
@@ -78,37 +78,28 @@ class DataDeletion:
 
     def left(self, group: StoredObject) -> str:
         """Return what is still to be deleted of a group, and which nodes are waited for."""
-        shards = sum(group_of(shard) == group.number for shard in self._mirror.shards)
-        buried = [self._mirror.tombstones[shard].value for shard in self._buried(group)]
-        nodes = sorted({member.node for tombstone in buried for member in tombstone.members})
+        shards, buried = len(_of(group, self._mirror.shards)), _of(group, self._mirror.tombstones)
+        nodes = sorted({member.node for _shard, tombstone in buried for member in tombstone.value.members})
         return f"{shards + len(buried)} shards are left, on {some(nodes)}." if nodes else f"{shards} shards are left."
 
-    def _buried(self, group: StoredObject) -> list[ShardId]:
-        return [shard for shard in self._mirror.tombstones if group_of(shard) == group.number]
-
-    async def _bury(self, shard: ShardId) -> None:
-        item = self._mirror.shards[shard]
-        record, change = item.value, item.value.change
-        involved = (*record.ensemble, *record.removed, *((change.new,) if change is not None and change.new else ()))
-        tombstone = Tombstone(record.epoch + 1, item.revision, tuple(dict.fromkeys(involved)))
+    async def _bury(self, shard: ShardId, item: Versioned[ShardRecord]) -> None:
         await self._write([
             Write(self._keys.shard(shard), None, item.revision),
-            Write(self._keys.tombstone(shard), tombstone.encode(), 0)])
+            Write(self._keys.tombstone(shard), tombstone_of(item.value, item.revision).encode(), 0)])
 
-    async def _tend(self, shard: ShardId, nodes: Mapping[str, Node]) -> None:
-        item = self._mirror.tombstones[shard]
+    async def _tend(self, shard: ShardId, item: Versioned[Tombstone], nodes: Mapping[str, Node]) -> None:
         tombstone, key = item.value, self._keys.tombstone(shard)
-        members = tuple(member for member in tombstone.members if self._holds(shard, member, nodes))
-        above = self._above.get(shard, 0)
-        wanted = replace(tombstone, members=members, epoch=max(tombstone.epoch, above + 1))
-        if not members:
+        wanted = replace(
+            tombstone, epoch=max(tombstone.epoch, self._above.get(shard, 0) + 1),
+            members=tuple(member for member in tombstone.members if self._holds(shard, member, nodes)))
+        if not wanted.members:
             await self._write([Write(key, None, item.revision)])
             self._deleted = {each for each in self._deleted if each[0] != shard}
             self._above.pop(shard, None)
             return
         if wanted != tombstone and not await self._write([Write(key, wanted.encode(), item.revision)]):
             return
-        for member in members:
+        for member in wanted.members:
             self._send(shard, member, DeleteShard(wanted.epoch, wanted.election))
 
     def _holds(self, shard: ShardId, member: Member, nodes: Mapping[str, Node]) -> bool:
@@ -126,3 +117,14 @@ class DataDeletion:
                 return False
             case outcome:
                 raise StoreUnavailable(outcome.message)
+
+
+def _of(group: StoredObject, stored: Mapping[ShardId, Versioned[Value]]) -> list[tuple[ShardId, Versioned[Value]]]:
+    return [(shard, item) for shard, item in stored.items() if group_of(shard) == group.number]
+
+
+def tombstone_of(record: ShardRecord, revision: int) -> Tombstone:
+    """Return what takes the place of a record that is stored at `revision`."""
+    change = record.change
+    involved = (*record.ensemble, *record.removed, *((change.new,) if change is not None and change.new else ()))
+    return Tombstone(record.epoch + 1, revision, tuple(dict.fromkeys(involved)))

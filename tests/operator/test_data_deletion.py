@@ -12,7 +12,7 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import DeleteShard, Rejected, ShardDeleted
 from tidemark_core.replication.records import first_record
 from tidemark_operator.data_deletion import DataDeletion
-from tidemark_operator.etcd import EtcdStore
+from tidemark_operator.etcd import EtcdStore, Write
 from tidemark_operator.metadata import Keys, NodeRecord
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.model import Node
@@ -95,6 +95,23 @@ async def test_another_operator_goes_on(room: Room, store: EtcdStore) -> None:
         (SHARDS[0], "n2"), (SHARDS[0], "n3"), (SHARDS[1], "n1"), (SHARDS[1], "n2"), (SHARDS[1], "n3")}
     assert await room.objects.delete_data("orders"), "asked again it is the same"
     assert not await room.objects.delete_data("payments")
+
+
+async def test_of_two_operators_that_delete_at_once_both_go_on(
+    room: Room, store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await room.objects.delete_data("orders")
+    other, write = await Room(store).load(), room.deletion._write
+
+    async def late(writes: list[Write]) -> bool:
+        await other.look()
+        await room.load()  # as the watch would show it
+        return await write(writes)
+
+    monkeypatch.setattr(room.deletion, "_write", late)
+    await room.look()
+    assert room.mirror.shards == {}
+    assert {tombstone.value.epoch for tombstone in room.mirror.tombstones.values()} == {8}
 
 
 async def test_who_is_down_is_waited_for_and_who_lost_the_disk_or_is_gone_is_not(room: Room) -> None:
