@@ -37,8 +37,8 @@ class Login:
     password: str = field(repr=False)
 
 
-class EtcdAccess(grpc.AuthMetadataPlugin):  # type: ignore[misc]
-    """One set of credentials; gRPC asks it for the token of each call, from threads of its own."""
+class EtcdAccess:
+    """One set of credentials."""
 
     def __init__(self, tls: TlsFiles | None = None, login: Login | None = None) -> None:
         self.tls = tls
@@ -47,7 +47,8 @@ class EtcdAccess(grpc.AuthMetadataPlugin):  # type: ignore[misc]
         self._turned_down: grpc.aio.AioRpcError | None = None
         self._turned_down_at = 0.0
 
-    def __call__(self, context: Any, callback: Callable[[Any, Any], None]) -> None:
+    def _sign(self, context: Any, callback: Callable[[Any, Any], None]) -> None:
+        """Give gRPC the token of a call; it asks from threads of its own."""
         callback((("token", self._token),) if self._token else (), None)
 
     def open(self, target: str, secure: bool, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
@@ -57,7 +58,7 @@ class EtcdAccess(grpc.AuthMetadataPlugin):  # type: ignore[misc]
         assert self.tls is not None
         credentials = grpc.ssl_channel_credentials(self.tls.ca, self.tls.key, self.tls.certificate)
         if self.login is not None:
-            credentials = grpc.composite_channel_credentials(credentials, grpc.metadata_call_credentials(self))
+            credentials = grpc.composite_channel_credentials(credentials, grpc.metadata_call_credentials(self._sign))
         return grpc.aio.secure_channel(target, credentials, options=options)
 
     async def log_in(self, channel: grpc.aio.Channel, timeout_s: float) -> None:

@@ -68,11 +68,12 @@ class GroupKeeper:
         for start in range(0, len(missing), per_page):
             page, nodes = [], set[str]()
             for shard in missing[start : start + per_page]:
-                members = tuple(world.nodes[name].member for name in placed[index_of(shard)])
-                assert all(member is not None for member in members), "placement only takes nodes that were reached"
-                record = first_record(members, group.copies(len(members)))  # type: ignore[arg-type]
+                names = placed[index_of(shard)]
+                members = tuple(member for name in names if (member := world.nodes[name].member) is not None)
+                assert len(members) == len(names), "placement only takes nodes that were reached"
+                record = first_record(members, group.copies(len(members)))
                 page.append(Write(self._keys.shard(shard), record.encode(), 0))
-                nodes.update(placed[index_of(shard)])
+                nodes.update(names)
             known = {name: record for name in nodes if (record := self._mirror.nodes.get(name)) is not None}
             if any(record.life is not NodeLife.STAYS for record in known.values()):
                 return False
