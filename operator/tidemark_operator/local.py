@@ -25,7 +25,7 @@ from tidemark_wire.tls import Credentials, FileCredentials, TlsSettings
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .certificates.rotation import Policy
-from .etcd import TlsFiles
+from .etcd_access import TlsFiles
 from .local_manifests import cluster_manifest, deal, places, read_manifests, snapshot_rate
 from .local_processes import (
     START_TIMEOUT_S,

@@ -52,7 +52,6 @@ class Mirror:
         self.counters: dict[str, int] = {}
         self.active_operator = ""
         self.disruption: Hold | None = None
-        self.recovering = ""
         self.on_change: Listener = lambda area, name: None
 
     def apply(self, news: Snapshot | Changes) -> None:
@@ -130,7 +129,5 @@ class Mirror:
                 self.active_operator = data.decode() if data is not None else ""
             case "disruption":
                 self.disruption = Hold.decode(data) if data is not None else None
-            case "recovery":
-                self.recovering = data.decode() if data is not None else ""
             case "counter":
                 self.counters[name] = int(data) if data is not None else 1

@@ -92,17 +92,15 @@ class OperatorService:
         self.store = EtcdStore(etcd, tls=etcd_tls, login=etcd_login)
         self.mirror = Mirror(self.keys)
         self.memory = ConditionMemory()
-        self._own_lateness = LoopLateness() if lateness is None else None
-        lateness = lateness or self._own_lateness
-        assert lateness is not None, "somebody's"
+        self._shares_loop = lateness is not None
+        self._lateness = lateness or LoopLateness()
         self.tls = tls
         self.behind = ""   # how it was found that etcd is older than what nodes promised; nothing is done then
         self.witness = Witness(self.store, self.keys, self.records, self._on_behind)
-        self.links = NodeLinks(self.operator, self, lateness, tls=tls, vet=self._vet)
+        self.links = NodeLinks(self.operator, self, self._lateness, tls=tls, vet=self._vet)
         self.driver = CoordinatorDriver(
             Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
-        self._lateness = lateness
         self.publisher = MapPublisher(self.links, self._build_map, self._crowded_s)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
         self.tender = Tender(self.driver, self.poke_later)
@@ -146,8 +144,8 @@ class OperatorService:
     # --- life -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        if self._own_lateness is not None:
-            self._own_lateness.start()
+        if not self._shares_loop:
+            self._lateness.start()
         self._tasks.append(background(self._follow(), "following etcd"))
         self._tasks.append(background(self._keep_looking(), "looking"))
         if self._directory is not None:
@@ -163,8 +161,8 @@ class OperatorService:
         await self.driver.close()
         await self.publisher.close()
         await self.links.close()
-        if self._own_lateness is not None:
-            await self._own_lateness.stop()
+        if not self._shares_loop:
+            await self._lateness.stop()
         await self.store.close()
 
     async def _follow(self) -> None:
@@ -325,7 +323,7 @@ class OperatorService:
     def _revision_of(self, group: Group) -> int:
         """Return the revision of the newest thing that is stored of a group; what else is written is no news of it."""
         shards = (self.mirror.shards.get(shard) for shard in group.shard_ids())
-        return max(self.mirror.groups[group.name].revision, *(0, *(each.revision for each in shards if each)))
+        return max([self.mirror.groups[group.name].revision, *(each.revision for each in shards if each)])
 
     def _show_shards(self, name: str) -> list[dict[str, Any]]:
         world, records = self.world(), self.records()
@@ -507,7 +505,7 @@ class OperatorService:
 
     def _crowded_s(self) -> float:
         """Return how late a loop that others share was lately; a fifth of the time for each of them is too much."""
-        return 0.0 if self._own_lateness is not None else self._lateness.worst_ms_since(time.monotonic() - 1) / 1000
+        return self._lateness.worst_ms_since(time.monotonic() - 1) / 1000 if self._shares_loop else 0.0
 
     async def _look(self) -> None:
         world = self.world()
