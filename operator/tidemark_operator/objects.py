@@ -117,15 +117,9 @@ class Objects:
 
         Raises StoreUnavailable.
         """
-        for _attempt in range(ATTEMPTS_MAX):
-            known = self._mirror.groups.get(name)
-            if known is None or known.value.deleting:
-                return known is not None
-            gone = replace(known.value, detached=True, deleting=True)
-            if await self._write(self._keys.group(name), gone, known.revision):
-                return True
-            await self._read_again(self._keys.group(name), known)
-        raise StoreUnavailable(f"log group {name} is contended")
+        return await self._rewrite(
+            name, self._mirror.groups, self._keys.group(name),
+            lambda group: replace(group, detached=True, deleting=True))
 
     async def delete(self, kind: str, name: str) -> Refused | None:
         """Delete an object as its policy says; what runs is stopped by its own means, not by this."""
@@ -149,15 +143,9 @@ class Objects:
 
     async def save_status(self, name: str, status: Mapping[str, Any]) -> bool:
         """Store the status of a Reconfiguration; False when the object is gone.  Raises StoreUnavailable."""
-        for _attempt in range(ATTEMPTS_MAX):
-            known = self._mirror.reconfigurations.get(name)
-            if known is None:
-                return False
-            if await self._write(
-                    self._keys.reconfiguration(name), replace(known.value, status=dict(status)), known.revision):
-                return True
-            await self._read_again(self._keys.reconfiguration(name), known)
-        raise StoreUnavailable(f"the status of {name} is contended")
+        return await self._rewrite(
+            name, self._mirror.reconfigurations, self._keys.reconfiguration(name),
+            lambda known: replace(known, status=dict(status)))
 
     # --- one object -----------------------------------------------------------------------------------------
 
@@ -237,9 +225,7 @@ class Objects:
     def _factor_change(self, before: StoredObject, after: StoredObject) -> StoredObject | None:
         """Return the Reconfiguration that a changed factor asks for, under `onFactorChange: Automatic`."""
         old, new = before.spec["replication"]["factor"], after.spec["replication"]["factor"]
-        cluster = self._mirror.cluster
-        policy = (cluster.value.spec.get("reconfiguration") or {}) if cluster else {}
-        if old == new or policy.get("onFactorChange", "Automatic") != "Automatic":
+        if old == new or self._policy().get("onFactorChange", "Automatic") != "Automatic":
             return None
         kind, field = ("Expand", "expand") if new > old else ("Contract", "contract")
         block: dict[str, Any] = {"logGroup": after.name, "factor": new}
@@ -249,8 +235,6 @@ class Objects:
 
     def _own(self, name: str, cause: StoredObject, spec: Mapping[str, Any]) -> StoredObject:
         """Return a Reconfiguration of the operator itself; where `spec` does not speak of approval the cluster does."""
-        cluster = self._mirror.cluster
-        policy = (cluster.value.spec.get("reconfiguration") or {}) if cluster else {}
         made = load_resource({
             "apiVersion": API_VERSION,
             "kind": "Reconfiguration",
@@ -259,10 +243,15 @@ class Objects:
                 "labels": {Label.CREATED_BY: "operator"},
             },
             "spec": {
-                "clusterRef": {"name": self._cluster}, "approval": policy.get("approval", "Automatic"), **spec,
+                "clusterRef": {"name": self._cluster}, "approval": self._policy().get("approval", "Automatic"), **spec,
             },
         }, "operator")
         return StoredObject(made.manifest(), str(uuid.uuid4()), timestamp())
+
+    def _policy(self) -> Mapping[str, Any]:
+        """Return what the cluster says of Reconfigurations."""
+        cluster = self._mirror.cluster
+        return (cluster.value.spec.get("reconfiguration") or {}) if cluster is not None else {}
 
     async def request(self, name: str, spec: Mapping[str, Any]) -> bool:
         """Ask for a Reconfiguration by itself; False when there is one of that name.  Raises StoreUnavailable."""
@@ -274,18 +263,16 @@ class Objects:
         return await self._write(key, replace(self._own(name, cluster.value, spec), number=number), 0)
 
     async def _detach_group(self, name: str, *, whatever_policy: bool = False) -> Refused | None:
-        for _attempt in range(ATTEMPTS_MAX):
-            known = self._mirror.groups.get(name)
-            if known is None or known.value.detached:
-                return Refused(Reason.UNKNOWN_GROUP, f"there is no log group {name!r}")
-            if known.value.spec.get("deletionPolicy", "Retain") != "Retain" and not whatever_policy:
-                await self.delete_data(name)
-                return None
-            if await self._write(
-                    self._keys.group(name), replace(known.value, detached=True), known.revision):
-                return None
-            await self._read_again(self._keys.group(name), known)
-        raise StoreUnavailable(f"log group {name} is contended")
+        known = self._mirror.groups.get(name)
+        if known is None or known.value.detached:
+            return Refused(Reason.UNKNOWN_GROUP, f"there is no log group {name!r}")
+
+        def gone(group: StoredObject) -> StoredObject:
+            with_data = not whatever_policy and group.spec.get("deletionPolicy", "Retain") != "Retain"
+            return replace(group, detached=True, deleting=group.deleting or with_data)
+
+        await self._rewrite(name, self._mirror.groups, self._keys.group(name), gone)
+        return None
 
     async def _delete_reconfiguration(self, name: str) -> Refused | None:
         known = self._mirror.reconfigurations.get(name)
@@ -353,6 +340,21 @@ class Objects:
                     self._mirror.learn(key, item.value, item.revision)
                     return True
                 raise StoreUnavailable(message)
+
+    async def _rewrite(
+        self, name: str, objects: Mapping[str, Versioned[StoredObject]], key: str,
+        change: Callable[[StoredObject], StoredObject],
+    ) -> bool:
+        """Change what is stored of an object; False when there is none.  Raises StoreUnavailable."""
+        for _attempt in range(ATTEMPTS_MAX):
+            known = objects.get(name)
+            if known is None:
+                return False
+            wanted = change(known.value)
+            if wanted == known.value or await self._write(key, wanted, known.revision):
+                return True
+            await self._read_again(key, known)
+        raise StoreUnavailable(f"{key} is contended")
 
     async def _read_again(self, key: str, known: Versioned[StoredObject] | None) -> None:
         item = await self._store.get(key)

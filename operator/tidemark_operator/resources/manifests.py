@@ -53,16 +53,14 @@ class InvalidManifest(ValueError):
         self.document = document
         self.problems = tuple(problems)
         where = f"{source}, document {document}" if document else source
+        super().__init__(f"{where}: " + self.told("\n  "))
+
+    def told(self, separator: str = "; ") -> str:
+        """Return the problems without where they were found: for whoever has the one object at hand."""
         shown = [str(problem) for problem in self.problems[:_PROBLEMS_SHOWN_MAX]]
         if len(self.problems) > len(shown):
             shown.append(f"and {len(self.problems) - len(shown)} more")
-        super().__init__(f"{where}: " + "\n  ".join(shown))
-
-    def told(self) -> str:
-        """Return the problems without where they were found: for whoever has the one object at hand."""
-        more = len(self.problems) - _PROBLEMS_SHOWN_MAX
-        return "; ".join([
-            *map(str, self.problems[:_PROBLEMS_SHOWN_MAX]), *([f"and {more} more"] if more > 0 else [])])
+        return separator.join(shown)
 
     @property
     def field_path(self) -> str:
