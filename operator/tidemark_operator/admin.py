@@ -48,11 +48,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
 
     async def Apply(self, request: admin_pb2.ApplyRequest, context: Any) -> admin_pb2.ApplyResponse:
         audit = await self._access.administer(context, "Admin.Apply")
-        done: list[str] | Refused
-        if self._service.behind:
-            done = Refused(Reason.METADATA_UNAVAILABLE, self._service.behind)
-        else:
-            done = await self._service.objects.apply(request.manifests, dry_run=request.dry_run)
+        done = _behind(self._service) or await self._service.objects.apply(request.manifests, dry_run=request.dry_run)
         audit(str(done.reason) if isinstance(done, Refused) else "dry run" if request.dry_run else ", ".join(done))
         if isinstance(done, Refused):
             await _refuse(context, done)
@@ -98,7 +94,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         audit(f"{request.kind}/{request.name}")
         if not self._service.mirror.loaded:
             await _refuse(context, _unread(self._service))
-        refused = await self._service.objects.delete(request.kind, request.name)
+        refused = _behind(self._service) or await self._service.objects.delete(request.kind, request.name)
         if refused is not None:
             await _refuse(context, refused)
         return admin_pb2.DeleteResponse()
@@ -186,8 +182,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         if kind is None:
             return Refused(
                 Reason.INVALID_SPEC, f"operation is {request.operation!r}, must be one of {', '.join(_KINDS)}")
-        if service.behind:
-            return Refused(Reason.METADATA_UNAVAILABLE, service.behind)
+        if (behind := _behind(service)) is not None:
+            return behind
         if not service.active:
             return Refused(
                 Reason.WRONG_STATE,
@@ -238,6 +234,11 @@ def _unread(service: OperatorService) -> Refused:
     """An operator that has read nothing yet must not say that there is nothing."""
     return Refused(
         Reason.METADATA_UNAVAILABLE, service.store.last_error or "the metadata is being read", retry_after_ms=500)
+
+
+def _behind(service: OperatorService) -> Refused | None:
+    """Nothing is changed on metadata that nodes know to be old."""
+    return Refused(Reason.METADATA_UNAVAILABLE, service.behind) if service.behind else None
 
 
 async def _refuse(context: Any, refused: Refused) -> NoReturn:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import grpc.aio
 import pytest
 from fake_node import FakeNode, until
+from tidemark_operator.admin import add_admin
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.service import OperatorService
-from tidemark_wire.v1 import common_pb2
+from tidemark_wire.channel import bind, open_channel
+from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc, common_pb2
 
 CLUSTER = """
 apiVersion: tidemark.dev/v1alpha1
@@ -146,3 +149,26 @@ async def test_watchers_hear_of_a_group_without_room_though_nothing_else_happens
             await changed.wait()
             changed.clear()
     service.remove_watcher(changed)
+
+
+async def test_nothing_is_changed_by_hand_on_metadata_that_nodes_know_to_be_old(service: OperatorService) -> None:
+    assert len(await service.objects.apply(CLUSTER + "---" + GROUP % "")) == 2
+    server = grpc.aio.server()
+    add_admin(server, service)
+    port = bind(server, "127.0.0.1:0")
+    await server.start()
+    service.behind = "n1 holds shard 1/0 in epoch 5, etcd has it in epoch 4"
+    try:
+        async with open_channel(f"127.0.0.1:{port}") as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            for asked in (
+                lambda: admin.Apply(admin_pb2.ApplyRequest(manifests=GROUP % ", synchroQuorum: 2"), timeout=10),
+                lambda: admin.Delete(admin_pb2.DeleteRequest(kind="LogGroup", name="orders"), timeout=10),
+                lambda: admin.Change(admin_pb2.ChangeRequest(operation="SWAP", group="orders"), timeout=10).read(),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError, match="etcd has it in epoch 4"):
+                    await asked()
+    finally:
+        await server.stop(None)
+    stored = service.mirror.groups["orders"].value
+    assert (stored.generation, stored.detached) == (1, False)
