@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason
@@ -39,6 +40,8 @@ from .reconfiguration_view import AgreedPlan, Outcome, RunView, run_status
 from .resources.conditions import ConditionReason as R
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 ATTEMPTS_MAX = 5
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -100,13 +103,6 @@ class ReconfigurationRun:
         self._saved_at = 0.0
         self._saved_bytes = 0
 
-    @property
-    def _stored(self) -> StoredObject | None:
-        known = self._mirror.reconfigurations.get(self.name)
-        if known is not None:
-            self._last = known.value
-        return known.value if known is not None else None
-
     async def run(self) -> None:
         try:
             if await self._agree_on_plan():
@@ -127,17 +123,16 @@ class ReconfigurationRun:
 
     async def _agree_on_plan(self) -> bool:
         """Plan, and wait for approval where it is required.  False: it ended here."""
-        if (self._moves or self._plan) and self._stage not in ("Planning", "AwaitingApproval", "Queued"):
+        if self._plan is not None and self._stage not in ("Planning", "AwaitingApproval", "Queued"):
             automatic = self._last.spec.get("approval", "Automatic") == "Automatic"
             self._approved = (True, R.AUTOMATIC_APPROVAL if automatic else R.APPROVED_BY_USER)
             return True  # a former operator had begun
         await self._save()
         while True:
-            stored = self._stored
-            if stored is None or self._over(stored) is not None:
-                self._outcome = self._over(stored) if stored else Outcome(False, R.CANCELED, "it was deleted")
+            self._outcome = self._ended()
+            if self._outcome is not None:
                 return False
-            before, refused = self._plan.hash if self._plan else None, self._refused
+            stored, before, refused = self._last, self._plan.hash if self._plan else None, self._refused
             if not self._make_plan(stored):
                 if self._outcome is not None:
                     return False
@@ -182,17 +177,18 @@ class ReconfigurationRun:
         self._plan = AgreedPlan(plan.hash, self._mirror.revision, warnings)
         return True
 
-    def _over(self, stored: StoredObject) -> Outcome | None:
+    def _ended(self) -> Outcome | None:
+        """Read the object anew; an outcome where somebody has ended it, or time has."""
+        known = self._mirror.reconfigurations.get(self.name)
+        if known is None:
+            return Outcome(False, R.CANCELED, "it was deleted")
+        stored = self._last = known.value
         if stored.spec.get("cancel"):
             return Outcome(False, R.CANCELED, "spec.cancel was set")
         deadline_s = stored.spec.get("activeDeadlineSeconds", 86_400)
         if datetime.now(UTC) - datetime.fromisoformat(self._started) > timedelta(seconds=deadline_s):
             return Outcome(False, R.DEADLINE_EXCEEDED, f"not finished after {deadline_s} seconds")
         return None
-
-    def _ended(self) -> Outcome | None:
-        stored = self._stored
-        return self._over(stored) if stored is not None else Outcome(False, R.CANCELED, "it was deleted")
 
     # --- nodes that come and go -----------------------------------------------------------------------------
 
@@ -210,12 +206,7 @@ class ReconfigurationRun:
             if not self._target:
                 self._stage = "Provisioning"
                 await self._save()
-                try:
-                    self._target = await self._exchange.make(pool, zone)
-                except StoreUnavailable as error:
-                    log.warning("reconfiguration %s waits for etcd: %s", self.name, error)
-                    await self._wait(UNSAVED_PAUSE_S)
-                    continue
+                self._target = await self._insist(partial(self._exchange.make, pool, zone))
                 for state in self._moves:
                     if state.move.to_node == NEW_NODE:
                         state.move = replace(state.move, to_node=self._target)
@@ -243,18 +234,17 @@ class ReconfigurationRun:
                 return outcome if removed else ended
             if not removed and not self._exchange.cleans(world, records):
                 self._blocked = None
-                if await self._has_turn(self._moves, always=True):
+                if await self._has_turn():
                     await self._insist(lambda: self._exchange.set_source(NodeLife.REMOVED))
                     continue
             await self._wait(5.0)
         return outcome
 
-    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
+    async def _insist(self, write: Callable[[], Awaitable[Answer]]) -> Answer:
         """Have something written, however long etcd is away."""
         while True:
             try:
-                await write()
-                return
+                return await write()
             except StoreUnavailable as error:
                 log.warning("reconfiguration %s waits for etcd: %s", self.name, error)
                 await asyncio.sleep(UNSAVED_PAUSE_S)
@@ -265,13 +255,11 @@ class ReconfigurationRun:
         if not self._moves:
             return Outcome(True, R.NOTHING_TO_DO, "every shard in scope is as asked already")
         while True:
-            stored = self._stored
             ended = self._ended()
             if ended is not None:
                 await self._abort()
                 return ended
-            assert stored is not None
-            world = self._world()
+            stored, world = self._last, self._world()
             for state in self._moves:
                 if state.state == "Pending" and state.move.done(world.shards.get(state.move.shard)):
                     state.state, state.step, state.received_bytes = "Done", "Done", state.total_bytes
@@ -286,7 +274,7 @@ class ReconfigurationRun:
                     self._unsaved or self._bytes() != self._saved_bytes):
                 await self._save()
             self._blocked = self._precondition(stored, open_moves, world)
-            if stage == "Moving" and self._blocked is None and await self._has_turn(open_moves):
+            if stage == "Moving" and self._blocked is None and (_only_leaders(open_moves) or await self._has_turn()):
                 self._start_some(stored, open_moves)
             elif not self._running:
                 await self._end_turn()
@@ -320,11 +308,10 @@ class ReconfigurationRun:
                 behind.append(shard.name)
         return (R.UNDER_REPLICATED, f"{some(behind)} lack copies") if behind else None
 
-    async def _has_turn(self, open_moves: list[MoveState], *, always: bool = False) -> bool:
-        """Moves of copies and restarts of nodes exclude each other; leaderships move whenever they can."""
+    async def _has_turn(self) -> bool:
+        """Moves of copies, restarts and removals of nodes exclude each other."""
         hold = self._disruption.hold
-        if (hold is not None and hold.has(Act.RECONFIGURATION, self.name)) or (not always and all(
-                state.move.kind is MoveKind.TRANSFER for state in open_moves)):
+        if hold is not None and hold.has(Act.RECONFIGURATION, self.name):
             return True
         try:
             if await self._disruption.take(Act.RECONFIGURATION, self.name):
@@ -418,3 +405,8 @@ class ReconfigurationRun:
             len(self._running), self._plan, self._target, self._outcome, self._refused, self._approved, self._blocked,
             {group.group_id: name for name, group in self._world().groups.items()},
         ), self._memory)
+
+
+def _only_leaders(moves: list[MoveState]) -> bool:
+    """Leaderships move whenever they can, whoever's turn it is."""
+    return all(state.move.kind is MoveKind.TRANSFER for state in moves)
