@@ -170,16 +170,18 @@ def _plan_swap(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
         if refusal is not None:
             return refusal
     candidates = [named] if named else sorted(set(world.nodes) - {source})
-    plan = _with_new_members(spec, world, shards, MoveKind.SWAP, candidates, source)
-    aside = _with_kept_data_elsewhere(spec, world, kept, source, named or "")
-    for found in (plan, aside):
-        if isinstance(found, PlanRefusal):
-            return found
+    load = world.replicas()
+    plan = _with_new_members(spec, world, shards, MoveKind.SWAP, candidates, source, load=load)
+    if isinstance(plan, PlanRefusal):
+        return plan
+    aside = _with_kept_data_elsewhere(spec, world, kept, source, named or "", load)
+    if isinstance(aside, PlanRefusal):
+        return aside
     return Plan(plan.moves + aside.moves, aside.warnings, provision)
 
 
 def _with_kept_data_elsewhere(
-    spec: Mapping[str, Any], world: World, shards: Sequence[Shard], source: str, preferred: str
+    spec: Mapping[str, Any], world: World, shards: Sequence[Shard], source: str, preferred: str, load: Counter[str]
 ) -> Plan | PlanRefusal:
     """Save the data of deleted log groups from a node that goes; where nobody can have it, only its removal is refused.
 
@@ -188,7 +190,8 @@ def _with_kept_data_elsewhere(
     moves, left = [], []
     for shard in shards:
         found = _with_new_members(
-            spec, world, [shard], MoveKind.SWAP, sorted(set(world.nodes) - {source}), source, preferred={preferred})
+            spec, world, [shard], MoveKind.SWAP, sorted(set(world.nodes) - {source}), source, preferred={preferred},
+            load=load)
         if not isinstance(found, PlanRefusal):
             moves += found.moves
         elif spec["nodeSwap"].get("removeSource") == "Delete":
@@ -426,9 +429,13 @@ def _with_new_members(
     source: str | None,
     *,
     preferred: Collection[str] = (),
+    load: Counter[str] | None = None,
 ) -> Plan | PlanRefusal:
-    """Give every shard one new member out of `candidates`, in place of `source` if there is one."""
-    load = world.replicas()
+    """Give every shard one new member out of `candidates`, in place of `source` if there is one.
+
+    `load` counts the copies of each node, and those that are given here; None: it is as the world says.
+    """
+    load = world.replicas() if load is None else load
     moves = []
     for shard in shards:
         group = world.groups[shard.group]

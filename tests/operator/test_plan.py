@@ -114,6 +114,16 @@ def test_kept_data_that_nobody_can_have_refuses_only_the_removal_of_its_node() -
     assert isinstance(refused, PlanRefusal) and refused.reason is ConditionReason.INSUFFICIENT_CAPACITY
 
 
+def test_kept_data_of_deleted_groups_is_spread_with_what_else_moves() -> None:
+    gone = group("gone", group_id=2, detached=True)
+    known = world(
+        shard(0, "n1", "n2", "n3"), shard(1, "n2", "n3", "n5"), shard(2, "n2", "n3", "n5"),
+        *(shard(index, "n1", "n2", "n3", of=gone) for index in range(5)), nodes=nodes(5), groups=[group(), gone])
+    plan = plan_reconfiguration(swap("n1"), known)
+    assert isinstance(plan, Plan)
+    assert Counter(move.to_node for move in plan.moves) == {"n4": 4, "n5": 2}
+
+
 def test_a_node_without_copies_is_an_empty_plan() -> None:
     assert plan_reconfiguration(swap("n5", "n4"), world(shard(0, "n1", "n2", "n3"), nodes=nodes(5))) == Plan(())
 
