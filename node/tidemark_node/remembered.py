@@ -31,7 +31,7 @@ class Remembered:
     def tell(self, pushed: common_pb2.ShardMap) -> None:
         """Take in a map; what is new is written beside the loop."""
         newest = merged(self.cluster, pushed)
-        if newest == self.cluster:
+        if newest == self.cluster and not self._unwritten:
             return
         self.cluster = newest
         self._unwritten = True
@@ -46,6 +46,7 @@ class Remembered:
                 await self._driver.reclaim(lambda store, data=data: store.remember(data))
             except StoreFailed as error:
                 _log.warning("the shard map is not remembered: %s", error)
+                self._unwritten = True
                 return  # the next map tries again
 
     async def close(self) -> None:
