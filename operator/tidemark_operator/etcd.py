@@ -172,10 +172,7 @@ class EtcdStore:
 
     async def get(self, key: str) -> Item | None:
         """Read one key, linearizable."""
-        before = self._revision
-        answer = await self._read(lambda channel, timeout: rpc.KVStub(channel).Range(
-            rpc.RangeRequest(key=key.encode()), timeout=timeout, metadata=_HAS_LEADER))
-        self._saw(answer.header.revision, before)
+        answer = await self._range(rpc.RangeRequest(key=key.encode()))
         return Item(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
 
     async def load(self, prefix: str) -> Snapshot:
@@ -183,17 +180,23 @@ class EtcdStore:
         items: dict[str, Item] = {}
         start, end, revision = prefix.encode(), _prefix_end(prefix.encode()), 0
         while True:
-            request = rpc.RangeRequest(key=start, range_end=end, limit=PAGE_ITEMS, revision=revision)
-            before = self._revision
-            answer = await self._read(lambda channel, timeout, request=request: rpc.KVStub(channel).Range(
-                request, timeout=timeout, metadata=_HAS_LEADER))
-            self._saw(answer.header.revision, before)
+            answer = await self._range(rpc.RangeRequest(key=start, range_end=end, limit=PAGE_ITEMS, revision=revision))
             revision = revision or answer.header.revision
             for pair in answer.kvs:
                 items[pair.key.decode()] = Item(pair.value, pair.mod_revision)
             if not answer.more:
                 return Snapshot(items, revision)
             start = answer.kvs[-1].key + b"\0"
+
+    async def _range(self, request: Any) -> Any:
+        """Ask; an answer that goes back behind what was seen before it was asked for means another history."""
+        before = self._revision
+        answer = await self._read(lambda channel, timeout: rpc.KVStub(channel).Range(
+            request, timeout=timeout, metadata=_HAS_LEADER))
+        if answer.header.revision < before:
+            self.on_set_back(before, answer.header.revision)
+        self._revision = max(self._revision, answer.header.revision)
+        return answer
 
     async def version(self) -> str:
         """Return the server's version."""
@@ -326,12 +329,6 @@ class EtcdStore:
                     yield Changes(tuple(_change(event) for event in answer.events), answer.header.revision)
         finally:
             call.cancel()
-
-    def _saw(self, revision: int, before: int) -> None:
-        """Note the revision of an answer to a question asked at `before`: linearizable answers never go back."""
-        if revision < before:
-            self.on_set_back(before, revision)
-        self._revision = max(self._revision, revision)
 
     # --- channels -----------------------------------------------------------------------------------------
 

@@ -32,9 +32,9 @@ class NodeExchange:
         whole = bool(swap) and records is not None and not spec.get("scope")
         self.source: str | None = swap["from"] if whole else None
         """The node to be emptied; None where some of its copies are not asked to move."""
-        self.removes: str | None = self.source if swap.get("removeSource", "Delete") == "Delete" else None
-        self._to = swap.get("to") or {}
         self._asked = bool(swap) and swap.get("removeSource", "Delete") == "Delete"
+        self.removes: str | None = self.source if self._asked else None
+        self._to = swap.get("to") or {}
 
     def warnings(self, settings: ClusterSettings) -> list[str]:
         """Return what to know of the source's end before approving."""
