@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import subprocess
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,13 +13,12 @@ import grpc
 import grpc.aio
 import pytest
 from aetcd import rpc
-from conftest import free_port
+from etcd_child import EtcdChild
 from tidemark_operator.certificates.authority import Leaf, bundle_of, create_authority, issue
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.subject import Subject
 from tidemark_operator.etcd import Changes, EtcdStore, Saved, Snapshot, StoreUnavailable, Unavailable
 from tidemark_operator.etcd_access import Login, TlsFiles
-from tidemark_operator.etcd_process import etcd_command, find_etcd
 from tidemark_operator.kube import etcd_secrets
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import TlsSettings
@@ -29,7 +27,7 @@ DAY = timedelta(days=1)
 ROOT = Login("root", "s3cret")
 
 
-class SecureEtcd:
+class SecureEtcd(EtcdChild):
     """One etcd that trusts one CA, asks for certificates, and has the user root."""
 
     def __init__(self, directory: Path) -> None:
@@ -38,27 +36,12 @@ class SecureEtcd:
         server = Identity("prod", Kind.NODE, "etcd")
         leaf = issue(self._ca, Subject(server, ("localhost",), ("127.0.0.1",)), datetime.now(UTC), DAY)
         files.put_holder(server, leaf, bundle_of([self._ca]))
-        binary, port = find_etcd(), free_port()
-        assert binary is not None
-        self.url = f"https://127.0.0.1:{port}"
-        self._command = etcd_command(
-            binary, directory / "etcd", port, free_port(), TlsSettings.of_directory(files.folder(server)))
-        self._log = directory / "etcd.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(directory, TlsSettings.of_directory(files.folder(server)))
 
     def client(self) -> TlsFiles:
         """Return a certificate that names no user of etcd."""
         leaf: Leaf = issue(self._ca, Subject(Identity("prod", Kind.CLIENT, "any")), datetime.now(UTC), DAY)
         return TlsFiles(self._ca.certificate, leaf.certificate, leaf.key)
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
     async def enable_passwords(self) -> None:
         files = self.client()
@@ -76,9 +59,11 @@ class SecureEtcd:
 async def etcd(tmp_path: Path) -> AsyncIterator[SecureEtcd]:
     made = SecureEtcd(tmp_path)
     made.start()
-    await made.enable_passwords()
-    yield made
-    made.stop()
+    try:
+        await made.enable_passwords()
+        yield made
+    finally:
+        made.kill()
 
 
 async def test_a_password_is_traded_for_tokens_that_end(etcd: SecureEtcd) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from fake_node import FakeNode
 from tidemark_core.base.ids import EntryId, Member, shard_id
+from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ShardRecord, Status
 from tidemark_core.replication.recovery import NEAR_GAP, Doubt, ReplicaReport
-from tidemark_core.replication.replica import Role
-from tidemark_operator.etcd import EtcdStore, Saved, Snapshot, Write
+from tidemark_core.replication.replica import Pending, Role
+from tidemark_operator.etcd import EtcdStore, Item, Saved, Snapshot, Write
 from tidemark_operator.metadata import GROUP_IDS, MAP_TERMS, NODE_IDS, Keys, StoredObject, Tombstone, allocate
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.recovery import Address, RecoveryRefused, ask_nodes, carry_out, check_prefix, look
@@ -116,7 +117,7 @@ def test_r3_counters_begin_above_everything_that_was_ever_seen() -> None:
     plan = make_plan(here, [], EMPTY, KEYS, replace(ASKED, accepted={("long-gone", 0)}))
     assert plan.counters == {NODE_IDS: 13, GROUP_IDS: 10, MAP_TERMS: 5}
     items = {KEYS.counter(NODE_IDS): b"40", KEYS.counter(GROUP_IDS): b"2"}
-    snapshot = Snapshot({key: type("I", (), {"value": value, "revision": 3})() for key, value in items.items()}, 7)
+    snapshot = Snapshot({key: Item(value, 3) for key, value in items.items()}, 7)
     plan = make_plan(here, [], snapshot, KEYS, ASKED)
     assert plan.counters == {NODE_IDS: 40, GROUP_IDS: 10, MAP_TERMS: 5}
     assert KEYS.counter(NODE_IDS) not in {write.key for write in plan.writes}, "never lowered"
@@ -184,9 +185,8 @@ def test_an_id_that_was_given_out_again_is_refused() -> None:
     """Somebody made a group on metadata that was set back: its id is another group's to the nodes."""
     (manifest,) = load_manifests(ORDERS.replace("orders", "bills"), "bills.yaml")
     held = StoredObject(manifest.manifest(), "uid", "now", number=3)
-    item = type("I", (), {"value": held.encode(), "revision": 4})()
-    plan = make_plan(
-        answers({3: ("orders", 2)}), [], Snapshot({KEYS.group("bills"): item}, 7), KEYS, ASKED)
+    snapshot = Snapshot({KEYS.group("bills"): Item(held.encode(), 4)}, 7)
+    plan = make_plan(answers({3: ("orders", 2)}), [], snapshot, KEYS, ASKED)
     assert "gave the id 3 to the log group 'bills'" in plan.problems[0]
 
 
@@ -249,7 +249,7 @@ async def test_a_record_that_was_set_back_is_replaced_and_others_stay(store: Etc
 
 
 def test_what_an_operator_writes_by_itself_does_not_make_a_prefix_full() -> None:
-    item = type("I", (), {"value": b"1", "revision": 4})()
+    item = Item(b"1", 4)
     own = {KEYS.cluster: item, KEYS.counter(MAP_TERMS): item, KEYS.node("a"): item}
     check_prefix(KEYS, Snapshot(own, 5), merge=False)
     with pytest.raises(RecoveryRefused, match="keyspaces"):
@@ -282,9 +282,6 @@ async def test_nodes_are_asked_page_by_page_and_silent_ones_are_named() -> None:
 
 
 def test_reports_cross_the_wire_whole() -> None:
-    from tidemark_core.replication.messages import Operation
-    from tidemark_core.replication.replica import Pending
-
     for pending in (None, Pending(Operation.SWAP, MEMBERS[0], MEMBERS[1], 2), Pending(Operation.COPIES, None, None, 0)):
         told = replace(report(MEMBERS[2], 3, 1), pending=pending, role=Role.DEPOSED, copies=2)
         assert report_from_proto(MEMBERS[2], report_to_proto(told)) == told

