@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ import grpc.aio
 import pytest
 from aetcd import rpc
 from etcd_child import EtcdChild
+from given_secrets import CA, CERT, KEY, Secrets
 from tidemark_operator.certificates.authority import Leaf, bundle_of, create_authority, issue
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.subject import Subject
@@ -122,20 +122,6 @@ def item(**etcd: Any) -> dict[str, Any]:
     return {"metadata": {"name": "prod", "namespace": "data"}, "spec": spec}
 
 
-class Secrets:
-    def __init__(self, **secrets: dict[str, str]) -> None:
-        self._secrets = secrets
-
-    async def get(self, kind: Any, namespace: str, name: str) -> dict[str, Any] | None:
-        assert (kind.plural, namespace) == ("secrets", "data")
-        found = self._secrets.get(name)
-        return None if found is None else {"data": {
-            key: base64.b64encode(text.encode()).decode() for key, text in found.items()}}
-
-
-AUTHORITY = create_authority("etcd", datetime.now(UTC), DAY)
-LEAF = issue(AUTHORITY, Subject(Identity("prod", Kind.CLIENT, "any")), datetime.now(UTC), DAY)
-CA, CERT, KEY = AUTHORITY.certificate.decode(), LEAF.certificate.decode(), LEAF.key.decode()
 REFERENCES = {"tlsSecretRef": {"name": "tls"}, "credentialsSecretRef": {"name": "user"}}
 
 

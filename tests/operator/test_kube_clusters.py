@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import copy
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from given_secrets import CA, Secrets
 from kubernetes.aio.client import Configuration
 from tidemark_operator.certificates.keeper import keep, now_utc
 from tidemark_operator.certificates.rotation import Policy
@@ -24,24 +24,17 @@ from tidemark_operator.metadata import StoredObject
 from tidemark_operator.mirror import Versioned
 from tidemark_operator.resources import load_resource
 
-from tests.operator.test_etcd_access import CA
-
 Object = dict[str, Any]
 CLEAR = {"security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}
 
 
-class Api:
+class Api(Secrets):
     """Secrets by name, and what statuses said."""
 
     def __init__(self) -> None:
-        self.secrets: dict[str, dict[str, str]] = {}
+        super().__init__()
         self.said: list[str] = []
         self.cluster: Object = {}
-
-    async def get(self, kind: Any, namespace: str, name: str) -> Object | None:
-        found = self.secrets.get(name)
-        return None if found is None else {"data": {
-            key: base64.b64encode(text.encode()).decode() for key, text in found.items()}}
 
     async def apply(self, body: Object, subresource: str, manager: str) -> Object:
         self.said += [each["message"] for each in body["status"]["conditions"] if each["type"] == "Stalled"]
