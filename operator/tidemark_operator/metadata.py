@@ -146,7 +146,7 @@ class NodeLife(StrEnum):
 class NodeRecord:
     """Where a node answers and stands.  `pool` and `zone` decide placement, `location` who is near a reader.
 
-    `made_for` names the Reconfiguration that asked for it, so that it is not made twice.
+    `made_for` is the uid of the Reconfiguration that asked for it, so that it is not made twice.
     """
 
     node: str

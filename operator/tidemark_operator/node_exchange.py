@@ -24,8 +24,8 @@ from .plan import World
 class NodeExchange:
     """Of one Reconfiguration; of one that is no NodeSwap, or where nobody makes nodes, nothing ever happens."""
 
-    def __init__(self, name: str, spec: Mapping[str, Any], records: NodeRecords | None, mirror: Mirror) -> None:
-        self._name = name
+    def __init__(self, uid: str, spec: Mapping[str, Any], records: NodeRecords | None, mirror: Mirror) -> None:
+        self._uid = uid
         self._records = records
         self._mirror = mirror
         swap: Mapping[str, Any] = spec.get("nodeSwap") or {}
@@ -59,7 +59,7 @@ class NodeExchange:
     async def make(self, pool: Mapping[str, Any], zone: str) -> str:
         """Have the new node, and return its name.  Raises StoreUnavailable."""
         assert self._records is not None, "a plan makes nodes only where somebody can"
-        return await self._records.make_for(self._name, pool, zone)
+        return await self._records.make_for(self._uid, pool, zone)
 
     async def set_source(self, life: NodeLife) -> None:
         """Raises StoreUnavailable."""

@@ -52,13 +52,13 @@ class NodeRecords:
                 return [record.node for record in named]
         raise StoreUnavailable("the counter of nodes is contended")
 
-    async def make_for(self, reconfiguration: str, pool: Mapping[str, Any], zone: str) -> str:
-        """Have the one node that a Reconfiguration asked for, and return its name.  Raises StoreUnavailable."""
+    async def make_for(self, uid: str, pool: Mapping[str, Any], zone: str) -> str:
+        """Have the one node that the Reconfiguration `uid` asked for; return its name.  Raises StoreUnavailable."""
         found: list[str] = []
 
         def missing(known: Sequence[NodeRecord]) -> list[NodeRecord]:
-            found[:] = [record.node for record in known if record.made_for == reconfiguration]
-            new = NodeRecord("", "", zone, pool["name"], location_of(pool, zone), made_for=reconfiguration)
+            found[:] = [record.node for record in known if record.made_for == uid]
+            new = NodeRecord("", "", zone, pool["name"], location_of(pool, zone), made_for=uid)
             return [] if found else [new]
 
         return (await self.make(missing) or found)[0]

@@ -84,7 +84,7 @@ class ReconfigurationRun:
         self._settings = settings
         self._memory = memory
         self._disruption = disruption
-        self._exchange = NodeExchange(stored.name, stored.spec, nodes, mirror)
+        self._exchange = NodeExchange(stored.uid, stored.spec, nodes, mirror)
         memory.learn("Reconfiguration", stored.name, stored.status.get("conditions", ()))
         self._moves = [MoveState.restore(raw) for raw in stored.status.get("moves", ())]
         plan = stored.status.get("plan")

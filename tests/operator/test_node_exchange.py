@@ -109,7 +109,8 @@ async def test_a_new_node_first_then_the_source_is_removed(room: Room) -> None:
     await ask(room, **{"from": "dev-2", "to": {"provision": {}}})
     async with carried_out(room) as run:
         await until(run, lambda: "dev-3" in room.mirror.nodes)
-        assert (room.mirror.nodes["dev-3"].zone, room.mirror.nodes["dev-3"].made_for) == ("b", "swap")
+        uid = room.mirror.reconfigurations["swap"].value.uid
+        assert (room.mirror.nodes["dev-3"].zone, room.mirror.nodes["dev-3"].made_for) == ("b", uid)
         assert room.mirror.nodes["dev-2"].life is NodeLife.LEAVES
         await until(run, lambda: status(room).get("targetNode") == "dev-3")
         assert status(room)["stage"] == "Provisioning", "its node does not answer yet"
@@ -141,6 +142,18 @@ async def test_an_operator_that_comes_after_goes_on_at_every_step(room: Room, st
         await until(run, lambda: status(last).get("stage") == "Finished")
     assert sorted(last.mirror.nodes) == ["dev-1", "dev-3"], "one node was made, whoever asked"
     assert last.mirror.nodes["dev-3"].zone == "a"
+
+
+async def test_a_later_swap_of_the_same_name_makes_a_node_of_its_own(room: Room) -> None:
+    for source, made in (("dev-2", "dev-3"), ("dev-3", "dev-4")):
+        await ask(room, **{"from": source, "to": {"provision": {}}})
+        async with carried_out(room) as run:
+            await until(run, lambda source=source: room.mirror.nodes[source].life is NodeLife.REMOVED)
+            assert status(room)["targetNode"] == made
+            await room.nodes.forget(source)
+            await until(run, lambda: status(room).get("stage") == "Finished")
+        assert await room.objects.delete("Reconfiguration", "swap") is None
+    assert sorted(room.mirror.nodes) == ["dev-1", "dev-4"]
 
 
 async def test_a_node_that_was_asked_for_is_made_once(room: Room, store: EtcdStore) -> None:
