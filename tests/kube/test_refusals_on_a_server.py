@@ -168,9 +168,9 @@ async def test_what_takes_more_than_one_object_to_judge(
     kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
 ) -> None:
     await kube.create(cluster(metadata_etcd, replicas=4))
-    await kube.create(log_group(1))
-    await kube.wait(PLURALS["LogGroup"], "orders", lambda found: condition(found, "Ready") == "True")
     await kube.wait(PLURALS["TidemarkCluster"], "prod", lambda found: condition(found, "Ready") == "True")
+    await kube.create(log_group(1))  # now: it is dealt to the zones of all nodes, not of those that are up first
+    await kube.wait(PLURALS["LogGroup"], "orders", lambda found: condition(found, "Ready") == "True")
     members = [each["node"] for each in (await kube.get(PLURALS["Shard"], "orders-0000"))["status"]["ensemble"]]
     spare = next(name for name in ("prod-1", "prod-4") if name not in members)  # both in the first zone
 
