@@ -1,7 +1,8 @@
 """delivery: reading by single copy delivery against all-send-all and the leader alone, and what fewer copies save.
 
-One reader process, batches of 100 records of 1 KiB unless said otherwise.  Rounds alternate between the modes, so that
-whatever else the machine does meets them all.  Stalls are in `delivery_stalls`, the disk in `delivery_storage`.
+One reader process, batches of 100 records of 1 KiB unless said otherwise.  Rounds alternate between the modes and a
+bare gRPC stream, the limit of every reader, so that whatever else the machine does meets them all.  Stalls are in
+`delivery_stalls`, the disk in `delivery_storage`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from .context import Context
 from .delivery_stalls import stalls
 from .delivery_storage import storage
 from .figures import Outcome, percentile, spread
+from .limits import grpc_mb_per_second
 from .processes import run_worker
 
 SUMMARY = "reads sent once by all copies together: bytes, speed, stalls after kills, storage of fewer copies"
@@ -64,8 +66,8 @@ class Passes:
         return [one[key] for one in self.told[mode]]
 
 
-def _steady(outcome: Outcome, passes: Passes, what: str, nodes: int) -> None:
-    """Add the figures of the group whose every mode was read."""
+def _steady(outcome: Outcome, passes: Passes, what: str, nodes: int, grpc: float) -> None:
+    """Add the figures of the group whose every mode was read; `grpc` is what a bare stream does, MB/s."""
     ratios, times_all = passes.of(SCD, "received_over_delivered"), passes.rate(SCD) / passes.rate(ALL)
     off = [abs(nodes * share - 1) * 100 for shares in passes.of(SCD, "shares") for share in shares.values()]
     count = len(ratios)
@@ -89,6 +91,8 @@ def _steady(outcome: Outcome, passes: Passes, what: str, nodes: int) -> None:
         f"{what}: one reader against the leader alone", passes.rate(SCD) / passes.rate(LEADER), "times",
         basis=f"{passes.rate(LEADER):.0f} MB/s, same run",
     )
+    outcome.add(
+        f"{what}: one reader against bare gRPC", 100 * passes.rate(SCD) / grpc, "%", basis=f"{grpc:.0f} MB/s, same run")
     for mode in (SCD, ALL, LEADER):
         outcome.add(f"{what}: processor of the reader, {mode}", passes.processor(mode, "cpu_seconds"), "s/GiB")
         outcome.add(f"{what}: processor of all nodes, {mode}", passes.processor(mode, "node_cpu_seconds"), "s/GiB")
@@ -121,7 +125,9 @@ def run(context: Context) -> Outcome:
         fill(cluster, "small", short_mib << 20, SMALL_BATCH_RECORDS)
         fill(cluster, "usual", short_mib << 20)
         by_size = {"16 KiB batches": Passes(cluster, "small"), "100 KiB batches": Passes(cluster, "usual")}
+        bare: list[float] = []
         for number in range(rounds):
+            bare.append(grpc_mb_per_second(context.seconds(full=5, quick=1)))
             for what, read in by_size.items():
                 for mode in (SCD, ALL, LEADER):
                     read.run(mode, passes)
@@ -130,8 +136,8 @@ def run(context: Context) -> Outcome:
         fill(cluster, "usual", (long_mib - short_mib) << 20)
         long = Passes(cluster, "usual")
         long.run(SCD, passes)
-    _steady(outcome, by_size["100 KiB batches"], "100 KiB batches", 3)
-    _steady(outcome, by_size["16 KiB batches"], "16 KiB batches", 3)
+    for what in ("100 KiB batches", "16 KiB batches"):
+        _steady(outcome, by_size[what], what, 3, percentile(bare, 50))
     _long(outcome, by_size["100 KiB batches"], long)
     stalls(outcome, context)
     storage(outcome, context)
@@ -141,4 +147,5 @@ def run(context: Context) -> Outcome:
         "rounds": rounds, "passes of a round": passes,
     }
     outcome.samples |= {what: read.told for what, read in by_size.items()} | {"long log": long.told}
+    outcome.samples["grpc_mb_per_second"] = bare
     return outcome

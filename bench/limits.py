@@ -16,7 +16,7 @@ from .context import Context
 from .figures import Outcome, spread
 from .processes import run_worker, worker
 
-SUMMARY = "fdatasync, sequential write, loopback, empty gRPC echo"
+SUMMARY = "fdatasync, sequential write, loopback, a bare gRPC stream, empty gRPC echo"
 
 MIB = 1 << 20
 
@@ -85,6 +85,12 @@ def echo(mode: str, clients: int, seconds: float, message_bytes: int = 0) -> dic
         )
 
 
+def grpc_mb_per_second(seconds: float) -> float:
+    """One stream of 1 MiB messages between two processes that do nothing else; MB (10^6) per second."""
+    told = echo("source", 1, seconds, MIB)
+    return len(told["times_ms"]) * MIB / 1e6 / told["seconds"]
+
+
 def run(context: Context) -> Outcome:
     outcome = Outcome("limits", "What this machine can do")
     seconds = context.seconds(full=5, quick=1)
@@ -93,18 +99,20 @@ def run(context: Context) -> Outcome:
     write = sequential_write_mb_per_second(context.directory, mib)
     loopback = loopback_mb_per_second(seconds)
     unary, stream = echo("unary", 1, seconds), echo("stream", 1, seconds, 1024)
-    many = echo("unary", 64, seconds)
+    many, grpc = echo("unary", 64, seconds), grpc_mb_per_second(seconds)
     outcome.add("fdatasync of a 1 KiB append, p50", spread(sync_ms)["p50"], "ms")
     outcome.add("fdatasync of a 1 KiB append, p99", spread(sync_ms)["p99"], "ms")
     outcome.add(f"sequential write, {mib} MiB, fsync at the end", write, "MB/s")
     outcome.add("one sixth of it: three replicas, WAL and table", write / 6, "MB/s", basis="limit of appends")
     outcome.add("loopback TCP, one connection", loopback, "MB/s")
+    outcome.add("grpc.aio, one stream of 1 MiB messages", grpc, "MB/s")
     outcome.add("empty grpc.aio unary echo, 1 client, p50", spread(unary["times_ms"])["p50"], "ms")
     outcome.add("grpc.aio echo on an open stream, 1 KiB, p50", spread(stream["times_ms"])["p50"], "ms")
     outcome.add("empty grpc.aio unary echo, 64 clients", len(many["times_ms"]) / many["seconds"], "calls/s")
     outcome.configuration = {"seconds_each": seconds, "echo": "server and clients in two processes, uvloop"}
     outcome.samples = {
         "fdatasync_ms": sync_ms, "sequential_mb_per_second": [write], "loopback_mb_per_second": [loopback],
+        "grpc_mb_per_second": [grpc],
         "echo_unary_ms": unary["times_ms"], "echo_stream_ms": stream["times_ms"], "echo_64_ms": many["times_ms"],
     }
     return outcome

@@ -1,4 +1,7 @@
-"""Clients of the empty echo: `clients` channels of their own, one call in flight on each, for `seconds`."""
+"""Clients of the empty echo: `clients` channels of their own, one call in flight on each, for `seconds`.
+
+In the mode `source` each reads one stream of the same message over and over.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 from tidemark.loop import run
 from tidemark_wire import channel
 
-from .echo_server import STREAM, UNARY
+from .echo_server import SOURCE, STREAM, UNARY
 
 
 async def _unary(opened: Any, message: bytes, until: float, times_ms: list[float]) -> None:
@@ -30,9 +33,17 @@ async def _stream(opened: Any, message: bytes, until: float, times_ms: list[floa
     call.cancel()
 
 
+async def _source(opened: Any, message: bytes, until: float, times_ms: list[float]) -> None:
+    call = opened.unary_stream(SOURCE)(message)
+    while (began := time.perf_counter()) < until:
+        await call.read()
+        times_ms.append((time.perf_counter() - began) * 1000)
+    call.cancel()
+
+
 async def main(address: str, mode: str, clients: int, seconds: float, message_bytes: int) -> None:
     """Print the time of every call in milliseconds, and how long the whole took."""
-    exchange = {"unary": _unary, "stream": _stream}[mode]
+    exchange = {"unary": _unary, "stream": _stream, "source": _source}[mode]
     channels = [channel.open_channel(address) for _ in range(clients)]
     await asyncio.gather(*(opened.channel_ready() for opened in channels))
     message = bytes(message_bytes)

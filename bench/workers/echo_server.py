@@ -1,4 +1,4 @@
-"""An empty grpc.aio echo, unary and streamed: the least that any call through gRPC costs on this machine."""
+"""An empty grpc.aio echo, unary and streamed, and a source that sends one message for ever: what gRPC alone can do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tidemark_wire import channel
 
 UNARY = "/bench.Echo/Unary"
 STREAM = "/bench.Echo/Stream"
+SOURCE = "/bench.Echo/Source"
 
 
 class _Echo(grpc.GenericRpcHandler):
@@ -23,6 +24,8 @@ class _Echo(grpc.GenericRpcHandler):
                 return grpc.unary_unary_rpc_method_handler(_unary)
             case "/bench.Echo/Stream":
                 return grpc.stream_stream_rpc_method_handler(_stream)
+            case "/bench.Echo/Source":
+                return grpc.unary_stream_rpc_method_handler(_source)
         return None
 
 
@@ -33,6 +36,11 @@ async def _unary(request: bytes, _: Any) -> bytes:
 async def _stream(_: Any, context: Any) -> None:
     while (message := await context.read()) is not grpc.aio.EOF:
         await context.write(message)
+
+
+async def _source(request: bytes, context: Any) -> None:
+    while True:
+        await context.write(request)
 
 
 async def main() -> None:
