@@ -32,13 +32,14 @@ def test_figures_say_what_passes_found() -> None:
         scd=[passed(800, 1.001, even), passed(900, 1.03, uneven), passed(700, 1.0, even)],
         all=[passed(300, 2.9, even)], leader=[passed(1000, 1.0, (1.0, 0.0, 0.0))],
     )
-    delivery._steady(outcome, read, "usual", 3)
+    delivery._steady(outcome, read, "usual", 3, 1600.0)
     found = {figure.what: (round(figure.value, 3), figure.met) for figure in outcome.figures}
     assert found["usual: received for each byte delivered"] == (1.03, False)
     assert found["usual: a node's share off 1/3"] == (20, False)
     assert found["usual: one reader"] == (800, True)
     assert found["usual: one reader against all send all"] == (2.667, True)
     assert found["usual: one reader against the leader alone"] == (0.8, None)
+    assert found["usual: one reader against bare gRPC"] == (50, None)
     assert found["usual: processor of all nodes, all"] == (2, None)
 
 
