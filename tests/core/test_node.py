@@ -40,6 +40,8 @@ from tidemark_core.replication.messages import (
 )
 from tidemark_core.replication.replica import Limits, Role
 
+from tests.syntax import parsed
+
 from .support import OPERATOR, OTHER_PRODUCER, SHARD, A, Author, B, C, Node, ack, append_of, batch, fence, lead
 
 OTHER_SHARD = shard_id(1, 1)
@@ -251,7 +253,7 @@ def test_o1_o4_nothing_on_a_node_knows_the_metadata_store_or_who_is_alive() -> N
     ]
     for path in on_nodes:
         imported: set[str] = set()
-        for statement in ast.walk(ast.parse(path.read_text())):
+        for statement in ast.walk(parsed(path.read_text())):
             if isinstance(statement, ast.ImportFrom):
                 imported.add((statement.module or "").split(".")[-1])
             elif isinstance(statement, ast.Import):

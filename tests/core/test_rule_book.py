@@ -18,6 +18,8 @@ import tidemark_core.limbo
 import tidemark_core.replication
 import tidemark_core.subscriptions
 
+from tests.syntax import parsed
+
 TESTS = Path(__file__).parents[1]
 
 RULES = [
@@ -51,7 +53,7 @@ def words_of_tests() -> dict[str, str]:
     for path in sorted(TESTS.rglob("test_*.py")):
         if path == Path(__file__):
             continue
-        for function in ast.walk(ast.parse(path.read_text())):
+        for function in ast.walk(parsed(path.read_text())):
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             if function.name.startswith("test_") and asserts(function):

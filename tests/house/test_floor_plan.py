@@ -8,6 +8,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from tests.syntax import parsed
+
 REPOSITORY = Path(__file__).parents[2]
 HOUSES = ("core", "protos", "node", "operator", "client", "cli", "sim")
 
@@ -49,7 +51,7 @@ def test_python_dash_m_works_in_the_root() -> None:
 
 def imported_modules(path: Path) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

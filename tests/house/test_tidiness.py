@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import parsed
+
 REPOSITORY = Path(__file__).parents[2]
 FILE_BYTES_MAX = 2 * 2**20
 
@@ -84,7 +86,7 @@ def test_no_file_is_large() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     for name, text in texts():
         if name.endswith(".py") and "_pb2" not in name and not name.startswith("tests/") and text.strip():
-            assert ast.get_docstring(ast.parse(text)), f"{name} has no docstring"
+            assert ast.get_docstring(parsed(text)), f"{name} has no docstring"
 
 
 def test_every_dependency_is_explained() -> None:

@@ -29,6 +29,8 @@ from tidemark_operator.resources.conditions import (
 )
 from tidemark_operator.resources.events import EVENTS, EventReason
 
+from tests.syntax import parsed
+
 OPERATOR = Path(conditions.__file__).parents[1]
 
 
@@ -114,7 +116,7 @@ def test_no_reason_is_spelled_out_elsewhere() -> None:
     for path in OPERATOR.rglob("*.py"):
         if path.name in ("conditions.py", "events.py"):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and node.value in words:
                 found.append(f"{path.name}:{node.lineno}: {node.value}")
     assert not found, "use ConditionReason"
