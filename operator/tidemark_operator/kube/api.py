@@ -100,6 +100,11 @@ async def load_configuration(kubeconfig: Path | None) -> Configuration:
     return configuration
 
 
+def own_namespace() -> str:
+    """Return the namespace of the pod that this runs in.  Raises FileNotFoundError outside of one."""
+    return OWN_NAMESPACE.read_text(encoding="utf-8").strip()
+
+
 async def load_user_configuration(kubeconfig: str, context: str) -> tuple[Configuration, str]:
     """Return how a person's kubectl reaches the API server, and the namespace it is set to; in a pod, that of the pod.
 
@@ -107,11 +112,11 @@ async def load_user_configuration(kubeconfig: str, context: str) -> tuple[Config
     """
     configuration = Configuration()
     files = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    found = [file for file in files.split(os.pathsep) if os.path.isfile(file)]  # noqa: ASYNC240 - nothing runs yet
+    found = _existing(files.split(os.pathsep))
     try:
         if not found and not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ:
             config.load_incluster_config(client_configuration=configuration)
-            return configuration, OWN_NAMESPACE.read_text(encoding="utf-8").strip()  # noqa: ASYNC240
+            return configuration, own_namespace()
         if not found:
             raise ValueError(f"no kubeconfig: there is no file {files}")
         loader = await config.load_kube_config(
@@ -120,6 +125,10 @@ async def load_user_configuration(kubeconfig: str, context: str) -> tuple[Config
         return configuration, str(loader.current_context["context"].get("namespace") or "default")
     except (config.ConfigException, yaml.YAMLError, KeyError, TypeError, OSError) as error:
         raise ValueError(f"no way to the API server: {error}") from error
+
+
+def _existing(files: list[str]) -> list[str]:
+    return [file for file in files if os.path.isfile(file)]
 
 
 class KubeApi:
@@ -170,11 +179,7 @@ class KubeApi:
 
     async def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
         """Return what is not an object: logs, versions."""
-        response = await self._request("GET", path, query=query, limits=aiohttp.ClientTimeout(total=REQUEST_S))
-        try:
-            return (await response.read()).decode(errors="replace")
-        except (OSError, aiohttp.ClientError, TimeoutError) as error:
-            raise KubeAway(str(error) or type(error).__name__) from error
+        return (await self._content("GET", path, query=query)).decode(errors="replace")
 
     async def create(self, manifest: Object, manager: str = FIELD_MANAGER, *, dry_run: bool = False) -> Object:
         """Create; refused with 409 when the name is taken."""
@@ -212,10 +217,16 @@ class KubeApi:
         self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None,
         content_type: str = JSON,
     ) -> Object:
+        return dict(json.loads(await self._content(method, path, body, query, content_type)))
+
+    async def _content(
+        self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
         limits = aiohttp.ClientTimeout(total=REQUEST_S)
         response = await self._request(method, path, body, query, content_type, limits)
         try:
-            return dict(json.loads(await response.read()))
+            return await response.read()
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             raise KubeAway(str(error) or type(error).__name__) from error
 

@@ -26,10 +26,13 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EtcdSecrets:
-    """How etcd is to be spoken to; nothing where it is in the clear."""
+    """How etcd is to be spoken to."""
 
     tls: TlsFiles | None = None
     login: Login | None = None
+
+
+IN_THE_CLEAR = EtcdSecrets()
 
 
 async def read(api: KubeApi, item: Object) -> EtcdSecrets:

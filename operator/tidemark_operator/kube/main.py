@@ -11,7 +11,7 @@ import logging
 from datetime import timedelta
 
 from . import health
-from .api import EVERYWHERE, OWN_NAMESPACE, load_configuration
+from .api import EVERYWHERE, load_configuration, own_namespace
 from .check import check
 from .operator import start
 
@@ -46,11 +46,9 @@ async def _check(flags: argparse.Namespace) -> int:
 
 
 def _namespaces(flags: argparse.Namespace) -> list[str]:
-    return [EVERYWHERE] if flags.all_namespaces else flags.namespace or [_own_namespace()]
-
-
-def _own_namespace() -> str:
+    if flags.all_namespaces:
+        return [EVERYWHERE]
     try:
-        return OWN_NAMESPACE.read_text().strip()
+        return flags.namespace or [own_namespace()]
     except FileNotFoundError as error:
         raise ValueError("--namespace is needed outside of a pod") from error

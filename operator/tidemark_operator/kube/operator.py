@@ -44,7 +44,7 @@ from .api import (
 from .builders import IMAGE
 from .cache import Cache, name_of
 from .certificates import OVERLAP
-from .etcd_secrets import EtcdSecrets
+from .etcd_secrets import IN_THE_CLEAR, EtcdSecrets
 from .events import EventWriter
 from .finalizers import set_data_finalizer
 from .handlers import KINDS
@@ -275,7 +275,7 @@ class KubernetesOperator:
     async def _cluster(self, namespace: str, name: str) -> None:
         item = self._caches["TidemarkCluster"].get(namespace, name)
         run = self._runs.get((namespace, name))
-        why, secrets = await self._etcd_secrets(item) if item is not None else ("", EtcdSecrets())
+        why, secrets = await self._etcd_secrets(item) if item is not None else ("", IN_THE_CLEAR)
         if run is not None and (item is None or (not why and store_of(item) != run.store)):
             log.info("cluster %s/%s is let go of", namespace, name)
             del self._runs[namespace, name]
@@ -314,11 +314,11 @@ class KubernetesOperator:
     async def _etcd_secrets(self, item: Object) -> tuple[str, EtcdSecrets]:
         """Return why a cluster's etcd cannot be spoken to, and how it can.  Raises KubeError."""
         if refused := invalid(item):
-            return refused, EtcdSecrets()
+            return refused, IN_THE_CLEAR
         try:
             return "", await etcd_secrets.read(self._api, item)
         except etcd_secrets.Unusable as unusable:
-            return str(unusable), EtcdSecrets()
+            return str(unusable), IN_THE_CLEAR
 
     async def _object(self, namespace: str, name: str, kind: str) -> None:
         item = self._caches[kind].get(namespace, name)

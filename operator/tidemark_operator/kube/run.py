@@ -25,7 +25,7 @@ from .api import CUSTOM, KubeApi, Object
 from .builders import IMAGE, Cluster, uses_tls
 from .cache import Cache
 from .certificates import OVERLAP, ClusterCertificates, SecretArchive, subjects
-from .etcd_secrets import EtcdSecrets
+from .etcd_secrets import IN_THE_CLEAR, EtcdSecrets
 from .events import EventWriter
 from .finalizers import has_data_finalizer, set_data_finalizer
 from .health import ACTIVE
@@ -50,7 +50,7 @@ class ClusterRun:
     def __init__(
         self, item: Object, api: KubeApi, caches: Mapping[str, Cache], writer: StatusWriter, events: EventWriter,
         changed: Callable[[], None], node_image: str = IMAGE, lateness: LoopLateness | None = None,
-        *, tls: bool | None = None, overlap: timedelta = OVERLAP, etcd: EtcdSecrets = EtcdSecrets(),  # noqa: B008 - it does not change
+        *, tls: bool | None = None, overlap: timedelta = OVERLAP, etcd: EtcdSecrets = IN_THE_CLEAR,
     ) -> None:
         self.namespace, self.name = item["metadata"]["namespace"], item["metadata"]["name"]
         self.store = store_of(item)
@@ -73,7 +73,7 @@ class ClusterRun:
         self.service.keeper.on_created = lambda group, shards: self.tell(
             EventReason.SHARDS_CREATED, f"{shards} shards", kind="LogGroup", name=group)
         self.restarts_wanted: dict[str, tuple[RestartReason, ...]] = {}
-        """Nodes that are to be restarted for other reasons than their pod's template, until these are taken back."""
+        """Nodes that are to be restarted for other reasons than their pod's template."""
         self.keeping = Keeping(self, api)
         self.rolling = Rolling(self, api)
         self._showing = Showing(self, api, writer)
