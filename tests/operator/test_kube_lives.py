@@ -9,7 +9,7 @@ import pytest
 from operator_views import group, member, shard, world
 from tidemark_operator.kube.builders import Cluster
 from tidemark_operator.kube.lives import Facts, Wanted, decide, victims
-from tidemark_operator.kube.losses import Losses, gone_machine
+from tidemark_operator.kube.losses import Losses, gone_machine, suspects
 from tidemark_operator.metadata import NodeLife, NodeRecord, StoredObject
 from tidemark_operator.model import Node
 from tidemark_operator.plan import World
@@ -258,6 +258,12 @@ def on(*hosts: str, key: str = "kubernetes.io/hostname") -> dict[str, Any]:
 ])
 def test_only_a_name_that_is_gone_proves_a_loss(pinned: dict[str, Any], gone: str) -> None:
     assert gone_machine(pinned, [machine("m1"), machine("m2")]) == gone
+
+
+def test_a_node_that_answers_or_whose_pod_stands_on_a_machine_has_lost_nothing() -> None:
+    nodes = {"n-1": Node("n-1", up=True), "n-2": Node("n-2"), "n-3": Node("n-3"), "n-4": Node("n-4")}
+    pods = {name: {"spec": {"nodeName": on}} for name, on in (("n-1", "m9"), ("n-2", "m1"), ("n-3", "m9"), ("n-4", ""))}
+    assert suspects([*nodes, "n-5"], nodes, pods, [machine("m1")]) == ["n-3", "n-4", "n-5"]
 
 
 def test_a_machine_is_gone_for_a_while_without_a_break() -> None:

@@ -116,6 +116,11 @@ def owner(cluster: Cluster) -> list[Object]:
         "controller": True, "blockOwnerDeletion": True}]
 
 
+def owns(cluster: Cluster, item: Mapping[str, Any]) -> bool:
+    """Say whether an object is of this cluster; what an earlier one of its name left goes with that one."""
+    return any(each["uid"] == cluster.uid for each in item["metadata"].get("ownerReferences", ()))
+
+
 def metadata_of(cluster: Cluster, name: str) -> Object:
     return {
         "name": name, "namespace": cluster.namespace, "labels": labels(cluster), "ownerReferences": owner(cluster)}

@@ -85,13 +85,16 @@ class SecretArchive:
         self._cache = cache
         self._namespace = namespace
         self._accepted = accepted
-        self._labels = {"app.kubernetes.io/managed-by": MANAGED_BY, Label.CLUSTER.value: cluster}
+        self._selector = f"app.kubernetes.io/managed-by={MANAGED_BY},{Label.CLUSTER.value}={cluster}"
 
     def usable(self) -> bool:
         return self._accepted() is not None
 
     async def read(self, look: Callable[[CertificateStore], T]) -> T:
-        return await asyncio.to_thread(lambda: look(self._seen()))
+        cluster = self._accepted()
+        found = self._cache.of_cluster(self._namespace, self.cluster).values() if cluster is not None else ()
+        here = cluster or Cluster(self._namespace, self.cluster, "", {})
+        return await asyncio.to_thread(lambda: look(SecretStore(here, found)))  # reading keys takes a while
 
     async def change(self, work: Callable[[CertificateStore], T]) -> T:
         """Have `work` done on the Secrets of one moment, and on those of a later one where they were others by then."""
@@ -111,8 +114,7 @@ class SecretArchive:
         cluster = self._accepted()
         if cluster is None:
             raise ConnectionError(f"the cluster {self.cluster} is not there any more")
-        selector = ",".join(f"{name}={value}" for name, value in self._labels.items())
-        found, _version = await self._api.list(SECRETS, self._namespace, selector)
+        found, _version = await self._api.list(SECRETS, self._namespace, self._selector)
         store = SecretStore(cluster, found)
         done = await asyncio.to_thread(work, store)
         for write in store.writes():
@@ -135,16 +137,6 @@ class SecretArchive:
             return None
         held = SecretStore(cluster, [secret]).holders().get(Identity(self.cluster, Kind.OPERATOR, OPERATOR_NAME))
         return None if held is None else Material(held.bundle, held.leaf.certificate, held.leaf.key)
-
-    def _seen(self) -> SecretStore:
-        cluster = self._accepted()
-        if cluster is None:
-            return SecretStore(Cluster(self._namespace, self.cluster, "", {}), ())
-        return SecretStore(cluster, (
-            secret for secret in self._cache
-            if secret["metadata"]["namespace"] == self._namespace
-            and self._labels.items() <= secret["metadata"].get("labels", {}).items()))
-
 
 
 class ClusterCertificates:

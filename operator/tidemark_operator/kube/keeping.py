@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -64,11 +65,9 @@ class Keeping:
             [item.value for item in service.mirror.reconfigurations.values()], self.lost, self._marked()))
         for node in wanted.stay:
             await records.set_life(node, NodeLife.STAYS)
-        for request in wanted.requests:
-            if await service.objects.request(request.name, request.spec):
-                log.info("asked for %s: %s", request.name, request.spec["reason"])
-        for node, pod in self._to_relocate(cluster).items():
-            name, spec = drains.relocation(node, pod)
+        requests = [(request.name, request.spec) for request in wanted.requests]
+        requests += [drains.relocation(node, pod) for node, pod in self._to_relocate(cluster).items()]
+        for name, spec in requests:
             if await service.objects.request(name, spec):
                 log.info("asked for %s: %s", name, spec["reason"])
         for name in wanted.cancel:
@@ -96,27 +95,23 @@ class Keeping:
         machines = self._run.caches[MACHINES.kind]
         if not machines.complete:
             return None
-        world, pods, claims = self._run.service.world(), self._run.pods(), self._run.owned("PersistentVolumeClaim")
-        gone: dict[str, str] = {}
-        name_of_volume: dict[str, str] = {}
-        for name in self._run.service.mirror.nodes:
-            node, pod = world.nodes.get(name), pods.get(name)
-            on = pod["spec"].get("nodeName", "") if pod is not None else ""
-            if (node is not None and node.up) or (on and machines.get("", on) is not None):
-                continue
-            volume_name = claims.get(claim_name(name), {}).get("spec", {}).get("volumeName", "")
-            volume = await self._volume(volume_name)
-            if volume is not None and (machine := losses.gone_machine(volume, machines)):
-                gone[name], name_of_volume[name] = machine, volume_name
+        claims = self._run.owned("PersistentVolumeClaim")
+        suspects = losses.suspects(
+            self._run.service.mirror.nodes, self._run.service.world().nodes, self._run.pods(), machines)
+        volumes: dict[str, Object] = {}
+        for name in suspects:
+            volume = await self._volume(claims.get(claim_name(name), {}).get("spec", {}).get("volumeName", ""))
+            if volume is not None:
+                volumes[name] = volume
+        gone = {
+            name: machine for name, volume in volumes.items() if (machine := losses.gone_machine(volume, machines))}
         after_s = float((cluster.spec.get("disruption") or {}).get("nodeLostAfterSeconds", 900))
         now = time.monotonic()
         self._losses.see(gone, now)
         lost = self._losses.lost(now, after_s)
         if lost.keys() - self.lost.keys():  # what a watch told may be old: nobody is given up on hearsay
             fresh, _version = await self._api.list(MACHINES, "")
-            lost = {
-                name: machine for name, machine in lost.items()
-                if losses.gone_machine(self._volumes[name_of_volume[name]] or {"spec": {}}, fresh)}
+            lost = {name: machine for name, machine in lost.items() if losses.gone_machine(volumes[name], fresh)}
         for name in lost.keys() - self.lost.keys():
             log.warning("%s is lost: its volume was on %s, which is gone", name, lost[name])
         self.lost = lost
@@ -180,27 +175,17 @@ class Keeping:
 
     def _want_restarts(self, views: list[NodeView]) -> None:
         """Have nodes restarted whose file system cannot grow while it is in use."""
-        claims, wanted = self._run.owned("PersistentVolumeClaim"), self._run.restarts_wanted
-        for view in views:
-            claim = claims.get(claim_name(view.name))
-            others = tuple(why for why in wanted.get(view.name, ()) if why is not RestartReason.VOLUME_RESIZE)
-            if claim is not None and podkeeper.waits_for_restart(claim, datetime.now(UTC)):
-                wanted[view.name] = (*others, RestartReason.VOLUME_RESIZE)
-            elif others:
-                wanted[view.name] = others
-            else:
-                wanted.pop(view.name, None)
+        claims, now = self._run.owned("PersistentVolumeClaim"), datetime.now(UTC)
+        self._run.restarts_wanted = {
+            view.name: (RestartReason.VOLUME_RESIZE,) for view in views
+            if (claim := claims.get(claim_name(view.name))) is not None and podkeeper.waits_for_restart(claim, now)}
 
     # --- volumes --------------------------------------------------------------------------------------------
 
     def growing(self, cluster: Cluster, views: list[NodeView]) -> dict[str, Object]:
         """Return the claims that are to grow and do not ask for it yet, by name."""
-        claims = self._run.owned("PersistentVolumeClaim")
         return {
-            name: claim for view in views
-            if not view.removed and cluster.pool(view.pool) is not None
-            and (claim := claims.get(name := claim_name(view.name))) is not None
-            and podkeeper.grows(node_claim(cluster, view), claim)}
+            name: claim for name, wanted, claim in self._claims(cluster, views) if podkeeper.grows(wanted, claim)}
 
     def stuck_volumes(self, cluster: Cluster, views: list[NodeView]) -> list[str]:
         """Return the claims that cannot grow because their storage class does not let them."""
@@ -210,12 +195,15 @@ class Keeping:
 
     def resizing(self, cluster: Cluster, views: list[NodeView]) -> list[str]:
         """Return the claims whose volume is smaller than is wanted."""
+        return [name for name, wanted, claim in self._claims(cluster, views) if podkeeper.is_smaller(wanted, claim)]
+
+    def _claims(self, cluster: Cluster, views: list[NodeView]) -> Iterator[tuple[str, Object, Object]]:
+        """Yield the claims of nodes that stay: name, what they should be, what they are."""
         claims = self._run.owned("PersistentVolumeClaim")
-        return [
-            name for view in views
-            if not view.removed and cluster.pool(view.pool) is not None
-            and (claim := claims.get(name := claim_name(view.name))) is not None
-            and podkeeper.is_smaller(node_claim(cluster, view), claim)]
+        for view in views:
+            claim = claims.get(claim_name(view.name))
+            if claim is not None and not view.removed and cluster.pool(view.pool) is not None:
+                yield claim_name(view.name), node_claim(cluster, view), claim
 
     async def _learn_classes(self, cluster: Cluster, views: list[NodeView]) -> None:
         """Look whether the classes of volumes that are to grow let them; a class may be changed."""

@@ -11,9 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..model import Node
+
 Object = Mapping[str, Any]
 
 HOSTNAME = "kubernetes.io/hostname"
+
+
+def suspects(
+    names: Iterable[str], nodes: Mapping[str, Node], pods: Mapping[str, Object], machines: Iterable[Object],
+) -> list[str]:
+    """Return who may have lost its disk: a node that is not up, and whose pod is on no machine that is there."""
+    there = {machine["metadata"]["name"] for machine in machines}
+
+    def stands(name: str) -> bool:
+        return (name in nodes and nodes[name].up) or (name in pods and pods[name]["spec"].get("nodeName") in there)
+
+    return [name for name in names if not stands(name)]
 
 
 def gone_machine(volume: Object, machines: Iterable[Object]) -> str:

@@ -3,7 +3,7 @@
 `plan` is pure; `carry_out` does it, each act with a precondition, so that a late plan does no harm.  It never waits and
 never speaks to nodes or etcd: a lost pod comes back whatever else goes on.  What it takes away belongs to a node that
 is known as removed, never to one that is merely not known.
-Stays out: which nodes there should be (`run`), restarting pods that work.
+Stays out: which nodes there should be (`nodes`), restarting pods that work.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from .builders import (
     node_claim,
     node_pod,
     nodes_name,
+    owns,
     secret_name,
     uses_tls,
 )
@@ -157,7 +158,7 @@ def _applied(cluster: Cluster, wanted: Object, known: Mapping[str, Object]) -> l
     live = known.get(wanted["metadata"]["name"])
     if live is None:
         return [Act("apply", wanted)]
-    if not _ours(cluster, live) or "deletionTimestamp" in live["metadata"] or contains(live, wanted):
+    if not owns(cluster, live) or "deletionTimestamp" in live["metadata"] or contains(live, wanted):
         return []
     return [Act("apply", wanted, why="it differs")]
 
@@ -167,7 +168,7 @@ def _optional(cluster: Cluster, kind: str, wanted: Object | None, known: Mapping
     if wanted is not None:
         return _applied(cluster, wanted, known)
     live = known.get(nodes_name(cluster.name))
-    return [_deletion(kind, live, "none is wanted")] if live is not None and _ours(cluster, live) else []
+    return [_deletion(kind, live, "none is wanted")] if live is not None and owns(cluster, live) else []
 
 
 def _claim(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
@@ -228,7 +229,7 @@ def _removal(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
     if pod is not None:
         if pod["spec"].get("nodeName") in live.gone_machines:
             return [_deletion(PODS.kind, pod, "the node was removed", force=True)]
-        going = "deletionTimestamp" in pod["metadata"] or not _ours(cluster, pod)
+        going = "deletionTimestamp" in pod["metadata"] or not owns(cluster, pod)
         return [] if going else [_deletion(PODS.kind, pod, "the node was removed")]
     if claim is None or keeps_claims(cluster) or "deletionTimestamp" in claim["metadata"]:
         return []
@@ -243,14 +244,14 @@ def _pod(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
             return []  # its disk goes: not before the next one is there
         if uses_tls(cluster.spec):
             secret = live.secrets.get(secret_name(cluster.name, "node", node.name))
-            if secret is None or not _ours(cluster, secret):
+            if secret is None or not owns(cluster, secret):
                 return []  # it would wait for its certificate with a kubelet's patience
         return [Act("create", node_pod(cluster, node))]
     machine = known["spec"].get("nodeName")
-    if machine in live.gone_machines and _ours(cluster, known):
+    if machine in live.gone_machines and owns(cluster, known):
         return [_deletion(PODS.kind, known, f"its machine {machine} is gone", force=True)]
     over = known.get("status", {}).get("phase") in ("Failed", "Succeeded")
-    if over and _ours(cluster, known) and "deletionTimestamp" not in known["metadata"]:
+    if over and owns(cluster, known) and "deletionTimestamp" not in known["metadata"]:
         return [_deletion(PODS.kind, known, known["status"].get("reason") or known["status"]["phase"])]
     return []
 
@@ -260,8 +261,3 @@ def _deletion(kind: str, live: Object, why: str, *, force: bool = False) -> Act:
     metadata = {name: live["metadata"][name] for name in ("name", "namespace")}
     manifest = {"kind": kind, "metadata": metadata}
     return Act("force-delete" if force else "delete", manifest, live["metadata"]["uid"], why)
-
-
-def _ours(cluster: Cluster, live: Object) -> bool:
-    """What an earlier cluster of this name left goes with it, and the name is taken until then."""
-    return any(each["uid"] == cluster.uid for each in live["metadata"].get("ownerReferences", ()))

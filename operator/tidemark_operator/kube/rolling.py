@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 
 from ..condition_memory import Condition, some
 from ..disruption import Act
-from ..plan import World
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.events import EventReason
 from ..resources.labels import Annotation
 from . import nodes
 from .api import PODS, KubeApi, Object
-from .builders import Cluster, revision, template
+from .builders import Cluster, owns, revision, template
 from .drains import relocating
-from .rollout import Decision, PodView, Policy, decide, differs, moment, pod_view
+from .rollout import Decision, PodView, Policy, decide, differs, hands_over, moment, pod_view
 from .specs import paused
 from .windows import open_at
 
@@ -95,7 +94,7 @@ class Rolling:
         chosen, waits = await self._take(decision, policy)
         self._run.service.have_yield(draining | {pod.node for pod in chosen}, emptied)
         for pod in chosen:
-            if pod.node in may_go and not self._leads(pod, world, held.get(pod.node, 0.0), policy):
+            if pod.node in may_go and not hands_over(pod, world, held.get(pod.node, 0.0), policy):
                 await self._restart(pod)
         self._say(cluster, pods, decision, held, waits)
         left_s = self._blocked_for(decision) if not waits else None
@@ -114,9 +113,7 @@ class Rolling:
         return left_s if left_s > 0 else None
 
     def _pods(self, cluster: Cluster, policy: Policy, now: datetime) -> dict[str, PodView]:
-        live = {  # what an earlier cluster of this name left goes with it
-            name: pod for name, pod in self._run.pods().items()
-            if any(each["uid"] == cluster.uid for each in pod["metadata"].get("ownerReferences", ()))}
+        live = {name: pod for name, pod in self._run.pods().items() if owns(cluster, pod)}
         self._deleted &= {pod["metadata"]["uid"] for pod in live.values()}
         self.outdated = []
         self._misread = _misread([self._run.item or {}, *live.values()])
@@ -154,17 +151,6 @@ class Rolling:
                 return chosen, disruption.in_the_way(Act.RESTART, pod.node, policy.max_unavailable)
             chosen.append(pod)
         return chosen, ""
-
-    def _leads(self, pod: PodView, world: World, since_s: float, policy: Policy) -> bool:
-        """Say whether to wait until others lead what a pod leads; those that nobody else can lead go down with it."""
-        node = world.nodes.get(pod.node)
-        if node is None or not node.up or since_s >= policy.handover_s:
-            return False
-        return any(
-            shard.leader == pod.node and any(
-                (other := world.nodes.get(name)) is not None and other.up and name != pod.node
-                for name in shard.ensemble)
-            for shard in world.shards.values())
 
     async def _restart(self, pod: PodView) -> None:
         if pod.uid in self._deleted:

@@ -114,6 +114,18 @@ def decide(
     return Decision(tuple(chosen), tuple(ended), tuple(overdue), closed, again_s)
 
 
+def hands_over(pod: PodView, world: World, since_s: float, policy: Policy) -> bool:
+    """Say whether to wait until others lead what a pod leads; those that nobody else can lead go down with it."""
+    node = world.nodes.get(pod.node)
+    if node is None or not node.up or since_s >= policy.handover_s:
+        return False
+    return any(
+        shard.leader == pod.node and any(
+            (other := world.nodes.get(name)) is not None and other.up and name != pod.node
+            for name in shard.ensemble)
+        for shard in world.shards.values())
+
+
 def _in_order(pods: Iterable[PodView], world: World, held: Mapping[str, float]) -> list[PodView]:
     leaders = world.leaders()
     return sorted(

@@ -2,8 +2,8 @@
 
 The CAs with their keys are in one Secret, `<cluster>-ca`, as `ca-NUMBER.crt` and `.key`: two operators cannot both make
 the next one.  It belongs to nobody and outlives the cluster.  Each holder has a Secret of type kubernetes.io/tls with a
-ca.crt, which goes with the cluster.  Every request holds of one version of its object only.
-Stays out: requests (`certificates`), what to write (the room of that name).
+ca.crt, which goes with the cluster.  A change holds of one version of its object only, a deletion of one object.
+Stays out: requests (`certificates`), what to write (`..certificates`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidemark_wire.tls import CA_FILE, CERT_FILE, KEY_FILE
 from ..certificates.authority import Authority, InvalidCertificate, Leaf, belongs, ids_in, read_authority, read_leaf
 from ..certificates.store import Held
 from ..resources.labels import Annotation
-from .builders import Cluster, Object, ca_secret_name, labels, owner, secret_name
+from .builders import Cluster, Object, ca_secret_name, labels, owner, owns, secret_name
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _CA_FILE = re.compile(r"ca-([0-9]{1,9})\.crt")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request.  A merge and a deletion are of one version of the object, and fail on any other."""
+    """One request.  A merge is of one version of its object and fails on any other; a deletion is of one object."""
 
     verb: Literal["create", "merge", "delete"]
     manifest: Object = field(repr=False)  # there are keys in it
@@ -61,11 +61,10 @@ class SecretStore:
         self._writes: list[Write] = []
 
     def _counts(self, secret: Object) -> bool:
-        """What an earlier cluster of this name left goes with it; CAs are for whoever has the name."""
-        metadata = secret["metadata"]
-        if metadata.get("labels", {}).get(_COMPONENT) == CA:
+        """Say whether it is for this cluster: CAs are for whoever has the name."""
+        if secret["metadata"].get("labels", {}).get(_COMPONENT) == CA:
             return True
-        return any(each["uid"] == self._cluster.uid for each in metadata.get("ownerReferences", ()))
+        return owns(self._cluster, secret)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
