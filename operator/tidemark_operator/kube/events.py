@@ -22,6 +22,7 @@ from ..resources.events import EVENTS as RULES
 from ..resources.events import REPORTING_CONTROLLER, EventReason, EventRule
 from ..resources.labels import Label
 from .api import EVENTS, KubeApi, KubeError, KubeRefused, Object
+from .budgets import Budget
 from .health import EVENTS_TOLD
 
 log = logging.getLogger(__name__)
@@ -37,27 +38,6 @@ RETRY_S = 5.0
 NOTE_MAX = 1_024
 
 Key = tuple[str, ...]
-
-
-class Budget:
-    """A token bucket."""
-
-    __slots__ = ("_at", "_burst", "_per_s", "_tokens")
-
-    def __init__(self, per_s: float, burst: float, now: float) -> None:
-        self._per_s, self._burst, self._tokens, self._at = per_s, burst, burst, now
-
-    def take(self, now: float) -> bool:
-        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
-        self._at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-    def wait_s(self) -> float:
-        """Return how long it takes from the last look until there is one to take."""
-        return max(0.0, (1 - self._tokens) / self._per_s)
 
 
 @dataclass(slots=True)

@@ -97,14 +97,14 @@ class Showing:
         known = {each["type"]: each["status"] for each in item.get("status", {}).get("conditions", ())}
         if known.get(T.METADATA_STORE_REACHABLE.value) != "False":
             reason = R.METADATA_STORE_UNREACHABLE
-            await self._write_conditions(item, self._run.service.memory, [
+            await self._write_conditions(item, [
                 (T.READY, None, reason, ""), (T.AVAILABLE, None, reason, ""),
                 (T.METADATA_STORE_REACHABLE, False, R.CONNECTION_FAILED, store.last_error)])
 
     async def _write_behind(self, item: Object, behind: str) -> None:
         known = {each["type"]: each["reason"] for each in item.get("status", {}).get("conditions", ())}
         if known.get(T.METADATA_STORE_REACHABLE.value) != R.METADATA_STALE:
-            await self._write_conditions(item, self._run.service.memory, [
+            await self._write_conditions(item, [
                 (T.READY, False, R.STALLED, behind), (T.STALLED, True, R.METADATA_STALE, behind),
                 (T.RECONCILING, False, R.METADATA_STALE, ""),
                 (T.METADATA_STORE_REACHABLE, False, R.METADATA_STALE, behind)])
@@ -126,16 +126,17 @@ class Showing:
         override = self._instead(item)
         if cluster is None:
             if override:
-                await self._write_conditions(item, self._run.service.memory, override)
+                await self._write_conditions(item, override)
             return
-        wanted = {view.name: revision(cluster, view.pool) for view in nodes.node_views(self._run.service)}
+        views = nodes.node_views(self._run.service)
+        wanted = {view.name: revision(cluster, view.pool) for view in views}
         pods = self._run.pods()
         runs = {name: pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value, "")
                 for name, pod in pods.items()}
         old = sorted(name for name, pod_revision in runs.items() if name in wanted and pod_revision != wanted[name])
         keeping, rolling = self._run.keeping, self._run.rolling
         lives, self._run.service.unfinished = nodes_conditions(
-            keeping, cluster, nodes.node_views(self._run.service), self._run.service.world())
+            keeping, cluster, views, self._run.service.world())
         certificates = _certificates_valid(cluster.spec, self._run.service)
         said = [*override]  # what stands first counts
         for one in (*lives, *rolling.conditions, certificates, (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")):
@@ -166,23 +167,22 @@ class Showing:
             elif kind == "LogGroup" and name in self._run.ending():
                 stored = self._run.service.mirror.groups.get(name)
                 left = self._run.service.data_deletion.left(stored.value) if stored is not None else ""
-                await self._write_conditions(item, self._run.service.memory, [
+                await self._write_conditions(item, [
                     (T.READY, False, R.DELETING, left), (T.RECONCILING, True, R.DELETING, ""),
                     (T.STALLED, False, R.PROGRESSING, "")])
             elif conditions := self._instead(item):
-                await self._write_conditions(item, self._run.service.memory, conditions)
+                await self._write_conditions(item, conditions)
 
     async def _project_reconfigurations(self, shown: Mapping[str, Any]) -> None:
         """What the operator itself asked for is shown as an object too."""
         cache = self._run.caches["Reconfiguration"]
         for name in shown:
-            manifest = self._run.service.mirror.reconfigurations[name].value.manifest
-            kept = self._run.service.mirror.reconfigurations[name].value.kept
-            if not kept and cache.get(self._run.namespace, name) is None:
-                labels = manifest["metadata"].get("labels", {})
+            stored = self._run.service.mirror.reconfigurations.get(name)
+            if stored is not None and not stored.value.kept and cache.get(self._run.namespace, name) is None:
+                labels = stored.value.manifest["metadata"].get("labels", {})
                 metadata = {"name": name, "namespace": self._run.namespace, "labels": labels}
                 try:
-                    cache.learn(await self._api.create({**manifest, "metadata": metadata}))
+                    cache.learn(await self._api.create({**stored.value.manifest, "metadata": metadata}))
                 except KubeRefused as refused:
                     if refused.code != 409:
                         raise
@@ -226,8 +226,9 @@ class Showing:
             self._run.service.memory.learn(
                 item["kind"], item["metadata"]["name"], item.get("status", {}).get("conditions", ()))
 
-    async def _write_conditions(self, item: Object, memory: ConditionMemory, conditions: list[Condition]) -> None:
-        await write_conditions(self._writer, self._run.caches[item["kind"]], item, memory, conditions)
+    async def _write_conditions(self, item: Object, conditions: list[Condition]) -> None:
+        cache = self._run.caches[item["kind"]]
+        await write_conditions(self._writer, cache, item, self._run.service.memory, conditions)
 
 
 def _urgent(before: Object, after: Object) -> bool:

@@ -1,6 +1,6 @@
 """Statuses: written by server-side apply, and only when what is said has changed.
 
-Stays out: what a status says (`status`, `run`).
+Stays out: what a status says (`status`, `showing`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.labels import READINESS_GATE
 from .api import FIELD_MANAGER, KubeApi, KubeRefused, Object
+from .budgets import Budget
+from .builders import NODE_PORT, nodes_name
 from .cache import Cache
 from .health import STATUS_WRITES
 
@@ -42,7 +44,7 @@ class StatusWriter:
         self._told = told
         self._now = now
         self._written: dict[tuple[str, str], tuple[bytes, bytes]] = {}  # by kind and uid: what was asked, what came
-        self._tokens, self._counted_at = BURST, now()
+        self._turns = Budget(WRITES_PER_S, BURST, now())
 
     async def write(self, cache: Cache, item: Object, status: Object, *, urgent: bool = False) -> bool:
         """Have `status` stand in `item`, at once where it is urgent; False when it does.  Raises KubeError."""
@@ -85,7 +87,7 @@ class StatusWriter:
                 "reason": "InSync" if holds else "NotInSync"}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [gate]}}
         try:
-            cache.learn({**await self._api.apply(body, "status", STATUS_MANAGER)})
+            cache.learn(await self._api.apply(body, "status", STATUS_MANAGER))
         except KubeRefused as refused:
             if refused.code not in (404, 409):
                 raise
@@ -94,12 +96,9 @@ class StatusWriter:
         return True
 
     async def _take_turn(self) -> None:
-        now = self._now()
-        self._tokens = min(BURST, self._tokens + (now - self._counted_at) * WRITES_PER_S)
-        self._counted_at = now
-        self._tokens -= 1
-        if self._tokens < 0:
-            await asyncio.sleep(-self._tokens / WRITES_PER_S)
+        wait_s = self._turns.borrow(self._now())
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
 
 
 def _digest(status: Object) -> bytes:
@@ -156,7 +155,7 @@ def with_refusal(status: Object, shown: Object, refused: str) -> Object:
 
 def on_kubernetes(status: dict[str, Any], pods: dict[str, Object], namespace: str, cluster: str, target: str,
                   revisions: dict[str, str], lost: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Add to a cluster's status what only Kubernetes knows; `revisions` is what the pod of each node should run.
+    """Add to a cluster's status what only Kubernetes knows; `revisions` is what the pod of each node runs.
 
     `lost` has the machines of nodes whose disk is gone for good.
     """
@@ -171,5 +170,6 @@ def on_kubernetes(status: dict[str, Any], pods: dict[str, Object], namespace: st
     return {
         **status, "nodes": nodes, "targetRevision": target,
         "nodeSummary": {**status["nodeSummary"], "lost": sum(node["state"] == "Lost" for node in nodes)},
-        "endpoints": {"client": f"{cluster}.{namespace}.svc:6690", "internal": f"{cluster}-nodes.{namespace}.svc"},
+        "endpoints": {
+            "client": f"{cluster}.{namespace}.svc:{NODE_PORT}", "internal": f"{nodes_name(cluster)}.{namespace}.svc"},
     }
