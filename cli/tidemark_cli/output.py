@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -25,9 +24,11 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
-stdout = Console(highlight=False, soft_wrap=False)
-stderr = Console(stderr=True, highlight=False)
+# What is shown comes from people and their data: brackets and colons in it mean themselves.
+stdout = Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
+stderr = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 class Form(StrEnum):
@@ -73,13 +74,13 @@ def note(text: str) -> None:
 
 def fail(message: str, advice: str = "") -> None:
     """Say what went wrong in one red line, and what to do next in another."""
-    stderr.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
+    stderr.print(Text.assemble(("error:", "bold red"), f" {message}"), soft_wrap=True)
     if advice:
-        stderr.print(f"[dim]hint:[/]  {escape(advice)}", soft_wrap=True)
+        stderr.print(Text.assemble(("hint:", "dim"), f"  {advice}"), soft_wrap=True)
 
 
 def progress(*, data: bool = False) -> Progress:
     """Return a progress display on stderr; with `data` its numbers are bytes."""
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
+    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()]
     columns += [DownloadColumn(binary_units=True)] if data else [MofNCompleteColumn()]
     return Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True)

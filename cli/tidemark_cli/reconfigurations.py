@@ -33,31 +33,32 @@ def reconfiguration(
     }
 
 
-def condition(item: dict[str, Any], kind: str) -> tuple[str, str]:
+def status_of(item: Object) -> Object:
+    return item.get("status") or {}
+
+
+def condition_of(item: Object, kind: str) -> Object:
+    """Return one condition of an object, an empty one when there is none."""
+    return next((each for each in status_of(item).get("conditions") or () if each["type"] == kind), {})
+
+
+def condition(item: Object, kind: str) -> tuple[str, str]:
     """Return status and reason of one condition of an object."""
-    for found in item.get("status", {}).get("conditions", []):
-        if found.get("type") == kind:
-            return found.get("status", ""), found.get("reason", "")
-    return "", ""
-
-
-def condition_message(item: dict[str, Any], kind: str) -> str:
-    """Return the message of one condition of an object."""
-    found = item.get("status", {}).get("conditions", [])
-    return next((str(each.get("message", "")) for each in found if each.get("type") == kind), "")
+    found = condition_of(item, kind)
+    return found.get("status", ""), found.get("reason", "")
 
 
 def stage(item: Object) -> str:
-    return str(item.get("status", {}).get("stage") or "Queued")
+    return str(status_of(item).get("stage") or "Queued")
 
 
 def plan_hash(item: Object) -> str:
-    return str((item.get("status", {}).get("plan") or {}).get("hash") or "")
+    return str((status_of(item).get("plan") or {}).get("hash") or "")
 
 
 def moves(item: Object) -> tuple[int, int]:
     """Return how many moves are done, and of how many."""
-    status = item.get("status", {})
+    status = status_of(item)
     return (status.get("progress") or {}).get("completed", 0), (status.get("plan") or {}).get("moves", 0)
 
 
@@ -72,7 +73,7 @@ def bytes_text(count: float) -> str:
 
 def progress_text(item: Object) -> str:
     """Return how far it is in one line: its stage, what was copied, when it may be done, what holds it up."""
-    found = item.get("status", {}).get("progress") or {}
+    found = status_of(item).get("progress") or {}
     parts = [stage(item)]
     if found:
         parts.append(f"{found.get('summary', '')} moves")
@@ -84,8 +85,9 @@ def progress_text(item: Object) -> str:
         parts.append(f"{found['failed']} failed")
     if found.get("estimatedCompletionTime"):
         parts.append(f"until about {found['estimatedCompletionTime']}")
-    if condition(item, "Stalled")[0] == "True":
-        parts.append(f"stalled: {condition(item, 'Stalled')[1]}: {condition_message(item, 'Stalled')}")
+    stalled = condition_of(item, "Stalled")
+    if stalled.get("status") == "True":
+        parts.append(f"stalled: {stalled.get('reason', '')}: {stalled.get('message', '')}")
     return " · ".join(parts)
 
 
@@ -107,9 +109,10 @@ class Follower:
 
 def succeeded(item: Object, how_to_look: str) -> Object:
     """Return a finished one as it is; raises CommandFailed when it did not succeed."""
-    status, reason = condition(item, "Succeeded")
-    if status != "True":
-        message = condition_message(item, "Succeeded") or condition_message(item, "Validated")
+    ended = condition_of(item, "Succeeded")
+    if ended.get("status") != "True":
+        reason = ended.get("reason", "")
+        message = ended.get("message") or condition_of(item, "Validated").get("message")
         text = f"{item['metadata']['name']}: {reason}" + (f": {message}" if message else "")
         raise CommandFailed(text, how_to_look, reason=reason or "FAILED")
     return item

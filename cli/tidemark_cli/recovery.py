@@ -7,13 +7,14 @@ A local cluster is found by its folder; anywhere else nodes and etcd are named. 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tidemark
 import typer
 from rich.console import Group
+from rich.text import Text
 from tidemark_operator import local
 from tidemark_operator.etcd import EtcdStore, Login, StoreUnavailable, TlsFiles
 from tidemark_operator.metadata import Keys
@@ -140,22 +141,23 @@ def recover_metadata(
     emit(as_json, _document(plan, written), lambda: _tables(plan, written))
     if plan.problems:
         for problem in plan.problems:
-            note(f"[red]problem:[/] {problem}")
+            stderr.print(Text.assemble(("problem:", "red"), f" {problem}"), soft_wrap=True)
         raise typer.Exit(FAILED)
     if not as_json:
         for line in plan.notes:
             note(line)
 
 
+@dataclass(frozen=True, slots=True)
 class _Place:
     """Whom to ask and where to write."""
 
-    def __init__(
-        self, cluster: str, nodes: list[Address], etcd: list[str], keys: Keys, tls: Credentials | None,
-        etcd_tls: TlsFiles | None,
-    ) -> None:
-        self.cluster, self.nodes, self.etcd, self.keys = cluster, nodes, etcd, keys
-        self.tls, self.etcd_tls = tls, etcd_tls
+    cluster: str
+    nodes: list[Address]
+    etcd: list[str]
+    keys: Keys
+    tls: Credentials | None
+    etcd_tls: TlsFiles | None
 
 
 def _given(

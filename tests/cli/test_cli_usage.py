@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
+from tidemark_cli import output
 
 
 def test_no_local_cluster_says_how_to_start_one(cli: Cli, tmp_path: Path):
@@ -60,3 +61,16 @@ def test_version_and_help_succeed(cli: Cli):
     assert cli("--version").out.startswith("tidemark ")
     for command in ((), ("dev",), ("append",), ("read",), ("swap",), ("demo",)):
         assert cli(*command, "--help").code == 0
+
+
+def test_what_people_write_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]):
+    """Brackets are no markup and colons no pictures, wherever a text goes."""
+    said = "metadata.annotations[tidemark.dev/restartedAt]: [/red] :smile: is no time"
+    output.stdout.print(output.table(["WHAT"], [[said]]))
+    output.note(said)
+    output.fail(said, said)
+    with output.progress() as bar:
+        bar.add_task(said)
+    captured = capsys.readouterr()
+    assert captured.out.count(said) == 1
+    assert captured.err.count(said) >= 3

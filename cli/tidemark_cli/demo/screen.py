@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 
 class Screen:
@@ -39,7 +39,8 @@ class Screen:
 
     def tell(self, text: str, style: str = "") -> None:
         """Write one event."""
-        self._bar.console.print(f"[dim]{self.seconds:6.2f} s[/]  {escape(text)}", style=style or None, soft_wrap=True)
+        line = Text.assemble((f"{self.seconds:6.2f} s", "dim"), f"  {text}")
+        self._bar.console.print(line, style=style or None, soft_wrap=True)
 
     def begin(self, description: str, total: int) -> None:
         """Begin to count something."""
