@@ -16,8 +16,8 @@ from rich.text import Text
 
 from ..failures import CommandFailed
 from ..output import note, table, write
-from ..reconfigurations import moves, plan_hash, reconfiguration, stage
-from .following import follow
+from ..reconfigurations import reconfiguration
+from .following import draw_outcome, follow, outcome
 from .options import ClusterOption, Given
 from .planning import move_rows, plan_of, unseen
 from .server import Server, on
@@ -57,23 +57,27 @@ class RemoveSource(StrEnum):
 class How:
     """What every act takes."""
 
-    name: str = ""
-    wait: bool = False
-    timeout_s: float = 0.0
-    dry_run: bool = False
-    approval: bool = False
-    reason: str = ""
-    concurrent: int = 0
+    dry_run: DryRunOption = False
+    wait: WaitOption = False
+    timeout_s: TimeoutOption = 0.0
+    approval: ApprovalOption = False
+    reason: ReasonOption = ""
+    name: NameOption = ""
 
     def spec(self) -> dict[str, Any]:
-        more: dict[str, Any] = {}
-        if self.approval:
-            more["approval"] = "Required"
-        if self.reason:
-            more["reason"] = self.reason
-        if self.concurrent:
-            more["throttle"] = {"maxConcurrentMoves": self.concurrent}
-        return more
+        return {
+            **({"approval": "Required"} if self.approval else {}), **({"reason": self.reason} if self.reason else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class HowMany(How):
+    """What acts of many moves take besides."""
+
+    concurrent: ConcurrentOption = 0
+
+    def spec(self) -> dict[str, Any]:
+        throttle = {"throttle": {"maxConcurrentMoves": self.concurrent}} if self.concurrent else {}
+        return {**How.spec(self), **throttle}
 
 
 async def act(
@@ -94,10 +98,8 @@ async def act(
     if how.wait:
         note(f"{name} is created")
         item = await follow(server, name, how.timeout_s or None)
-    done, total = moves(item)
-    return {
-        "reconfiguration": name, "type": kind, "stage": stage(item), "hash": plan_hash(item), "moves": total,
-        "completed": done, "bytesMoved": (status_of(item).get("progress") or {}).get("bytesMoved", "0")}
+    progress = status_of(item).get("progress") or {}
+    return {**outcome(item), "bytesMoved": progress.get("bytesMoved", "0")}
 
 
 def draw(document: dict[str, Any]) -> RenderableType:
@@ -108,9 +110,7 @@ def draw(document: dict[str, Any]) -> RenderableType:
         return Group(head, table(["SHARD", "MOVE", "FROM", "TO"], rows)) if rows else head
     if document["stage"] != "Finished":
         return Text(f"{name} is created; follow it with: kubectl tidemark watch {name}")
-    return table(["RECONFIGURATION", "TYPE", "STAGE", "#MOVES", "#COMPLETED", "#BYTES MOVED"], [
-        [name, document["type"], document["stage"], document["moves"], document["completed"],
-         document["bytesMoved"]]])
+    return draw_outcome(document, document["bytesMoved"])
 
 
 def _run(
@@ -135,7 +135,7 @@ def _run(
 
 
 def swap_node(
-    given: Given,
+    given: Given, how: HowMany,
     source: Annotated[str, typer.Argument(metavar="FROM", help="Node whose copies move.")],
     to: Annotated[str, typer.Option("--to", metavar="NODE", help="This node takes its place.")] = "",
     provision: Annotated[
@@ -146,10 +146,7 @@ def swap_node(
         RemoveSource | None,
         typer.Option("--remove-source", help="What becomes of FROM. Default: delete with --provision, else keep."),
     ] = None,
-    group: GroupsOption = None, shard: ShardsOption = None,
-    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
-    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
-    max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
+    group: GroupsOption = None, shard: ShardsOption = None, cluster: ClusterOption = "",
 ) -> None:
     """Move every copy off a node: to one other, to a new one, or to whichever may have them."""
     if sum(map(bool, (to, provision, spread))) != 1:
@@ -160,22 +157,16 @@ def swap_node(
         "provision": {"nodePool": provision, **({"zone": zone} if zone else {})}}
     removal = remove_source or (RemoveSource.DELETE if provision else RemoveSource.KEEP)
     body = {"from": source, "to": target, "removeSource": removal.value.title()}
-    _run(given, cluster, "NodeSwap", body,
-         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent),
-         nodes=[source, *([to] if to else [])], groups=group, shards=shard)
+    _run(given, cluster, "NodeSwap", body, how, nodes=[source, *([to] if to else [])], groups=group, shards=shard)
 
 
 def drain_node(
-    given: Given, node: NodeArgument, group: GroupsOption = None, shard: ShardsOption = None,
-    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
-    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
-    max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
+    given: Given, how: HowMany, node: NodeArgument, group: GroupsOption = None, shard: ShardsOption = None,
+    cluster: ClusterOption = "",
 ) -> None:
     """Empty a node on to whichever may have its copies, and keep it: for work on its machine."""
     body = {"from": node, "to": {"spread": {}}, "removeSource": "Keep"}
-    _run(given, cluster, "NodeSwap", body,
-         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent), nodes=[node],
-         groups=group, shards=shard)
+    _run(given, cluster, "NodeSwap", body, how, nodes=[node], groups=group, shards=shard)
 
 
 # --- copies and leaders -------------------------------------------------------------------------------------
@@ -186,8 +177,8 @@ def _declared(
 ) -> None:
     """Bring a log group one step to the factor that it declares."""
     async def work(server: Server) -> dict[str, Any]:
-        item = await server.get("LogGroup", group)
-        state = await server.state(item["spec"]["clusterRef"]["name"])
+        state = await server.state_of_group(group)
+        item = state.group(group)
         for node in nodes:
             state.check_node(node)
         factor = (item["spec"].get("replication") or {}).get("factor", 3)
@@ -211,72 +202,52 @@ def _declared(
     write(given.form, document, lambda: draw(document))
 
 
-def expand(
-    given: Given, group: GroupArgument, node: NodesOption = None,
-    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
-    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
-    max_concurrent: ConcurrentOption = 0,
-) -> None:
+def expand(given: Given, how: HowMany, group: GroupArgument, node: NodesOption = None) -> None:
     """Give each shard of a LogGroup the one copy more that it declares, under onFactorChange: Manual."""
-    _declared(given, "Expand", group, node or [],
-              How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent))
+    _declared(given, "Expand", group, node or [], how)
 
 
 def contract(
-    given: Given, group: GroupArgument, node: NodesOption = None,
+    given: Given, how: HowMany, group: GroupArgument, node: NodesOption = None,
     below_three: Annotated[
         bool, typer.Option("--below-three", help="Allow fewer than three copies; takes the verb override.")] = False,
-    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
-    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
-    max_concurrent: ConcurrentOption = 0,
 ) -> None:
     """Take from each shard of a LogGroup the one copy that it declares no more, under onFactorChange: Manual."""
-    _declared(given, "Contract", group, node or [],
-              How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent),
-              {"belowThree": "Allowed"} if below_three else None)
+    _declared(given, "Contract", group, node or [], how, {"belowThree": "Allowed"} if below_three else None)
 
 
 def rebalance(
-    given: Given,
+    given: Given, how: HowMany,
     node: Annotated[
         list[str] | None,
         typer.Option("--node", metavar="NODE", help="Fill it; may be repeated. Default: all.")] = None,
     leaders_only: Annotated[bool, typer.Option("--leaders-only", help="Move leaderships, not copies.")] = False,
     max_move_percent: Annotated[
         int, typer.Option("--max-move-percent", min=1, max=100, help="Share of all copies that may move.")] = 100,
-    group: GroupsOption = None, shard: ShardsOption = None,
-    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
-    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
-    max_concurrent: ConcurrentOption = 0, cluster: ClusterOption = "",
+    group: GroupsOption = None, shard: ShardsOption = None, cluster: ClusterOption = "",
 ) -> None:
     """Even out copies, or leaderships, between nodes."""
     body = {**({"nodes": node} if node else {}), "leadersOnly": leaders_only, "maxMovePercent": max_move_percent}
-    _run(given, cluster, "Rebalance", body,
-         How(name, wait, timeout_s, dry_run, require_approval, reason, max_concurrent), nodes=node or [],
-         groups=group, shards=shard)
+    _run(given, cluster, "Rebalance", body, how, nodes=node or [], groups=group, shards=shard)
 
 
 def transfer_leader(
-    given: Given, shard: ShardName,
+    given: Given, how: How, shard: ShardName,
     node: Annotated[str, typer.Argument(metavar="NODE", help="Member that takes over.")],
-    dry_run: DryRunOption = False, wait: WaitOption = False, timeout_s: TimeoutOption = 0.0,
-    require_approval: ApprovalOption = False, reason: ReasonOption = "", name: NameOption = "",
 ) -> None:
     """Hand the leadership of a shard to another of its members."""
     group, index = shard_of(shard)
 
     async def work(server: Server) -> dict[str, Any]:
-        item = await server.get("LogGroup", group)
-        state = await server.state(item["spec"]["clusterRef"]["name"])
+        state = await server.state_of_group(group)
         state.check_node(node)
-        if item["spec"].get("shardProjection", "Full") == "Full":
+        if state.group(group)["spec"].get("shardProjection", "Full") == "Full":
             found = state.shard(group, index)
             held = [each["node"] for each in status_of(found).get("ensemble") or ()]
             if node not in held:
                 raise CommandFailed(
                     f"{node} holds no copy of {group}/{index}", f"Its members are {some(held)}.",
                     reason="NOT_A_MEMBER")
-        how = How(name, wait, timeout_s, dry_run, require_approval, reason)
         return await act(
             server, state, "LeaderTransfer", {"to": node}, how,
             {"scope": {"logGroups": [group], "shardIDs": [index]}})

@@ -14,9 +14,9 @@ import typer
 from tidemark_operator.resources.labels import Annotation
 
 from ..failures import CommandFailed
-from ..output import stderr, table, write
-from ..reconfigurations import moves, plan_hash, stage
-from .following import follow
+from ..output import stderr, write
+from ..reconfigurations import stage
+from .following import draw_outcome, follow, outcome
 from .options import ClusterOption, Given
 from .server import Server, on
 from .showing import NameArgument, draw_plan, plan_document, reconfiguration_and_state
@@ -112,13 +112,9 @@ def watch(
         return await follow(server, name, timeout_s or None)
 
     item = on(given, work)
-    done, total = moves(item)
-    document = {
-        "reconfiguration": name, "type": item["spec"]["type"], "stage": stage(item), "hash": plan_hash(item),
-        "moves": total, "completed": done, "progress": status_of(item).get("progress") or {}}
-    write(given.form, document, lambda: table(
-        ["RECONFIGURATION", "TYPE", "STAGE", "#MOVES", "#COMPLETED", "#BYTES MOVED"],
-        [[name, document["type"], document["stage"], total, done, document["progress"].get("bytesMoved", "0")]]))
+    progress = status_of(item).get("progress") or {}
+    document = {**outcome(item), "progress": progress}
+    write(given.form, document, lambda: draw_outcome(document, progress.get("bytesMoved", "0")))
 
 
 # --- restarts and pauses ------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tidemark_operator.resources.labels import Annotation
+
 from ..reconfigurations import BLOCK_OF_TYPE, plan_hash, progress_text, stage
 from .pods import node_trouble
-from .state import State, condition_of, holds, members, name_of, shard_title, some, status_of
+from .state import State, condition_of, holds, members, name_of, said, shard_title, some, status_of
 
 Object = dict[str, Any]
-PAUSE = "tidemark.dev/pause-reconciliation"
 SHARDS_SHOWN_MAX = 3
 
 
@@ -42,7 +43,7 @@ def explain_cluster(state: State) -> list[Finding]:
         found += _conditions(group, ("Stalled",))
         if not holds(group, "Ready") and not holds(group, "Stalled") and status_of(group):
             ready = condition_of(group, "Ready")
-            found.append(Finding(f"LogGroup {name_of(group)} is not ready: {_said(ready)}", blocks=False))
+            found.append(Finding(f"LogGroup {name_of(group)} is not ready: {said(ready)}", blocks=False))
     return _distinct(found)
 
 
@@ -55,9 +56,9 @@ def _operator(state: State) -> list[Finding]:
     found = []
     store = condition_of(cluster, "MetadataStoreReachable")
     if store.get("status") == "False":
-        found.append(Finding(f"the operator does not reach etcd, elections and changes wait: {_said(store)}",
+        found.append(Finding(f"the operator does not reach etcd, elections and changes wait: {said(store)}",
                              "Put etcd right: spec.metadataStore says where it is."))
-    if cluster["metadata"].get("annotations", {}).get(PAUSE) == "true":
+    if cluster["metadata"].get("annotations", {}).get(Annotation.PAUSE.value) == "true":
         found.append(Finding(f"cluster {state.name} is paused: changed specs are not taken up",
                              f"kubectl tidemark unpause --cluster {state.name}"))
     return found
@@ -91,7 +92,7 @@ def _shards(state: State) -> list[Finding]:
 def _conditions(item: Object, kinds: Iterable[str]) -> list[Finding]:
     """Return conditions that say of themselves that something does not get on."""
     return [
-        Finding(f"{item['kind']} {name_of(item)}: {kind}: {_said(condition_of(item, kind))}")
+        Finding(f"{item['kind']} {name_of(item)}: {kind}: {said(condition_of(item, kind))}")
         for kind in kinds if holds(item, kind)]
 
 
@@ -133,7 +134,7 @@ def _shard_alone(state: State, shard: Object) -> list[Finding]:
         found.append(Finding(f"{title} lacks its copy on {node}: {what}", todo, shard=title, node=node))
     quorum = condition_of(shard, "QuorumReachable")
     if quorum.get("status") == "False":
-        found.append(Finding(f"records of {title} are not confirmed: {_said(quorum)}", shard=title))
+        found.append(Finding(f"records of {title} are not confirmed: {said(quorum)}", shard=title))
     return found
 
 
@@ -167,7 +168,7 @@ def _unwanted(state: State, shard: Object) -> list[Finding]:
         if stage(item) == "Finished" and not holds(item, "Succeeded") and concerns(item, shard)]
     if failed:
         last = max(failed, key=lambda item: status_of(item).get("completionTime", ""))
-        why = _said(condition_of(last, "Succeeded")) or _said(condition_of(last, "Validated"))
+        why = said(condition_of(last, "Succeeded")) or said(condition_of(last, "Validated"))
         return [Finding(f"no Reconfiguration wants to move {title}; the last one, {name_of(last)}, ended: {why}",
                         f"kubectl tidemark plan {name_of(last)}", shard=title, blocks=False)]
     return [Finding(f"no Reconfiguration wants to move {title}", shard=title, blocks=False)]
@@ -210,8 +211,8 @@ def explain_reconfiguration(state: State, item: Object, shard: Object | None = N
         case "Planning":
             return [Finding(f"{name} is being planned", "It takes seconds; is the operator running?", blocks=False)]
         case "AwaitingApproval" if condition_of(item, "Validated").get("status") == "False":
-            said = _said(condition_of(item, "Validated"))
-            return [Finding(f"{name} waits: its plan cannot be carried out now: {said}",
+            why = said(condition_of(item, "Validated"))
+            return [Finding(f"{name} waits: its plan cannot be carried out now: {why}",
                             "It is planned anew by itself; bring back what is missing, or cancel it.")]
         case "AwaitingApproval":
             changed = condition_of(item, "Approved").get("reason") == "PlanChanged"
@@ -240,7 +241,7 @@ def _queued(state: State, item: Object) -> list[Finding]:
 
 def _stalled(state: State, item: Object, stalled: dict[str, Any]) -> list[Finding]:
     """Return who and what a Reconfiguration waits for: shards that lack copies, and the nodes they lack them on."""
-    name, said = name_of(item), _said(stalled)
+    name = name_of(item)
     blocking = []
     if stalled.get("reason") == "UnderReplicated":
         source = (item["spec"].get("nodeSwap") or {}).get("from", "")
@@ -258,7 +259,7 @@ def _stalled(state: State, item: Object, stalled: dict[str, Any]) -> list[Findin
     who = ""
     if shards and nodes:
         who = f"; blocked by {some(shards, SHARDS_SHOWN_MAX)} on {some(nodes, SHARDS_SHOWN_MAX)}"
-    return [Finding(f"{name} is stalled: {said}{who}", todo, shard=shards[0] if shards else "",
+    return [Finding(f"{name} is stalled: {said(stalled)}{who}", todo, shard=shards[0] if shards else "",
                     node=nodes[0] if nodes else ""), *blocking[:SHARDS_SHOWN_MAX]]
 
 
@@ -293,10 +294,6 @@ def _move_of(item: Object, shard: Object) -> list[Finding]:
 def _shown_moves(item: Object) -> list[dict[str, Any]]:
     status = status_of(item)
     return [*(status.get("activeMoves") or ()), *(status.get("failedMoves") or ())]
-
-
-def _said(condition: dict[str, Any]) -> str:
-    return ": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part)
 
 
 def _distinct(findings: Iterable[Finding]) -> list[Finding]:

@@ -6,11 +6,14 @@ Stays out: making one (acts), deciding (operator).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
+from rich.console import RenderableType
+
 from ..failures import CommandFailed
-from ..output import note, progress, stderr
-from ..reconfigurations import Follower, progress_text, stage, succeeded
+from ..output import note, progress, stderr, table
+from ..reconfigurations import Follower, moves, plan_hash, progress_text, stage, succeeded
 from .server import Server
 
 Object = dict[str, Any]
@@ -32,6 +35,20 @@ async def follow(server: Server, name: str, timeout_s: float | None = None) -> O
         note(f"{name} goes on by itself: kubectl tidemark watch {name}")
         raise
     return succeeded(item, f"kubectl tidemark plan {name}")
+
+
+def outcome(item: Object) -> Object:
+    """Return what commands show of a Reconfiguration that they made or followed."""
+    done, total = moves(item)
+    return {
+        "reconfiguration": item["metadata"]["name"], "type": item["spec"]["type"], "stage": stage(item),
+        "hash": plan_hash(item), "moves": total, "completed": done}
+
+
+def draw_outcome(document: Mapping[str, Any], bytes_moved: str) -> RenderableType:
+    return table(["RECONFIGURATION", "TYPE", "STAGE", "#MOVES", "#COMPLETED", "#BYTES MOVED"], [
+        [document["reconfiguration"], document["type"], document["stage"], document["moves"], document["completed"],
+         bytes_moved]])
 
 
 async def _draw(server: Server, name: str) -> Object:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -34,30 +35,32 @@ ClusterOption = Annotated[
 class Given:
     """What was given of it."""
 
-    kubeconfig: str = ""
-    context: str = ""
-    namespace: str = ""
-    form: Form = Form.TABLE
-
-
-_SHARED: dict[str, Any] = {
-    "kubeconfig": KubeconfigOption, "context": ContextOption, "namespace": NamespaceOption, "form": FormOption}
+    kubeconfig: KubeconfigOption = ""
+    context: ContextOption = ""
+    namespace: NamespaceOption = ""
+    form: FormOption = Form.TABLE
 
 
 def on_server(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, whose first parameter is `given`, the options that all have."""
-    first, *rest = inspect.signature(command, eval_str=True).parameters.values()
-    assert first.name == "given", command
+    """Give a command the options of each of its parameters that is a dataclass of options, those of the last first."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    groups = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
+    options = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, each in parameters.items() if name not in groups]
+    for group in reversed(groups.values()):
+        kinds = get_type_hints(group, include_extras=True)
+        options += [
+            inspect.Parameter(
+                each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=kinds[each.name])
+            for each in fields(group)]
 
-    def with_options(**arguments: Any) -> None:
-        command(Given(**{name: arguments.pop(name) for name in _SHARED}), **arguments)
+    @wraps(command)
+    def called(**arguments: Any) -> None:
+        made = {
+            name: group(**{each.name: arguments.pop(each.name) for each in fields(group)})
+            for name, group in groups.items()}
+        command(**made, **arguments)
 
-    defaults = Given()
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, name), annotation=kind)
-        for name, kind in _SHARED.items()]
-    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in rest]
-    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
-    with_options.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
-    return with_options
+    called.__annotations__ = {each.name: each.annotation for each in options}
+    vars(called)["__signature__"] = inspect.Signature(options)
+    return called

@@ -5,12 +5,11 @@ Pure.  Stays out: what follows for shards (explain).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tidemark_operator.resources.labels import READINESS_GATE
 
-from .state import State, condition_of, status_of
+from .state import State, condition_of, said, status_of
 
 Object = dict[str, Any]
 
@@ -50,10 +49,10 @@ def pod_trouble(name: str, pod: Object | None) -> Trouble | None:
     for container in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
         waits = (container.get("state") or {}).get("waiting") or {}
         if waits.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
-            return Trouble(f"the pod {name} waits: {_text(waits)}", _waiting_todo(name, waits["reason"]))
+            return Trouble(f"the pod {name} waits: {said(waits)}", _waiting_todo(name, waits["reason"]))
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return Trouble(f"the pod {name} has no machine: {_text(scheduled)}",
+        return Trouble(f"the pod {name} has no machine: {said(scheduled)}",
                        f"Add or free a machine that fits it, see `kubectl describe pod {name}`.")
     if status.get("phase") in ("Failed", "Succeeded"):
         return Trouble(f"the pod {name} is over ({status.get('reason') or status['phase']})",
@@ -89,10 +88,6 @@ def pod_text(pod: Object | None) -> str:
 
 def restarts(pod: Object) -> int:
     return sum(int(each.get("restartCount", 0)) for each in status_of(pod).get("containerStatuses", ()))
-
-
-def _text(found: Mapping[str, Any]) -> str:
-    return ": ".join(str(part) for part in (found.get("reason"), found.get("message")) if part)
 
 
 def _waiting_todo(name: str, reason: str) -> str:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 from tidemark_operator.kube.api import KubeError, KubeRefused
+from tidemark_operator.resources.labels import Label
 
 from ..failures import CommandFailed
 from ..output import note, table, write
@@ -35,12 +36,11 @@ OPERATOR_LABELS = "app.kubernetes.io/name=tidemark,app.kubernetes.io/component=o
 
 
 class Archive:
-    """A compressed tar that is being filled; every text goes through redaction."""
+    """Fills one folder of a tar; every text goes through redaction."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, tar: tarfile.TarFile, folder: str) -> None:
+        self._tar = tar
         self._folder = folder
-        self._out = io.BytesIO()
-        self._tar = tarfile.open(fileobj=self._out, mode="w:gz")  # noqa: SIM115 - `bytes` closes it
         self.names: list[str] = []
         self.missing: list[str] = []
 
@@ -58,14 +58,9 @@ class Archive:
     def lacks(self, what: str, error: Exception) -> None:
         self.missing.append(f"{what}: {error}")
 
-    def bytes(self) -> bytes:
-        self._tar.close()
-        return self._out.getvalue()
 
-
-async def collect(server: Server, cluster: str, archive: Archive, lines: int, operator_namespace: str) -> None:
-    """Fill an archive; what may not be read is said in it."""
-    item = await server.cluster(cluster)
+async def collect(server: Server, item: Object, archive: Archive, lines: int, operator_namespace: str) -> None:
+    """Fill an archive with what is there of a cluster; what may not be read is said in it."""
     name = name_of(item)
     archive.add_objects("objects/tidemarkclusters.yaml", [item])
     of_cluster: dict[str, list[Object]] = {}
@@ -75,7 +70,7 @@ async def collect(server: Server, cluster: str, archive: Archive, lines: int, op
         archive.add_objects(f"objects/{kind.lower()}s.yaml", of_cluster[kind])
     owned: dict[str, list[Object]] = {}
     for kind in OWNED:
-        owned[kind] = await _list(server, archive, kind, f"tidemark.dev/cluster={name}")
+        owned[kind] = await _list(server, archive, kind, f"{Label.CLUSTER}={name}")
         archive.add_objects(f"objects/{kind.lower()}s.yaml", owned[kind])
     names = {name, *(name_of(each) for found in (*of_cluster.values(), *owned.values()) for each in found)}
     events = [
@@ -143,15 +138,18 @@ def report(
     cluster: ClusterOption = "",
 ) -> None:
     """Write objects, events and logs of a cluster into one archive. Secrets are not read."""
+    content = io.BytesIO()
+
     async def work(server: Server) -> tuple[str, Archive]:
-        name = name_of(await server.cluster(cluster))
-        archive = Archive(f"tidemark-{name}")
-        await collect(server, name, archive, lines, operator_namespace)
-        return name, archive
+        item = await server.cluster(cluster)
+        with tarfile.open(fileobj=content, mode="w:gz") as tar:
+            archive = Archive(tar, f"tidemark-{name_of(item)}")
+            await collect(server, item, archive, lines, operator_namespace)
+        return name_of(item), archive
 
     name, archive = on(given, work)
     target = file or Path(f"tidemark-{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
-    data = archive.bytes()
+    data = content.getvalue()
     try:
         with target.open("xb") as out:
             target.chmod(0o600)

@@ -20,6 +20,7 @@ from tidemark_operator.kube.api import (
     Object,
     load_user_configuration,
 )
+from tidemark_operator.resources.labels import Label
 
 from ..failures import CommandFailed
 from ..output import note
@@ -100,21 +101,18 @@ class Server:
         return items
 
     async def get(self, kind: str, name: str) -> Object:
-        """Return one object; raises CommandFailed with those there are."""
+        """Return one object; raises CommandFailed with those there are, KubeRefused where there is no such kind."""
         found = await self.find(kind, name)
         if found is None:
-            raise missing(
-                kind, name, f"namespace {self.namespace}", [name_of(item) for item in await self.list(kind)])
+            known = [name_of(item) for item in await self.list(kind)]
+            raise missing(kind, name, f"namespace {self.namespace}", known)
         return found
 
     async def find(self, kind: str, name: str) -> Object | None:
         """Return one object, None when there is none of that name."""
         served = ALL[kind]
         found = await self.api.get(served, self.namespace, name)
-        if found is None:
-            await self.list(kind)  # where there is no such kind, that is what to say
-            return None
-        return {"apiVersion": served.api_version, "kind": kind, **found}
+        return None if found is None else {"apiVersion": served.api_version, "kind": kind, **found}
 
     async def cluster(self, name: str) -> Object:
         """Return the cluster that is meant: the one of that name, else the only one."""
@@ -140,9 +138,13 @@ class Server:
 
         groups, shards, reconfigurations, pods = await asyncio.gather(
             of_cluster("LogGroup"), of_cluster("Shard"), of_cluster("Reconfiguration"),
-            self.readable("Pod", f"tidemark.dev/cluster={name}"))
+            self.readable("Pod", f"{Label.CLUSTER}={name}"))
         by_name = {name_of(pod): pod for pod in pods} if pods is not None else None
         return State(item, groups, shards, reconfigurations, by_name)
+
+    async def state_of_group(self, group: str) -> State:
+        """Return the cluster of a log group, whose name tells it apart in a namespace."""
+        return await self.state((await self.get("LogGroup", group))["spec"]["clusterRef"]["name"])
 
     async def readable(self, kind: str, labels: str = "") -> list[Object] | None:
         """Return objects, None when they may not be read."""

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
@@ -52,11 +51,17 @@ def findings_document(findings: list[Finding]) -> list[dict[str, Any]]:
 def draw_findings(findings: list[Finding]) -> RenderableType:
     parts: list[RenderableType] = []
     for each in findings:
-        parts.append(Text.from_markup(
-            f"[bold red]blocked[/]  {escape(each.what)}" if each.blocks else f"[dim]so it is[/] {escape(each.what)}"))
+        word = ("blocked", "bold red") if each.blocks else ("so it is", "dim")
+        parts.append(Text.assemble(word, f"{' ' * (9 - len(word[0]))}{each.what}"))
         if each.todo:
             parts.append(Text(f"         -> {each.todo}", style="dim"))
     return Group(*parts)
+
+
+def conditions_document(status: dict[str, Any]) -> list[dict[str, str]]:
+    return [
+        {name: each.get(name, "") for name in ("type", "status", "reason", "message")}
+        for each in status.get("conditions") or ()]
 
 
 # --- status -------------------------------------------------------------------------------------------------
@@ -67,9 +72,7 @@ def status_document(state: State) -> dict[str, Any]:
     return {
         "cluster": state.name,
         "version": status.get("version", ""), "operatorVersion": status.get("operatorVersion", ""),
-        "conditions": [
-            {name: each.get(name, "") for name in ("type", "status", "reason", "message")}
-            for each in status.get("conditions") or ()],
+        "conditions": conditions_document(status),
         "zones": status.get("zones") or [],
         "nodes": node_rows(state),
         "logGroups": [
@@ -214,16 +217,11 @@ def explain(given: Given, shard: ShardName, cluster: ClusterOption = "") -> None
     group, index = shard_of(shard)
 
     async def look(server: Server) -> State:
-        return await server.state(cluster or await _cluster_of_group(server, group))
+        return await (server.state(cluster) if cluster else server.state_of_group(group))
 
     state = on(given, look)
     document = explain_document(state, group, index)
     write(given.form, document, lambda: draw_explanation(document))
-
-
-async def _cluster_of_group(server: Server, group: str) -> str:
-    """Return the cluster of a log group, which names of groups tell apart in a namespace."""
-    return str((await server.get("LogGroup", group))["spec"]["clusterRef"]["name"])
 
 
 # --- plan ---------------------------------------------------------------------------------------------------
@@ -249,9 +247,7 @@ def plan_document(item: dict[str, Any], state: State) -> dict[str, Any]:
         "text": progress_text(item),
         "planned": move_rows(state, known) if known is not None else None,
         "active": status.get("activeMoves") or [], "failed": status.get("failedMoves") or [],
-        "conditions": [
-            {name: each.get(name, "") for name in ("type", "status", "reason", "message")}
-            for each in status.get("conditions") or ()],
+        "conditions": conditions_document(status),
         "findings": findings_document(explain_reconfiguration(state, item)) if stage(item) != "Finished" else [],
     }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..failures import CommandFailed
-from ..reconfigurations import stage
+from ..reconfigurations import condition_of, stage, status_of
 
 Object = dict[str, Any]
 
@@ -19,17 +19,13 @@ def name_of(item: Object) -> str:
     return str(item["metadata"]["name"])
 
 
-def status_of(item: Object) -> dict[str, Any]:
-    return item.get("status") or {}
-
-
-def condition_of(item: Object, kind: str) -> dict[str, Any]:
-    """Return one condition, an empty one when there is none."""
-    return next((each for each in status_of(item).get("conditions") or () if each["type"] == kind), {})
-
-
 def holds(item: Object, kind: str) -> bool:
     return condition_of(item, kind).get("status") == "True"
+
+
+def said(found: Mapping[str, Any]) -> str:
+    """Return the reason and the message of a condition, or of a state that has both."""
+    return ": ".join(str(part) for part in (found.get("reason"), found.get("message")) if part)
 
 
 def some(names: Sequence[str], most: int = 12) -> str:
