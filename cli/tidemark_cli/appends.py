@@ -156,7 +156,7 @@ def key_of(line: bytes, field: str, number: int) -> bytes:
 
 def append(
     group: GroupArgument,
-    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="Lines to append, .gz or not; - is stdin.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Lines to append, .gz or not; - is stdin.")] = "-",
     key_field: Annotated[
         str | None, typer.Option("--key-field", help="Take the key from this field of each line, which must be JSON.")
     ] = None,

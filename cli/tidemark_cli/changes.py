@@ -29,8 +29,8 @@ STAGES = {
 
 FromOption = Annotated[str, typer.Option("--from", metavar="NODE", help="Node that leaves.")]
 ToOption = Annotated[str, typer.Option("--to", metavar="NODE", help="Node that joins or takes over.")]
-GroupOptional = Annotated[str | None, typer.Argument(metavar="[GROUP", help="Log group; leave away for a whole node.")]
-ShardOptional = Annotated[int | None, typer.Argument(metavar="SHARD]", min=0, help="Number of the shard.")]
+GroupOptional = Annotated[str | None, typer.Argument(metavar="GROUP", help="Log group; leave away for a whole node.")]
+ShardOptional = Annotated[int | None, typer.Argument(metavar="SHARD", min=0, help="Number of the shard.")]
 
 
 # --- one shard

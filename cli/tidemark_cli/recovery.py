@@ -106,7 +106,7 @@ def recover_metadata(
         _pair(SHARD, text, "--accept-loss", "GROUP/SHARD") for text in accept_loss or [])}
     if bool(etcd_user) != bool(etcd_password_file):
         raise _usage("--etcd-user and --etcd-password-file go together", "Give both, or none.")
-    login = Login(etcd_user, etcd_password_file.read_text().strip()) if etcd_user and etcd_password_file else None
+    login = Login(etcd_user, _password(etcd_password_file)) if etcd_user and etcd_password_file else None
     where = _given(nodes, etcd, name, key_prefix, (etcd_ca, etcd_cert, etcd_key))
     if login and where is None:
         raise _usage("--etcd-user goes with --etcd", "A local cluster's etcd has no users.")
@@ -114,7 +114,10 @@ def recover_metadata(
     async def main() -> RecoveryPlan:
         place = where or await _local(state)
         asked = Asked(place.cluster, manifests, {int(number): text for number, text in names.items()}, accepted)
-        store = EtcdStore(place.etcd, tls=place.etcd_tls, login=login, timeout_ms=5_000)
+        try:
+            store = EtcdStore(place.etcd, tls=place.etcd_tls, login=login, timeout_ms=5_000)
+        except ValueError as error:
+            raise _usage(str(error), "For example --etcd http://127.0.0.1:2379.") from None
         try:
             with stderr.status("asking nodes"):
                 tell = (lambda line: None) if as_json else note
@@ -197,6 +200,13 @@ async def _local(state: Path) -> _Place:
     return _Place(
         runtime.cluster, addresses, [runtime.state.etcd_url], runtime.keys(), runtime.credentials(),
         runtime.etcd_tls())
+
+
+def _password(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise _usage(f"--etcd-password-file: {file} is not UTF-8 text", "It holds the password alone.") from None
 
 
 def _manifests(files: list[str]) -> list[Resource]:

@@ -67,7 +67,7 @@ def members_text(shard: dict[str, Any]) -> str:
 
 
 def shards(
-    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="Only this log group.")] = None,
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="Only this log group.")] = None,
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
@@ -124,7 +124,7 @@ def _row(kind: str, item: dict[str, Any]) -> list[object]:
 
 def get(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="cluster, loggroup, keyspace, reconfiguration or shard.")],
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only this object.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Only this object.")] = "",
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,

@@ -41,6 +41,8 @@ def test_an_unreachable_cluster_is_exit_code_3(cli: Cli):
         ("recover-metadata", "--nodes", "127.0.0.1:1"), ("recover-metadata", "--accept-loss", "orders"),
         ("recover-metadata", "--group", "orders=3"), ("recover-metadata", "--etcd-user", "root"),
         ("recover-metadata", "--nodes", "nowhere", "--etcd", "http://127.0.0.1:1", "--name", "main"),
+        ("recover-metadata", "--nodes", "127.0.0.1:1", "--etcd", "nowhere", "--name", "main"),
+        ("recover-metadata", "--nodes", "127.0.0.1:1", "--etcd", "https://127.0.0.1:1", "--name", "main"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments):

@@ -24,9 +24,8 @@ app = typer.Typer(
 
 
 def _add(panel: str, *commands: Callable[..., None], **named: Callable[..., None]) -> None:
-    for command in commands:
-        named[command.__name__.replace("_", "-")] = command
-    for name, command in named.items():
+    plain = {command.__name__.replace("_", "-"): command for command in commands}
+    for name, command in (plain | named).items():
         app.command(name, rich_help_panel=panel)(on_server(command))
 
 

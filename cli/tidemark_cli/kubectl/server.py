@@ -82,7 +82,7 @@ def failure(error: KubeError) -> CommandFailed:
         case KubeRefused():
             return CommandFailed(error.message, "", reason=error.reason or str(error.code))
     return CommandFailed(
-        f"the API server is not reached: {error}", "See `kubectl version`; nothing may have been changed.",
+        f"the API server is not reached: {error}", "See `kubectl version`. An act may have been taken all the same.",
         reason="UNAVAILABLE")
 
 

@@ -25,8 +25,7 @@ from .state import State, condition_of, holds, members, name_of, shard_title, st
 
 MOVES_SHOWN_MAX = 40
 
-ClusterArgument = Annotated[
-    str, typer.Argument(metavar="[CLUSTER]", help="Default: the only one of the namespace.")]
+ClusterArgument = Annotated[str, typer.Argument(metavar="CLUSTER", help="Default: the only one of the namespace.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Reconfiguration.")]
 ShardName = Annotated[str, typer.Argument(metavar="GROUP/ID", help="As in orders/7; orders-0007 will do too.")]
 

@@ -124,7 +124,8 @@ async def load_user_configuration(kubeconfig: str, context: str) -> tuple[Config
             persist_config=False)
         return configuration, str(loader.current_context["context"].get("namespace") or "default")
     except (config.ConfigException, yaml.YAMLError, KeyError, TypeError, OSError) as error:
-        raise ValueError(f"no way to the API server: {error}") from error
+        why = " ".join(str(error).split())  # of a file that is no YAML several lines are told
+        raise ValueError(f"no way to the API server: {why}") from error
 
 
 def _existing(files: list[str]) -> list[str]:
