@@ -195,7 +195,7 @@ def test_an_act_may_be_limited_to_a_canary(plugin: Plugin, fake: FakeServer):
 
 @pytest.mark.parametrize(("command", "declared"), [("expand", 4), ("contract", 2)])
 def test_a_step_to_the_declared_factor(plugin: Plugin, fake: FakeServer, command: str, declared: int):
-    assert "has the 3 copies that it declares" in plugin(command, "orders").err.replace("every shard of orders ", "")
+    assert "every shard of orders has the 3 copies that it declares" in plugin(command, "orders").err
     fake.items[1] = group(factor=declared)
     more = ("--below-three",) if command == "contract" else ()
     assert plugin(command, "orders", *more).code == 0
