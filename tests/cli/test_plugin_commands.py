@@ -21,7 +21,7 @@ from plugin_objects import PLAN, FakeServer, cluster, condition, group, healthy,
 from tidemark_cli import main as entry
 from tidemark_cli.kubectl import server as room
 from tidemark_cli.kubectl.commands import app, run
-from tidemark_operator.kube.api import KubeAway, KubeRefused, load_user_configuration
+from tidemark_operator.kube.api import KubeAway, KubeRefused, load_configuration, load_user_configuration
 
 Object = dict[str, Any]
 Plugin = Callable[..., Result]
@@ -411,6 +411,8 @@ async def test_kubeconfigs_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest
         file.write_text(wrong)
         with pytest.raises(ValueError, match=r"no way to the API server|no kubeconfig"):
             await load_user_configuration(str(file), "")
+        with pytest.raises(ValueError, match=r"^no way to the API server: .+$"):
+            await load_configuration(file)
     file.write_text(json.dumps(good))
     with pytest.raises(ValueError, match="nowhere"):
         await load_user_configuration(str(file), "nowhere")

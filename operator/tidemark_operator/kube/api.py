@@ -87,6 +87,10 @@ ALL = {kind.kind: kind for kind in (
     PODS, CLAIMS, SERVICES, SECRETS, BUDGETS, NETWORK_POLICIES, MONITORS, EVENTS, *CUSTOM.values())}
 
 
+_UNUSABLE = (config.ConfigException, yaml.YAMLError, KeyError, TypeError, OSError)
+"""What the client library raises of a kubeconfig, or of a pod without an account."""
+
+
 async def load_configuration(kubeconfig: Path | None) -> Configuration:
     """Return how the API server is reached: by a file, else as a pod.  Raises ValueError."""
     configuration = Configuration()
@@ -95,9 +99,13 @@ async def load_configuration(kubeconfig: Path | None) -> Configuration:
             await config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
         else:
             config.load_incluster_config(client_configuration=configuration)
-    except config.ConfigException as error:
-        raise ValueError(f"no way to the API server: {error}") from error
+    except _UNUSABLE as error:
+        raise _no_way(error) from error
     return configuration
+
+
+def _no_way(error: Exception) -> ValueError:
+    return ValueError(f"no way to the API server: {' '.join(str(error).split())}")  # in one line
 
 
 def own_namespace() -> str:
@@ -123,9 +131,8 @@ async def load_user_configuration(kubeconfig: str, context: str) -> tuple[Config
             config_file=os.pathsep.join(found), context=context or None, client_configuration=configuration,
             persist_config=False)
         return configuration, str(loader.current_context["context"].get("namespace") or "default")
-    except (config.ConfigException, yaml.YAMLError, KeyError, TypeError, OSError) as error:
-        why = " ".join(str(error).split())  # of a file that is no YAML several lines are told
-        raise ValueError(f"no way to the API server: {why}") from error
+    except _UNUSABLE as error:
+        raise _no_way(error) from error
 
 
 def _existing(files: list[str]) -> list[str]:
