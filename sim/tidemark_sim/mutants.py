@@ -17,10 +17,12 @@ from tidemark_core.base.quorum import has_majority, majority, quorum_offset
 from tidemark_core.limbo.waiting import Limbo, Verdict
 from tidemark_core.replication import coordinator as core_coordinator
 from tidemark_core.replication import leader as core_leader
+from tidemark_core.replication import recovery
 from tidemark_core.replication.clients import CommitPosition
 from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.cursor import Cursor, CursorStatus
 from tidemark_core.replication.ensembles import Ensembles
+from tidemark_core.replication.fetching import Fetching
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log
@@ -170,6 +172,45 @@ def _n6_whoever_answered(stack: ExitStack) -> None:
 
     original = sim_faults.find_record
     substitute(stack, sim_faults, "find_record", find)
+
+
+def _n4_the_leader_is_believed(stack: ExitStack) -> None:
+    def resolve(facts: Any, reports: Any, answered: Any) -> Any:
+        if any(one.role is Role.LEADER and one.epoch == facts.epoch and one.pending for one in reports):
+            return replace(facts, pending=None)
+        return original(facts, reports, answered)
+
+    original = recovery.resolve
+    substitute(stack, recovery, "resolve", resolve)
+
+
+def _n5_prepared_changes_are_ignored(stack: ExitStack) -> None:
+    def resolve(facts: Any, reports: Any, answered: Any) -> Any:
+        return original(replace(facts, pending=None), reports, answered)
+
+    original = recovery.resolve
+    substitute(stack, recovery, "resolve", resolve)
+
+
+def _n5_silent_is_seeded(stack: ExitStack) -> None:
+    def resolve(facts: Any, reports: Any, answered: Any) -> Any:
+        new = facts.pending and facts.pending.new
+        if new is not None and new not in answered:
+            known = replace(reports[0], member=new, role=Role.FOLLOWER, epoch=facts.epoch)
+            return original(facts, [*reports, known], answered)
+        return original(facts, reports, answered)
+
+    original = recovery.resolve
+    substitute(stack, recovery, "resolve", resolve)
+
+
+def _k16_the_same_one_again(stack: ExitStack) -> None:
+    def begin(self: Fetching, *what: Any) -> Any:
+        self._mute.clear()
+        return original(self, *what)
+
+    original = Fetching.begin
+    substitute(stack, Fetching, "begin", begin)
 
 
 def _union_only_old_majority(stack: ExitStack) -> None:
@@ -409,6 +450,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "contracts"),
     Mutant("T5", "new member is fenced too", _t5_fence_old_only, "swaps", 133),
     Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery", 7),
+    Mutant("N4", "a Commit may be under way to a leader that says pending", _n4_the_leader_is_believed, "recovery", 159),
+    Mutant("N5", "a prepared change may be in force", _n5_prepared_changes_are_ignored, "recovery", 159),
+    Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery", 16),
+    Mutant("K16", "who does not answer is asked last", _k16_the_same_one_again, "recovery", 135),
     Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "contracts", 106),
     Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 241),
     Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
