@@ -450,7 +450,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "contracts"),
     Mutant("T5", "new member is fenced too", _t5_fence_old_only, "swaps", 133),
     Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery", 7),
-    Mutant("N4", "a Commit may be under way to a leader that says pending", _n4_the_leader_is_believed, "recovery", 159),
+    Mutant("N4", "a Commit may be under way to whoever says pending", _n4_the_leader_is_believed, "recovery", 159),
     Mutant("N5", "a prepared change may be in force", _n5_prepared_changes_are_ignored, "recovery", 159),
     Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery", 16),
     Mutant("K16", "who does not answer is asked last", _k16_the_same_one_again, "recovery", 135),
