@@ -12,6 +12,7 @@ from tidemark_operator.local import LocalRuntimeError
 from tidemark_wire.channel import WireVersionMismatch
 from tidemark_wire.status import advice as advice_of
 from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.tls import InvalidTls
 
 from .failures import FAILED, UNAVAILABLE, USAGE, Failure
 
@@ -47,6 +48,8 @@ def describe(error: BaseException) -> Failure | None:
             return _of_rpc_error(error)
         case WireVersionMismatch():
             return Failure(str(error), "Run the same Tidemark release on both sides.", FAILED, "WIRE_VERSION")
+        case InvalidTls():
+            return Failure(str(error), "Check --tls-ca, --tls-cert and --tls-key.", USAGE, "INVALID_TLS")
     return None
 
 

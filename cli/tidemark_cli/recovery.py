@@ -21,7 +21,7 @@ from tidemark_operator.metadata import Keys
 from tidemark_operator.recovery import Address, RecoveryRefused, ask_nodes, carry_out, look
 from tidemark_operator.recovery_plan import Asked, RecoveryPlan
 from tidemark_operator.resources import InvalidManifest, Resource, load_manifests
-from tidemark_wire.tls import Credentials
+from tidemark_wire.tls import Credentials, FileCredentials
 
 from . import target
 from .failures import FAILED, UNAVAILABLE, USAGE, CommandFailed
@@ -186,7 +186,7 @@ def _given(
         keys = Keys(prefix or f"/tidemark/default/{name}")
     except ValueError as error:
         raise _usage(str(error), "For example --key-prefix /tidemark/default/main.") from None
-    return _Place(name, addresses, etcd, keys, Credentials(tls) if tls else None, etcd_tls)
+    return _Place(name, addresses, etcd, keys, FileCredentials(tls) if tls else None, etcd_tls)
 
 
 async def _local(state: Path) -> _Place:

@@ -32,10 +32,11 @@ class ConditionMemory:
         else:
             self._overrides.pop((kind, name), None)
 
-    def write(self, kind: str, name: str, generation: int, conditions: Iterable[Condition]) -> list[
+    def write(self, kind: str, name: str, generation: int | None, conditions: Iterable[Condition]) -> list[
             dict[str, Any]]:
         """Return conditions as objects; `lastTransitionTime` moves only when the status moves.
 
+        `generation` is None where nobody writes a spec that these could be behind: `kubectl wait` then asks for none.
         What is not on the list of the kind is a mistake of the caller; what the kind owes and is not given is Unknown.
         """
         instead = self._overrides.get((kind, name), [])
@@ -51,7 +52,7 @@ class ConditionMemory:
                 known = self._since[kind, name, type_] = (status, self._now())
             written.append({
                 "type": str(type_), "status": status, "reason": str(reason), "message": message,
-                "observedGeneration": generation, "lastTransitionTime": known[1],
+                **({} if generation is None else {"observedGeneration": generation}), "lastTransitionTime": known[1],
             })
         return written
 

@@ -168,6 +168,8 @@ class Objects:
         if known is None:
             return
         before = load_resource(known.value.manifest, "stored object")
+        if known.value.detached:  # nobody's object any more; one that was recovered from nodes never had a namespace
+            before = before.in_namespace(resource.namespace)
         _check_namespace(resource, before.namespace)
         if known.value.deleting:
             raise _Refusal(Refused(

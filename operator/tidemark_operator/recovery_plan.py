@@ -281,7 +281,8 @@ class _Planner:
                 },
             }, "recovered group")
             if manifest is not None:
-                check_update(replace_namespace(held, manifest), manifest, "manifest")
+                # Nodes know groups by name alone.
+                check_update(held.in_namespace(manifest.namespace), manifest, "manifest")
         except InvalidManifest as error:
             self.problems.append(f"LogGroup/{group.name}: {error}")
             return GroupLine(group.name, group.group_id, group.shards, "refuse")
@@ -387,13 +388,6 @@ _MEANING = {
     Doubt.CHANGE_IN_DOUBT: "a change may be in force; its new member is silent, or only some members keep each payload",
     Doubt.UNKNOWN_CHANGE: "an older release led it and did not note what was being changed",
 }
-
-
-def replace_namespace(held: Resource, like: Resource) -> Resource:
-    """Return `held` in the namespace of `like`: nodes know groups by name alone."""
-    manifest = held.manifest()
-    manifest["metadata"]["namespace"] = like.namespace
-    return load_resource(manifest, "recovered group")
 
 
 def records_behind(

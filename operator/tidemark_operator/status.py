@@ -123,7 +123,7 @@ def shard_object(
         "removedNodes": [member.node for member in record.removed],
         "inSync": f"{len(record.ensemble) - len(behind)}/{len(record.ensemble)}",
         "members": ",".join(mark for mark, _role, _sync, _member in members),
-        "conditions": memory.write("Shard", shard.name, 0, conditions),
+        "conditions": memory.write("Shard", shard.name, None, conditions),
     }
     if change is not None:
         status["operation"] = {

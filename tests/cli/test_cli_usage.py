@@ -8,6 +8,8 @@ import pytest
 from cli_harness import Cli
 from tidemark_cli import output
 
+NO_TLS_FILES = ("--tls-ca", "/no/ca", "--tls-cert", "/no/cert", "--tls-key", "/no/key")
+
 
 def test_no_local_cluster_says_how_to_start_one(cli: Cli, tmp_path: Path):
     for command in (("shards",), ("dev", "status"), ("read", "x"), ("append", "x", "/dev/null"), ("get", "groups")):
@@ -43,6 +45,8 @@ def test_an_unreachable_cluster_is_exit_code_3(cli: Cli):
         ("recover-metadata", "--nodes", "nowhere", "--etcd", "http://127.0.0.1:1", "--name", "main"),
         ("recover-metadata", "--nodes", "127.0.0.1:1", "--etcd", "nowhere", "--name", "main"),
         ("recover-metadata", "--nodes", "127.0.0.1:1", "--etcd", "https://127.0.0.1:1", "--name", "main"),
+        (*NO_TLS_FILES, "recover-metadata", "--nodes", "127.0.0.1:1", "--etcd", "http://127.0.0.1:1", "--name", "main"),
+        (*NO_TLS_FILES, "shards", "--cluster", "127.0.0.1:1"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments):

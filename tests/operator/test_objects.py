@@ -136,8 +136,11 @@ async def test_a_detached_group_is_adopted_by_its_like_only(objects: Objects) ->
     assert isinstance(gone, Refused) and gone.reason is Reason.UNKNOWN_GROUP
     refused = await objects.apply(group(shards=8))
     assert isinstance(refused, Refused) and "AdoptionMismatch" in refused.message
-    assert await objects.apply(group()) == ["LogGroup/orders adopted"]
-    assert mirror(objects).groups["orders"].value.number == 1
+    there = group().replace("{name: orders}", "{name: orders, namespace: a}")
+    assert await objects.apply(there) == ["LogGroup/orders adopted"], "the object of the other namespace is gone"
+    assert isinstance(await objects.apply(group()), Refused), "and this one is there"
+    held = mirror(objects).groups["orders"].value
+    assert (held.number, held.manifest["metadata"]["namespace"]) == (1, "a")
 
 
 async def test_a_changed_factor_brings_its_reconfiguration(objects: Objects) -> None:

@@ -188,6 +188,8 @@ def test_what_is_shown_of_a_shard_is_what_its_resource_allows() -> None:
         spec = {key: value for key, value in shown.items() if key != "status"}
         assert isinstance(load_resource(spec, f"shard {index}"), ShardResource)
         assert {item["type"] for item in shown["status"]["conditions"]} == set(required_types("Shard"))
+        # `kubectl wait` would wait for ever for a generation that is behind.
+        assert not [item for item in shown["status"]["conditions"] if "observedGeneration" in item]
 
 
 @pytest.mark.parametrize(("spec", "strict"), [

@@ -270,6 +270,11 @@ class Resource(ApiModel):
     def namespace(self) -> str:
         return self.metadata.namespace
 
+    def in_namespace(self, namespace: str) -> Self:
+        """Return the same object as it would be elsewhere."""
+        metadata = self.metadata.model_copy(update={"namespace": namespace})
+        return self.model_copy(update={"metadata": metadata})
+
     def manifest(self) -> dict[str, Any]:
         """The object as plain data, defaults written out, ready for JSON or YAML."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
