@@ -85,7 +85,7 @@ async def run_reconfiguration(service: Admin, bar: Progress, manifest: dict[str,
     async for items in service.watch("Reconfiguration", name):
         for item in items:
             if follower.see(item):
-                return succeeded(item, f"`tidemark get reconfiguration {name} --json` has the failed moves.")
+                return succeeded(item, f"`tidemark get reconfiguration {name} --json` has the whole of it.")
             if stage(item) == "AwaitingApproval":
                 raise CommandFailed(
                     f"{name} waits for approval of its plan {plan_hash(item)}",

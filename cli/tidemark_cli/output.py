@@ -80,7 +80,7 @@ def fail(message: str, advice: str = "") -> None:
 
 
 def progress(*, data: bool = False) -> Progress:
-    """Return a progress display on stderr; with `data` its numbers are bytes."""
+    """Return a progress display on stderr where that is a terminal; with `data` its numbers are bytes."""
     columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()]
     columns += [DownloadColumn(binary_units=True)] if data else [MofNCompleteColumn()]
-    return Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True)
+    return Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True, disable=not stderr.is_terminal)
