@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from .model import Group, Node
+from .metadata import NodeLife
+from .model import Group, Node, zones_of
 from .resources.conditions import ConditionReason as R
 
 
@@ -47,6 +48,20 @@ def place_group(group: Group, nodes: Iterable[Node], load: Mapping[str, int]) ->
         firsts[names[0]] += 1
         ensembles.append(tuple(names))
     return ensembles
+
+
+def nodes_to_come(group: Group, nodes: Iterable[Node]) -> list[str]:
+    """Return the nodes that never answered, and without which the copies of a new group would share a zone.
+
+    A node whose zone is not known yet may stand in any, where there are zones.
+    """
+    allowed = [node for node in nodes if group.allows(node) and node.life is NodeLife.STAYS]
+    zones = zones_of(node for node in allowed if node.eligible)
+    if not group.spread_zones or len(zones) >= group.factor:
+        return []
+    return sorted(
+        node.node for node in allowed
+        if node.member is None and node.zone not in zones and (node.zone or zones))
 
 
 def distinct_domains(ensemble: Iterable[str], nodes: Mapping[str, Node]) -> int:

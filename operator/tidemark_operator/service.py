@@ -514,7 +514,9 @@ class OperatorService:
             return  # plans are made for the nodes there are
         self.reconfigurer.look()
         known = dict(self.keeper.trouble)
-        await self.keeper.look(world.groups.values(), world)
+        again_s = await self.keeper.look(world.groups.values(), world)
+        if again_s is not None:
+            self.poke_later(again_s)
         if self.keeper.trouble != known:
             self.wake_watchers()  # the status tells of it, and nothing else that happens does
         await self.data_deletion.look(world.nodes)

@@ -24,6 +24,7 @@ from .processes import Child, wait_until
 
 START_SECONDS = 120.0
 ETCD_PORT, ETCD_PEER_PORT, API_PORT, CONTROLLERS_PORT = 2379, 2380, 6443, 10257
+DEFINITIONS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONTROLLERS = (
     "garbage-collector-controller", "namespace-controller", "disruption-controller",
     "serviceaccount-controller", "root-ca-certificate-publisher-controller",
@@ -164,9 +165,12 @@ class ControlPlane:
         assert (major, minor) >= KUBERNETES_MIN, f"Kubernetes 1.32 or newer is needed, this is {version['gitVersion']}"
 
     def start_api(self) -> None:
-        """Start the API server, again on its old address with its old objects, and wait until it serves."""
+        """Start the API server, again on its old address with its old objects, and wait until it serves all of them."""
         self.api.start()
-        wait_until(lambda: self._answers("/readyz"), self.api, START_SECONDS)
+        wait_until(self._serves, self.api, START_SECONDS)
+        if self.controllers.running:  # they look again only after half a minute, and pods wait for their accounts
+            self.controllers.kill()
+            self.controllers.start()
 
     def stop_api(self) -> None:
         """Cut everybody off, as the loss of the API server does; what it stored stays."""
@@ -186,8 +190,17 @@ class ControlPlane:
     def version(self) -> dict[str, Any]:
         return dict(json.loads(self.admin.open("/version")))
 
-    def _answers(self, path: str) -> bool:
+    def _serves(self) -> bool:
+        """Say whether it is ready, custom resources too: of those it still reads what it keeps when it says it is."""
         try:
-            return self.admin.open(path) == b"ok"
+            if self.admin.open("/readyz") != b"ok":
+                return False
+            for definition in json.loads(self.admin.open(DEFINITIONS_PATH))["items"]:
+                spec = definition["spec"]
+                for version in spec["versions"]:
+                    if version["served"]:
+                        path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+                        self.admin.open(f"{path}?limit=1")
         except OSError:  # URLError and HTTPError are too
             return False
+        return True

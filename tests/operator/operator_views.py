@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidemark_core.base.ids import Member, shard_id
 from tidemark_core.replication.records import ShardRecord, Status
 from tidemark_operator.model import Group, Node, Shard
@@ -25,6 +27,11 @@ def member(node: str, life: str = "1") -> Member:
 
 def node(name: str, zone: str = "", *, up: bool = True, **more) -> Node:
     return Node(name, f"127.0.0.1:{7000 + int(name[1:])}", zone, member=member(name), up=up, **more)
+
+
+def to_come(name: str, zone: str = "") -> Node:
+    """A node that has a record and never answered."""
+    return replace(node(name, zone, up=False), member=None)
 
 
 def nodes(count: int, zones: str = "") -> dict[str, Node]:

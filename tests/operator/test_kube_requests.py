@@ -11,6 +11,8 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 from tidemark_operator.kube.api import PODS, KubeApi, load_user_configuration
 from tidemark_operator.kube.check import check
+from tidemark_operator.kube.handlers import settings
+from tidemark_operator.kube.informers import RETRY_MAX_S
 
 
 @pytest.fixture
@@ -85,3 +87,8 @@ async def test_a_check_names_what_may_not_be_read(server: tuple[str, list[str]])
     assert await check(Configuration(host=url), ["data"]) == ["shards of data: no shards for you"]
     assert await check(Configuration(host=url), ["other"]) == []
     assert len(told) > 10
+
+
+def test_specs_are_heard_of_again_as_soon_as_anything_else_after_an_outage() -> None:
+    pauses = settings().networking.error_backoffs
+    assert isinstance(pauses, tuple) and max(pauses) <= RETRY_MAX_S

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from operator_views import group, member, node, nodes, shard, world
+from operator_views import group, member, node, nodes, shard, to_come, world
 from tidemark_core.base.ids import shard_id
 from tidemark_operator.metadata import NodeLife
-from tidemark_operator.placement import place_group
+from tidemark_operator.placement import nodes_to_come, place_group
 from tidemark_operator.plan import (
     NEW_NODE,
     Move,
@@ -63,6 +63,23 @@ def test_too_few_eligible_nodes_are_a_refusal(known) -> None:
     refusal = place_group(group(pools=("default",)), known.values(), {})
     assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.NOT_ENOUGH_NODES
     assert "2 are eligible" in refusal.message
+
+
+@pytest.mark.parametrize(("known", "awaited"), [
+    (nodes(3, "abc"), []),
+    ({**nodes(4, "abcd"), "n3": node("n3", "c", up=False)}, []),
+    ({**nodes(2, "ab"), "n3": to_come("n3", "c"), "n4": node("n4", "a")}, ["n3"]),
+    ({**nodes(2, "ab"), "n3": to_come("n3", "a"), "n4": node("n4", "a")}, []),
+    ({**nodes(2, "ab"), "n3": to_come("n3"), "n4": node("n4", "a")}, ["n3"]),
+    ({**nodes(2), "n3": to_come("n3"), "n4": node("n4")}, []),
+    ({**nodes(2, "ab"), "n3": replace(to_come("n3", "c"), life=NodeLife.LEAVES), "n4": node("n4", "a")}, []),
+    ({**nodes(2, "ab"), "n3": replace(to_come("n3", "c"), pool="other"), "n4": node("n4", "a")}, []),
+    ({**nodes(2, "ab"), "n3": node("n3", "c", up=False), "n4": node("n4", "a")}, []),
+], ids=["all are there", "zones enough", "its zone is missed", "its zone is there", "its zone is not known",
+        "nobody has a zone", "it leaves", "of another pool", "it was there before"])
+def test_nodes_that_never_answered_are_awaited_for_their_zones(known, awaited) -> None:
+    assert nodes_to_come(group(pools=("default",)), known.values()) == awaited
+    assert nodes_to_come(group(spread_zones=False), known.values()) == []
 
 
 # --- swap ---------------------------------------------------------------------------------------------------

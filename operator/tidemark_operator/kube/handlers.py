@@ -16,6 +16,8 @@ from .api import CUSTOM, Kind
 
 KINDS = tuple(kind for name, kind in CUSTOM.items() if name != "Shard")
 """Shards are written by the operator alone: an informer sees whoever else writes one."""
+PAUSES_S = (1.0, 2.0, *[5.0] * 10)
+"""Between attempts to reach the API server: kopf would wait up to 21 s, and so would people's specs."""
 
 Sink = Callable[[Kind, str, dict[str, Any]], None]
 
@@ -47,5 +49,6 @@ def settings() -> kopf.OperatorSettings:
     made.posting.enabled = False
     made.scanning.disabled = True
     made.networking.request_timeout = 30
+    made.networking.error_backoffs = PAUSES_S
     made.process.ultimate_exiting_timeout = None
     return made
