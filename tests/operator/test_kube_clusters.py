@@ -148,3 +148,21 @@ async def test_etcd_is_spoken_to_as_the_secrets_say(operator: KubernetesOperator
     del api.secrets["user"]
     assert run is await see(operator, None)
     assert run.service.store._access.login == Login("tidemark", "two"), "what was read before goes on"
+
+
+async def test_a_look_at_everything_is_spread_over_time(operator: KubernetesOperator) -> None:
+    async def nothing(*_: Any) -> tuple[list[Object], str]:
+        return [], "1"
+
+    async def stopped() -> None:
+        """It never ran."""
+
+    due: dict[tuple[str, ...], float] = {}
+    operator._api.list = nothing  # type: ignore[method-assign]
+    operator._queue = SimpleNamespace(add_after=due.__setitem__)  # type: ignore[assignment]
+    operator._runs = {("data", f"c{number}"): SimpleNamespace(stop=stopped) for number in range(4)}  # type: ignore[misc]
+    await operator._look("data", 60.0)
+    assert {key[2]: seconds for key, seconds in due.items()} == {"c0": 0, "c1": 15, "c2": 30, "c3": 45}
+    assert len(due) == 4 * 6
+    await operator._look("data", 0.0)
+    assert set(due.values()) == {0}, "after trouble at once"

@@ -119,5 +119,25 @@ async def test_how_long_the_first_has_waited_is_told() -> None:
     assert queue.oldest_s() > first >= 0
     work.open.set()
     await work.until(1, B)
+    await work.until(2)
     assert queue.oldest_s() == 0
     await queue.stop()
+
+
+async def test_work_that_never_waits_leaves_the_loop_its_turns() -> None:
+    """Fifty clusters looked at in a row would be seconds in which no lease is kept and no answer is heard."""
+    turn, began = 0, list[int]()
+
+    async def work(_key: Key) -> None:
+        began.append(turn)
+
+    queue = KeyedQueue(work)
+    for number in range(50):
+        queue.add(("show", "data", str(number)))
+    queue.start()
+    async with asyncio.timeout(20):
+        while len(began) < 50:
+            turn += 1
+            await asyncio.sleep(0)
+    await queue.stop()
+    assert len(set(began)) == 50, "one to a turn"

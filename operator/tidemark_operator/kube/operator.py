@@ -64,6 +64,8 @@ log = logging.getLogger(__name__)
 OWNED = (PODS, CLAIMS, SERVICES, SECRETS, BUDGETS, NETWORK_POLICIES, CUSTOM["Shard"])
 OWNED_LABELS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
 RESYNC_S = 120.0
+SPREAD_S = 60.0
+"""Over how long a look at everything is spread while nothing is wrong: fifty clusters at once are seconds of work."""
 SHOW_S = 0.2
 """How long what happens is gathered before it is shown."""
 
@@ -218,27 +220,28 @@ class KubernetesOperator:
 
     async def _resync(self) -> None:
         """Look at all objects of people from time to time: an event may have been lost, a watch may be dead."""
-        delay_s = 0.0
+        delay_s, spread_s = 0.0, 0.0
         while True:
             await asyncio.sleep(delay_s)
             try:
                 for namespace in self._namespaces:
-                    await self._look(namespace)
+                    await self._look(namespace, spread_s)
+                spread_s = SPREAD_S
                 delay_s = RESYNC_S * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
             except KubeError as error:
                 log.warning("objects are not listed: %s", error)
-                delay_s = 2.0
+                delay_s, spread_s = 2.0, 0.0
 
-    async def _look(self, namespace: str) -> None:
+    async def _look(self, namespace: str, spread_s: float) -> None:
         for kind in KINDS:
             items, version = await self._api.list(kind, namespace)
             for item in [*self._caches[kind.kind].replace(namespace, items, int(version)), *items]:
                 self._judge(kind, item)
         self._looked.add(namespace)
-        for where, name in list(self._runs):
-            if namespace in (EVERYWHERE, where):
-                for what in ("strays", "cluster", "lives", "pods", "addresses", "rollout", "show"):
-                    self._queue.add((what, where, name))
+        runs = [run for run in self._runs if namespace in (EVERYWHERE, run[0])]
+        for number, (where, name) in enumerate(runs):
+            for what in ("strays", "cluster", "lives", "pods", "addresses", "rollout"):  # "lives" ends in "show"
+                self._queue.add_after((what, where, name), spread_s * number / len(runs))
 
     # --- what is done about it ------------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 """KeyedQueue: work by key; one worker at a time per key, what is asked for twice is done once.
 
 A key that is asked for while it is worked on is worked on again behind it.  A failure is retried, later each time.
+Keys begin one to a turn of the loop: work that never waits for anything would else keep the loop for the whole queue,
+and leases, probes and answers that came in time would pass for late.
 Stays out: what a key means.
 """
 
@@ -44,6 +46,7 @@ class KeyedQueue:
         self._again: set[Key] = set()      # asked for while running
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: Counter[Hashable] = Counter()
+        self._turn = asyncio.Lock()
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self) -> None:
@@ -84,6 +87,8 @@ class KeyedQueue:
     async def _run(self) -> None:
         while True:
             key = await self._due.get()
+            async with self._turn:
+                await asyncio.sleep(0)
             self._waiting.pop(key, None)
             self._running.add(key)
             QUEUE_DEPTH.set(len(self._waiting))
