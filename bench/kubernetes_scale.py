@@ -178,6 +178,8 @@ async def _at_rest(bench: Bench, outcome: Outcome) -> None:
     outcome.add("at rest: processor", percent, "% of a core")
     outcome.add("at rest: resident memory", bench.memory_mib(), "MiB", target=300, at_most=True)
     after = bench.metrics()
+    late_s = after["tidemark_operator_event_loop_lag_seconds"]
+    outcome.add("at rest: the event loop was late by at worst", 1000 * late_s, "ms", basis="in the last 30 s")
     outcome.samples["passes at rest"] = _reconciles(before, after)
     outcome.samples["written at rest"] = _written(before, after)
 
@@ -239,6 +241,7 @@ async def _restart(bench: Bench, outcome: Outcome) -> None:
     await bench.rest()
     outcome.add("restart: API writes", bench.writes() - writes, "writes", basis="nothing had changed")
     outcome.add("restart: resident memory", bench.memory_mib(), "MiB")
+    outcome.samples["written by a restart"] = _written({}, bench.metrics())
 
 
 async def _measure(context: Context, directory: Path, programs: dict[str, Path], outcome: Outcome) -> None:

@@ -1,4 +1,5 @@
-"""Writes what follows from the typed models: the CRDs, their copies in the chart, and the reference pages.
+"""Writes what follows from the typed models: the CRDs, their copies in the chart, and the reference pages; that
+of metrics follows from the code that tells them.
 
 Run it through `make generate`; a test compares its output with the files that are checked in.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 import yaml
 from api_reference import reference
 from conditions_reference import conditions_reference
+from metrics_reference import metrics_reference
 from tidemark_operator.resources import KINDS
 from tidemark_operator.resources.openapi import custom_resource_definition
 
@@ -32,6 +34,7 @@ def files() -> dict[str, str]:
     written = {
         "docs/reference/api.md": reference(),
         "docs/reference/conditions.md": conditions_reference(),
+        "docs/reference/metrics.md": metrics_reference(),
     }
     for kind in KINDS.values():
         definition = custom_resource_definition(kind)

@@ -41,6 +41,7 @@ from tidemark_wire.tasks import background, cancelled
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable
 from .metadata import Keys
+from .metrics import ElectionWatch
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class CoordinatorDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loading: set[ShardId] = set()
         self._waiting: set[ShardId] = set()
+        self._elections = ElectionWatch()
         self.active = False
         self.traces: Counter[str] = Counter()
         self.on_waiting: Callable[[], None] = lambda: None
@@ -199,7 +201,8 @@ class CoordinatorDriver:
             return
         for effect in effects:
             self._run(effect)
-        if shard is not None and self.record(shard) is not before:
+        if shard is not None and (record := self.record(shard)) is not before:
+            self._elections.see(shard, before, record)
             self.on_record(shard)
 
     def _run(self, effect: Any) -> None:

@@ -24,6 +24,7 @@ import grpc.aio
 from aetcd import rpc
 
 from .etcd_access import EtcdAccess, Login, TlsFiles
+from .metrics import STORE_CONFLICTS, STORE_REQUESTS, counted
 
 Answer = TypeVar("Answer")
 
@@ -148,7 +149,8 @@ class EtcdStore:
         self._channels: list[grpc.aio.Channel | None] = [None] * len(endpoints)
         self._current = 0
         self.reachable = False
-        self.last_error = "not tried yet"
+        self.last_error = ""  # empty while it is reachable, and until it was tried
+        self._unanswered = 0   # requests in a row that nobody answered
         self.on_reachable: Callable[[bool], None] = lambda reachable: None
         self.on_set_back: Callable[[int, int], None] = lambda before, now: None
         self._revision = 0   # newest that any answer named
@@ -191,7 +193,7 @@ class EtcdStore:
     async def _range(self, request: Any) -> Any:
         """Ask; an answer that goes back behind what was seen before it was asked for means another history."""
         before = self._revision
-        answer = await self._read(lambda channel, timeout: rpc.KVStub(channel).Range(
+        answer = await self._read("Range", lambda channel, timeout: rpc.KVStub(channel).Range(
             request, timeout=timeout, metadata=_HAS_LEADER))
         if answer.header.revision < before:
             self.on_set_back(before, answer.header.revision)
@@ -200,7 +202,7 @@ class EtcdStore:
 
     async def version(self) -> str:
         """Return the server's version."""
-        answer = await self._read(lambda channel, timeout: rpc.MaintenanceStub(channel).Status(
+        answer = await self._read("Status", lambda channel, timeout: rpc.MaintenanceStub(channel).Status(
             rpc.StatusRequest(), timeout=timeout))
         return str(answer.version)
 
@@ -233,8 +235,8 @@ class EtcdStore:
         try:
             await self._access.log_in(self._channel(), self._timeout_s)
             asked = True
-            answer = await rpc.KVStub(self._channel()).Txn(
-                request, timeout=self._timeout_s, metadata=_HAS_LEADER)
+            answer = await counted(STORE_REQUESTS, "Txn", rpc.KVStub(self._channel()).Txn(
+                request, timeout=self._timeout_s, metadata=_HAS_LEADER))
         except grpc.aio.AioRpcError as error:
             message = _describe(error)
             if self._failed(error):
@@ -248,13 +250,16 @@ class EtcdStore:
             return Unknown(message)
         self._answered()
         self._revision = max(self._revision, answer.header.revision)
-        return Saved(answer.header.revision) if answer.succeeded else Conflict()
+        if answer.succeeded:
+            return Saved(answer.header.revision)
+        STORE_CONFLICTS.inc()
+        return Conflict()
 
     # --- leases -------------------------------------------------------------------------------------------
 
     async def grant_lease(self, ttl_s: int) -> int:
         """Create a lease and return its id."""
-        answer = await self._read(lambda channel, timeout: rpc.LeaseStub(channel).LeaseGrant(
+        answer = await self._read("LeaseGrant", lambda channel, timeout: rpc.LeaseStub(channel).LeaseGrant(
             rpc.LeaseGrantRequest(TTL=ttl_s), timeout=timeout))
         return int(answer.ID)
 
@@ -268,7 +273,7 @@ class EtcdStore:
                 return answer
             raise StoreUnavailable("the keep-alive stream ended without an answer")
 
-        return int((await self._read(refresh)).TTL)
+        return int((await self._read("LeaseKeepAlive", refresh)).TTL)
 
     async def revoke_lease(self, lease: int) -> None:
         """Give a lease back, with the keys that hang on it; a lease that is gone already is fine."""
@@ -332,7 +337,7 @@ class EtcdStore:
 
     # --- channels -----------------------------------------------------------------------------------------
 
-    async def _read(self, call: Callable[[grpc.aio.Channel, float], Awaitable[Answer]]) -> Answer:
+    async def _read(self, method: str, call: Callable[[grpc.aio.Channel, float], Awaitable[Answer]]) -> Answer:
         """Run an idempotent request, trying one endpoint after the other until the deadline."""
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -341,7 +346,7 @@ class EtcdStore:
             try:
                 left_s = max(0.05, min(patience_s, deadline - time.monotonic()))
                 await self._access.log_in(self._channel(), left_s)
-                answer = await call(self._channel(), left_s)
+                answer = await counted(STORE_REQUESTS, method, call(self._channel(), left_s))
             except grpc.aio.AioRpcError as error:
                 again = self._failed(error) or error.code() in _NO_ANSWER
                 if not again or time.monotonic() + 0.05 >= deadline:
@@ -359,21 +364,30 @@ class EtcdStore:
         return channel
 
     def _answered(self) -> None:
+        self._unanswered = 0
         if not self.reachable:
             self.reachable, self.last_error = True, ""
             self.on_reachable(True)
 
     def _failed(self, error: grpc.aio.AioRpcError) -> bool:
-        """Note what went wrong; True when a token has ended, and another one may do."""
+        """Note what went wrong; True when a token has ended, and another one may do.
+
+        That etcd is away is told when every endpoint was asked in vain, and after silence once more: on a busy machine
+        an answer may be late, and what is told is written down for people.
+        """
         if self._access.turned_down(error.details() or ""):
             return True
         if error.code() in _NO_ANSWER:
             self._current = (self._current + 1) % len(self._endpoints)
+            self._unanswered += 1
+            silence = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            if self._unanswered < len(self._endpoints) + silence:
+                return False
         elif error.code() not in _TURNED_AWAY and "authentication failed" not in (error.details() or ""):
             return False
-        self.last_error = _describe(error)
-        if self.reachable:
-            self.reachable = False
+        news = not self.last_error
+        self.reachable, self.last_error = False, _describe(error)
+        if news:
             self.on_reachable(False)
         return False
 

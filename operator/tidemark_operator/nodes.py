@@ -38,6 +38,7 @@ from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 from .detector import DetectorSettings, LoopLateness, Outcome, Suspicion, Verdict
 from .metadata import NodeRecord
+from .metrics import NODE_REQUESTS, counted
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +119,8 @@ class NodeLink:
         channel = self._channel
         if channel is None:
             raise ConnectionError(f"{self.node} is not linked")
-        answer = await node_pb2_grpc.ControlStub(channel).PushShardMap(
-            shard_map, timeout=max(1.0, self.settings.probe_timeout_ms / 1000))
+        answer = await counted(NODE_REQUESTS, "PushShardMap", node_pb2_grpc.ControlStub(channel).PushShardMap(
+            shard_map, timeout=max(1.0, self.settings.probe_timeout_ms / 1000)))
         return int(answer.version)
 
     async def tls_fingerprint(self) -> str:
@@ -198,13 +199,13 @@ class NodeLink:
         return await self._probe(channel)
 
     async def _describe(self, channel: grpc.aio.Channel) -> node_pb2.NodeDescription:
-        return await node_pb2_grpc.ControlStub(channel).Describe(
-            node_pb2.DescribeRequest(), timeout=self.settings.probe_timeout_ms / 1000)
+        return await counted(NODE_REQUESTS, "Describe", node_pb2_grpc.ControlStub(channel).Describe(
+            node_pb2.DescribeRequest(), timeout=self.settings.probe_timeout_ms / 1000))
 
     async def _probe(self, channel: grpc.aio.Channel) -> tuple[Outcome, str]:
         try:
-            answer = await health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=self.settings.probe_timeout_ms / 1000)
+            answer = await counted(NODE_REQUESTS, "Check", health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=self.settings.probe_timeout_ms / 1000))
         except grpc.aio.AioRpcError as error:
             return await self._failed_probe(error)
         if answer.status == health_pb2.HealthCheckResponse.SERVING or self.draining:

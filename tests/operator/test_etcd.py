@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
+import grpc.aio
 import pytest
 from aetcd import rpc
 from tidemark_operator.etcd import (
@@ -98,10 +100,14 @@ async def test_follow_starts_over_with_a_snapshot_after_compaction(store: EtcdSt
 async def test_without_a_server_writes_are_unavailable_and_reads_raise(etcd) -> None:
     etcd.kill()
     store = EtcdStore([etcd.url], timeout_ms=300)
+    told: list[bool] = []
+    store.on_reachable = told.append
+    assert not store.last_error
     assert isinstance(await store.put("/a", b"", expected=0), Unavailable)
     with pytest.raises(StoreUnavailable):
         await store.get("/a")
     assert not store.reachable and store.last_error
+    assert told == [False], "once, and the first time too"
     await store.close()
 
 
@@ -145,3 +151,31 @@ async def test_ids_are_never_given_out_twice(store: EtcdStore) -> None:
 def test_a_malformed_endpoint_is_refused(endpoint: str) -> None:
     with pytest.raises(ValueError, match="endpoint"):
         EtcdStore([endpoint])
+
+
+async def test_etcd_is_told_to_be_away_when_nobody_answers_not_when_somebody_is_late() -> None:
+    def failure(code: grpc.StatusCode) -> grpc.aio.AioRpcError:
+        return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "somehow")
+
+    late, away = failure(grpc.StatusCode.DEADLINE_EXCEEDED), failure(grpc.StatusCode.UNAVAILABLE)
+    one, three = EtcdStore(["http://a:1"]), EtcdStore(["http://a:1", "http://b:1", "http://c:1"])
+    for store, errors, expected in [
+        (one, [late], []), (one, [late, late], [False]), (one, [away], [False]), (one, [late, away], [False]),
+        (three, [away, late], []), (three, [late, late, late], []), (three, [late, late, away], [False]),
+        (three, [late] * 4, [False]), (three, [away] * 9, [False]),
+    ]:
+        store._answered()
+        told: list[bool] = []
+        store.on_reachable = told.append
+        for error in errors:
+            store._failed(error)
+        assert told == expected
+        assert store.reachable is not bool(expected) and bool(store.last_error) is bool(expected)
+        store._answered()
+        for _ in range(3):
+            store._failed(late)
+            store._answered()
+            assert store.reachable, "late now and then is no news"
+        assert told == expected + [True] * bool(expected)
+    for store in (one, three):
+        await store.close()

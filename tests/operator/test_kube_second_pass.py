@@ -242,3 +242,18 @@ async def second_pass(nodes: list[Object], groups: list[Object], acts: list[str]
         each._showing.close()
         each.service.links._links.clear()
         await each.service.store.close()
+
+
+async def test_nothing_is_said_of_an_etcd_that_was_not_tried_yet() -> None:
+    """An operator that starts finds everything as it was."""
+    server = api_server([], [], [])
+    run = process(server)
+    await run.show()
+    assert server.requests == []
+    run.service.store.last_error = "UNAVAILABLE: connection refused"
+    await run.show()
+    assert server.requests == ["apply TidemarkCluster/prod/status"]
+    await run.show()
+    assert len(server.requests) == 1
+    run._showing.close()
+    await run.service.store.close()

@@ -20,6 +20,10 @@ QUEUE_OLDEST = Gauge("tidemark_operator_queue_oldest_seconds", "How long the fir
 LOOP_LAG = Gauge("tidemark_operator_event_loop_lag_seconds", "How late the event loop was at worst in 30 seconds.")
 REQUESTS = Counter("tidemark_operator_kube_requests", "Requests to the API server.", ["method", "code"])
 STATUS_WRITES = Counter("tidemark_operator_status_writes", "Statuses written because they changed.", ["kind"])
+PROJECTION_LAG = Gauge(
+    "tidemark_operator_projection_lag_revisions",
+    "How far the Shard of a cluster that is furthest behind lies behind etcd, while they are written.",
+    ["namespace", "cluster"])
 EVENTS_TOLD = Counter("tidemark_operator_events", "Events: requests written, occurrences dropped.", ["result"])
 WATCH_EVENT = Gauge(
     "tidemark_operator_watch_last_event_timestamp_seconds", "When a watch was last heard of.", ["kind"])

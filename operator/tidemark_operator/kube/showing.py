@@ -21,6 +21,7 @@ from . import nodes
 from .api import KubeApi, KubeRefused, Object
 from .builders import Cluster, NodeView, revision, uses_tls
 from .cache import Cache
+from .health import PROJECTION_LAG
 from .keeping import Keeping
 from .occurrences import LEADERLESS_S, leaderless_since
 from .specs import paused
@@ -42,10 +43,12 @@ class Showing:
         self._writer = writer
         self._remembered: set[tuple[str, str]] = set()
         self._leaderless: dict[str, tuple[datetime, asyncio.TimerHandle]] = {}  # log groups, and since when
+        self._lag = PROJECTION_LAG.labels(run.namespace, run.name)
 
     def close(self) -> None:
         for _since, timer in self._leaderless.values():
             timer.cancel()
+        PROJECTION_LAG.remove(self._run.namespace, self._run.name)
 
     async def show(self) -> None:
         """Write every status that changed.  Raises KubeError."""
@@ -92,8 +95,8 @@ class Showing:
         if item is not None and behind:
             await self._write_behind(item, behind)
             return
-        if item is None or store.reachable or self._run.service.mirror.loaded:
-            return
+        if item is None or not store.last_error or self._run.service.mirror.loaded:
+            return  # what was not tried yet may well answer
         known = {each["type"]: each["status"] for each in item.get("status", {}).get("conditions", ())}
         if known.get(T.METADATA_STORE_REACHABLE.value) != "False":
             reason = R.METADATA_STORE_UNREACHABLE
@@ -192,7 +195,9 @@ class Showing:
         for one in known.values():
             self._remember(one)
         later: list[tuple[Object, Object]] = []
-        for shard in self._run.service.show("Shard", "") or ():
+        shards = self._run.service.show("Shard", "") or ()
+        self._lag.set(max((_behind(known.get(shard["metadata"]["name"]), shard) for shard in shards), default=0))
+        for shard in shards:
             metadata = shard["metadata"]
             group = self._run.caches["LogGroup"].get(self._run.namespace, metadata["labels"][Label.LOG_GROUP])
             projection = group is not None and group["spec"].get("shardProjection", "Full") == "Full"
@@ -213,6 +218,7 @@ class Showing:
                 later.append((item, shard["status"]))
         for item, status in later:
             await self._writer.write(cache, item, status)
+        self._lag.set(0)
 
     def _instead(self, item: Object) -> list[Condition]:
         refused = self._run.refused.get((item["kind"], item["metadata"]["name"]), "")
@@ -229,6 +235,12 @@ class Showing:
     async def _write_conditions(self, item: Object, conditions: list[Condition]) -> None:
         cache = self._run.caches[item["kind"]]
         await write_conditions(self._writer, cache, item, self._run.service.memory, conditions)
+
+
+def _behind(shown: Object | None, shard: Object) -> int:
+    """Return how many revisions of etcd lie between what is shown of a shard and what is stored."""
+    known = shown.get("status", {}).get("metadataRevision") if shown is not None else None
+    return int(shard["status"]["metadataRevision"] - known) if known is not None else 0
 
 
 def _urgent(before: Object, after: Object) -> bool:
