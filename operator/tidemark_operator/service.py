@@ -509,7 +509,8 @@ class OperatorService:
 
     async def _look(self) -> None:
         world = self.world()
-        self.tender.look(world, self.settings().max_concurrent_moves)
+        calm = self.mirror.disruption is None and not self.reconfigurer.active
+        self.tender.look(world, self.settings().max_concurrent_moves, calm=calm)
         if not self.knows_its_nodes():
             return  # plans are made for the nodes there are
         self.reconfigurer.look()

@@ -1,8 +1,9 @@
 """Tender: what the operator does by itself for running shards.
 
 Rule K14: a node that came back with another disk is a new member; for each shard that names its old disk,
-the operator swaps it back into its own slot.  A node that drains or is to yield hands its leaderships over.  A shard
-whose members keep another number of payloads than its group declares is changed to that number (K13).
+the operator swaps it back into its own slot.  A node that drains or is to yield hands its leaderships over;
+one that yields no more is given its share back (`giving_back`).  A shard whose members keep another number of payloads
+than its group declares is changed to that number (K13).
 Stays out: which steps that takes (the coordinator), moves that people ask for (`reconfigure`).
 """
 
@@ -21,6 +22,7 @@ from tidemark_core.replication.records import StartChange, StartTransfer
 from tidemark_wire.tasks import background, cancelled
 
 from .driver import CoordinatorDriver
+from .giving_back import GivingBack
 from .model import Shard, out_of_sync, wanted_copies
 from .plan import World, next_leader
 
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 RETRY_FIRST_S, RETRY_MAX_S = 0.2, 5.0
 TRANSFERS_MAX = 32
 """Leaderships handed over at once: they move no data."""
+REFUSALS_MAX = 3
+"""A leadership that is to go back, and does not for so many times in a row, stays where it is."""
 
 
 class Tender:
@@ -41,9 +45,12 @@ class Tender:
         self._moving: set[ShardId] = set()          # what may move data
         self._transferring: set[ShardId] = set()
         self._refusals: Counter[ShardId] = Counter()  # in a row
+        self._giving_back = GivingBack()
+        self._going_back: set[ShardId] = set()
         self.copies_trouble: dict[ShardId, str] = {}  # why a shard does not keep the declared copies yet
 
-    def look(self, world: World, moves_max: int) -> None:
+    def look(self, world: World, moves_max: int, *, calm: bool = False) -> None:
+        """`calm` is that nothing disruptive is under way but what is started here."""
         leaders = world.leaders()
         for shard in world.shards.values():
             if shard.shard in self._tasks:
@@ -69,6 +76,18 @@ class Tender:
                 self._start(shard, self._change_copies(shard, copies))
             else:
                 self.copies_trouble.pop(shard.shard, None)
+        if not self._going_back:
+            self._give_back(world, calm=calm and not self._tasks)
+
+    def _give_back(self, world: World, *, calm: bool) -> None:
+        unwilling = {shard for shard, times in self._refusals.items() if times >= REFUSALS_MAX}
+        found = self._giving_back.choose(world, calm=calm, unwilling=unwilling)
+        if isinstance(found, float):
+            self._poke_later(found)
+        elif found is not None:
+            shard, to = found
+            self._going_back.add(shard.shard)
+            self._start(shard, self._transfer(shard, to))
 
     async def close(self) -> None:
         await cancelled(*self._tasks.values())
@@ -82,6 +101,7 @@ class Tender:
         del self._tasks[shard]
         self._moving.discard(shard)
         self._transferring.discard(shard)
+        self._going_back.discard(shard)
         self._poke_later(0)
 
     async def _reseed(self, shard: Shard, node: str) -> None:

@@ -88,6 +88,7 @@ async def test_leaderships_leave_before_the_eviction_and_one_pod_goes_at_a_time(
         assert again["spec"]["nodeName"] != machine
         after = await serving(kube)
         assert state(after, leader) == "Active", "where it stands now nobody is sent away"
+        await kube.wait(CLUSTERS, "prod", lambda found: all(node["leaders"] for node in found["status"]["nodes"]))
         assert [node["incarnation"] for node in after["status"]["nodes"]] == [
             node["incarnation"] for node in before["status"]["nodes"]]
         await load.more()

@@ -78,6 +78,9 @@ async def test_nodes_are_updated_one_by_one_under_load_whoever_operates(
                 assert (node["name"], node["incarnation"]) == (one["name"], one["incarnation"])
                 assert node["revision"] == after["status"]["targetRevision"]
             assert {pod["metadata"]["annotations"]["cost-center"] for pod in await kube.list("pods")} == {"7"}
+            await kube.wait(CLUSTERS, "prod", lambda found: all(
+                node["leaders"] for node in found["status"]["nodes"]))  # the last one too leads its share again
+            await load.more()
 
             # One pod, because somebody asks for it; then a template that cannot run, which stops at the first pod.
             pod = await kube.get("pods", "prod-2")
