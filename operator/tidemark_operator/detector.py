@@ -9,6 +9,7 @@ Stays out: gRPC and the links (`nodes`), what a node's failure means (`replicati
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -91,4 +92,6 @@ class LoopLateness:
     def worst_ms_since(self, started: float) -> float:
         """Return the worst lateness since `started` (`time.monotonic()`), the running tick included."""
         overdue_ms = (time.monotonic() - self._last_tick) * 1000 - self._tick_ms
-        return max([0.0, overdue_ms, *(late for at, late in self._ticks if at >= started)])
+        # From the newest back, and no further: it is asked for each probe.
+        since = itertools.takewhile(lambda tick: tick[0] >= started, reversed(self._ticks))
+        return max([0.0, overdue_ms, *(late for _at, late in since)])
