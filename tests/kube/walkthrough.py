@@ -6,12 +6,24 @@ its output, an example.  Stays out: what has to be true in the end (the tests).
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from .client import Kube
+from .control_plane import ControlPlane
+from .fixtures import REPOSITORY
+from .kubelet_logs import serving_logs
+from .pod_runner import PodRunner
+
+NAMESPACE = "tidemark"
+"""What the pages call the namespace of everything."""
 COMMAND_S = 300
 
 
@@ -71,3 +83,43 @@ class Shell:
             for name, address in hosts.items():
                 text = text.replace(name, address)
             file.write_text(text, encoding="utf-8")
+
+
+@asynccontextmanager
+async def machines(kube: Kube, plane: ControlPlane, directory: Path) -> AsyncIterator[PodRunner]:
+    """Run the pods of the namespace that the pages use, and answer `kubectl logs`; in the end the namespace is gone."""
+    certificate, key = plane.server_certificate("kubelet", plane.network.server)
+    runner = PodRunner(Kube(plane.admin, NAMESPACE), plane.network, directory / "pods")
+    await runner.start()
+    async with serving_logs(runner, plane.network.server, certificate, key):
+        yield runner
+    await runner.stop()
+    if plane.api.running:
+        await kube.delete("namespaces", NAMESPACE)
+        await kube.wait_gone("namespaces", NAMESPACE)
+    await runner.kube.close()
+
+
+def shell(plane: ControlPlane, runner: PodRunner, directory: Path, services: Mapping[str, str]) -> Shell:
+    """A shell in a checkout with the programs that pages ask for; `services` are names and the pods behind them."""
+    programs = directory / "programs"
+    programs.mkdir()
+    (programs / "kubectl").symlink_to(plane.programs["kubectl"])
+    # The definitions are there already in an API server that other tests use too.
+    (programs / "helm").write_text(
+        f'#!/bin/sh\n[ "$1" = install ] && set -- "$@" --take-ownership\nexec {plane.programs["helm"]} "$@"\n')
+    (programs / "helm").chmod(0o755)
+    for folder in ("charts", "docs"):
+        (directory / folder).symlink_to(REPOSITORY / folder)
+    shutil.copytree(REPOSITORY / "examples", directory / "examples")
+    kubeconfig = directory / "kubeconfig"
+    shutil.copy(plane.kubeconfig(), kubeconfig)
+
+    def hosts() -> dict[str, str]:
+        known = {worker.pod.name: worker.pod.address for worker in runner.workers()}
+        runner.hosts |= {name: known[pod] for name, pod in services.items() if pod in known}
+        return runner.hosts
+
+    return Shell(directory, {
+        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "KUBECONFIG": str(kubeconfig), "HOME": str(directory)}, hosts)
