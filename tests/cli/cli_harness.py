@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
+from tests.ran import Ran
 
-@dataclass
-class Result:
-    """What one command line did."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        """Stdout as the one JSON document that it must be."""
-        return json.loads(self.out)
-
-
-Cli = Callable[..., Result]
+Cli = Callable[..., Ran]

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import tidemark
-from cli_harness import Cli, Result
+from cli_harness import Cli
 from tidemark_cli.commands import run as run_cli
 from tidemark_operator import local
+
+from tests.ran import Ran
 
 PLACES = [f"region=eu,zone={zone},rack=r1" for zone in "abcd"]
 
@@ -17,11 +19,11 @@ PLACES = [f"region=eu,zone={zone},rack=r1" for zone in "abcd"]
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
     """Run a command line in this process."""
 
-    def call(*arguments: str) -> Result:
+    def call(*arguments: str) -> Ran:
         capfd.readouterr()
         code = run_cli(list(arguments))
         captured = capfd.readouterr()
-        return Result(code, captured.out, captured.err)
+        return Ran(code, captured.out, captured.err)
 
     return call
 

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import tidemark
-from cli_harness import Cli, Result
+from cli_harness import Cli
 from fake_in_a_thread import FakeInAThread
 from tidemark_cli.tally import BATCHES_LISTED_MAX, Tally, kind_of
+
+from tests.ran import Ran
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def lines(tmp_path: Path) -> str:
     return str(file)
 
 
-def timed_out(fake: FakeInAThread, on: Cli, lines: str) -> Result:
+def timed_out(fake: FakeInAThread, on: Cli, lines: str) -> Ran:
     """Append three lines whose batch is told QUORUM_TIMEOUT and stays undecided."""
     shard = fake.shard()
     shard.limbo = True

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cli_harness import Result
 from kubernetes.aio.client import Configuration
 from plugin_objects import PLAN, FakeServer, cluster, condition, group, healthy, shard, swap
 from tidemark_cli import main as entry
@@ -23,8 +22,10 @@ from tidemark_cli.kubectl import server as room
 from tidemark_cli.kubectl.commands import app, run
 from tidemark_operator.kube.api import KubeAway, KubeRefused, load_configuration, load_user_configuration
 
+from tests.ran import Ran
+
 Object = dict[str, Any]
-Plugin = Callable[..., Result]
+Plugin = Callable[..., Ran]
 
 
 @pytest.fixture
@@ -43,11 +44,11 @@ def plugin(fake: FakeServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
     monkeypatch.setattr(room, "KubeApi", lambda _configuration: fake)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def call(*arguments: str) -> Result:
+    def call(*arguments: str) -> Ran:
         capfd.readouterr()
         code = run(list(arguments))
         captured = capfd.readouterr()
-        return Result(code, captured.out, captured.err)
+        return Ran(code, captured.out, captured.err)
 
     return call
 

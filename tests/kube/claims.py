@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from .client import Kube, Object
+from .client import Kube, Object, Refused
 
 NETWORK, LOCAL = "network", "local"
 NODE_LABEL = "kubernetes.io/hostname"
@@ -108,7 +108,14 @@ class Claims:
     async def removed(self, claim: Object) -> None:
         """Remove the volume and its files."""
         name = self._volume_name(claim)
-        if await self._kube.find("persistentvolumes", name) is not None:
-            await self._kube.patch("persistentvolumes/status", name, {"status": {"phase": "Released"}})
-            await self._kube.delete("persistentvolumes", name)
+        await self.release(name)
         shutil.rmtree(self._directory / name, ignore_errors=True)
+
+    async def release(self, name: str) -> None:
+        """Remove a volume; one that is gone, or goes at this moment, is fine."""
+        try:
+            await self._kube.patch("persistentvolumes/status", name, {"status": {"phase": "Released"}})
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+        await self._kube.delete("persistentvolumes", name)

@@ -286,7 +286,14 @@ def _selectors(selectors: Mapping[str, str]) -> dict[str, str]:
     return {f"{name.removesuffix('s')}Selector": value for name, value in selectors.items()}
 
 
+def said(manifest: Object, kind: str) -> tuple[str, str, str]:
+    """Return status, reason and message of a condition, "" each when there is none."""
+    for each in manifest.get("status", {}).get("conditions") or ():
+        if each["type"] == kind:
+            return each["status"], each.get("reason", ""), each.get("message", "")
+    return "", "", ""
+
+
 def condition(manifest: Object, kind: str) -> str:
     """Return the status of a condition, "" when there is none."""
-    found = [each["status"] for each in manifest.get("status", {}).get("conditions") or () if each["type"] == kind]
-    return str(found[0]) if found else ""
+    return said(manifest, kind)[0]

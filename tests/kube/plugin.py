@@ -6,34 +6,20 @@ Stays out: what it should say (the tests).
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from tests.ran import Ran
 
 from .client import Kube
 from .control_plane import ControlPlane
-from .helm import Helm
+from .operators import bind, roles
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = "kubectl-tidemark"
-
-
-@dataclass
-class Said:
-    """What one command line did."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
 
 
 class Plugin:
@@ -49,7 +35,7 @@ class Plugin:
             **os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "160",
             "KUBECONFIG": str(plane.kubeconfig(plane.user(user))), "HOME": str(directory)}
 
-    async def __call__(self, *arguments: str, code: int = 0) -> Said:
+    async def __call__(self, *arguments: str, code: int = 0) -> Ran:
         """Run it; AssertionError when it does not end with `code`."""
         command = ["kubectl", "tidemark", *arguments, "--namespace", self._namespace]
         finished = await asyncio.to_thread(
@@ -57,7 +43,7 @@ class Plugin:
             timeout=120, check=False)
         print("$", *command, f"-> {finished.returncode}\n{finished.stderr}{finished.stdout}")  # seen where a test fails
         assert finished.returncode == code, f"{command}: {finished.returncode}\n{finished.stdout}{finished.stderr}"
-        return Said(finished.returncode, finished.stdout, finished.stderr)
+        return Ran(finished.returncode, finished.stdout, finished.stderr)
 
 
 def _install(script: Path) -> None:
@@ -70,12 +56,5 @@ def _install(script: Path) -> None:
 
 async def allow_sre(kube: Kube, plane: ControlPlane, user: str, directory: Path) -> None:
     """Give a user in the test's namespace what the chart's role tidemark-sre gives, and no more."""
-    documents = await asyncio.to_thread(Helm(plane.programs["helm"], directory).render)
-    (role,) = [each for each in documents
-               if each["kind"] == "ClusterRole" and each["metadata"]["name"] == "tidemark-sre"]
-    await kube.apply(role, manager="helm-template")
-    await kube.create({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": "tidemark-sre", "namespace": kube.namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tidemark-sre"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
+    await kube.apply((await roles(plane, directory))["tidemark-sre"], manager="helm-template")
+    await bind(kube, "tidemark-sre", user)

@@ -80,9 +80,7 @@ class PodRunner:
             for pod in await self.kube.list("pods"):
                 await self.kube.delete("pods", pod["metadata"]["name"], grace_s=0)
             for volume in await self.kube.list("persistentvolumes", labels=f"{OURS_LABEL}={self.kube.namespace}"):
-                name = volume["metadata"]["name"]
-                await self.kube.patch("persistentvolumes/status", name, {"status": {"phase": "Released"}})
-                await self.kube.delete("persistentvolumes", name)
+                await self._claims.release(volume["metadata"]["name"])
             for name in self.nodes:
                 await self.kube.delete("nodes", name)
         if failures and failures[0] is not None:

@@ -21,6 +21,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from .client import Object
 from .processes import kill_group
 
+LOOK_S = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -109,16 +111,25 @@ async def _exec(spec: Object, target: Target) -> None:
 async def watch(
     probe: Object, target: Target, say: Callable[[bool, str], Awaitable[None] | None], *, until_success: bool = False
 ) -> None:
-    """Repeat a probe and tell every change of its verdict; a startup probe ends with its first success."""
+    """Repeat a probe and tell every change of its verdict; a startup probe ends with its first success.
+
+    What failed is looked at again sooner than its period says, so that nobody waits for good news that are there; it
+    counts as a failure once in a period all the same.
+    """
     await asyncio.sleep(probe.get("initialDelaySeconds", 0))
+    clock, period_s = asyncio.get_running_loop().time, probe.get("periodSeconds", 10)
     failures = successes = 0
+    counts_again = 0.0
     verdict: bool | None = None
     while True:
+        began = clock()
         try:
             await act(probe, target, probe.get("timeoutSeconds", 1))
-            failures, successes, why = 0, successes + 1, ""
+            failures, successes, counts_again, why = 0, successes + 1, 0.0, ""
         except ActionFailed as failed:
-            failures, successes, why = failures + 1, 0, str(failed)
+            successes, why = 0, str(failed)
+            if began >= counts_again:
+                failures, counts_again = failures + 1, began + period_s
         now = verdict
         if successes >= probe.get("successThreshold", 1):
             now = True
@@ -130,7 +141,7 @@ async def watch(
                 await told
             if verdict and until_success:
                 return
-        await asyncio.sleep(probe.get("periodSeconds", 10))
+        await asyncio.sleep(min(period_s, LOOK_S) if failures else period_s)
 
 
 def base_environment(home: Path, hostname: str) -> dict[str, str]:

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kube.client import Kube, Object, Refused, condition
-from tests.kube.control_plane import ControlPlane, Etcd
+from tests.kube.control_plane import Etcd
 from tests.kube.load import Load
-from tests.kube.operators import Operator, addresses, allow_operator, cluster, log_group
+from tests.kube.operators import (
+    CLUSTERS,
+    SHARDS,
+    Operator,
+    addresses,
+    cluster,
+    log_group,
+    replaced,
+    served,
+    settled,
+    succeeded,
+)
 from tests.kube.pod_runner import PodRunner
 
 pytestmark = pytest.mark.apiserver
 
-CLUSTERS, GROUPS, SHARDS, RECONFIGURATIONS = (
-    f"{plural}.tidemark.dev" for plural in ("tidemarkclusters", "loggroups", "shards", "reconfigurations"))
 NODES = [f"prod-{number}" for number in (1, 2, 3, 4)]
 BUDGET = ("poddisruptionbudgets.policy", "prod-nodes")
-
-
-@pytest.fixture
-async def operator(kube: Kube, control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Operator]:
-    await allow_operator(kube, control_plane, tmp_path)
-    made = Operator(control_plane, kube.namespace, control_plane.network.next_address(), tmp_path)
-    made.start()
-    yield made
-    made.stop()
-    print(made.tail(20_000))
 
 
 def anywhere(etcd: Etcd, **more: Any) -> Object:
@@ -48,11 +45,6 @@ def budget(allowed: int) -> Any:
     return lambda found: found.get("status", {}).get("disruptionsAllowed") == allowed
 
 
-async def serving(kube: Kube) -> Object:
-    await kube.wait(GROUPS, "orders", lambda found: condition(found, "Ready") == "True")
-    return await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Ready") == "True")
-
-
 async def cordon(kube: Kube, machine: str, wanted: bool = True) -> None:
     await kube.patch("nodes", machine, {"spec": {"unschedulable": wanted}})
 
@@ -60,9 +52,7 @@ async def cordon(kube: Kube, machine: str, wanted: bool = True) -> None:
 async def test_leaderships_leave_before_the_eviction_and_one_pod_goes_at_a_time(
     kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
 ) -> None:
-    await kube.create(anywhere(metadata_etcd))
-    await kube.create(log_group(3))
-    await serving(kube)
+    await served(kube, anywhere(metadata_etcd), log_group(3))
     before = await kube.wait(CLUSTERS, "prod", lambda found: len({
         each.get("zone", "") for each in found["status"]["nodes"]} & {"zone-a", "zone-b", "zone-c"}) == 3)
     leader = (await kube.wait(SHARDS, "orders-0000", lambda found: found["status"]["leader"]))["status"]["leader"]
@@ -83,10 +73,9 @@ async def test_leaderships_leave_before_the_eviction_and_one_pod_goes_at_a_time(
         with pytest.raises(Refused) as refused:
             await kube.evict(other)
         assert refused.value.code == 429
-        again = await kube.wait("pods", leader, lambda found: (
-            found["metadata"]["uid"] != pod["metadata"]["uid"] and condition(found, "Ready") == "True"))
+        again = await replaced(kube, pod)
         assert again["spec"]["nodeName"] != machine
-        after = await serving(kube)
+        after = await settled(kube)
         assert state(after, leader) == "Active", "where it stands now nobody is sent away"
         await kube.wait(CLUSTERS, "prod", lambda found: all(node["leaders"] for node in found["status"]["nodes"]))
         assert [node["incarnation"] for node in after["status"]["nodes"]] == [
@@ -99,11 +88,7 @@ async def test_copies_leave_before_the_budget_opens_where_they_are_to_be_relocat
 ) -> None:
     made = anywhere(metadata_etcd, disruption={"onNodeDrain": "Relocate"})
     made["spec"]["nodePools"][0]["replicas"] = 4
-    await kube.create(made)
-    group = log_group(2)
-    group["spec"]["replication"] = {"factor": 3, "spread": "Node"}
-    await kube.create(group)
-    await serving(kube)
+    await served(kube, made, log_group(2, factor=3, spread="Node"))
     pods = {}
     for node in NODES:
         pods[node] = await kube.wait("pods", node, lambda found: condition(found, "Ready") == "True")
@@ -117,12 +102,12 @@ async def test_copies_leave_before_the_budget_opens_where_they_are_to_be_relocat
         await cordon(kube, pods[node]["spec"]["nodeName"])
         await kube.wait(*BUDGET, lambda found: found["spec"]["minAvailable"] == 4)
         name = f"{node}-relocate-{pods[node]['metadata']['uid'][:8]}"
-        await kube.wait(RECONFIGURATIONS, name, lambda found: condition(found, "Succeeded") == "True")
+        await succeeded(kube, name)
         for shard in shards:
             await kube.wait(SHARDS, shard["metadata"]["name"], lambda found: (
                 node not in [each["node"] for each in found["status"]["ensemble"]]))
         await kube.wait(*BUDGET, budget(1))
         await kube.evict(node)
-        await kube.wait("pods", node, lambda found: (
-            found["metadata"]["uid"] != pods[node]["metadata"]["uid"] and condition(found, "Ready") == "True"))
+        again = await replaced(kube, pods[node])
+        assert again["spec"]["nodeName"] != pods[node]["spec"]["nodeName"]
         await load.more()

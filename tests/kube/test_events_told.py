@@ -6,20 +6,26 @@ import asyncio
 import signal
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.kube.client import Kube, Object, condition
 from tests.kube.control_plane import ControlPlane, Etcd
-from tests.kube.operators import Operator, allow_operator, cluster, log_group
+from tests.kube.operators import (
+    CLUSTERS,
+    EVENTS,
+    GROUPS,
+    RECONFIGURATIONS,
+    SHARDS,
+    Operator,
+    cluster,
+    log_group,
+    reconfiguration,
+    served,
+)
 from tests.kube.pod_runner import PodRunner
 
 pytestmark = pytest.mark.apiserver
-
-EVENTS = "events.events.k8s.io"
-CLUSTERS, GROUPS, SHARDS, RECONFIGURATIONS = (
-    f"{plural}.tidemark.dev" for plural in ("tidemarkclusters", "loggroups", "shards", "reconfigurations"))
 
 
 async def told(kube: Kube, kind: str, name: str) -> list[Object]:
@@ -61,88 +67,65 @@ async def at_rest(kube: Kube) -> dict[str, str]:
 
 
 def swap(name: str, source: str, **spec: object) -> Object:
-    return {"apiVersion": "tidemark.dev/v1alpha1", "kind": "Reconfiguration", "metadata": {"name": name}, "spec": {
-        "clusterRef": {"name": "prod"}, "type": "NodeSwap",
-        "nodeSwap": {"from": source, "to": {"spread": {}}, "removeSource": "Keep"}, **spec}}
+    return reconfiguration(
+        name, "NodeSwap", nodeSwap={"from": source, "to": {"spread": {}}, "removeSource": "Keep"}, **spec)
 
 
 async def test_what_happens_is_told(
-    kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, tmp_path: Path,
+    kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, operator: Operator
 ) -> None:
-    await allow_operator(kube, control_plane, tmp_path)
-    operator = Operator(control_plane, kube.namespace, control_plane.network.next_address(), tmp_path)
+    await served(kube, cluster(metadata_etcd, replicas=4), log_group(factor=3, spread="Node"))
+
+    joined = await until(kube, "TidemarkCluster", "prod", lambda found: reasons(found).count("NodeJoined") == 4)
+    for reason in ("NodeProvisioned", "NodeJoined"):
+        pods = {event["related"]["name"] for event in joined if event["reason"] == reason}
+        assert pods == {"prod-1", "prod-2", "prod-3", "prod-4"}, reason
+    created = await until(kube, "LogGroup", "orders", lambda found: "ShardsCreated" in reasons(found))
+    assert [event["note"] for event in created] == ["2 shards"]
+    shard = await kube.wait(SHARDS, "orders-0000", lambda found: condition(found, "Available") == "True")
+    (elected,) = await until(kube, "Shard", "orders-0000", lambda found: "LeaderElected" in reasons(found))
+    assert elected["related"]["name"] == shard["status"]["leader"]
+    assert f"leads epoch {shard['status']['epoch']}" in elected["note"]
+
+    # Two acts: the second waits for the first, which nobody approves.
+    shards = await kube.list(SHARDS)
+    holders = [member["node"] for shard in shards for member in shard["status"]["ensemble"]]
+    source = max(holders, key=holders.count)
+    await kube.create(swap("first", source, approval="Required"))
+    await until(kube, "Reconfiguration", "first", lambda found: "PlanReady" in reasons(found))
+    await kube.create(swap("second", source))
+    await until(kube, "Reconfiguration", "second", lambda found: "Queued" in reasons(found))
+    await kube.patch(RECONFIGURATIONS, "first", {"spec": {"cancel": True}})
+    done = await until(kube, "Reconfiguration", "second", lambda found: (
+        "Completed" in reasons(found) and any(event.get("series", {}).get("count") == 2 for event in found)))
+    assert reasons(done) == ["Queued", "PlanReady", "Approved", "Started", "MoveCompleted", "Completed"]
+    assert "first" in done[0]["note"]
+    canceled = await until(kube, "Reconfiguration", "first", lambda found: "Canceled" in reasons(found))
+    assert reasons(canceled) == ["PlanReady", "Canceled"]
+    assert canceled[1]["type"] == "Warning"
+    await until(kube, "TidemarkCluster", "prod", lambda found: "NodeDrained" in reasons(found))
+
+    # A node that dies, and one whose pod only takes long to come back.
+    leader = (await kube.get(SHARDS, "orders-0000"))["status"]["leader"]
+    pod_runner.container(leader).process.send_signal(signal.SIGKILL)
+    lost = await until(kube, "TidemarkCluster", "prod", lambda found: "NodeUnreachable" in reasons(found))
+    (event,) = [event for event in lost if event["reason"] == "NodeUnreachable"]
+    assert (event["related"]["name"], event["type"], event["action"]) == (leader, "Warning", "Observe")
+    await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Ready") == "True")
+
+    # An operator that starts again writes nothing of what is as it was, and tells nothing again.
+    before = await at_rest(kube)
+    operator.stop()
     operator.start()
-    try:
-        await kube.create(cluster(metadata_etcd, replicas=4))
-        group = log_group()
-        group["spec"]["replication"] = {"factor": 3, "spread": "Node"}
-        await kube.create(group)
-        await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Ready") == "True")
-        await kube.wait(GROUPS, "orders", lambda found: condition(found, "Ready") == "True")
+    await operator.follows()
+    assert await at_rest(kube) == before
+    await kube.patch(GROUPS, "orders", {"spec": {"retention": {"seconds": 86400}}})
+    await kube.wait(GROUPS, "orders", lambda found: found["status"]["observedGeneration"] == 2)
 
-        joined = await until(kube, "TidemarkCluster", "prod", lambda found: reasons(found).count("NodeJoined") == 4)
-        for reason in ("NodeProvisioned", "NodeJoined"):
-            pods = {event["related"]["name"] for event in joined if event["reason"] == reason}
-            assert pods == {"prod-1", "prod-2", "prod-3", "prod-4"}, reason
-        created = await until(kube, "LogGroup", "orders", lambda found: "ShardsCreated" in reasons(found))
-        assert [event["note"] for event in created] == ["2 shards"]
-        shard = await kube.wait(SHARDS, "orders-0000", lambda found: condition(found, "Available") == "True")
-        (elected,) = await until(kube, "Shard", "orders-0000", lambda found: "LeaderElected" in reasons(found))
-        assert elected["related"]["name"] == shard["status"]["leader"]
-        assert f"leads epoch {shard['status']['epoch']}" in elected["note"]
-
-        # Two acts: the second waits for the first, which nobody approves.
-        shards = await kube.list(SHARDS)
-        holders = [member["node"] for shard in shards for member in shard["status"]["ensemble"]]
-        source = max(holders, key=holders.count)
-        await kube.create(swap("first", source, approval="Required"))
-        await until(kube, "Reconfiguration", "first", lambda found: "PlanReady" in reasons(found))
-        await kube.create(swap("second", source))
-        await until(kube, "Reconfiguration", "second", lambda found: "Queued" in reasons(found))
-        await kube.patch(RECONFIGURATIONS, "first", {"spec": {"cancel": True}})
-        done = await until(kube, "Reconfiguration", "second", lambda found: (
-            "Completed" in reasons(found) and any(event.get("series", {}).get("count") == 2 for event in found)))
-        assert reasons(done) == ["Queued", "PlanReady", "Approved", "Started", "MoveCompleted", "Completed"]
-        assert "first" in done[0]["note"]
-        canceled = await until(kube, "Reconfiguration", "first", lambda found: "Canceled" in reasons(found))
-        assert reasons(canceled) == ["PlanReady", "Canceled"]
-        assert canceled[1]["type"] == "Warning"
-        await until(kube, "TidemarkCluster", "prod", lambda found: "NodeDrained" in reasons(found))
-
-        # A node that dies, and one whose pod only takes long to come back.
-        leader = (await kube.get(SHARDS, "orders-0000"))["status"]["leader"]
-        pod_runner.container(leader).process.send_signal(signal.SIGKILL)
-        lost = await until(kube, "TidemarkCluster", "prod", lambda found: "NodeUnreachable" in reasons(found))
-        (event,) = [event for event in lost if event["reason"] == "NodeUnreachable"]
-        assert (event["related"]["name"], event["type"], event["action"]) == (leader, "Warning", "Observe")
-        await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Ready") == "True")
-
-        # An operator that starts again writes nothing of what is as it was, and tells nothing again.
-        before = await at_rest(kube)
-        operator.stop()
-        operator.start()
-        async with asyncio.timeout(60):
-            while 'tidemark_operator_leader{cluster="prod"' not in await asyncio.to_thread(answered, operator):
-                await asyncio.sleep(0.1)
-        assert await at_rest(kube) == before
-        await kube.patch(GROUPS, "orders", {"spec": {"retention": {"seconds": 86400}}})
-        await kube.wait(GROUPS, "orders", lambda found: found["status"]["observedGeneration"] == 2)
-
-        described = await asyncio.to_thread(
-            subprocess.run,
-            [str(control_plane.programs["kubectl"]), f"--kubeconfig={control_plane.kubeconfig()}",
-             f"--namespace={kube.namespace}", "describe", "trc", "second"],
-            capture_output=True, text=True, timeout=60, check=True)
-        for reason in reasons(done):
-            assert reason in described.stdout.partition("\nEvents:")[2]
-    finally:
-        operator.stop()
-        print(operator.tail(20_000))
-
-
-def answered(operator: Operator) -> str:
-    """What an operator says of itself, nothing while it does not answer."""
-    try:
-        return operator.ask("/metrics")
-    except OSError:
-        return ""
+    described = await asyncio.to_thread(
+        subprocess.run,
+        [str(control_plane.programs["kubectl"]), f"--kubeconfig={control_plane.kubeconfig()}",
+         f"--namespace={kube.namespace}", "describe", "trc", "second"],
+        capture_output=True, text=True, timeout=60, check=True)
+    for reason in reasons(done):
+        assert reason in described.stdout.partition("\nEvents:")[2]

@@ -5,51 +5,40 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import tidemark
 
-from tests.kube.client import Kube, Object, Refused, condition
+from tests.kube.client import Kube, Object, condition
 from tests.kube.control_plane import ControlPlane, Etcd
-from tests.kube.operators import Operator, addresses, allow_operator, cluster, log_group
+from tests.kube.operators import (
+    CLAIMS,
+    CLUSTERS,
+    GROUPS,
+    PAUSE,
+    RECONFIGURATIONS,
+    SHARDS,
+    Operator,
+    addresses,
+    cluster,
+    log_group,
+    reconfiguration,
+    replaced,
+    served,
+    succeeded,
+)
 from tests.kube.pod_runner import PodRunner
 
 pytestmark = pytest.mark.apiserver
 
-CLUSTERS, GROUPS, SHARDS, RECONFIGURATIONS = (
-    f"{plural}.tidemark.dev" for plural in ("tidemarkclusters", "loggroups", "shards", "reconfigurations"))
-PAUSE = "tidemark.dev/pause-reconciliation"
 REST_S = 6.0
 RECORDS = 100
-
-
-@pytest.fixture
-async def operator(
-    kube: Kube, control_plane: ControlPlane, tmp_path: Path
-) -> AsyncIterator[Operator]:
-    await allow_operator(kube, control_plane, tmp_path)
-    made = Operator(control_plane, kube.namespace, control_plane.network.next_address(), tmp_path)
-    made.start()
-    yield made
-    made.stop()
-    print(made.tail(20_000))  # shown where the test failed
 
 
 def is_true(kind: str, generation: int = 1) -> Callable[[Object], bool]:
     return lambda found: (
         condition(found, kind) == "True" and found.get("status", {}).get("observedGeneration") == generation)
-
-
-async def served(kube: Kube, etcd: Etcd) -> None:
-    """Have a cluster and a log group that is served."""
-    await kube.create(cluster(etcd))
-    await kube.create(log_group())
-    await kube.wait(GROUPS, "orders", is_true("Ready"))
-    for name in ("orders-0000", "orders-0001"):
-        await kube.wait(SHARDS, name, lambda found: condition(found, "Available") == "True")
-    await kube.wait(CLUSTERS, "prod", is_true("Ready"))
 
 
 def writes(control_plane: ControlPlane, operator: Operator) -> dict[str, int]:
@@ -81,12 +70,11 @@ async def test_from_manifests_to_a_served_log(
 ) -> None:
     await kube.patch("namespaces", kube.namespace, {"metadata": {"labels": {
         "pod-security.kubernetes.io/enforce": "restricted"}}})
-    await served(kube, metadata_etcd)
-    made = await kube.wait(CLUSTERS, "prod", is_true("Ready"))
+    made = await served(kube, cluster(metadata_etcd), log_group())
     assert [(node["name"], node["nodeID"], node["zone"], node["state"]) for node in made["status"]["nodes"]] == [
         ("prod-1", 1, "zone-a", "Active"), ("prod-2", 2, "zone-b", "Active"), ("prod-3", 3, "zone-c", "Active")]
     assert made["status"]["lastNodeID"] == 3
-    group = await kube.wait(GROUPS, "orders", is_true("Ready"))
+    group = await kube.get(GROUPS, "orders")
     assert group["status"]["onlineShards"] == "2/2"
     shards = {}
     for name in ("orders-0000", "orders-0001"):
@@ -95,7 +83,7 @@ async def test_from_manifests_to_a_served_log(
     for name in ("prod-1", "prod-2", "prod-3"):
         await kube.wait("pods", name, lambda found: condition(found, "Ready") == "True")
         claim = await kube.wait(
-            "persistentvolumeclaims", f"data-{name}",
+            CLAIMS, f"data-{name}",
             lambda found: "tidemark.dev/incarnation" in found["metadata"].get("annotations", {}))
         assert claim["metadata"]["annotations"]["tidemark.dev/incarnation"] == member(made, name)["incarnation"]
     budget = await kube.get("poddisruptionbudgets.policy", "prod-nodes")
@@ -109,8 +97,7 @@ async def test_from_manifests_to_a_served_log(
         leader = shards["orders-0000"]["status"]["leader"]
         before = await kube.get("pods", leader)
         await kube.delete("pods", leader)
-        await kube.wait("pods", leader, lambda found: (
-            found["metadata"]["uid"] != before["metadata"]["uid"] and condition(found, "Ready") == "True"))
+        await replaced(kube, before)
         again = await kube.wait(CLUSTERS, "prod", is_true("FullyReplicated"))
         assert member(again, leader)["incarnation"] == member(made, leader)["incarnation"], "the same disk is back"
         assert again["status"]["lastNodeID"] == 3
@@ -127,7 +114,7 @@ async def test_from_manifests_to_a_served_log(
 async def test_nothing_is_written_at_rest_and_a_paused_spec_rests(
     kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, operator: Operator
 ) -> None:
-    await served(kube, metadata_etcd)
+    await served(kube, cluster(metadata_etcd), log_group())
     async with asyncio.timeout(60):
         before: dict[str, int] = {}
         while before != (before := writes(control_plane, operator)):  # the last news of the start are written
@@ -165,30 +152,23 @@ async def test_nothing_is_written_at_rest_and_a_paused_spec_rests(
 async def test_reconfigurations_run_and_are_shown(
     kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
 ) -> None:
-    await kube.create(cluster(metadata_etcd, replicas=4))
-    group = log_group()
-    group["spec"]["replication"] = {"factor": 3, "spread": "Node"}
-    await kube.create(group)
-    await kube.wait(GROUPS, "orders", is_true("Ready"))
-    await kube.wait(CLUSTERS, "prod", is_true("Ready"))
+    group = log_group(factor=3, spread="Node")
+    await served(kube, cluster(metadata_etcd, replicas=4), group)
     shards = await kube.list(SHARDS)
     source = shards[0]["status"]["ensemble"][0]["node"]
-    await kube.create({
-        "apiVersion": "tidemark.dev/v1alpha1", "kind": "Reconfiguration", "metadata": {"name": "drain"},
-        "spec": {"clusterRef": {"name": "prod"}, "type": "NodeSwap", "approval": "Required",
-                 "nodeSwap": {"from": source, "to": {"spread": {}}, "removeSource": "Keep"}}})
+    await kube.create(reconfiguration("drain", "NodeSwap", approval="Required", nodeSwap={
+        "from": source, "to": {"spread": {}}, "removeSource": "Keep"}))
     planned = await kube.wait(
         RECONFIGURATIONS, "drain", lambda found: found.get("status", {}).get("stage") == "AwaitingApproval")
     await kube.patch(RECONFIGURATIONS, "drain", {"spec": {"approvedPlan": planned["status"]["plan"]["hash"]}})
-    await kube.wait(RECONFIGURATIONS, "drain", lambda found: condition(found, "Succeeded") == "True")
+    await succeeded(kube, "drain")
     for shard in shards:
         await kube.wait(SHARDS, shard["metadata"]["name"], lambda found: (
             source not in [each["node"] for each in found["status"]["ensemble"]]
             and condition(found, "FullyReplicated") == "True"))
 
     await kube.patch(GROUPS, "orders", {"spec": {"replication": {"factor": 4}}})
-    await kube.wait(
-        RECONFIGURATIONS, "orders-expand-2", lambda found: condition(found, "Succeeded") == "True")
+    await succeeded(kube, "orders-expand-2")
     grown = await kube.wait(GROUPS, "orders", is_true("Ready", 2))
     assert grown["status"]["factorInForce"] == {"min": 4, "max": 4}
 
@@ -199,72 +179,3 @@ async def test_reconfigurations_run_and_are_shown(
     await kube.create({**group, "spec": {**group["spec"], "replication": {"factor": 4, "spread": "Node"}}})
     back = await kube.wait(GROUPS, "orders", is_true("Ready"))
     assert back["status"]["groupID"] == grown["status"]["groupID"], "the data of before is taken up again"
-
-
-async def test_without_the_api_server_appends_and_elections_go_on(
-    kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, operator: Operator,
-    tmp_path: Path,
-) -> None:
-    await served(kube, metadata_etcd)
-    shards = {shard["metadata"]["name"]: shard["status"] for shard in await kube.list(SHARDS)}
-    leader = shards["orders-0000"]["leader"]
-    async with await tidemark.connect(await addresses(kube), timeout_s=60) as client:
-        appender = client.appender("orders", timeout_s=60)
-        control_plane.stop_api()
-        try:
-            for number in range(RECORDS):
-                await appender.append(f"{number}".encode())
-            pod_runner.container(leader).kill()  # who led never leads that epoch again: somebody is elected
-            for number in range(RECORDS, 2 * RECORDS):
-                await appender.append(f"{number}".encode())
-        finally:
-            await asyncio.to_thread(control_plane.start_api)
-        await serving(kube)
-        for name, status in shards.items():
-            if status["leader"] == leader:
-                await kube.wait(SHARDS, name, lambda found, before=status["epoch"]: (
-                    found["status"]["epoch"] > before and condition(found, "Available") == "True"))
-        await kube.wait(GROUPS, "orders", is_true("FullyReplicated"))
-
-        # Another operator stands by, and takes over from one that is killed.
-        second = Operator(control_plane, kube.namespace, control_plane.network.next_address(), tmp_path)
-        second.start()
-        try:
-            async with asyncio.timeout(60):
-                while 'leader{cluster="prod"' not in await asyncio.to_thread(answered, second):
-                    await asyncio.sleep(0.1)
-            operator.kill()
-            pod = await kube.get("pods", leader)
-            await kube.delete("pods", leader)
-            await kube.wait("pods", leader, lambda found: (
-                found["metadata"]["uid"] != pod["metadata"]["uid"] and condition(found, "Ready") == "True"))
-            await kube.wait(GROUPS, "orders", is_true("FullyReplicated"))
-        finally:
-            second.stop()
-            print(second.tail(20_000))
-        for number in range(2 * RECORDS, 3 * RECORDS):
-            await appender.append(f"{number}".encode())
-        await appender.close()
-        values = sorted([int(record.value) async for record in client.read("orders")])
-        assert values == list(range(3 * RECORDS))
-
-
-async def serving(kube: Kube) -> None:
-    """An API server that says it is ready still reads what it keeps of custom resources."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                for resource in (SHARDS, GROUPS, CLUSTERS):
-                    await kube.list(resource)
-                return
-            except Refused as refused:
-                assert refused.code in (403, 404, 429), refused
-            await asyncio.sleep(0.1)
-
-
-def answered(operator: Operator) -> str:
-    """What an operator says of itself, nothing while it does not answer."""
-    try:
-        return operator.ask("/metrics")
-    except OSError:
-        return ""

@@ -17,16 +17,28 @@ from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import TlsSettings
 
 from tests.kube.client import Kube, Object, condition
-from tests.kube.control_plane import ControlPlane, Etcd
-from tests.kube.operators import Operator, addresses, allow_operator, cluster, log_group
+from tests.kube.control_plane import Etcd
+from tests.kube.load import Load
+from tests.kube.operators import (
+    CLUSTERS,
+    GROUPS,
+    SHARDS,
+    Operators,
+    addresses,
+    cluster,
+    log_group,
+    replaced,
+    served,
+    settled,
+)
 from tests.kube.pod_runner import PodRunner
 from tests.kube.volumes import write_files
 
 pytestmark = pytest.mark.apiserver
 
-CLUSTERS, GROUPS = "tidemarkclusters.tidemark.dev", "loggroups.tidemark.dev"
 HOLDERS = "app.kubernetes.io/component=certificate,tidemark.dev/cluster=prod"
 NODES = ("prod-1", "prod-2", "prod-3")
+AT_ONCE = "--ca-overlap=0"
 
 
 def data(secret: Object) -> dict[str, bytes]:
@@ -68,121 +80,69 @@ async def mounted(kube: Kube, tmp_path: Path) -> AsyncIterator[Mounted]:
     await made.close()
 
 
-class Load:
-    """Appends one record after the other; whatever fails fails the test."""
-
-    def __init__(self, client: tidemark.Client) -> None:
-        self._appender = client.appender("orders", timeout_s=60)
-        self._over = asyncio.Event()
-        self.done = 0
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        while not self._over.is_set():
-            await self._appender.append(b"%d" % self.done, key=b"%d" % (self.done % 16))
-            self.done += 1
-            await asyncio.sleep(0.005)
-
-    async def more(self, count: int = 50) -> None:
-        """Wait until so many more were confirmed."""
-        target = self.done + count
-        async with asyncio.timeout(60):
-            while self.done < target:
-                if self._task.done():
-                    self._task.result()
-                await asyncio.sleep(0.02)
-
-    async def end(self) -> int:
-        self._over.set()
-        await self._task
-        await self._appender.close()
-        return self.done
-
-
 @pytest.mark.timeout(300)
 async def test_a_cluster_with_managed_tls_from_manifests_to_a_rotated_ca_under_load(
-    kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, tmp_path: Path,
-    mounted: Mounted,
+    kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, tmp_path: Path, operators: Operators, mounted: Mounted
 ) -> None:
-    await allow_operator(kube, control_plane, tmp_path)
+    operator = operators.start(AT_ONCE)
+    group = log_group()
+    group["spec"]["access"] = {"readers": ["billing"], "writers": ["shop"]}
+    shown = await served(kube, cluster(metadata_etcd, tls=True), group)
+    assert condition(shown, "CertificatesValid") == "True"
+    assert shown["status"]["certificates"].keys() == {"caExpirationTime", "earliestExpirationTime"}
+    assert float(await operator.metric('tidemark_certificate_expiry_timestamp_seconds{cluster="prod"')) > 0
+    before = {each["metadata"]["name"]: each for each in await kube.list("secrets", labels=HOLDERS)}
+    assert before.keys() == {"prod-operator-tls", "prod-admin-tls", "prod-client-billing-tls",
+                             "prod-client-shop-tls", *(f"{node}-tls" for node in NODES)}
+    assert all(each["metadata"]["ownerReferences"][0]["uid"] == shown["metadata"]["uid"]
+               for each in before.values())
+    ca = await kube.get("secrets", "prod-ca")
+    assert "ownerReferences" not in ca["metadata"]
+    places = await addresses(kube)
 
-    def start() -> Operator:
-        made = Operator(
-            control_plane, kube.namespace, control_plane.network.next_address(), tmp_path, "--ca-overlap=0")
-        made.start()
-        return made
+    await nobody_else_gets_in(places, ca, tmp_path)
+    of_shop, of_billing = [await mounted.of(f"prod-client-{name}-tls") for name in ("shop", "billing")]
+    async with (
+        await tidemark.connect(places, tls=of_shop, timeout_s=60) as shop,
+        await tidemark.connect(places, tls=of_billing, timeout_s=60) as billing,
+        Load(places, tls=of_shop, reader=billing) as load,
+    ):
+        await load.more()
+        with pytest.raises(PermissionDenied, match="client/billing is no writer"):
+            await billing.appender("orders").append(b"x")
+        with pytest.raises(PermissionDenied, match="client/shop is no reader"):
+            [each async for each in shop.read("orders")]
 
-    operator = start()
-    try:
-        await kube.create(cluster(metadata_etcd, tls=True))
-        group = log_group()
-        group["spec"]["access"] = {"readers": ["billing"], "writers": ["shop"]}
-        await kube.create(group)
-        await kube.wait(GROUPS, "orders", lambda found: condition(found, "Ready") == "True")
-        shown = await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Ready") == "True")
-        assert condition(shown, "CertificatesValid") == "True"
-        assert shown["status"]["certificates"].keys() == {"caExpirationTime", "earliestExpirationTime"}
-        assert 'tidemark_certificate_expiry_timestamp_seconds{cluster="prod"' in await asyncio.to_thread(
-            operator.ask, "/metrics")
-        before = {each["metadata"]["name"]: each for each in await kube.list("secrets", labels=HOLDERS)}
-        assert before.keys() == {"prod-operator-tls", "prod-admin-tls", "prod-client-billing-tls",
-                                 "prod-client-shop-tls", *(f"{node}-tls" for node in NODES)}
-        assert all(each["metadata"]["ownerReferences"][0]["uid"] == shown["metadata"]["uid"]
-                   for each in before.values())
-        ca = await kube.get("secrets", "prod-ca")
-        assert "ownerReferences" not in ca["metadata"]
-        places = await addresses(kube)
+        operator.kill()
+        operator = operators.start(AT_ONCE)  # goes on with the CA that is there
+        await kube.patch("secrets", "prod-ca", {"metadata": {"annotations": {"tidemark.dev/rotate-ca": "true"}}})
+        await kube.wait("secrets", "prod-ca", lambda found: "ca-2.crt" in found["data"])
+        operator.kill()  # the next one goes on where the Secrets stand
+        await load.more()
+        operators.start(AT_ONCE)
+        after = await kube.wait("secrets", "prod-ca", lambda found: "ca-1.crt" not in found["data"])
+        assert after["data"].keys() == {"ca-2.crt", "ca-2.key"}
+        assert "tidemark.dev/rotate-ca" not in after["metadata"].get("annotations", {})
+        (old,), (new,) = ids_in(data(ca)["ca-1.crt"]), ids_in(data(after)["ca-2.crt"])
+        for name in before:
+            renewed = data(await kube.wait(
+                "secrets", name, lambda found: ids_in(data(found)["ca.crt"]) == {new}))
+            assert old not in (new, read_leaf(renewed["tls.crt"]).issuer)
+        await load.more()
 
-        await nobody_else_gets_in(places, ca, tmp_path)
-        async with (
-            await tidemark.connect(places, tls=await mounted.of("prod-client-shop-tls"), timeout_s=60) as shop,
-            await tidemark.connect(places, tls=await mounted.of("prod-client-billing-tls"), timeout_s=60) as billing,
-        ):
-            load = Load(shop)
-            await load.more()
-            with pytest.raises(PermissionDenied, match="client/billing is no writer"):
-                await billing.appender("orders").append(b"x")
-            with pytest.raises(PermissionDenied, match="client/shop is no reader"):
-                [each async for each in shop.read("orders")]
+        # Every connection is made anew somewhere: a node comes back, and others are new.
+        leader = (await kube.list(SHARDS))[0]["status"]["leader"]
+        pod = await kube.get("pods", leader)
+        await kube.delete("pods", leader)
+        await replaced(kube, pod)
+        await kube.wait(GROUPS, "orders", lambda found: condition(found, "FullyReplicated") == "True")
+        await load.more()
+    assert condition(await settled(kube), "CertificatesValid") == "True"
 
-            operator.kill()
-            operator = start()  # goes on with the CA that is there
-            await kube.patch("secrets", "prod-ca", {"metadata": {"annotations": {"tidemark.dev/rotate-ca": "true"}}})
-            await kube.wait("secrets", "prod-ca", lambda found: "ca-2.crt" in found["data"])
-            operator.kill()  # the next one goes on where the Secrets stand
-            await load.more()
-            operator = start()
-            after = await kube.wait("secrets", "prod-ca", lambda found: "ca-1.crt" not in found["data"])
-            assert after["data"].keys() == {"ca-2.crt", "ca-2.key"}
-            assert "tidemark.dev/rotate-ca" not in after["metadata"].get("annotations", {})
-            (old,), (new,) = ids_in(data(ca)["ca-1.crt"]), ids_in(data(after)["ca-2.crt"])
-            for name in before:
-                renewed = data(await kube.wait(
-                    "secrets", name, lambda found: ids_in(data(found)["ca.crt"]) == {new}))
-                assert old not in (new, read_leaf(renewed["tls.crt"]).issuer)
-            await load.more()
-
-            # Every connection is made anew somewhere: a node comes back, and others are new.
-            leader = (await kube.list("shards.tidemark.dev"))[0]["status"]["leader"]
-            pod = await kube.get("pods", leader)
-            await kube.delete("pods", leader)
-            await kube.wait("pods", leader, lambda found: (
-                found["metadata"]["uid"] != pod["metadata"]["uid"] and condition(found, "Ready") == "True"))
-            await kube.wait(GROUPS, "orders", lambda found: condition(found, "FullyReplicated") == "True")
-            await load.more()
-            written = await load.end()
-            values = sorted([int(record.value) async for record in billing.read("orders")])
-            assert values == list(range(written)), "nothing is lost, nothing is there twice"
-        shown = await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Ready") == "True")
-        assert condition(shown, "CertificatesValid") == "True"
-
-        mode = {"spec": {"security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}}
-        await kube.patch(CLUSTERS, "prod", mode)
-        told = await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Stalled") == "True")
-        assert "security.tls.mode" in str(told["status"]["conditions"])
-    finally:
-        operator.stop()
-        print(operator.tail(20_000))
+    mode = {"spec": {"security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}}
+    await kube.patch(CLUSTERS, "prod", mode)
+    told = await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Stalled") == "True")
+    assert "security.tls.mode" in str(told["status"]["conditions"])
 
 
 async def nobody_else_gets_in(places: list[str], ca: Object, directory: Path) -> None:

@@ -11,15 +11,23 @@ import tidemark
 
 from tests.kube.client import Kube, Object, condition
 from tests.kube.control_plane import ControlPlane, Etcd
-from tests.kube.operators import Operator, addresses, allow_operator, cluster, log_group
+from tests.kube.operators import (
+    CLUSTERS,
+    GROUPS,
+    PAUSE,
+    RECONFIGURATIONS,
+    SHARDS,
+    Operator,
+    addresses,
+    cluster,
+    log_group,
+    served,
+)
 from tests.kube.plugin import Plugin, allow_sre
 from tests.kube.pod_runner import PodRunner
 
 pytestmark = pytest.mark.apiserver
 
-ACTS, CLUSTERS, GROUPS, SHARDS = (
-    f"{plural}.tidemark.dev" for plural in ("reconfigurations", "tidemarkclusters", "loggroups", "shards"))
-PAUSE = "tidemark.dev/pause-reconciliation"
 SECRET = "correct-horse-battery-staple"
 RECORDS, RECORD_BYTES = 60, 10_000
 
@@ -33,33 +41,21 @@ def at(stage: str) -> Callable[[Object], bool]:
 
 
 async def test_a_drain_from_the_question_to_the_report(
-    kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, tmp_path: Path
+    kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, tmp_path: Path,
+    operator: Operator,
 ) -> None:
-    await allow_operator(kube, control_plane, tmp_path)
     await allow_sre(kube, control_plane, "sre", tmp_path)
-    address = control_plane.network.next_address()
-    operator = Operator(control_plane, kube.namespace, address, tmp_path)
-    operator.start()
-    try:
-        await kube.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "it"},
-                           "stringData": {"password": SECRET}})
-        made = cluster(metadata_etcd, replicas=5)
-        made["spec"]["reconfiguration"] = {"onFactorChange": "Manual"}
-        await kube.create(made)
-        await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Ready") == "True")
-        group = log_group()
-        group["spec"]["replication"] = {"factor": 3, "spread": "Node"}
-        await kube.create(group)
-        await kube.wait(GROUPS, "orders", lambda found: condition(found, "Ready") == "True")
-        async with await tidemark.connect(await addresses(kube), timeout_s=60) as client:
-            appender = client.appender("orders", timeout_s=60)
-            for number in range(RECORDS):
-                await appender.append(f"{number}".encode() * RECORD_BYTES)
-            await appender.close()
-        await story(kube, Plugin(control_plane, kube.namespace, "sre", tmp_path), operator, tmp_path)
-    finally:
-        operator.stop()
-        print(operator.tail(20_000))  # shown where the test failed
+    await kube.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "it"},
+                       "stringData": {"password": SECRET}})
+    made = cluster(metadata_etcd, replicas=5)
+    made["spec"]["reconfiguration"] = {"onFactorChange": "Manual"}
+    await served(kube, made, log_group(factor=3, spread="Node"))
+    async with await tidemark.connect(await addresses(kube), timeout_s=60) as client:
+        appender = client.appender("orders", timeout_s=60)
+        for number in range(RECORDS):
+            await appender.append(f"{number}".encode() * RECORD_BYTES)
+        await appender.close()
+    await story(kube, Plugin(control_plane, kube.namespace, "sre", tmp_path), operator, tmp_path)
 
 
 async def story(kube: Kube, plugin: Plugin, operator: Operator, directory: Path) -> None:
@@ -77,13 +73,13 @@ async def story(kube: Kube, plugin: Plugin, operator: Operator, directory: Path)
     await kube.delete("pods", away)
     await kube.wait(SHARDS, "orders-0001", lambda found: found["status"]["inSync"] == "2/3")
     await plugin("drain-node", source, "--name", "drain", "--require-approval", "--reason", "OPS-1")
-    planned = await kube.wait(ACTS, "drain", at("AwaitingApproval"))
+    planned = await kube.wait(RECONFIGURATIONS, "drain", at("AwaitingApproval"))
     told = (await plugin("plan", "drain", "-o", "json")).document
     assert told["hash"] == planned["status"]["plan"]["hash"]
     assert [(move["shard"], move["from"]) for move in told["planned"]] == [("orders/0", source), ("orders/1", source)]
     await plugin("approve", "drain", "--plan", "sha256:00000000", code=1)
     await plugin("approve", "drain", "--yes")
-    await kube.wait(ACTS, "drain", lambda found: condition(found, "Stalled") == "True")
+    await kube.wait(RECONFIGURATIONS, "drain", lambda found: condition(found, "Stalled") == "True")
     said = (await plugin("explain-shard", "orders/0")).out
     assert "cluster prod is paused" in said
     assert f"blocked by orders/1 on {away}" in " ".join(said.split()), said
@@ -91,12 +87,12 @@ async def story(kube: Kube, plugin: Plugin, operator: Operator, directory: Path)
 
     # Suspended, it stays so under another operator; resumed, it is brought to its end.
     await plugin("suspend", "drain")
-    await kube.wait(ACTS, "drain", at("Suspended"))
+    await kube.wait(RECONFIGURATIONS, "drain", at("Suspended"))
     operator.kill()
     operator.start()
     await kube.patch(CLUSTERS, "prod", {"metadata": {"annotations": {PAUSE: None}}})
     await kube.wait(SHARDS, "orders-0001", lambda found: found["status"]["inSync"] == "3/3")  # it is at work
-    assert (await kube.get(ACTS, "drain"))["status"]["stage"] == "Suspended"
+    assert (await kube.get(RECONFIGURATIONS, "drain"))["status"]["stage"] == "Suspended"
     await plugin("resume", "drain")
     ended = (await plugin("watch", "drain", "--timeout", "60", "-o", "json")).document
     assert (ended["completed"], ended["moves"], ended["progress"]["percent"]) == (2, 2, 100)
@@ -107,7 +103,7 @@ async def story(kube: Kube, plugin: Plugin, operator: Operator, directory: Path)
 
     # Canceled before it is approved, it moves nothing.
     await plugin("swap-node", away, "--to", source, "--name", "second", "--require-approval")
-    await kube.wait(ACTS, "second", at("AwaitingApproval"))
+    await kube.wait(RECONFIGURATIONS, "second", at("AwaitingApproval"))
     await plugin("cancel", "second")
     assert "second: Canceled" in (await plugin("watch", "second", code=1)).err
     assert away in ensemble(await kube.get(SHARDS, "orders-0001"))

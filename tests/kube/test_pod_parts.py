@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.kube.claims import Claims
+from tests.kube.client import Refused
 from tests.kube.rewriting import Rewriting, own_hosts
 from tests.kube.scheduling import Unschedulable, choose
 from tests.kube.volumes import write_files
@@ -91,3 +93,25 @@ def test_neighbours_that_must_be_apart_are() -> None:
     leaving["metadata"]["deletionTimestamp"] = "now"
     with pytest.raises(Unschedulable, match="n2 has y"):
         choose(placed("new", affinity=apart("zone")), NODES, [placed("x", "n1"), leaving])
+
+
+class Volumes:
+    """An API server on which a volume goes while somebody releases it."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.deleted: list[str] = []
+
+    async def patch(self, resource: str, name: str, _changes: object) -> None:
+        raise Refused({"code": self.code, "message": f"{resource} {name}"})
+
+    async def delete(self, _resource: str, name: str) -> None:
+        self.deleted.append(name)
+
+
+async def test_a_volume_that_goes_at_this_moment_is_released(tmp_path: Path) -> None:
+    gone = Volumes(404)
+    await Claims(gone, tmp_path).release("pv-1")  # type: ignore[arg-type]  # all that it asks for
+    assert gone.deleted == ["pv-1"]
+    with pytest.raises(Refused):
+        await Claims(Volumes(403), tmp_path).release("pv-1")  # type: ignore[arg-type]  # all that it asks for

@@ -7,48 +7,41 @@ import copy
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kube.client import Kube, Object, Refused, condition
-from tests.kube.control_plane import ControlPlane, Etcd
-from tests.kube.operators import Operator, allow_operator, cluster, log_group
+from tests.kube.client import Kube, Object, Refused, condition, said
+from tests.kube.control_plane import Etcd
+from tests.kube.operators import (
+    CLUSTERS,
+    EVENTS,
+    GROUPS,
+    KEYSPACES,
+    RECONFIGURATIONS,
+    SHARDS,
+    Operator,
+    cluster,
+    log_group,
+    online,
+    reconfiguration,
+    served,
+)
 from tests.kube.pod_runner import PodRunner
 from tests.resource_examples import base, changed
 
 pytestmark = pytest.mark.apiserver
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
-PLURALS = {kind: f"{kind.lower()}s.tidemark.dev" for kind in (
-    "TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration", "Shard")}
-
-
-def said(found: Object, kind: str) -> tuple[str, str, str]:
-    """Return status, reason and message of a condition."""
-    for each in found.get("status", {}).get("conditions", ()):
-        if each["type"] == kind:
-            return each["status"], each["reason"], each["message"]
-    return "", "", ""
-
-
-@pytest.fixture
-async def operator(kube: Kube, control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Operator]:
-    await allow_operator(kube, control_plane, tmp_path)
-    made = Operator(control_plane, kube.namespace, control_plane.network.next_address(), tmp_path)
-    made.start()
-    yield made
-    made.stop()
-    print(made.tail(20_000))
+PLURALS = {
+    "TidemarkCluster": CLUSTERS, "LogGroup": GROUPS, "Keyspace": KEYSPACES, "Reconfiguration": RECONFIGURATIONS}
 
 
 @asynccontextmanager
 async def without_rules(kube: Kube) -> AsyncIterator[None]:
     """Have the API server take any spec; everything made meanwhile is gone before the rules are back."""
-    kinds = [kind for kind in PLURALS if kind != "Shard"]
-    before = {kind: (await kube.get(DEFINITIONS, PLURALS[kind]))["spec"] for kind in kinds}
-    for kind in kinds:
+    before = {kind: (await kube.get(DEFINITIONS, PLURALS[kind]))["spec"] for kind in PLURALS}
+    for kind in PLURALS:
         lax = copy.deepcopy(before[kind])
         (version,) = lax["versions"]
         version.pop("selectableFields", None)
@@ -61,7 +54,7 @@ async def without_rules(kube: Kube) -> AsyncIterator[None]:
         await _until_taken(kube, True)
         yield
     finally:
-        for kind in kinds:
+        for kind in PLURALS:
             for item in await kube.list(PLURALS[kind]):
                 await kube.delete(PLURALS[kind], item["metadata"]["name"])
             await _define(kube, kind, before[kind])
@@ -83,7 +76,7 @@ async def _define(kube: Kube, kind: str, spec: Object) -> None:
 async def _until_taken(kube: Kube, taken: bool) -> None:
     """A changed definition is in force a moment later."""
     async with asyncio.timeout(60):
-        for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration"):
+        for kind in PLURALS:
             while True:
                 try:
                     await kube.create({**base(kind), "spec": {"nonsense": 1}}, dry_run=True)
@@ -119,7 +112,7 @@ async def test_what_a_lax_definition_lets_in_is_refused(
         await kube.create(cluster(metadata_etcd))
         await kube.create(log_group())
         # There are no pods here, so that is all that becomes of what is right.
-        await kube.wait(PLURALS["LogGroup"], "orders", lambda found: said(found, "Stalled")[1] == "NotEnoughNodes")
+        await kube.wait(GROUPS, "orders", lambda found: said(found, "Stalled")[1] == "NotEnoughNodes")
         for number, (kind, changes, _field) in enumerate(WRONG):
             made = changed(kind, changes)
             made["metadata"]["name"] = f"wrong-{number}"
@@ -132,33 +125,28 @@ async def test_what_a_lax_definition_lets_in_is_refused(
                 assert said(told, "Validated")[:2] == ("False", "InvalidSpec")
                 assert said(told, "Succeeded")[:2] == ("False", "Rejected")
 
-        await kube.patch(PLURALS["LogGroup"], "orders", {"spec": {"shards": 3}})
+        await kube.patch(GROUPS, "orders", {"spec": {"shards": 3}})
         told = await kube.wait(
-            PLURALS["LogGroup"], "orders", lambda found: said(found, "Stalled")[1] == "InvalidSpec")
+            GROUPS, "orders", lambda found: said(found, "Stalled")[1] == "InvalidSpec")
         assert "spec.shards" in said(told, "Stalled")[2]
         assert told["status"]["shards"]["desired"] == 2, "what was accepted stays in force"
         async with asyncio.timeout(30):
-            while not [event for event in await kube.list("events.events.k8s.io") if (
+            while not [event for event in await kube.list(EVENTS) if (
                     event["reason"], event["regarding"]["name"]) == ("InvalidSpec", "orders")]:
                 await asyncio.sleep(0.1)
-        await kube.patch(PLURALS["LogGroup"], "orders", {"spec": {"shards": 2}})
-        await kube.wait(PLURALS["LogGroup"], "orders", lambda found: said(found, "Stalled")[1] == "NotEnoughNodes")
+        await kube.patch(GROUPS, "orders", {"spec": {"shards": 2}})
+        await kube.wait(GROUPS, "orders", lambda found: said(found, "Stalled")[1] == "NotEnoughNodes")
         assert "failed, again" not in operator.log.read_text(), "nothing broke"
 
 
-def act(name: str, kind: str, **spec: Any) -> Object:
-    return {"apiVersion": "tidemark.dev/v1alpha1", "kind": "Reconfiguration", "metadata": {"name": name},
-            "spec": {"clusterRef": {"name": "prod"}, "type": kind, **spec}}
-
-
 def swap(name: str, source: str, target: str) -> Object:
-    return act(name, "NodeSwap", nodeSwap={"from": source, "to": {"node": target}})
+    return reconfiguration(name, "NodeSwap", nodeSwap={"from": source, "to": {"node": target}})
 
 
 async def rejected(kube: Kube, made: Object, reason: str, field: str) -> None:
     await kube.create(made)
     told = await kube.wait(
-        PLURALS["Reconfiguration"], made["metadata"]["name"], lambda found: condition(found, "Validated") == "False")
+        RECONFIGURATIONS, made["metadata"]["name"], lambda found: condition(found, "Validated") == "False")
     assert said(told, "Validated")[1] == reason
     assert field in said(told, "Validated")[2]
     assert said(told, "Succeeded")[:2] == ("False", "Rejected")
@@ -167,22 +155,22 @@ async def rejected(kube: Kube, made: Object, reason: str, field: str) -> None:
 async def test_what_takes_more_than_one_object_to_judge(
     kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
 ) -> None:
-    await kube.create(cluster(metadata_etcd, replicas=4))
-    await kube.wait(PLURALS["TidemarkCluster"], "prod", lambda found: condition(found, "Ready") == "True")
-    await kube.create(log_group(1))  # now: it is dealt to the zones of all nodes, not of those that are up first
-    await kube.wait(PLURALS["LogGroup"], "orders", lambda found: condition(found, "Ready") == "True")
-    members = [each["node"] for each in (await kube.get(PLURALS["Shard"], "orders-0000"))["status"]["ensemble"]]
+    group = log_group(1)
+    await kube.create(group)  # before there is a node, and yet it is dealt to all the zones
+    await served(kube, cluster(metadata_etcd, replicas=4))
+    await online(kube, group)
+    members = [each["node"] for each in (await kube.get(SHARDS, "orders-0000"))["status"]["ensemble"]]
     spare = next(name for name in ("prod-1", "prod-4") if name not in members)  # both in the first zone
 
     await rejected(kube, swap("a", "prod-2", "prod-9"), "NodeNotFound", "nodeSwap.to.node")
     await rejected(kube, swap("b", "prod-9", spare), "NodeNotFound", "nodeSwap.from")
     await rejected(kube, swap("c", "prod-2", "prod-3"), "TargetNotEligible", "nodeSwap.to.node")
     await rejected(kube, swap("d", "prod-2", spare), "NotEnoughDomains", "orders-0000")
-    await rejected(
-        kube, act("e", "Expand", expand={"logGroup": "orders", "factor": 4}), "FactorMismatch", "expand.factor")
-    await rejected(kube, act("f", "LeaderTransfer", leaderTransfer={"to": "prod-2"}, scope={"logGroups": ["none"]}),
-                   "TargetsNothing", "'none'")
-    nowhere = act("g", "LeaderTransfer", leaderTransfer={"to": "prod-2"})
+    await rejected(kube, reconfiguration("e", "Expand", expand={"logGroup": "orders", "factor": 4}),
+                   "FactorMismatch", "expand.factor")
+    to_nothing = reconfiguration("f", "LeaderTransfer", leaderTransfer={"to": "prod-2"}, scope={"logGroups": ["none"]})
+    await rejected(kube, to_nothing, "TargetsNothing", "'none'")
+    nowhere = reconfiguration("g", "LeaderTransfer", leaderTransfer={"to": "prod-2"})
     nowhere["spec"]["clusterRef"]["name"] = "nowhere"
     await rejected(kube, nowhere, "ClusterNotFound", "spec.clusterRef")
 
@@ -194,7 +182,7 @@ async def test_what_takes_more_than_one_object_to_judge(
             (many, "NotEnoughNodes", "NotEnoughNodes", "factor 5")):
         await kube.create(group)
         told = await kube.wait(
-            PLURALS["LogGroup"], group["metadata"]["name"], lambda found: condition(found, "Stalled") == "True")
+            GROUPS, group["metadata"]["name"], lambda found: condition(found, "Stalled") == "True")
         assert said(told, "PlacementSatisfied")[:2] == ("False", placed)
         assert said(told, "Stalled")[1] == stalled
         assert field in said(told, "Stalled")[2]
@@ -203,26 +191,26 @@ async def test_what_takes_more_than_one_object_to_judge(
     for changes, undone, field in (
             ({"maintenanceWindows": [window]}, {"maintenanceWindows": None}, "spec.maintenanceWindows[0].timeZone"),
             ({"version": "9.0.0"}, {"version": "0.1.0"}, "spec.version")):
-        await kube.patch(PLURALS["TidemarkCluster"], "prod", {"spec": changes})
+        await kube.patch(CLUSTERS, "prod", {"spec": changes})
         told = await kube.wait(
-            PLURALS["TidemarkCluster"], "prod", lambda found: said(found, "Stalled")[:2] == ("True", "InvalidSpec"))
+            CLUSTERS, "prod", lambda found: said(found, "Stalled")[:2] == ("True", "InvalidSpec"))
         assert field in said(told, "Stalled")[2]
         assert condition(told, "Available") == "True"
-        await kube.patch(PLURALS["TidemarkCluster"], "prod", {"spec": undone})
-        await kube.wait(PLURALS["TidemarkCluster"], "prod", lambda found: condition(found, "Ready") == "True")
+        await kube.patch(CLUSTERS, "prod", {"spec": undone})
+        await kube.wait(CLUSTERS, "prod", lambda found: condition(found, "Ready") == "True")
 
-    leader = (await kube.get(PLURALS["Shard"], "orders-0000"))["status"]["leader"]
+    leader = (await kube.get(SHARDS, "orders-0000"))["status"]["leader"]
     silent = [leader, next(name for name in members if name != leader)]
     for name in silent:
         pod_runner.container(name).process.send_signal(signal.SIGSTOP)
     try:
-        await kube.wait(PLURALS["TidemarkCluster"], "prod", lambda found: (
+        await kube.wait(CLUSTERS, "prod", lambda found: (
             [node["name"] for node in found["status"]["nodes"] if not node["ready"]] == sorted(silent)))
         source = next(name for name in members if name not in silent)
-        await rejected(kube, act("h", "NodeSwap", nodeSwap={"from": source, "to": {"spread": {}}},
+        await rejected(kube, reconfiguration("h", "NodeSwap", nodeSwap={"from": source, "to": {"spread": {}}},
                                  preconditions={"fullyReplicated": "Ignored", "failureDomains": "Ignore"}),
                        "ShardsLeaderless", "orders-0000")
     finally:
         for name in silent:
             pod_runner.container(name).process.send_signal(signal.SIGCONT)
-    await kube.wait(PLURALS["LogGroup"], "orders", lambda found: condition(found, "Available") == "True")
+    await kube.wait(GROUPS, "orders", lambda found: condition(found, "Available") == "True")
