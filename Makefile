@@ -4,6 +4,9 @@
 PYTHON ?= python3
 SEEDS ?= 2000
 
+# Tests that want little of the machine run on all processors, a file each; the others start clusters, and have it alone.
+TOGETHER := bench client core operator sim wire
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -29,7 +32,13 @@ lint: $(INSTALLED) ## Check style, the types of core, who may import whom, and t
 	$(BIN)/hadolint Dockerfile
 
 unit: $(INSTALLED) ## Run the tests without the simulator's seeds; ARGS="-k name" picks some.
+ifeq ($(ARGS),)
+	@failed=0; $(BIN)/python -m pytest $(TOGETHER:%=--ignore=tests/%) || failed=$$?; \
+	test $$failed -ne 2 || exit 2; \
+	$(BIN)/python -m pytest --numprocesses=logical --dist=loadfile $(TOGETHER:%=tests/%) && exit $$failed
+else
 	$(BIN)/python -m pytest $(ARGS)
+endif
 
 assets: $(INSTALLED) ## Build the programs of the Kubernetes tests ahead; needs Go. The tests do it themselves, once.
 	$(BIN)/python -m tests.kube.binaries

@@ -91,3 +91,30 @@ def test_an_installed_environment_is_reused(tmp_path: Path) -> None:
     finished = make("demo", "PYTHON=false", cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert "ran demo" in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "runs", "good"), [(0, 0, 2, True), (1, 0, 2, False), (0, 1, 2, False), (2, 0, 1, False)])
+def test_unit_runs_both_parts_unless_it_is_interrupted(
+    tmp_path: Path, alone: int, together: int, runs: int, good: bool
+) -> None:
+    """pytest ends with 2 where somebody pressed Ctrl-C or a file cannot be read."""
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f'#!/bin/sh\necho "ran $*"\ncase "$*" in *--numprocesses*) exit {together};; *--ignore*) exit {alone};; esac\n')
+    python.chmod(0o755)
+    (tmp_path / ".venv" / ".installed").touch()
+    os.utime(tmp_path / "pyproject.toml", (0, 0))
+    finished = make("unit", "PYTHON=false", cwd=tmp_path)
+    assert (finished.returncode == 0, finished.stdout.count("ran -m pytest")) == (good, runs), finished
+    picked = make("unit", "PYTHON=false", 'ARGS=-k "a name"', cwd=tmp_path)
+    assert picked.returncode == 0 and "ran -m pytest -k a name" in picked.stdout, picked
+
+
+def test_what_runs_together_is_there() -> None:
+    together = re.search(r"^TOGETHER := (.*)$", MAKEFILE, flags=re.MULTILINE)
+    assert together is not None
+    assert all((REPOSITORY / "tests" / name).is_dir() for name in together[1].split())
