@@ -18,6 +18,9 @@ from tidemark_operator.local import LocalRuntimeError
 from .cluster import Cluster, condition, until
 from .workload import Workload, check_every_copy
 
+SILENCE_S = "4"
+"""How long a node that is down is asked: all of it."""
+
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
@@ -142,7 +145,7 @@ async def test_a_restored_backup_elects_nobody_below_what_nodes_know(cluster: Cl
 
     refused = await until(lambda: refused_without_merge(cluster), "the lease of the operator that stopped is over")
     assert "is not empty" in refused["message"] and "--merge" in refused["advice"]
-    ran = await recovered(cluster, "--merge")
+    ran = await recovered(cluster, "--merge", "--timeout", SILENCE_S)
     assert ran is not None
     (line,) = [line for line in ran["shards"] if line["group"] == group]
     # Only the leader, which is silent, knows that the last swap came into force: so both of its members belong.
@@ -172,6 +175,6 @@ async def serves(cluster: Cluster, group: str) -> bool:
 
 
 async def refused_without_merge(cluster: Cluster) -> dict[str, Any] | None:
-    ran = await cluster.cli("recover-metadata", "--json")
+    ran = await cluster.cli("recover-metadata", "--timeout", SILENCE_S, "--json")
     assert ran.code == 1
     return None if "is active on" in ran.stdout else dict(ran.document)
