@@ -138,7 +138,7 @@ class Node:
         debug = Debug(driver, self.links, routing, self.snapshots, self.deliveries)
         services = Services(
             settings, self.address, self.metrics_address, driver, self.links, routing, synchro, self.remembered, debug,
-            self.draining, self.tls,
+            self.draining, self.tls, SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second),
         )
         self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max, access)
         self.subscriptions = Subscriptions(driver, routing, metrics)
@@ -146,7 +146,7 @@ class Node:
         add_services(
             self.server, access, services, self.links, self.appends, reads, self.deliveries,
             Outcomes(driver, routing, metrics), self.subscriptions, Explain(driver, routing),
-            SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second), self.health,
+            self.health,
         )
         metrics.watch_shards(lambda: [driver.core.status(shard) for shard in driver.core.shards])
         metrics.watch_limbo(lambda: _limbo_views(driver))

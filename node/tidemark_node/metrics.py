@@ -80,6 +80,9 @@ class Metrics:
         )
         self.snapshot_sent_bytes = counter("snapshot_sent_bytes", "Bytes of snapshots served.")
         self.snapshot_received_bytes = counter("snapshot_received_bytes", "Bytes of snapshots pulled.")
+        self.snapshot_bytes_per_second = gauge(
+            "snapshot_bytes_per_second", "Bytes of snapshots that may be served a second, by all pulls together."
+        )
 
     def watch_shards(self, status: Callable[[], Iterable[dict[str, Any]]]) -> None:
         """Report per-shard positions from `status` at every scrape, at no cost in between."""

@@ -43,6 +43,7 @@ class Routing:
         self._targets: dict[tuple[str, int], Target] = {}
         self._groups: dict[str, common_pb2.GroupInfo] = {}
         self._access: dict[str, AccessLists] = {}
+        self.snapshot_bytes_per_second = 0   # 0: nothing is said
         self._addresses: dict[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -54,7 +55,8 @@ class Routing:
             group.name: AccessLists.of(group.access.readers, group.access.writers, group.access.admins)
             for group in pushed.groups if group.HasField("access")
         }
-        pushed = _without_access(pushed)
+        self.snapshot_bytes_per_second = pushed.snapshot_bytes_per_second
+        pushed = _public(pushed)
         self.map = pushed
         self._groups = {group.name: group for group in pushed.groups}
         self._targets = {
@@ -110,10 +112,11 @@ class Routing:
         return self._addresses.get(node)
 
 
-def _without_access(pushed: common_pb2.ShardMap) -> common_pb2.ShardMap:
-    """Return the map as clients get it: who else may do what is nothing to them."""
+def _public(pushed: common_pb2.ShardMap) -> common_pb2.ShardMap:
+    """Return the map as clients get it: who else may do what, and how nodes are throttled, is nothing to them."""
     public = common_pb2.ShardMap()
     public.CopyFrom(pushed)
+    public.ClearField("snapshot_bytes_per_second")
     for group in public.groups:
         group.ClearField("access")
     return public

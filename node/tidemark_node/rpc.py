@@ -63,6 +63,7 @@ class Services:
     def __init__(
         self, settings: Settings, address: str, metrics_address: str, driver: Driver, links: Links, routing: Routing,
         synchro: Synchro, remembered: Remembered, debug: Debug, draining: asyncio.Event, tls: Credentials | None,
+        snapshots: SnapshotServer,
     ) -> None:
         self._settings = settings
         self._address = address
@@ -75,6 +76,7 @@ class Services:
         self._debug = debug
         self._draining = draining
         self._tls = tls
+        self._snapshots = snapshots
         self._version = version("tidemark")
 
     async def describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
@@ -101,6 +103,7 @@ class Services:
         except InvalidSettings as wrong:
             await context.abort(*to_rpc_error(Refused(Reason.INVALID_SPEC, str(wrong))))
         version_in_force = self._routing.push(request)
+        self._snapshots.throttle(self._routing.snapshot_bytes_per_second)
         self._synchro.tell()
         self._remembered.tell(self._routing.map)
         return node_pb2.PushShardMapResponse(version=version_in_force)
@@ -134,9 +137,9 @@ class Services:
             known = newest.version
             await context.write(newest)
 
-    async def pull_snapshot(self, server: SnapshotServer, request: Any, context: Any) -> None:
+    async def pull_snapshot(self, request: Any, context: Any) -> None:
         await self._links.greet(context)
-        await server.serve(request, context)
+        await self._snapshots.serve(request, context)
 
 
 def of_our_version(handler: Any) -> Any:
@@ -155,16 +158,13 @@ def of_our_version(handler: Any) -> Any:
 def add_services(
     server: grpc.aio.Server, access: Access, services: Services, links: Links, appends: Appends, reads: Reads,
     deliveries: Deliveries, outcomes: Outcomes, subscriptions: Subscriptions, explain: Explain,
-    snapshots: SnapshotServer, health_of_node: Health,
+    health_of_node: Health,
 ) -> None:
     """Register every method and who may call it.  Raw streams have no serializers: their frames are bytes."""
     unary, stream, bidi = (
         grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler,
         grpc.stream_stream_rpc_method_handler,
     )
-
-    async def pull_snapshot(request: Any, context: Any) -> None:
-        await services.pull_snapshot(snapshots, request, context)
 
     def typed(make: Any, handler: Any, request: Any, response: Any) -> Any:
         return make(handler, request.FromString, response.SerializeToString)
@@ -183,7 +183,8 @@ def add_services(
         "tidemark.v1.Replication": {
             "Link": bidi(only("Replication.Link", links.serve_node, node)),
             "PullSnapshot": typed(
-                stream, only("Replication.PullSnapshot", pull_snapshot, node), pb.PullSnapshotRequest, pb.SnapshotChunk
+                stream, only("Replication.PullSnapshot", services.pull_snapshot, node), pb.PullSnapshotRequest,
+                pb.SnapshotChunk,
             ),
         },
         "tidemark.v1.Control": {

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -32,6 +33,8 @@ from .routing import Routing
 from .store_errors import StoreFailed
 
 CHUNK_BYTES = 1 << 20
+CHUNK_SECONDS = 2
+"""At a low rate chunks are so much shorter, or whoever pulls would take the wait for the next one for silence."""
 CHUNKS_UNDURABLE_MAX = 4
 CHUNK_TIMEOUT_SECONDS = 30.0
 
@@ -46,22 +49,46 @@ _EXPECTED = (_PullFailed, grpc.RpcError, channel.WireVersionMismatch, OSError, T
 
 
 class TokenBucket:
-    """At most `rate` bytes a second over time, with bursts of a quarter of a second."""
+    """At most `rate` bytes a second over time, with bursts of a quarter of a second.
+
+    Whoever comes first goes first.  A changed rate is in force at once, also for those who wait.
+    """
 
     def __init__(self, bytes_per_second: int) -> None:
         self._rate = bytes_per_second
-        self._burst = bytes_per_second / 4
-        self._tokens = self._burst
+        self._tokens = self._rate / 4
+        self._earned = 0.0   # tokens ever earned; what one waits for does not grow by what others take behind it
         self._filled_at = time.monotonic()
+        self._changed = asyncio.Event()
+
+    @property
+    def rate(self) -> int:
+        return self._rate
+
+    @rate.setter
+    def rate(self, bytes_per_second: int) -> None:
+        self._fill()
+        self._rate = bytes_per_second
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def take(self, count: int) -> None:
         """Wait until `count` bytes may go; a chunk beyond the burst goes into debt that the next ones pay."""
-        now = time.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
-        self._filled_at = now
+        self._fill()
         self._tokens -= count
-        if self._tokens < 0:
-            await asyncio.sleep(-self._tokens / self._rate)
+        due = self._earned - self._tokens
+        while self._earned < due:
+            with suppress(TimeoutError):
+                async with asyncio.timeout((due - self._earned) / self._rate):
+                    await self._changed.wait()
+            self._fill()
+
+    def _fill(self) -> None:
+        now = time.monotonic()
+        earned = (now - self._filled_at) * self._rate
+        self._filled_at = now
+        self._earned += earned
+        self._tokens = min(self._rate / 4, self._tokens + earned)
 
 
 def checksum(headers: list[bytes], payloads: list[bytes]) -> int:
@@ -73,12 +100,22 @@ def checksum(headers: list[bytes], payloads: list[bytes]) -> int:
 
 
 class SnapshotServer:
-    """Handler of Replication/PullSnapshot; all pulls of the node share one rate."""
+    """Handler of Replication/PullSnapshot; all pulls of the node share one rate: its own, or the one it was told."""
 
     def __init__(self, driver: Driver, metrics: Metrics, bytes_per_second: int) -> None:
         self._driver = driver
         self._metrics = metrics
+        self._own_rate = bytes_per_second
         self._bucket = TokenBucket(bytes_per_second)
+        metrics.snapshot_bytes_per_second.set(bytes_per_second)
+
+    def throttle(self, bytes_per_second: int) -> None:
+        """Send at most so much from now on; 0: as the node was started with."""
+        wanted = bytes_per_second or self._own_rate
+        if wanted != self._bucket.rate:
+            _log.info("snapshots are sent at another rate", extra={"bytes_per_second": wanted})
+            self._bucket.rate = wanted
+            self._metrics.snapshot_bytes_per_second.set(wanted)
 
     async def serve(self, request: Any, context: Any) -> None:
         """Stream entries [first, last] as they are stored, up to the first that the core lets nobody have from here."""
@@ -87,8 +124,9 @@ class SnapshotServer:
             wrong = Refused(Reason.INVALID_SPEC, f"first is {position} and last is {request.last}")
             await context.abort(*to_rpc_error(wrong))
         while position <= request.last:
+            chunk_bytes = min(CHUNK_BYTES, CHUNK_SECONDS * self._bucket.rate)
             try:
-                found = await self._driver.read(shard, position, request.last, CHUNK_BYTES)
+                found = await self._driver.read(shard, position, request.last, chunk_bytes)
             except StoreFailed as failure:
                 await context.abort(*to_rpc_error(Refused(Reason.SHUTTING_DOWN, str(failure))))
             if not found.entries:

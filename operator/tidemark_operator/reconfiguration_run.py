@@ -171,8 +171,6 @@ class ReconfigurationRun:
         self._refused = None
         warnings = (*plan.warnings, *self._exchange.warnings(self._settings()))
         self._provision = list(plan.provision) if plan.provision is not None else None
-        if (stored.spec.get("throttle") or {}).get("bytesPerSecondPerNode"):
-            warnings = (*warnings, "throttle.bytesPerSecondPerNode: nodes keep the rate of the cluster's own throttle")
         self._moves = [MoveState(move) for move in plan.moves]
         self._plan = AgreedPlan(plan.hash, self._mirror.revision, warnings)
         return True

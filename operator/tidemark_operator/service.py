@@ -64,6 +64,7 @@ from .resources.conditions import ConditionReason
 from .shardmap import build_shard_map
 from .status import cluster_status, group_status, shard_object, with_status
 from .tending import Tender
+from .turns import snapshot_rate
 from .witness import Witness
 
 log = logging.getLogger(__name__)
@@ -126,6 +127,7 @@ class OperatorService:
             if certificates is not None and tls is not None else None)
         self._yielding: frozenset[str] = frozenset()
         self._emptied: frozenset[str] = frozenset()
+        self._snapshot_rate = 0   # as the newest map has it
         self._loaded = asyncio.Event()
         self._poked = asyncio.Event()
         self._watchers: set[asyncio.Event] = set()
@@ -254,8 +256,12 @@ class OperatorService:
         return self.world(detached=True)
 
     def _build_map(self, version: int) -> common_pb2.ShardMap:
+        self._snapshot_rate = self._wanted_snapshot_rate()
         return build_shard_map(
-            version, self.cluster, self.groups().values(), self.records(), self.nodes().values())
+            version, self.cluster, self.groups().values(), self.records(), self.nodes().values(), self._snapshot_rate)
+
+    def _wanted_snapshot_rate(self) -> int:
+        return snapshot_rate(item.value for item in self.mirror.reconfigurations.values())
 
     # --- what is shown --------------------------------------------------------------------------------------
 
@@ -360,8 +366,11 @@ class OperatorService:
                 self.publisher.changed()
             case "keyspaces" if name not in self.mirror.keyspaces:
                 self.memory.forget("Keyspace", name)
-            case "reconfigurations" if name not in self.mirror.reconfigurations:
-                self.memory.forget("Reconfiguration", name)
+            case "reconfigurations":
+                if name not in self.mirror.reconfigurations:
+                    self.memory.forget("Reconfiguration", name)
+                if self._wanted_snapshot_rate() != self._snapshot_rate:
+                    self.publisher.changed()
             case "operator" if not self.mirror.active_operator:
                 self.lease.look_now()
         self.poke()

@@ -28,9 +28,11 @@ def build_shard_map(
     groups: Iterable[Group],
     records: Mapping[ShardId, ShardRecord],
     nodes: Iterable[Node],
+    snapshot_bytes_per_second: int = 0,
 ) -> common_pb2.ShardMap:
     """Build the map.  A group appears once every one of its shards has a record."""
-    shard_map = common_pb2.ShardMap(version=version, cluster=cluster)
+    shard_map = common_pb2.ShardMap(
+        version=version, cluster=cluster, snapshot_bytes_per_second=snapshot_bytes_per_second)
     for node in sorted(nodes, key=lambda node: node.node):
         shard_map.nodes.add(
             node=node.node,

@@ -13,6 +13,7 @@ from .cluster import Cluster, condition, until
 from .workload import Workload, check_every_copy
 
 BYTES_PER_SECOND = 4 << 20
+SLOWED = 64 << 10
 RECORD_BYTES, RECORDS = 40_000, 260
 
 
@@ -46,12 +47,16 @@ async def enough(cluster: Cluster, node: str, group: str) -> int:
     return pulled if pulled > 3 << 20 else 0
 
 
-async def begin_swap(cluster: Cluster, group: str) -> tuple[str, str, str, str]:
-    """Begin to swap a follower for a spare; return the Reconfiguration, the leader, who leaves, who joins."""
+async def begin_swap(cluster: Cluster, group: str, **spec: Any) -> tuple[str, str, str, str]:
+    """Begin to swap a follower for a spare; return the Reconfiguration, the leader, who leaves, who joins.
+
+    Copies of other groups stay: what a node has pulled is counted, and who leaves may have those of all tests before.
+    """
     leader, leaver, _ = await cluster.members(group)
     spare = (await cluster.spares(group))[0]
     name = await cluster.reconfigure(
-        "NodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"})
+        "NodeSwap", {"from": leaver, "to": {"node": spare}, "removeSource": "Keep"},
+        scope={"logGroups": [group]}, **spec)
     return name, leader, leaver, spare
 
 
@@ -71,16 +76,33 @@ async def check_swapped(
 async def test_swap_ends_well_though_somebody_was_killed(cluster: Cluster, client: Client, victim: str):
     group, old = await filled_group(cluster, client)
     async with Workload(client, group) as new:
-        swap = await begin_swap(cluster, group)
+        swap = await begin_swap(cluster, group, throttle={"bytesPerSecondPerNode": "1Mi"})
         _, leader, _, spare = swap
         await half_pulled(cluster, spare, group)
+        await amend(cluster, swap[0], throttle={"bytesPerSecondPerNode": str(SLOWED)})
         killed = {"operator": "operator", "source": leader, "puller": spare}[victim]
         cluster.kill(killed)
         await new.more(30)
         await cluster.start(killed)
         await check_all_served(cluster, new)
+        await until(lambda: all_send_at(cluster, SLOWED), "whoever was killed, every node is throttled by the act")
+        await amend(cluster, swap[0], throttle={"bytesPerSecondPerNode": "1Gi"})
         await cluster.finished(swap[0])
+        await until(lambda: all_send_at(cluster, BYTES_PER_SECOND), "every node is throttled by the cluster again")
     await check_swapped(cluster, client, swap, old, new)
+
+
+async def amend(cluster: Cluster, name: str, **spec: Any) -> None:
+    """Change fields of a Reconfiguration that runs."""
+    (item,) = [item for item in await cluster.objects("Reconfiguration") if item["metadata"]["name"] == name]
+    await cluster.apply({
+        "apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": {"name": name},
+        "spec": {**item["spec"], **spec}})
+
+
+async def all_send_at(cluster: Cluster, bytes_per_second: int) -> bool:
+    rates = [await cluster.metric(node, "tidemark_snapshot_bytes_per_second") for node in cluster.nodes]
+    return rates == [bytes_per_second] * len(rates)
 
 
 async def check_all_served(cluster: Cluster, load: Workload) -> None:
@@ -133,10 +155,7 @@ async def test_swap_cancelled_half_way_leaves_no_trace(cluster: Cluster, client:
     async with Workload(client, group) as new:
         name, _, leaver, spare = await begin_swap(cluster, group)
         await half_pulled(cluster, spare, group)
-        (item,) = [item for item in await cluster.objects("Reconfiguration") if item["metadata"]["name"] == name]
-        await cluster.apply({
-            "apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": {"name": name},
-            "spec": {**item["spec"], "cancel": True}})
+        await amend(cluster, name, cancel=True)
         ended = await cluster.finished(name)
         assert condition(ended, "Succeeded")[:2] == ("False", "Canceled"), ended["status"]
         await new.more()

@@ -74,6 +74,11 @@ async def dump(node: NodeProcess) -> dict:
         return json.loads(answer.json)
 
 
+async def metrics_of(node: NodeProcess) -> str:
+    url = f"http://{node.ready['metrics_address']}/metrics"
+    return await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+
+
 async def test_three_nodes_replicate_and_read_back(start_node: Callable, operator: OperatorHand):
     nodes = [start_node(name) for name in "abc"]
     await lead(operator, nodes, nodes[0])
@@ -272,6 +277,31 @@ async def test_swap_pulls_a_snapshot_and_the_new_member_counts(start_node: Calla
     assert int(held["head"].split(":")[1]) >= 31
 
 
+async def test_a_node_sends_snapshots_as_fast_as_it_is_told(start_node: Callable, operator: OperatorHand):
+    source, spare = start_node("a", "--snapshot-bytes-per-second", "1000"), start_node("b")
+    await lead(operator, [source], source)
+    appender = Appender(source.address)
+    for sequence in range(10):
+        await appender.append(batch(sequence, bytes([sequence]) * 50_000))
+    await appender.close()
+    await operator.link("b", spare.address)
+    pushed = shard_map([(node.member, node.address) for node in (source, spare)], "a", 2)
+    await push_map(spare.address, pushed)
+    request = Prepare(2, 2, Operation.EXPAND, None, spare.member)
+    prepared = await operator.ask(source.member, request, Prepared)
+    await operator.send(spare.member, InstallSnapshot(2, 2, source.member, prepared.snapshot))
+    with pytest.raises(TimeoutError):
+        await operator.wait_for("b", SnapshotInstalled, timeout_seconds=1)
+    assert "tidemark_snapshot_bytes_per_second 1000.0" in await metrics_of(source)
+    pushed.snapshot_bytes_per_second = 1 << 30  # told in the middle of a wait
+    await push_map(source.address, pushed)
+    installed = await operator.wait_for("b", SnapshotInstalled)
+    assert prepared.snapshot.head == installed.head
+    pushed.version, pushed.snapshot_bytes_per_second = 3, 0
+    await push_map(source.address, pushed)
+    assert "tidemark_snapshot_bytes_per_second 1000.0" in await metrics_of(source), "its own rate again"
+
+
 async def test_message_for_another_life_of_the_disk_is_refused(start_node: Callable, operator: OperatorHand):
     node = start_node("a")
     await operator.link("a", node.address)
@@ -352,8 +382,7 @@ async def test_describe_metrics_and_dump(start_node: Callable, operator: Operato
     assert ("a", "z1", 1, node.address, node.process.pid) == (
         described.node, described.zone, described.leading, described.address, described.pid
     )
-    address = node.ready["metrics_address"]
-    text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"http://{address}/metrics").read().decode())
+    text = await metrics_of(node)
     assert 'tidemark_shard_leading{shard="7/0"} 1.0' in text
     assert 'tidemark_traces_total{what="became_leader"} 1.0' in text
     assert [200, 200, 404] == [await asked(node, path) for path in ("livez", "readyz", "elsewhere")]
@@ -492,9 +521,7 @@ async def test_snapshot_resumes_behind_what_was_durable_when_the_new_node_was_ki
     await operator.link("b", spare.address)
     installed = await operator.ask(spare.member, install, SnapshotInstalled, timeout_seconds=20)
     assert prepared.snapshot.head == installed.head
-    text = await asyncio.to_thread(
-        lambda: urllib.request.urlopen(f"http://{spare.ready['metrics_address']}/metrics").read().decode()
-    )
+    text = await metrics_of(spare)
     (line,) = (line for line in text.splitlines() if line.startswith("tidemark_snapshot_received_bytes_total"))
     assert 0 < float(line.split()[1]) <= prepared.snapshot.payload_bytes - progress.received_bytes + 1_000_000
 

@@ -82,6 +82,40 @@ async def test_token_bucket_holds_its_rate():
     assert 0.2 < time.monotonic() - began < 1.5
 
 
+async def test_token_bucket_takes_another_rate_in_the_middle_of_a_wait():
+    bucket, began = TokenBucket(1), time.monotonic()
+    bucket_order: list[str] = []
+
+    async def take(name: str, count: int) -> None:
+        await bucket.take(count)
+        bucket_order.append(name)
+
+    first = asyncio.ensure_future(take("first", 100_000))  # a day at this rate
+    second = asyncio.ensure_future(take("second", 100_000))
+    await asyncio.sleep(0)
+    bucket.rate = 1_000_000
+    async with asyncio.timeout(10):
+        await asyncio.gather(first, second)
+    assert ["first", "second"] == bucket_order
+    assert 0.15 < time.monotonic() - began < 1.5, "what was asked for is paid at the new rate"
+    bucket.rate = 1
+    slow = asyncio.ensure_future(bucket.take(1_000))
+    done, _ = await asyncio.wait([slow], timeout=0.1)
+    assert not done
+    slow.cancel()
+
+
+def test_how_nodes_are_throttled_is_nothing_to_clients():
+    routing = Routing()
+    pushed = shard_map([], "", 5)
+    pushed.snapshot_bytes_per_second = 7
+    routing.push(pushed)
+    assert (7, 0) == (routing.snapshot_bytes_per_second, routing.map.snapshot_bytes_per_second)
+    pushed.version, pushed.snapshot_bytes_per_second = 4, 9
+    routing.push(pushed)
+    assert 7 == routing.snapshot_bytes_per_second, "of an older map nothing is taken"
+
+
 async def test_routing_finds_names_what_is_missing_and_hints():
     routing = Routing()
     assert Reason.NO_LEADER is routing.find("orders", 0).reason

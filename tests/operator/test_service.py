@@ -30,6 +30,14 @@ metadata: {name: orders}
 spec: {clusterRef: {name: dev}, shards: 2, replication: {factor: 3%s}}
 """
 
+SWAP = """
+apiVersion: tidemark.dev/v1alpha1
+kind: Reconfiguration
+metadata: {name: swap}
+spec:
+  {clusterRef: {name: dev}, type: NodeSwap, nodeSwap: {from: n1, to: {spread: {}}}%s}
+"""
+
 
 @pytest.fixture
 async def three() -> AsyncIterator[list[FakeNode]]:
@@ -172,3 +180,31 @@ async def test_nothing_is_changed_by_hand_on_metadata_that_nodes_know_to_be_old(
         await server.stop(None)
     stored = service.mirror.groups["orders"].value
     assert (stored.generation, stored.detached) == (1, False)
+
+
+async def test_nodes_are_told_how_fast_the_copies_of_a_reconfiguration_may_move(
+    service: OperatorService, three: list[FakeNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.reconfigurer, "look", lambda: None)  # it is at what is stored for it
+
+    def told(rate: int) -> bool:
+        return all(one.newest_map.snapshot_bytes_per_second == rate for one in three)
+
+    await service.objects.apply(CLUSTER)
+    await service.objects.apply(SWAP % ", throttle: {bytesPerSecondPerNode: 50Mi}")
+    await service.objects.save_status("swap", {"stage": "AwaitingApproval"})
+    await until(lambda: all(one.newest_map.version for one in three))
+    assert told(0), "it may never be approved"
+    await service.objects.save_status("swap", {"stage": "Moving"})
+    await until(lambda: told(50 << 20))
+    await service.objects.apply(SWAP % ", throttle: {bytesPerSecondPerNode: 1Gi}")
+    await until(lambda: told(1 << 30))
+    versions = [one.newest_map.version for one in three]
+    await service.objects.save_status("swap", {"stage": "Moving", "observedGeneration": 2})
+    await service.objects.apply(SWAP % "")
+    await until(lambda: told(0))
+    assert [one.newest_map.version for one in three] == [version + 1 for version in versions], "of nothing else"
+    await service.objects.apply(SWAP % ", throttle: {bytesPerSecondPerNode: 2Gi}")
+    await until(lambda: told(2 << 30))
+    await service.objects.save_status("swap", {"stage": "Finished"})
+    await until(lambda: told(0))

@@ -203,7 +203,9 @@ class Throttle(ApiModel):
     max_concurrent_moves: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None, description="Shards that change at the same time."
     )
-    bytes_per_second_per_node: Quantity | None = Field(default=None, description="Snapshots that a node sends.")
+    bytes_per_second_per_node: Quantity | None = Field(
+        default=None, description="What a node sends of snapshots, whatever for, while this act is carried out."
+    )
 
 
 class Preconditions(ApiModel):

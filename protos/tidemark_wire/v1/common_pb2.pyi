@@ -129,13 +129,15 @@ class GroupInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., group_id: _Optional[int] = ..., kind: _Optional[str] = ..., max_batch_bytes: _Optional[int] = ..., max_record_bytes: _Optional[int] = ..., keys_required: _Optional[bool] = ..., default_ack: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., synchro_quorum: _Optional[str] = ..., quorum_timeout_ms: _Optional[int] = ..., rollback: _Optional[str] = ..., synchro_zones: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., sync_leaders: _Optional[int] = ..., leaders: _Optional[int] = ..., retention_bytes_hard: _Optional[int] = ..., access: _Optional[_Union[GroupAccess, _Mapping]] = ...) -> None: ...
 
 class ShardMap(_message.Message):
-    __slots__ = ("version", "cluster", "nodes", "groups")
+    __slots__ = ("version", "cluster", "nodes", "groups", "snapshot_bytes_per_second")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster: str
     nodes: _containers.RepeatedCompositeFieldContainer[NodeInfo]
     groups: _containers.RepeatedCompositeFieldContainer[GroupInfo]
-    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeInfo, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ...) -> None: ...
+    snapshot_bytes_per_second: int
+    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeInfo, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., snapshot_bytes_per_second: _Optional[int] = ...) -> None: ...
