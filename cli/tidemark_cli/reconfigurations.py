@@ -71,6 +71,16 @@ def bytes_text(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def copied_text(item: Object) -> str:
+    """Return how many bytes were copied and how many there are, as far as that is known; nothing where none are."""
+    status = item.get("status", {})
+    told = ((status.get("progress") or {}).get("bytesMoved"), (status.get("plan") or {}).get("bytes"))
+    moved, whole = (int(text) if str(text or "").isdecimal() else 0 for text in told)
+    if not moved:
+        return f"{bytes_text(whole)} to copy" if whole and stage(item) != "Finished" else ""
+    return f"{bytes_text(moved)} of {bytes_text(whole)} copied" if whole > moved else f"{bytes_text(moved)} copied"
+
+
 def progress_text(item: Object) -> str:
     """Return how far it is in one line: its stage, what was copied, when it may be done, what holds it up."""
     found = status_of(item).get("progress") or {}
@@ -78,9 +88,9 @@ def progress_text(item: Object) -> str:
     if found:
         parts.append(f"{found.get('summary', '')} moves")
         parts.append(f"{found.get('percent', 0)} %")
-    moved = str(found.get("bytesMoved") or "")
-    if moved.isdecimal() and moved != "0":
-        parts.append(f"{bytes_text(int(moved))} copied")
+    copied = copied_text(item)
+    if copied:
+        parts.append(copied)
     if found.get("failed"):
         parts.append(f"{found['failed']} failed")
     if found.get("estimatedCompletionTime"):

@@ -183,6 +183,11 @@ class NodeCore:
             state.opened, state.pending, replica.log.head, replica.commit,
         )
 
+    def bytes_held(self, shard_id: ShardId) -> int | None:
+        """Return how much log of a shard is held here, as a snapshot of it would tell; None when there is none."""
+        shard = self.shards.get(shard_id)
+        return shard.replica.log.bytes_held if shard is not None else None
+
     def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
         """Return who waits for whom on a shard led here, None when it is not."""
         shard = self.shards.get(shard_id)

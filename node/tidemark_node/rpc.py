@@ -14,10 +14,11 @@ from typing import Any
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.channel import WIRE_VERSION, WireVersionMismatch, check_caller
 from tidemark_wire.identity import Kind, Role
-from tidemark_wire.recovery import REPLICAS_MAX, report_to_proto
+from tidemark_wire.recovery import REPLICAS_MAX, SIZES_MAX, report_to_proto
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2
@@ -113,10 +114,8 @@ class Services:
 
     async def replicas(self, request: node_pb2.ReplicasRequest, context: Any) -> node_pb2.ReplicasResponse:
         """A page of what is persisted here, beside what is remembered of the map."""
+        await self._loaded(context)
         driver = self._driver
-        if driver.reloading:
-            loading = Refused(Reason.NO_LEADER, "this node loads its shards; retry", retry_after_ms=100)
-            await context.abort(*to_rpc_error(loading))
         count = min(request.replicas_max or REPLICAS_MAX, REPLICAS_MAX)
         found = nsmallest(count + 1, (shard for shard in driver.core.shards if shard >= getattr(request, "from")))
         me = driver.core.me
@@ -126,6 +125,21 @@ class Services:
             cluster=self._remembered.cluster)
         answer.cluster.map_version = max(answer.cluster.map_version, self._routing.map.version)
         return answer
+
+    async def sizes(self, request: node_pb2.SizesRequest, context: Any) -> node_pb2.SizesResponse:
+        await self._loaded(context)
+        if len(request.shards) > SIZES_MAX:
+            many = Refused(Reason.INVALID_SPEC, f"shards: {len(request.shards)} are more than {SIZES_MAX}")
+            await context.abort(*to_rpc_error(many))
+        found = ((shard, self._driver.core.bytes_held(ShardId(shard))) for shard in request.shards)
+        return node_pb2.SizesResponse(shards=[
+            node_pb2.ShardSize(shard=shard, bytes=held) for shard, held in found if held is not None])
+
+    async def _loaded(self, context: Any) -> None:
+        """Refuse to speak of what is held here while it is being read from the disk."""
+        if self._driver.reloading:
+            loading = Refused(Reason.NO_LEADER, "this node loads its shards; retry", retry_after_ms=100)
+            await context.abort(*to_rpc_error(loading))
 
     async def get_shard_map(self, request: Any, context: Any) -> common_pb2.ShardMap:
         return self._routing.map
@@ -204,6 +218,9 @@ def add_services(
             "Replicas": typed(
                 unary, only("Control.Replicas", services.replicas, operator, admin), pb.ReplicasRequest,
                 pb.ReplicasResponse,
+            ),
+            "Sizes": typed(
+                unary, only("Control.Sizes", services.sizes, operator), pb.SizesRequest, pb.SizesResponse
             ),
         },
         "tidemark.v1.Tidemark": {

@@ -14,6 +14,7 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, StartChange, StartTransfer
 
+from .copying import copies
 from .driver import CoordinatorDriver, ProgressListener
 from .plan import Move, MoveKind, World, next_leader
 
@@ -63,17 +64,27 @@ class MoveState:
     step: str = "Pending"
     message: str = ""
     received_bytes: int = 0
-    total_bytes: int = 0
+    total_bytes: int | None = None   # None: not known yet
     started: str = ""
     not_before: float = 0.0
+
+    @property
+    def unsized(self) -> bool:
+        """Say whether it copies nobody knows how much."""
+        return self.total_bytes is None and copies(self.move)
+
+    def end(self) -> None:
+        """It is in force: all that was to be copied was."""
+        self.state, self.step, self.message = "Done", "Done", ""
+        self.received_bytes = self.total_bytes = self.total_bytes or self.received_bytes
 
     def store(self) -> dict[str, Any]:
         move = self.move
         return {
             "shard": f"{move.shard:x}", "kind": str(move.kind), "from": move.from_node, "to": move.to_node,
             "force": move.force, "state": "Pending" if self.state == "Running" else self.state,
-            "attempts": self.attempts, "message": self.message, "bytes": self.total_bytes,
-            "received": self.received_bytes,
+            "attempts": self.attempts, "message": self.message, "bytes": self.total_bytes or 0,
+            "sized": self.total_bytes is not None, "received": self.received_bytes,
         }
 
     @classmethod
@@ -81,7 +92,8 @@ class MoveState:
         move = Move(
             ShardId(int(raw["shard"], 16)), MoveKind(raw["kind"]), raw["from"], raw["to"], raw["force"])
         return cls(
-            move, raw["state"], raw["attempts"], message=raw["message"], total_bytes=raw["bytes"],
+            move, raw["state"], raw["attempts"], message=raw["message"],
+            total_bytes=raw["bytes"] if raw.get("sized", raw["bytes"] > 0) else None,
             received_bytes=raw.get("received", 0))
 
     def show(self, group: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -32,6 +32,7 @@ from tidemark_wire.channel import (
 )
 from tidemark_wire.convert import Draining
 from tidemark_wire.frames import decode_messages, encode_message
+from tidemark_wire.recovery import SIZES_MAX
 from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 QUEUE_MESSAGES_MAX = 8_192
 FRAME_BYTES_TARGET = 1 << 20
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 0.5
+
+Answer = TypeVar("Answer")
 
 
 class LinkListener(Protocol):
@@ -125,18 +128,34 @@ class NodeLink:
 
     async def tls_fingerprint(self) -> str:
         """Ask which certificate and CAs the node has loaded.  Raises grpc.aio.AioRpcError, ConnectionError."""
-        return str((await self._described()).tls_fingerprint)
+        return str((await self._asked(self._describe)).tls_fingerprint)
 
     async def lagging(self) -> set[str]:
         """Ask whom the shards that the node leads wait for.  Raises grpc.aio.AioRpcError, ConnectionError."""
-        return set((await self._described()).lagging)
+        return set((await self._asked(self._describe)).lagging)
 
-    async def _described(self) -> node_pb2.NodeDescription:
+    async def log_bytes(self, shards: Sequence[ShardId]) -> dict[ShardId, int]:
+        """Ask how much log the node holds of each of these shards; what it has none of is left out.
+
+        Raises grpc.aio.AioRpcError, ConnectionError.
+        """
+        found: dict[ShardId, int] = {}
+        for first in range(0, len(shards), SIZES_MAX):
+            request = node_pb2.SizesRequest(shards=shards[first:first + SIZES_MAX])
+            answer = await self._asked(lambda channel, request=request: self._sizes(channel, request))
+            found.update((ShardId(each.shard), each.bytes) for each in answer.shards)
+        return found
+
+    async def _sizes(self, channel: grpc.aio.Channel, request: node_pb2.SizesRequest) -> node_pb2.SizesResponse:
+        return await node_pb2_grpc.ControlStub(channel).Sizes(
+            request, timeout=max(1.0, self.settings.probe_timeout_ms / 1000))
+
+    async def _asked(self, ask: Callable[[grpc.aio.Channel], Awaitable[Answer]]) -> Answer:
         channel = self._channel
         if channel is None:
             raise ConnectionError(f"{self.node} is not linked")
         try:
-            return await self._describe(channel)
+            return await ask(channel)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # our own end, not the call's

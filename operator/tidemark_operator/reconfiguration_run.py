@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,6 +25,7 @@ from tidemark_core.replication.records import CancelChange, ChangeDone, ChangePr
 from tidemark_wire.tasks import background, cancelled
 
 from .condition_memory import ConditionMemory, some, timestamp
+from .copying import whom_to_ask
 from .disruption import Act, Disruption
 from .driver import CoordinatorDriver
 from .etcd import StoreUnavailable
@@ -42,10 +43,13 @@ from .resources.conditions import ConditionReason as R
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+AskLogBytes = Callable[[Mapping[str, Sequence[ShardId]]], Awaitable[Mapping[ShardId, int]]]
 
 ATTEMPTS_MAX = 5
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 UNSAVED_PAUSE_S = 0.5
+ASK_PACE_S = 5.0
+"""How often nodes are asked again for what nobody said."""
 PATIENCE_S = 5.0
 """How long a plan waits for nodes that are down before it is rejected for them."""
 PROGRESS_PACE_S = 2.0
@@ -72,7 +76,7 @@ class ReconfigurationRun:
     def __init__(
         self, stored: StoredObject, driver: CoordinatorDriver, objects: Objects, mirror: Mirror,
         world: Callable[[], World], settings: Callable[[], ClusterSettings], memory: ConditionMemory,
-        disruption: Disruption, nodes: NodeRecords | None,
+        disruption: Disruption, nodes: NodeRecords | None, log_bytes: AskLogBytes,
     ) -> None:
         self.name = stored.name
         self.wake = asyncio.Event()
@@ -84,6 +88,8 @@ class ReconfigurationRun:
         self._settings = settings
         self._memory = memory
         self._disruption = disruption
+        self._log_bytes = log_bytes
+        self._asked_at = 0.0
         self._exchange = NodeExchange(stored.uid, stored.spec, nodes, mirror)
         memory.learn("Reconfiguration", stored.name, stored.status.get("conditions", ()))
         self._moves = [MoveState.restore(raw) for raw in stored.status.get("moves", ())]
@@ -133,6 +139,7 @@ class ReconfigurationRun:
             if self._outcome is not None:
                 return False
             stored, before, refused = self._last, self._plan.hash if self._plan else None, self._refused
+            unsized = self._unsized()
             if not self._make_plan(stored):
                 if self._outcome is not None:
                     return False
@@ -141,15 +148,18 @@ class ReconfigurationRun:
                 await self._wait(5.0 if self._plan is not None else 0.5)
                 continue
             assert self._plan is not None
+            await self._learn_sizes()
             if stored.spec.get("approval", "Automatic") == "Automatic":
                 self._approved = (True, R.AUTOMATIC_APPROVAL)
                 return True
             approved = stored.spec.get("approvedPlan")
             if approved == self._plan.hash:
                 self._approved = (True, R.APPROVED_BY_USER)
+                await self._learn_sizes(anew=True)  # it may have waited for days
                 return True
             self._approved = (False, R.PLAN_CHANGED if approved else R.WAITING_FOR_APPROVAL)
-            if before != self._plan.hash or refused is not None or self._stage != "AwaitingApproval":
+            if (before, refused, unsized) != (self._plan.hash, None, self._unsized()) or (
+                    self._stage != "AwaitingApproval"):
                 self._stage = "AwaitingApproval"
                 await self._save()
             await self._wait(5.0)
@@ -171,9 +181,22 @@ class ReconfigurationRun:
         self._refused = None
         warnings = (*plan.warnings, *self._exchange.warnings(self._settings()))
         self._provision = list(plan.provision) if plan.provision is not None else None
-        self._moves = [MoveState(move) for move in plan.moves]
+        sizes = {state.move: state.total_bytes for state in self._moves}
+        if self._plan is None or plan.hash != self._plan.hash:
+            self._asked_at = 0.0
+        self._moves = [MoveState(move, total_bytes=sizes.get(move)) for move in plan.moves]
         self._plan = AgreedPlan(plan.hash, self._mirror.revision, warnings)
         return True
+
+    async def _learn_sizes(self, *, anew: bool = False) -> None:
+        """Ask how much the moves will copy where that is not known; what nobody says is asked for again later."""
+        wanted = [state for state in self._moves if state.unsized or anew]
+        if not wanted or (not anew and time.monotonic() - self._asked_at < ASK_PACE_S):
+            return
+        self._asked_at = time.monotonic()
+        found = await self._log_bytes(whom_to_ask((state.move for state in wanted), self._world()))
+        for state in wanted:
+            state.total_bytes = found.get(state.move.shard, state.total_bytes)
 
     def _ended(self) -> Outcome | None:
         """Read the object anew; an outcome where somebody has ended it, or time has."""
@@ -260,7 +283,7 @@ class ReconfigurationRun:
             stored, world = self._last, self._world()
             for state in self._moves:
                 if state.state == "Pending" and state.move.done(world.shards.get(state.move.shard)):
-                    state.state, state.step, state.received_bytes = "Done", "Done", state.total_bytes
+                    state.end()
             open_moves = [state for state in self._moves if state.state in ("Pending", "Running")]
             if not open_moves:
                 break
@@ -354,8 +377,7 @@ class ReconfigurationRun:
 
         answer = await run_move(self._driver, state.move, self._world, progress)
         if isinstance(answer, ChangeDone):
-            state.state, state.step, state.message = "Done", "Done", ""
-            state.received_bytes = state.total_bytes
+            state.end()
         else:
             state.state, state.step = "Pending", "Pending"
             state.message = f"{answer.reason}: {answer.message}"
@@ -377,10 +399,10 @@ class ReconfigurationRun:
             await self._wait(0.25)
 
     async def _wait(self, seconds: float) -> None:
-        self.wake.clear()
         with suppress(TimeoutError):  # not wait_for: it loses a cancel that comes together with what is waited for
             async with asyncio.timeout(seconds):
                 await self.wake.wait()
+        self.wake.clear()  # behind the wait: what happened during a pass is looked at in the next one
 
     # --- status ---------------------------------------------------------------------------------------------
 
@@ -393,6 +415,9 @@ class ReconfigurationRun:
                 **self.status(), "moves": [state.store() for state in self._moves], "provision": self._provision})
 
         await self._insist(save)
+
+    def _unsized(self) -> int:
+        return sum(state.unsized for state in self._moves)
 
     def _bytes(self) -> int:
         return sum(state.received_bytes for state in self._moves)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemark_core.base.ids import group_of
+from tidemark_core.base.ids import group_of, index_of
 from tidemark_core.base.refusals import Reason
 
-from .condition_memory import Condition, ConditionMemory, timestamp
+from .condition_memory import Condition, ConditionMemory, some, timestamp
+from .model import shard_name
 from .moves import MoveState
 from .placement import PlanRefusal
 from .resources.conditions import ConditionReason as R
@@ -83,9 +84,7 @@ def run_status(name: str, run: RunView, memory: ConditionMemory) -> dict[str, An
     }
     if run.plan is not None:
         status["plan"] = {
-            "moves": total, "hash": run.plan.hash, "metadataRevision": run.plan.revision,
-            "warnings": list(run.plan.warnings),
-        }
+            "moves": total, "hash": run.plan.hash, "metadataRevision": run.plan.revision, **_sizes(run)}
     if run.target:
         status["targetNode"] = run.target
     if run.outcome is not None:
@@ -96,10 +95,26 @@ def run_status(name: str, run: RunView, memory: ConditionMemory) -> dict[str, An
     return status
 
 
+def _sizes(run: RunView) -> dict[str, Any]:
+    """Return what the moves copy, or the warning that nobody knows: a part of it would pass for the whole."""
+    assert run.plan is not None
+    unknown = [
+        shard_name(_group(run, state), index_of(state.move.shard)) for state in run.moves if state.unsized]
+    if unknown:
+        unsaid = f"bytes: not known; no node says how much it holds of {some(unknown)}"
+        return {"warnings": [*run.plan.warnings, unsaid]}
+    whole = sum(state.total_bytes or 0 for state in run.moves)
+    return {"bytes": str(whole), "warnings": list(run.plan.warnings)}
+
+
+def _group(run: RunView, state: MoveState) -> str:
+    number = group_of(state.move.shard)
+    return run.groups.get(number, f"group-{number}")
+
+
 def _show(run: RunView, state: str) -> list[dict[str, Any]]:
     return [
-        item.show(run.groups.get(number := group_of(item.move.shard), f"group-{number}"))
-        for item in run.moves if item.state == state
+        item.show(_group(run, item)) for item in run.moves if item.state == state
     ][:SHOWN_MOVES_MAX]
 
 

@@ -21,7 +21,7 @@ from .model import ClusterSettings
 from .node_records import NodeRecords
 from .objects import Objects
 from .plan import World
-from .reconfiguration_run import ReconfigurationRun
+from .reconfiguration_run import AskLogBytes, ReconfigurationRun
 from .resources.conditions import ConditionReason as R
 from .resources.conditions import ConditionType as T
 
@@ -42,6 +42,7 @@ class Reconfigurer:
         disruption: Disruption,
         nodes: NodeRecords | None,
         poke_later: Callable[[float], None],
+        log_bytes: AskLogBytes,
     ) -> None:
         """`nodes` is None where nobody makes or removes any."""
         self._driver = driver
@@ -53,6 +54,7 @@ class Reconfigurer:
         self._disruption = disruption
         self._nodes = nodes
         self._poke_later = poke_later
+        self._log_bytes = log_bytes
         self._run: ReconfigurationRun | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -97,7 +99,7 @@ class Reconfigurer:
         elif unfinished and self._mirror.cluster is not None:
             self._run = ReconfigurationRun(
                 unfinished[0], self._driver, self._objects, self._mirror, self._world, self._settings,
-                self._memory, self._disruption, self._nodes)
+                self._memory, self._disruption, self._nodes, self._log_bytes)
             self._task = background(self._run.run(), f"reconfiguration {self._run.name}")
             self._task.add_done_callback(self._ended)
 

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from .etcd_access import Login, TlsFiles
 from .groups import GroupKeeper
 from .keyspaces import keyspace_status
 from .lease import ActivityLease
+from .log_sizes import log_bytes
 from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, NodeLife, StoredObject, allocate
 from .mirror import Mirror
 from .model import (
@@ -114,7 +116,7 @@ class OperatorService:
         """What else of the cluster's spec is not in force yet, as whoever makes nodes sees it."""
         self.reconfigurer = Reconfigurer(
             self.driver, self.objects, self.mirror, self.whole_world, self.settings, self.memory, self.disruption,
-            self.node_records if makes_nodes else None, self.poke_later)
+            self.node_records if makes_nodes else None, self.poke_later, partial(log_bytes, self.links))
         self.lease = ActivityLease(
             self.store, self.keys.operator, self.operator, self._on_active, ttl_s=lease_ttl_s)
         self._directory = (

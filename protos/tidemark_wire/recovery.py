@@ -13,6 +13,9 @@ from .v1 import node_pb2
 REPLICAS_MAX = 1_000
 """Most replicas of one answer."""
 
+SIZES_MAX = 10_000
+"""Most shards that one request for sizes names."""
+
 
 def report_to_proto(report: ReplicaReport) -> node_pb2.Replica:
     made = node_pb2.Replica(

@@ -225,12 +225,18 @@ def test_wait_follows_to_the_end(plugin: Plugin, fake: FakeServer):
     moving["status"]["progress"] = {"completed": 1, "summary": "1/2", "percent": 50, "bytesMoved": "3145728"}
     over = swap("mine", at="Finished", conditions=(condition("Succeeded", reason="Completed"),))
     over["status"]["progress"] = {"completed": 2, "summary": "2/2", "percent": 100, "bytesMoved": "6291456"}
-    fake.changes = [swap("other", at="Finished"), swap("mine", at="AwaitingApproval"), moving, over]
+    waiting = swap("mine", at="AwaitingApproval")
+    for item in (waiting, moving, over):
+        item["status"]["plan"]["bytes"] = "6291456"
+    fake.changes = [swap("other", at="Finished"), waiting, moving, over]
     fake.items.append(swap("mine", at="Planning"))
     done = plugin("drain-node", "prod-1", "--name", "mine", "--wait", "-o", "json")
     assert done.code == 0, done.err
     assert (done.document["moves"], done.document["bytesMoved"], done.document["stage"]) == (2, "6291456", "Finished")
-    assert "mine: Moving · 1/2 moves · 50 % · 3.0 MiB copied" in done.err
+    for told in ("AwaitingApproval · 0/2 moves · 0 % · 6.0 MiB to copy",
+                 "Moving · 1/2 moves · 50 % · 3.0 MiB of 6.0 MiB copied",
+                 "Finished · 2/2 moves · 100 % · 6.0 MiB copied"):
+        assert f"mine: {told}" in done.err
     assert "kubectl tidemark approve mine" in done.err
 
 

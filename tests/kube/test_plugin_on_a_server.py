@@ -74,6 +74,7 @@ async def story(kube: Kube, plugin: Plugin, operator: Operator, directory: Path)
     await kube.wait(SHARDS, "orders-0001", lambda found: found["status"]["inSync"] == "2/3")
     await plugin("drain-node", source, "--name", "drain", "--require-approval", "--reason", "OPS-1")
     planned = await kube.wait(RECONFIGURATIONS, "drain", at("AwaitingApproval"))
+    assert int(planned["status"]["plan"]["bytes"]) > RECORDS * RECORD_BYTES
     told = (await plugin("plan", "drain", "-o", "json")).document
     assert told["hash"] == planned["status"]["plan"]["hash"]
     assert [(move["shard"], move["from"]) for move in told["planned"]] == [("orders/0", source), ("orders/1", source)]

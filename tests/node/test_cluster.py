@@ -289,6 +289,12 @@ async def test_a_node_sends_snapshots_as_fast_as_it_is_told(start_node: Callable
     await push_map(spare.address, pushed)
     request = Prepare(2, 2, Operation.EXPAND, None, spare.member)
     prepared = await operator.ask(source.member, request, Prepared)
+    async with channel.open_channel(source.address) as opened:
+        control = node_pb2_grpc.ControlStub(opened)
+        (size,) = (await control.Sizes(node_pb2.SizesRequest(shards=[SHARD, SHARD + 1]))).shards
+        with pytest.raises(grpc.aio.AioRpcError, match="10001 are more than 10000"):
+            await control.Sizes(node_pb2.SizesRequest(shards=range(10_001)))
+    assert (SHARD, prepared.snapshot.payload_bytes) == (size.shard, size.bytes), "what a snapshot has is known before"
     await operator.send(spare.member, InstallSnapshot(2, 2, source.member, prepared.snapshot))
     with pytest.raises(TimeoutError):
         await operator.wait_for("b", SnapshotInstalled, timeout_seconds=1)

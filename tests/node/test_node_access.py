@@ -205,7 +205,8 @@ WRITES = {"Tidemark.Outcome", "Tidemark.Limbo"}
     [
         (Kind.NODE, "b", FOR_ALL | {"Replication.Link", "Replication.PullSnapshot"}),
         (Kind.OPERATOR, "operator", FOR_ALL | {
-            "Control.Link", "Control.Describe", "Control.PushShardMap", "Control.DebugDump", "Control.Replicas"}),
+            "Control.Link", "Control.Describe", "Control.PushShardMap", "Control.DebugDump", "Control.Replicas",
+            "Control.Sizes"}),
         (Kind.ADMIN, "root", FOR_ALL | STREAMS | READS | WRITES | {
             "Control.Describe", "Control.DebugDump", "Control.Replicas"}),
         (Kind.CLIENT, "anna", FOR_ALL | STREAMS | READS | WRITES),

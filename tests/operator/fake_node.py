@@ -22,6 +22,8 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.maps: list[int] = []
         self.newest_map = common_pb2.ShardMap()
         self.refuse_maps = 0
+        self.held: dict[int, int] | None = None   # bytes by shard; None: it cannot say
+        self.sizes_asked = 0
         self.silent = False
         self.unanswered = 0
         self.links: dict[Any, asyncio.Task[None]] = {}
@@ -72,6 +74,13 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.maps.append(request.version)
         self.newest_map = request
         return node_pb2.PushShardMapResponse(version=request.version)
+
+    async def Sizes(self, request: node_pb2.SizesRequest, context: Any) -> node_pb2.SizesResponse:
+        if self.held is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "never heard of it")
+        self.sizes_asked += 1
+        return node_pb2.SizesResponse(shards=[
+            node_pb2.ShardSize(shard=shard, bytes=self.held[shard]) for shard in request.shards if shard in self.held])
 
     async def _link(self, _requests: Any, context: Any) -> None:
         await context.send_initial_metadata(

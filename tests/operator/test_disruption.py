@@ -105,7 +105,7 @@ def waiting(kind: MoveKind) -> list[MoveState]:
 async def test_moves_wait_for_a_restart_and_leaderships_do_not(store: EtcdStore) -> None:
     turn = room(store, "op1")
     stored = StoredObject({"metadata": {"name": "swap"}, "spec": {"type": "NodeSwap"}}, "uid", NOW)
-    run = ReconfigurationRun(stored, *[None] * 5, ConditionMemory(), turn, None)  # type: ignore[arg-type]
+    run = ReconfigurationRun(stored, *[None] * 5, ConditionMemory(), turn, None, None)  # type: ignore[arg-type]
     await turn.take(Act.RESTART, "n1")
     assert _only_leaders(waiting(MoveKind.TRANSFER))
     assert not _only_leaders([*waiting(MoveKind.TRANSFER), *waiting(MoveKind.SWAP)])
@@ -122,7 +122,7 @@ async def test_moves_wait_for_a_restart_and_leaderships_do_not(store: EtcdStore)
 async def test_the_turn_of_a_reconfiguration_that_does_not_run_is_over(store: EtcdStore) -> None:
     turn = room(store, "op1")
     await turn.take(Act.RECONFIGURATION, "swap")
-    reconfigurer = Reconfigurer(*[None] * 6, turn, None, lambda seconds: None)  # type: ignore[arg-type]
+    reconfigurer = Reconfigurer(*[None] * 6, turn, None, lambda seconds: None, None)  # type: ignore[arg-type]
     await reconfigurer.end_stale_turn()
     assert turn.hold is None
     await turn.take(Act.RESTART, "n1")

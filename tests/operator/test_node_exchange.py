@@ -37,6 +37,10 @@ CLUSTER: dict[str, Any] = {
 DEADLINE_S = 20
 
 
+async def nobody_says(_asked: Any) -> dict[int, int]:
+    return {}
+
+
 class Room:
     """What one operator process knows, and the nodes as Kubernetes would run them: all that have a record are up."""
 
@@ -65,7 +69,7 @@ class Room:
         settings = cluster_view(self.mirror.cluster.value)
         return ReconfigurationRun(
             self.mirror.reconfigurations[name].value, driver, self.objects, self.mirror, self.world, lambda: settings,
-            ConditionMemory(), self.turn, self.nodes)
+            ConditionMemory(), self.turn, self.nodes, nobody_says)
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ from fake_node import FakeNode, until
 from grpc_health.v1 import health
 from tidemark_core.base.ids import Member, OperatorId, ShardId
 from tidemark_core.replication.messages import BecameLeader, Fence
+from tidemark_operator import nodes
 from tidemark_operator.detector import DetectorSettings, LoopLateness
+from tidemark_operator.log_sizes import log_bytes
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.nodes import NodeLink, NodeLinks
 from tidemark_operator.publisher import MapPublisher
@@ -234,3 +236,19 @@ async def test_maps_are_pushed_once_each_and_again_to_a_new_process(node, links,
     publisher.changed()
     assert publisher.version == (2 << 32) + 2
     await publisher.close()
+
+
+async def test_who_does_not_say_how_much_it_holds_is_left_out(node, links, told, monkeypatch) -> None:
+    monkeypatch.setattr(nodes, "SIZES_MAX", 2)
+    silent = FakeNode("n2", "life-2")
+    await silent.start()
+    shards = [ShardId(SHARD + index) for index in range(5)]
+    node.held = {shard: 10 * index for index, shard in enumerate(shards[:4])}
+    silent.held = {}
+    links.set_node(record(node))
+    links.set_node(record(silent, "n2"))
+    await until(lambda: all(link.up for link in links))
+    silent.held = None  # an older build knows nothing of it
+    assert await log_bytes(links, {"n1": shards, "n2": [ShardId(7)], "n9": [ShardId(8)]}) == node.held
+    assert node.sizes_asked == 3, "a few at a time"
+    await silent.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -55,6 +55,8 @@ class World:
         self.nodes = nodes(4)
         self.driver = FakeDriver()
         self.saves = 0
+        self.sizes: dict[str, int] = {}   # what nodes say of every shard; the others are silent
+        self.asked = 0
         self.mirror = SimpleNamespace(revision=7, reconfigurations={})
         self.put(StoredObject({"metadata": {"name": "swap"}, "spec": spec}, "uid", "2026-01-01T00:00:00Z",
                               status=status))
@@ -83,6 +85,10 @@ class World:
         asyncio.get_running_loop().call_soon(self.run.wake.set)  # as the news of the mirror do
         return True
 
+    async def log_bytes(self, asked: Mapping[str, Sequence[int]]) -> dict[int, int]:
+        self.asked += 1
+        return {shard: self.sizes[node] for node, shards in asked.items() if node in self.sizes for shard in shards}
+
     def condition(self, kind: str) -> dict[str, Any]:
         return next(each for each in self.run.status()["conditions"] if each["type"] == kind)
 
@@ -109,7 +115,7 @@ class World:
             self.stored, self.driver, SimpleNamespace(save_status=self.save_status), self.mirror,  # type: ignore[arg-type]
             lambda: world(*self.shards, nodes=self.nodes, groups=[self.group]),
             lambda: SimpleNamespace(max_concurrent_moves=1), ConditionMemory(),  # type: ignore[arg-type, return-value]
-            SimpleNamespace(hold=None, take=true, end=true), None)  # type: ignore[arg-type]
+            SimpleNamespace(hold=None, take=true, end=true), None, self.log_bytes)  # type: ignore[arg-type]
         task = asyncio.ensure_future(self.run.run())
         try:
             yield task
@@ -285,3 +291,49 @@ async def test_no_move_starts_while_a_copy_is_away_elsewhere() -> None:
         there.change(3, up=True)
         await there.until(lambda: len(there.driver.moves) == 1)
         assert there.condition("Stalled")["status"] == "False"
+
+
+async def test_what_a_plan_copies_is_known_before_it_does_and_never_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconfiguration_run, "ASK_PACE_S", 0.05)
+    monkeypatch.setattr(reconfiguration_run, "PROGRESS_PACE_S", 0.05)
+    there = World({**SWAP, "approval": "Required"})
+    there.shards[1] = replace(there.shards[1], leader="n3")
+    there.sizes = {"n2": 90}
+    async with there.operator():
+        await there.at("AwaitingApproval")
+        plan = there.status["plan"]
+        assert "bytes" not in plan, "of one shard nobody says it, so the whole is not known"
+        assert plan["warnings"] == ["bytes: not known; no node says how much it holds of orders-0001"]
+        there.sizes["n3"] = 30
+        there.run.wake.set()
+        await there.until(lambda: there.status["plan"].get("bytes") == "120")
+        assert there.status["plan"]["warnings"] == []
+        asked, saves = there.asked, there.saves
+        there.run.wake.set()
+        await asyncio.sleep(0.2)
+        assert (there.asked, there.saves) == (asked, saves), "what is known is asked for no more"
+    there.sizes["n2"] = 95  # it grew while nobody approved
+    async with there.operator():
+        there.say(approvedPlan=plan["hash"])
+        await there.until(lambda: len(there.driver.moves) == 1)
+        assert there.status["plan"]["bytes"] == "125"
+        there.driver.moves[0][2](ChangeProgress(there.shards[0].shard, 0, "SNAPSHOT", 50, 100))
+        await there.until(lambda: there.status["progress"]["bytesMoved"] == "50")
+        assert there.status["plan"]["bytes"] == "130", "a snapshot under way says itself what it has"
+    there.sizes = {}
+    async with there.operator() as task:
+        await there.until(lambda: len(there.driver.moves) == 2)
+        assert there.status["plan"]["bytes"] == "130", "the next operator has it from the last"
+        there.finish(1)
+        await there.until(lambda: len(there.driver.moves) == 3)
+        there.finish(2)
+        await task
+    assert (there.status["plan"]["bytes"], there.status["progress"]["bytesMoved"]) == ("200", "200")
+
+
+async def test_what_moves_no_copies_copies_nothing() -> None:
+    there = World({"clusterRef": {"name": "dev"}, "type": "LeaderTransfer", "leaderTransfer": {"to": "n3"},
+                   "approval": "Required"})
+    async with there.operator():
+        await there.at("AwaitingApproval")
+    assert (there.status["plan"]["bytes"], there.asked) == ("0", 0)

@@ -29,7 +29,7 @@ async def removed(*items: StoredObject) -> list[str]:
 
     known = {item.name: SimpleNamespace(value=item) for item in items}
     made: Any = Reconfigurer(
-        None, SimpleNamespace(delete=delete), SimpleNamespace(reconfigurations=known), *[None] * 6)  # type: ignore[arg-type]
+        None, SimpleNamespace(delete=delete), SimpleNamespace(reconfigurations=known), *[None] * 7)  # type: ignore[arg-type]
     await made.remove_old()
     return found
 

@@ -59,7 +59,11 @@ class PlanStatus(ApiModel):
     """What the act comes to."""
 
     moves: Count = Field(default=0, description="How many moves.")
-    bytes: Annotated[str, StringConstraints(max_length=32)] | None = Field(default=None, description="What they copy.")
+    bytes: Annotated[str, StringConstraints(max_length=32)] | None = Field(
+        default=None,
+        description="What they copy: what nodes say they hold, and what a snapshot has once its move began. "
+        "Unset: not all of it is known, and a warning says of which shards.",
+    )
     hash: Annotated[str, StringConstraints(max_length=80)] | None = Field(
         default=None, description="Names the set of moves; approvedPlan quotes it."
     )

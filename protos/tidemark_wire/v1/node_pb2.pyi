@@ -108,6 +108,26 @@ class ReplicasResponse(_message.Message):
     cluster: RememberedCluster
     def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ..., more: _Optional[bool] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ..., cluster: _Optional[_Union[RememberedCluster, _Mapping]] = ...) -> None: ...
 
+class SizesRequest(_message.Message):
+    __slots__ = ("shards",)
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, shards: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SizesResponse(_message.Message):
+    __slots__ = ("shards",)
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedCompositeFieldContainer[ShardSize]
+    def __init__(self, shards: _Optional[_Iterable[_Union[ShardSize, _Mapping]]] = ...) -> None: ...
+
+class ShardSize(_message.Message):
+    __slots__ = ("shard", "bytes")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    bytes: int
+    def __init__(self, shard: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
 class Disk(_message.Message):
     __slots__ = ("node", "incarnation")
     NODE_FIELD_NUMBER: _ClassVar[int]

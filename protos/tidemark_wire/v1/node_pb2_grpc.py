@@ -134,6 +134,11 @@ class ControlStub:
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.ReplicasRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.ReplicasResponse.FromString,
                 _registered_method=True)
+        self.Sizes = channel.unary_unary(
+                '/tidemark.v1.Control/Sizes',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.SizesRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.SizesResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
@@ -165,6 +170,13 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Sizes(self, request, context):
+        """how much log is held here
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -187,6 +199,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Replicas,
                     request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.ReplicasRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_node__pb2.ReplicasResponse.SerializeToString,
+            ),
+            'Sizes': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sizes,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.SizesRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.SizesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -298,6 +315,33 @@ class Control:
             '/tidemark.v1.Control/Replicas',
             tidemark__wire_dot_v1_dot_node__pb2.ReplicasRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_node__pb2.ReplicasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sizes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Control/Sizes',
+            tidemark__wire_dot_v1_dot_node__pb2.SizesRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.SizesResponse.FromString,
             options,
             channel_credentials,
             insecure,
