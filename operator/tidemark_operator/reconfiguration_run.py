@@ -3,7 +3,7 @@
 The plan and the state of every move are stored before and after each step, so that a restarted operator goes
 on where the last one was; a move whose effect is already in force counts as done.  A move that cannot run
 now (an election, a node that is down) waits; one that fails five times is given up and the others go on.
-Stays out: whose turn it is (`reconfigure`), the steps of one move (`moves` and the coordinator), nodes that are made
+Stays out: whose turn it is (`turns`), the steps of one move (`moves` and the coordinator), nodes that are made
 and removed (`node_exchange`), what is shown of it (`reconfiguration_view`).
 """
 
@@ -39,6 +39,7 @@ from .objects import Objects
 from .plan import NEW_NODE, MoveKind, PlanRefusal, World, plan_reconfiguration
 from .reconfiguration_view import AgreedPlan, Outcome, RunView, run_status
 from .resources.conditions import ConditionReason as R
+from .turns import Slot, approval
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class ReconfigurationRun:
     def __init__(
         self, stored: StoredObject, driver: CoordinatorDriver, objects: Objects, mirror: Mirror,
         world: Callable[[], World], settings: Callable[[], ClusterSettings], memory: ConditionMemory,
-        disruption: Disruption, nodes: NodeRecords | None, log_bytes: AskLogBytes,
+        disruption: Disruption, nodes: NodeRecords | None, log_bytes: AskLogBytes, slot: Slot,
     ) -> None:
         self.name = stored.name
         self.wake = asyncio.Event()
@@ -89,7 +90,9 @@ class ReconfigurationRun:
         self._memory = memory
         self._disruption = disruption
         self._log_bytes = log_bytes
+        self._slot = slot
         self._asked_at = 0.0
+        self._told: object = None
         self._exchange = NodeExchange(stored.uid, stored.spec, nodes, mirror)
         memory.learn("Reconfiguration", stored.name, stored.status.get("conditions", ()))
         self._moves = [MoveState.restore(raw) for raw in stored.status.get("moves", ())]
@@ -128,7 +131,7 @@ class ReconfigurationRun:
     # --- planning and approval ------------------------------------------------------------------------------
 
     async def _agree_on_plan(self) -> bool:
-        """Plan, and wait for approval where it is required.  False: it ended here."""
+        """Plan, and wait for approval where it is required, and for our turn behind it.  False: it ended here."""
         if self._plan is not None and self._stage not in ("Planning", "AwaitingApproval", "Queued"):
             automatic = self._last.spec.get("approval", "Automatic") == "Automatic"
             self._approved = (True, R.AUTOMATIC_APPROVAL if automatic else R.APPROVED_BY_USER)
@@ -138,31 +141,38 @@ class ReconfigurationRun:
             self._outcome = self._ended()
             if self._outcome is not None:
                 return False
-            stored, before, refused = self._last, self._plan.hash if self._plan else None, self._refused
-            unsized = self._unsized()
+            stored = self._last
             if not self._make_plan(stored):
                 if self._outcome is not None:
                     return False
-                if refused != self._refused:
-                    await self._save()
+                if self._plan is not None:
+                    await self._stand_aside()
                 await self._wait(5.0 if self._plan is not None else 0.5)
                 continue
-            assert self._plan is not None
             await self._learn_sizes()
-            if stored.spec.get("approval", "Automatic") == "Automatic":
-                self._approved = (True, R.AUTOMATIC_APPROVAL)
+            assert self._plan is not None
+            self._approved = approval(stored.spec, self._plan.hash)
+            if not self._approved[0]:
+                await self._stand_aside()
+            elif not self._slot.take(self.name):
+                await self._tell("Queued")  # others went ahead while nobody had approved
+            else:
+                if self._approved[1] is R.APPROVED_BY_USER:
+                    await self._learn_sizes(anew=True)  # it may have waited for days
                 return True
-            approved = stored.spec.get("approvedPlan")
-            if approved == self._plan.hash:
-                self._approved = (True, R.APPROVED_BY_USER)
-                await self._learn_sizes(anew=True)  # it may have waited for days
-                return True
-            self._approved = (False, R.PLAN_CHANGED if approved else R.WAITING_FOR_APPROVAL)
-            if (before, refused, unsized) != (self._plan.hash, None, self._unsized()) or (
-                    self._stage != "AwaitingApproval"):
-                self._stage = "AwaitingApproval"
-                await self._save()
             await self._wait(5.0)
+
+    async def _stand_aside(self) -> None:
+        """Hold up nobody while it is a person, or a node, that is waited for."""
+        await self._tell("AwaitingApproval")
+        self._slot.give_back(self.name)
+
+    async def _tell(self, stage: str) -> None:
+        """Store where it stands if that is news."""
+        news = stage, self._plan and self._plan.hash, self._refused, self._approved, self._unsized()
+        if news != self._told:
+            self._told, self._stage = news, stage
+            await self._save()
 
     def _make_plan(self, stored: StoredObject) -> bool:
         """Plan anew; False: that cannot be done.  A plan that waits for approval outlives a node that is away.
@@ -427,6 +437,7 @@ class ReconfigurationRun:
             self._last.generation, self._stage, self._started, time.monotonic() - self._clock_start, self._moves,
             len(self._running), self._plan, self._target, self._outcome, self._refused, self._approved, self._blocked,
             {group.group_id: name for name, group in self._world().groups.items()},
+            self._slot.holder if self._slot.holder != self.name else "",
         ), self._memory)
 
 

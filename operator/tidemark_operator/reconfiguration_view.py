@@ -44,7 +44,10 @@ class AgreedPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """How far a Reconfiguration is; `running_s` is for how long this operator carries it out, `groups` names ids."""
+    """How far a Reconfiguration is; `running_s` is for how long this operator carries it out, `groups` names ids.
+
+    `ahead` is the one that acts, if it is another.
+    """
 
     generation: int
     stage: str
@@ -59,6 +62,7 @@ class RunView:
     approved: tuple[bool | None, R]
     blocked: tuple[R, str] | None
     groups: Mapping[int, str]
+    ahead: str
 
 
 def run_status(name: str, run: RunView, memory: ConditionMemory) -> dict[str, Any]:
@@ -126,6 +130,8 @@ def _conditions(run: RunView, done: int, total: int) -> list[Condition]:
     else:
         validated = (T.VALIDATED, True, R.PLAN_ACCEPTED, f"{total} moves.")
     succeeded: Condition = (T.SUCCEEDED, None, R(run.stage), f"{done} of {total} moves are done.")
+    if run.stage == R.QUEUED and run.ahead:
+        succeeded = (T.SUCCEEDED, None, R.QUEUED, f"{run.ahead} runs")
     if run.outcome is not None:
         succeeded = (T.SUCCEEDED, run.outcome.succeeded, run.outcome.reason, run.outcome.message)
     waiting = [state for state in run.moves if state.state == "Pending" and state.message]

@@ -1,6 +1,6 @@
-"""Reconfigurer: whose turn it is among the Reconfigurations: one at a time, in the order of creation.
+"""Reconfigurer: has Reconfigurations carried out, one at a time; those that wait for approval are watched beside it.
 
-Stays out: carrying one out (`reconfiguration_run`).
+Stays out: whose turn it is (`turns`), carrying one out (`reconfiguration_run`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .plan import World
 from .reconfiguration_run import AskLogBytes, ReconfigurationRun
 from .resources.conditions import ConditionReason as R
 from .resources.conditions import ConditionType as T
+from .turns import Slot, next_in_line, stands_aside, unfinished
 
 FINISHED_KEPT = 10
 
@@ -55,18 +56,20 @@ class Reconfigurer:
         self._nodes = nodes
         self._poke_later = poke_later
         self._log_bytes = log_bytes
-        self._run: ReconfigurationRun | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._slot = Slot(self._may_act, lambda: poke_later(0))
+        self._runs: dict[str, ReconfigurationRun] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @property
     def active(self) -> str:
-        """Name of the Reconfiguration that runs, or empty."""
-        return self._run.name if self._run is not None else ""
+        """Name of the Reconfiguration whose turn it is, or empty."""
+        return self._slot.holder
 
     def status_of(self, stored: StoredObject) -> dict[str, Any]:
-        """Return the status as it is shown: live for the one that runs, with Queued for those behind it."""
-        if self._run is not None and self._run.name == stored.name:
-            status = self._run.status()
+        """Return the status as it is shown: live for those that are looked after, with Queued for those in line."""
+        run = self._runs.get(stored.name)
+        if run is not None:
+            status = run.status()
         else:
             status = dict(stored.status)
             if not status:
@@ -89,19 +92,35 @@ class Reconfigurer:
         return status
 
     def look(self) -> None:
-        unfinished = sorted(
-            (item.value for item in self._mirror.reconfigurations.values()
-             if item.value.status.get("stage") != "Finished"),
-            key=lambda stored: stored.number,
-        )
-        if self._run is not None:
-            self._run.wake.set()
-        elif unfinished and self._mirror.cluster is not None:
-            self._run = ReconfigurationRun(
-                unfinished[0], self._driver, self._objects, self._mirror, self._world, self._settings,
-                self._memory, self._disruption, self._nodes, self._log_bytes)
-            self._task = background(self._run.run(), f"reconfiguration {self._run.name}")
-            self._task.add_done_callback(self._ended)
+        if self._mirror.cluster is None:
+            return
+        known = self._known()
+        for run in self._runs.values():
+            run.wake.set()
+        first = next_in_line(known)
+        if first is not None and self._slot.take(first.name):
+            self._begin(first)
+        for stored in unfinished(known):
+            if stands_aside(stored):
+                self._begin(stored)
+
+    def _known(self) -> list[StoredObject]:
+        return [item.value for item in self._mirror.reconfigurations.values()]
+
+    def _may_act(self, name: str) -> bool:
+        first = next_in_line(self._known(), approved=name)
+        return first is not None and first.name == name
+
+    def _begin(self, stored: StoredObject) -> None:
+        """Have one looked after, if it is not yet."""
+        name = stored.name
+        if name in self._runs:
+            return
+        run = self._runs[name] = ReconfigurationRun(
+            stored, self._driver, self._objects, self._mirror, self._world, self._settings, self._memory,
+            self._disruption, self._nodes, self._log_bytes, self._slot)
+        task = self._tasks[name] = background(run.run(), f"reconfiguration {name}")
+        task.add_done_callback(lambda done: self._ended(name, done))
 
     async def remove_old(self) -> None:
         """Delete what finished long ago; the newest are kept anyway.  Raises StoreUnavailable."""
@@ -126,14 +145,16 @@ class Reconfigurer:
 
     def let_go(self) -> None:
         """End what runs here: another operator, or this one later, goes on from what is stored."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks.values():
+            task.cancel()
 
     async def stop(self) -> None:
-        await cancelled(self._task)
+        await cancelled(*self._tasks.values())
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._run = None
-        self._task = None
-        if not task.cancelled():
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._runs[name], self._tasks[name]
+        if task.cancelled():
+            self._slot.holder = "" if self._slot.holder == name else self._slot.holder
+        else:
+            self._slot.give_back(name)
             self._poke_later(0)

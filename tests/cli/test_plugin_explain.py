@@ -101,6 +101,18 @@ def test_the_queue_is_followed_to_its_front():
     assert any("later waits for first" in each.what for each in explain_shard(there, "orders", 0)), queued
 
 
+def test_who_waits_for_approval_holds_up_nobody_and_is_told_of():
+    asked, later = swap("asked", at="AwaitingApproval"), swap("later", at="Queued")
+    asked["metadata"]["creationTimestamp"] = "2026-11-20T08:00:00Z"
+    first = swap("first", "prod-2", at="Suspended")
+    told = [each.what for each in explain_shard(state(acts=(asked, later, first), running="first"), "orders", 0)]
+    assert any("later waits for first" in each for each in told)
+    told = [each.what for each in explain_cluster(state(acts=(asked, first), running="first"))]
+    assert any("first is suspended" in each for each in told) and any("asked waits: its plan" in each for each in told)
+    told = [each.what for each in explain_shard(state(acts=(asked, later)), "orders", 0)]
+    assert any("later waits for the operator" in each for each in told), "not for the one that nobody approves"
+
+
 def test_without_a_majority_the_members_are_named():
     lost = shard(0, away=("prod-2", "prod-3"), state="Leaderless", leader="prod-1")
     there = state(shards=(lost,), nodes=(

@@ -124,7 +124,7 @@ def expanding(declared: int, in_force: int) -> Any:
     now = world(made, nodes=nodes(5), groups=[one])
     stored = StoredObject(
         {"metadata": {"name": "grow"}, "spec": {"type": "Expand"}}, "uid", "2026-01-01T00:00:00Z")
-    run = ReconfigurationRun(stored, *[None] * 5, ConditionMemory(), *[None] * 3)  # type: ignore[arg-type]
+    run = ReconfigurationRun(stored, *[None] * 5, ConditionMemory(), *[None] * 4)  # type: ignore[arg-type]
     return run._precondition(stored, [MoveState(Move(made.shard, MoveKind.EXPAND, to_node="n4"))], now)
 
 

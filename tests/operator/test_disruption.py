@@ -105,7 +105,7 @@ def waiting(kind: MoveKind) -> list[MoveState]:
 async def test_moves_wait_for_a_restart_and_leaderships_do_not(store: EtcdStore) -> None:
     turn = room(store, "op1")
     stored = StoredObject({"metadata": {"name": "swap"}, "spec": {"type": "NodeSwap"}}, "uid", NOW)
-    run = ReconfigurationRun(stored, *[None] * 5, ConditionMemory(), turn, None, None)  # type: ignore[arg-type]
+    run = ReconfigurationRun(stored, *[None] * 5, ConditionMemory(), turn, *[None] * 3)  # type: ignore[arg-type]
     await turn.take(Act.RESTART, "n1")
     assert _only_leaders(waiting(MoveKind.TRANSFER))
     assert not _only_leaders([*waiting(MoveKind.TRANSFER), *waiting(MoveKind.SWAP)])

@@ -403,12 +403,12 @@ async def test_approval_and_cancel(healthy: Runtime) -> None:
         "Reconfiguration",
         lambda objects: any(item["status"].get("stage") == "AwaitingApproval" for item in objects), "asks")
     plan = next(item for item in waiting if item["metadata"]["name"] == "asked")["status"]["plan"]
-    await healthy.apply(reconfiguration("behind", type="Rebalance", rebalance={"leadersOnly": True}))
-    (queued,) = await healthy.objects("Reconfiguration", "behind")
-    assert queued["status"]["stage"] == "Queued"
+    await healthy.apply(reconfiguration("behind", type="Rebalance", rebalance={"maxMovePercent": 1}))
+    assert condition(await finished(healthy, "behind"), "Succeeded")["status"] == "True"
+    (aside,) = await healthy.objects("Reconfiguration", "asked")
+    assert aside["status"]["stage"] == "AwaitingApproval", "it holds up nobody"
     await healthy.apply(reconfiguration("asked", **spec, approvedPlan=plan["hash"]))
     assert condition(await finished(healthy, "asked"), "Approved")["reason"] == "ApprovedByUser"
-    assert condition(await finished(healthy, "behind"), "Succeeded")["status"] == "True"
 
     await healthy.apply(reconfiguration("dropped", **{**spec, "leaderTransfer": {"from": "dev-1"}}))
     await healthy.apply(reconfiguration("dropped", **{**spec, "leaderTransfer": {"from": "dev-1"}}, cancel=True))

@@ -27,6 +27,7 @@ from tidemark_operator.objects import Identity, Objects
 from tidemark_operator.plan import World
 from tidemark_operator.reconfiguration_run import ReconfigurationRun
 from tidemark_operator.resources.conditions import ConditionReason as R
+from tidemark_operator.turns import Slot
 
 KEYS = Keys("/t")
 CLUSTER: dict[str, Any] = {
@@ -69,7 +70,7 @@ class Room:
         settings = cluster_view(self.mirror.cluster.value)
         return ReconfigurationRun(
             self.mirror.reconfigurations[name].value, driver, self.objects, self.mirror, self.world, lambda: settings,
-            ConditionMemory(), self.turn, self.nodes, nobody_says)
+            ConditionMemory(), self.turn, self.nodes, nobody_says, Slot(lambda _name: True, lambda: None))
 
 
 @pytest.fixture

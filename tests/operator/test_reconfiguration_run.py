@@ -11,39 +11,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_moves import FakeDriver
 from operator_views import group, member, nodes, shard, world
-from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.records import CancelChange, ChangeDone, ChangeProgress
+from tidemark_core.replication.records import ChangeDone, ChangeProgress
 from tidemark_operator import reconfiguration_run
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.reconfiguration_run import ReconfigurationRun
+from tidemark_operator.turns import Slot
 from tidemark_wire.tasks import cancelled
 
 SWAP: dict[str, Any] = {
     "clusterRef": {"name": "dev"}, "type": "NodeSwap", "approval": "Automatic",
     "nodeSwap": {"from": "n1", "to": {"node": "n4"}, "removeSource": "Keep"}}
 PATIENCE_S = 10
-
-
-class FakeDriver:
-    """Moves are answered when the test says so."""
-
-    def __init__(self) -> None:
-        self.moves: list[tuple[Any, asyncio.Future[Any], Callable[[ChangeProgress], None]]] = []
-        self.canceled = 0
-
-    async def change(self, shard: int, make: Any, progress: Any = None) -> Any:
-        request = make(len(self.moves))
-        if isinstance(request, CancelChange):
-            self.canceled += 1
-            for asked, answer, _tell in self.moves:
-                if asked.shard == shard and not answer.done():
-                    answer.set_result(Refused(Reason.WRONG_STATE, "canceled"))
-            return None
-        answer = asyncio.get_running_loop().create_future()
-        self.moves.append((request, answer, progress))
-        return await answer
 
 
 class World:
@@ -57,6 +38,7 @@ class World:
         self.saves = 0
         self.sizes: dict[str, int] = {}   # what nodes say of every shard; the others are silent
         self.asked = 0
+        self.slot = Slot(lambda _name: True, lambda: None)   # it is the only one
         self.mirror = SimpleNamespace(revision=7, reconfigurations={})
         self.put(StoredObject({"metadata": {"name": "swap"}, "spec": spec}, "uid", "2026-01-01T00:00:00Z",
                               status=status))
@@ -108,6 +90,8 @@ class World:
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[asyncio.Task[None]]:
         """An operator that is killed at the end, wherever it is."""
+        self.slot.holder = ""
+
         async def true(*_arguments: Any) -> bool:
             return True
 
@@ -115,7 +99,7 @@ class World:
             self.stored, self.driver, SimpleNamespace(save_status=self.save_status), self.mirror,  # type: ignore[arg-type]
             lambda: world(*self.shards, nodes=self.nodes, groups=[self.group]),
             lambda: SimpleNamespace(max_concurrent_moves=1), ConditionMemory(),  # type: ignore[arg-type, return-value]
-            SimpleNamespace(hold=None, take=true, end=true), None, self.log_bytes)  # type: ignore[arg-type]
+            SimpleNamespace(hold=None, take=true, end=true), None, self.log_bytes, self.slot)  # type: ignore[arg-type]
         task = asyncio.ensure_future(self.run.run())
         try:
             yield task

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import BYTES_MAX
-from tidemark_operator.turns import acting, snapshot_rate
+from tidemark_operator.resources.conditions import ConditionReason as R
+from tidemark_operator.turns import Slot, acting, approval, next_in_line, snapshot_rate
 
 
-def act(number: int, stage: str, rate: str | None = None) -> StoredObject:
+def act(number: int, stage: str = "", rate: str | None = None) -> StoredObject:
     spec = {"throttle": {"bytesPerSecondPerNode": rate}} if rate is not None else {}
     return StoredObject(
         {"metadata": {"name": f"act-{number}"}, "spec": spec}, "uid", "2026-01-01T00:00:00Z", number=number,
@@ -28,3 +29,52 @@ def test_the_rate_in_force_is_that_of_the_act_that_is_carried_out(stage: str) ->
 @pytest.mark.parametrize(("written", "rate"), [("0", 1), ("0.5", 1), ("99999999Ti", BYTES_MAX), ("1.5Ki", 1536)])
 def test_a_rate_fits_on_the_wire_and_lets_something_through(written: str, rate: int) -> None:
     assert snapshot_rate([act(1, "Moving", written)]) == rate
+
+
+ASIDE = "AwaitingApproval"
+
+
+@pytest.mark.parametrize(("stages", "first"), [
+    ([], None),
+    (["Finished", ""], 2),
+    (["", "Planning"], 1),
+    ([ASIDE, ""], 2),
+    ([ASIDE, "Finished", ASIDE, "Queued"], 4),
+    (["Queued", "", ""], 1),
+    ([ASIDE], None),
+    (["Queued", "Moving"], 2),
+    (["", ASIDE, "Suspended"], 3),
+    (["Planning", "CleaningUp", "Aborting"], 2),
+])
+def test_the_oldest_is_next_but_for_those_that_wait_for_a_person(stages: list[str], first: int | None) -> None:
+    known = [act(number, stage) for number, stage in enumerate(stages, start=1)]
+    for order in (known, known[::-1]):
+        found = next_in_line(order)
+        assert (found.number if found else None) == first
+
+
+def test_who_is_approved_is_in_line_by_its_age() -> None:
+    known = [act(1, ASIDE), act(2), act(3, ASIDE)]
+    assert [next_in_line(known, approved=name) for name in ("act-1", "act-3")] == [known[0], known[1]]
+    assert next_in_line([known[0], act(2, "Moving")], approved="act-1") == act(2, "Moving"), "who acts goes on"
+
+
+def test_a_slot_has_one_holder_at_a_time() -> None:
+    freed: list[int] = []
+    slot = Slot(lambda name: name != "later", lambda: freed.append(1))
+    assert not slot.take("later")
+    assert slot.take("one") and slot.take("one") and not slot.take("two")
+    slot.give_back("two")
+    assert (slot.holder, freed) == ("one", [])
+    slot.give_back("one")
+    assert freed == [1] and slot.take("two")
+
+
+@pytest.mark.parametrize(("spec", "expected"), [
+    ({}, (True, R.AUTOMATIC_APPROVAL)),
+    ({"approval": "Required"}, (False, R.WAITING_FOR_APPROVAL)),
+    ({"approval": "Required", "approvedPlan": "sha256:1"}, (True, R.APPROVED_BY_USER)),
+    ({"approval": "Required", "approvedPlan": "sha256:2"}, (False, R.PLAN_CHANGED)),
+])
+def test_a_plan_is_approved_by_its_hash(spec: dict[str, str], expected: tuple[bool, R]) -> None:
+    assert approval(spec, "sha256:1") == expected

@@ -36,7 +36,8 @@ class Finding:
 def explain_cluster(state: State) -> list[Finding]:
     """Return everything that keeps a cluster from being as it is asked to be."""
     found = [*_operator(state), *_nodes(state), *_shards(state)]
-    for item in state.unfinished()[:1]:
+    unfinished = state.unfinished()
+    for item in (*unfinished[:1], *(each for each in unfinished[1:] if stage(each) == "AwaitingApproval")):
         found += explain_reconfiguration(state, item)
     found += _conditions(state.cluster, ("Stalled", "ScaleDownBlocked", "UpgradeBlocked"))
     for group in state.groups:

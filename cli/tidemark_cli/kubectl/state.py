@@ -65,10 +65,11 @@ class State:
         return str(status_of(self.cluster).get("activeReconfiguration") or "")
 
     def unfinished(self) -> list[Object]:
-        """Return Reconfigurations that are not over, the one that runs first, then in the order of creation."""
+        """Return Reconfigurations that are not over: the one that runs, those in line, those that want approval."""
         open_ones = [item for item in self.reconfigurations if stage(item) != "Finished"]
         return sorted(open_ones, key=lambda item: (
-            name_of(item) != self.running, item["metadata"].get("creationTimestamp", ""), name_of(item)))
+            name_of(item) != self.running, stage(item) == "AwaitingApproval",
+            item["metadata"].get("creationTimestamp", ""), name_of(item)))
 
     def group(self, name: str) -> Object:
         for item in self.groups:
