@@ -137,8 +137,9 @@ async def test_an_operator_that_comes_after_goes_on_at_every_step(room: Room, st
         lambda now: status(now).get("stage") == "CleaningUp",
         lambda now: now.mirror.nodes["dev-2"].life is NodeLife.REMOVED,
     ]
-    for step in steps:
+    for number, step in enumerate(steps):
         now = await Room(store).load()
+        now.starting = {"dev-3"} if number < 2 else set()  # or the first stage is over before anybody looks
         async with carried_out(now) as run:
             await until(run, lambda now=now, step=step: step(now))
     last = await Room(store).load()
