@@ -24,7 +24,7 @@ from tidemark_wire.tls import Credentials
 from .certificates.authority import InvalidCertificate
 from .certificates.keeper import Validity, keep, now_utc, planned, rotating, validity
 from .certificates.rotation import Policy
-from .certificates.store import CertificateStore
+from .certificates.store import CertificateStore, Lack
 from .certificates.subject import Subject
 from .nodes import NodeLink, NodeLinks
 
@@ -56,6 +56,10 @@ class Archive(Protocol):
         """Say whether anything may be changed now."""
         ...
 
+    async def request(self, policy: Policy) -> Lack | None:
+        """Where somebody else issues, have him asked for what is wanted; return what is not there.  Raises OSError."""
+        ...
+
     async def read(self, look: Callable[[CertificateStore], T]) -> T:
         """Return what `look` finds in what was seen last."""
         ...
@@ -80,6 +84,9 @@ class FileArchive:
     def usable(self) -> bool:
         return True
 
+    async def request(self, policy: Policy) -> None:
+        """Nobody else issues."""
+
     async def read(self, look: Callable[[CertificateStore], T]) -> T:
         return await asyncio.to_thread(look, self._store)
 
@@ -87,7 +94,10 @@ class FileArchive:
 
 
 class CertificateTender:
-    """Tends one archive while `active()`.  `validity` is what is shown; `trouble` why nothing goes on, else empty."""
+    """Tends one archive while `active()`.
+
+    `validity` is what is shown; `trouble` why nothing goes on, else empty; `lack` what somebody else has not issued.
+    """
 
     def __init__(
         self, archive: Archive, policy: Callable[[], Policy], links: NodeLinks, tls: Credentials,
@@ -105,6 +115,7 @@ class CertificateTender:
         self._rotating = False
         self.validity: Validity | None = None
         self.trouble = ""
+        self.lack: Lack | None = None
 
     def poke(self) -> None:
         """Look at once: somebody else shall hold a certificate, or what is stored has changed."""
@@ -114,7 +125,7 @@ class CertificateTender:
     async def run(self) -> None:
         pause_s = LOOK_S
         while True:
-            shown = self.validity, self.trouble
+            shown = self.validity, self.trouble, self.lack
             self._poked.clear()
             try:
                 if self._may_change():
@@ -126,13 +137,13 @@ class CertificateTender:
                 if str(error) != self.trouble:
                     log.error("certificates cannot be kept: %s", error)
                 self.trouble = str(error)
-            if shown != (self.validity, self.trouble):
+            if shown != (self.validity, self.trouble, self.lack):
                 self._changed()
             pause_s = self._pause(pause_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._poked.wait()
-            if self.trouble:
+            if self.trouble or self.lack is not None:
                 await asyncio.sleep(LOOK_S)  # whoever pokes may be what it comes from
 
     def _may_change(self) -> bool:
@@ -140,7 +151,7 @@ class CertificateTender:
 
     def _pause(self, last_s: float) -> float:
         """Return how long to wait for a poke: who is told of changes need not look for them."""
-        if self.trouble:
+        if self.trouble or (self.lack is not None and self._passed_at != float("-inf")):
             return min(PATIENT_S, 2 * last_s)
         if not self._archive.watched or (self._passed_at == float("-inf") and self._may_change()):
             return LOOK_S
@@ -151,7 +162,7 @@ class CertificateTender:
         self._rotating = await self._archive.read(rotating)
         if self._rotating:
             reports: dict[Identity, str] | None = {self._me: self._tls.material.fingerprint, **await self._ask_nodes()}
-        elif time.monotonic() - self._passed_at < PASS_S:
+        elif self.lack is None and time.monotonic() - self._passed_at < PASS_S:
             return
         else:
             reports = None
@@ -165,6 +176,7 @@ class CertificateTender:
                 log.info("certificates: %s", action)
             self._passed_at = float("-inf")  # one step may make room for the next
         self.validity = await self._archive.read(validity)
+        self.lack = await self._archive.request(policy)  # last: what is there is used, though nobody can be asked
 
     async def _ask_nodes(self) -> dict[Identity, str]:
         """Return what each linked node has loaded; one that is down reads its files when it comes back."""

@@ -17,9 +17,11 @@ from tidemark_operator.certificate_tending import CertificateTender, FileArchive
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.keeper import ensure, now_utc, request_rotation, rotated
 from tidemark_operator.certificates.rotation import Policy
+from tidemark_operator.certificates.store import Lack
 from tidemark_operator.certificates.subject import Subject
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import certificate_policy, group_view
+from tidemark_operator.resources.conditions import ConditionReason
 from tidemark_wire.identity import AccessLists, Identity, Kind
 from tidemark_wire.tls import FileCredentials, TlsSettings, fingerprint_of
 
@@ -219,3 +221,26 @@ async def test_damaged_certificates_are_told_and_looked_at_again(
             await asyncio.sleep(0.01)
     running.cancel()
     assert "client/alice" in caplog.text
+
+
+async def test_what_somebody_else_has_not_issued_is_asked_for_until_it_is_there(
+    store: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_tending, "LOOK_S", 0.01)
+    lacks = [Lack(ConditionReason.ISSUER_NOT_READY, text) for text in ("one", "one", "two")]
+    told: list[str] = []
+
+    class Elsewhere(FileArchive):
+        async def request(self, policy: Policy) -> Lack | None:  # type: ignore[override]
+            return lacks.pop(0) if lacks else None
+
+    tls = FileCredentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))
+    tender = CertificateTender(
+        Elsewhere(store), lambda: POLICY, [], tls, "operator", lambda: True,  # type: ignore[arg-type]
+        lambda: told.append(tender.lack.message if tender.lack is not None else ""))
+    running = asyncio.ensure_future(tender.run())
+    async with asyncio.timeout(30):
+        while told[-1:] != [""]:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert told == ["one", "two", ""], "nobody is told twice"

@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client import REGISTRY
 from tidemark_core.base.refusals import Refused
 from tidemark_operator.etcd import EtcdStore
@@ -15,7 +14,6 @@ from tidemark_operator.kube.api import Kind
 from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.nodes import address_of, missing_nodes
 from tidemark_operator.kube.run import ClusterRun
-from tidemark_operator.kube.specs import unsupported
 from tidemark_operator.metadata import NODE_IDS, Keys, NodeRecord
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.node_records import NodeRecords
@@ -134,13 +132,6 @@ def test_an_address_is_that_of_a_pod_that_runs() -> None:
     assert address_of({**pod, "metadata": {"deletionTimestamp": "now"}}) == ""
     assert address_of({**pod, "status": {"phase": "Failed", "podIP": "10.0.0.7"}}) == ""
     assert address_of({"metadata": {}}) == ""
-
-
-def test_nothing_runs_less_secure_than_was_asked() -> None:
-    plain = yaml.safe_load("{version: 0.1.0, security: {tls: {mode: Disabled}}, metadataStore: {etcd: {endpoints: [http://e:1]}}}")
-    assert unsupported(plain) == ""
-    assert unsupported({**plain, "security": {}}) == "", "Managed is the default"
-    assert "security.tls.mode" in unsupported({**plain, "security": {"tls": {"mode": "CertManager"}}})
 
 
 async def test_what_finished_long_ago_never_runs_again(objects: Objects, mirror: Mirror) -> None:

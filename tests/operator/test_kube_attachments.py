@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from tidemark_operator.kube.acts import contains
 from tidemark_operator.kube.api import MONITORS, Kind, KubeRefused
 from tidemark_operator.kube.attachments import ANYBODY, OPERATORS, network_policy, pod_monitor
 from tidemark_operator.kube.builders import Cluster, selector
 from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.informers import Informer
-from tidemark_operator.kube.podkeeper import Live, contains, plan
+from tidemark_operator.kube.podkeeper import Live, plan
 from tidemark_operator.resources import load_resource
 
 INSECURE = {"tls": {"mode": "Disabled"}, "clientAuth": "None"}

@@ -18,7 +18,7 @@ from tidemark_operator.kube.builders import Cluster
 from tidemark_operator.kube.certificates import subjects
 from tidemark_operator.kube.operator import KubernetesOperator
 from tidemark_operator.kube.queue import Later
-from tidemark_operator.kube.run import TLS_STAYS
+from tidemark_operator.kube.run import ISSUER_STAYS, TLS_STAYS
 from tidemark_operator.kube.secret_store import SecretStore
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.mirror import Versioned
@@ -106,6 +106,18 @@ async def test_a_cluster_keeps_whether_it_has_tls_until_it_is_another_one(operat
     store(run, item(1))
     again = await see(operator, item(4, uid="u2", **CLEAR))
     assert not again.has_tls
+
+
+async def test_a_cluster_keeps_the_place_that_its_certificates_come_from(operator: KubernetesOperator) -> None:
+    elsewhere = {"security": {"tls": {"mode": "CertManager", "issuerRef": {"name": "platform"}}}}
+    run = await see(operator, item(1))
+    store(run, item(1))
+    run.service.driver.active = True
+    assert not await run.accept(item(2, **elsewhere))
+    run.service.driver.active = False
+    assert run.refused["TidemarkCluster", "prod"] == ISSUER_STAYS
+    assert ISSUER_STAYS.startswith("security.tls.mode: a cluster has its certificates from one place")
+    assert not run._other_issuer(item(3, uid="u2", **elsewhere)), "one that is made later may have them from elsewhere"
 
 
 async def test_who_stands_by_has_its_certificate_too(operator: KubernetesOperator) -> None:

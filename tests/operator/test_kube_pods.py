@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from tidemark_operator.kube import builders
+from tidemark_operator.kube.acts import Act, contains
 from tidemark_operator.kube.builders import Cluster, NodeView, node_claim, node_pod, revision
 from tidemark_operator.kube.nodes import missing_nodes, placed
-from tidemark_operator.kube.podkeeper import Act, Live, contains, ended, is_smaller, plan, waits_for_restart
+from tidemark_operator.kube.podkeeper import Live, ended, is_smaller, plan, waits_for_restart
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.resources import load_resource
 

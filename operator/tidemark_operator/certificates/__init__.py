@@ -8,6 +8,7 @@ C4  The next step is only taken once every process that can say so says that it 
 C5  A certificate is replaced `renew_before` its end, never outlives its CA, and a CA is replaced early enough that
     certificates of full length fit into its rest.
 
-`rotation` decides (pure), `authority` is the one door to the cryptography library, `files` stores, `keeper` acts.
+`rotation` decides (pure), or `takeover` where somebody else issues; `authority` is the one door to the cryptography
+library, `files` stores, `keeper` acts.
 Stays out: gRPC (wire), what a certificate allows (wire's `identity`).
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -56,6 +56,14 @@ class LeafFacts:
     subject: Subject
     issuer: str
     created: datetime
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """The certificate of a CA, whoever's, as PEM."""
+
+    certificate: bytes
     expires: datetime
 
 
@@ -136,7 +144,7 @@ def belongs(leaf: Leaf) -> bool:
     return key.public_key() == _load(leaf.certificate).public_key()
 
 
-def bundle_of(authorities: Iterable[Authority]) -> bytes:
+def bundle_of(authorities: Iterable[Authority | Trusted]) -> bytes:
     """Return the CA certificates as one PEM file."""
     return b"".join(authority.certificate for authority in authorities)
 
@@ -147,6 +155,41 @@ def ids_in(bundle: bytes) -> frozenset[str]:
         return frozenset(_id_of(read) for read in x509.load_pem_x509_certificates(bundle))
     except ValueError as error:
         raise InvalidCertificate(f"the bundle cannot be read: {error}") from error
+
+
+def read_bundle(bundle: bytes) -> dict[str, Trusted]:
+    """Return the CAs in a PEM file by the hash of their certificate: one that is renewed with its key is another one.
+
+    Raises InvalidCertificate.
+    """
+    return {
+        _hash_of(read): Trusted(read.public_bytes(serialization.Encoding.PEM), read.not_valid_after_utc)
+        for read in _load_authorities(bundle)}
+
+
+def vouching(certificate: bytes, bundle: bytes) -> frozenset[str]:
+    """Return which CAs of a PEM file, by their hash, vouch for a certificate, some through others in its own file.
+
+    Raises InvalidCertificate.
+    """
+    authorities = _load_authorities(bundle)
+    try:
+        shown, *between = x509.load_pem_x509_certificates(certificate)
+    except ValueError as error:
+        raise InvalidCertificate(f"the certificate cannot be read: {error}") from error
+    found, reached = set(), [shown]
+    while reached:
+        one = reached.pop()
+        found |= {_hash_of(authority) for authority in authorities if _issued(authority, one)}
+        above = [each for each in between if _issued(each, one)]
+        between = [each for each in between if each not in above]
+        reached += above
+    return frozenset(found)
+
+
+def hash_of(certificate: bytes) -> str:
+    """Return the hash of a certificate.  Raises InvalidCertificate."""
+    return _hash_of(_load(certificate))
 
 
 def check_bundle(bundle: bytes) -> None:
@@ -162,6 +205,33 @@ def _load(certificate: bytes) -> x509.Certificate:
         return x509.load_pem_x509_certificate(certificate)
     except ValueError as error:
         raise InvalidCertificate(f"the certificate cannot be read: {error}") from error
+
+
+def _load_authorities(bundle: bytes) -> list[x509.Certificate]:
+    try:
+        found = x509.load_pem_x509_certificates(bundle)
+    except ValueError as error:
+        raise InvalidCertificate(f"the bundle cannot be read: {error}") from error
+    for read in found:
+        try:
+            is_authority = read.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        except x509.ExtensionNotFound:
+            is_authority = False
+        if not is_authority:
+            raise InvalidCertificate(f"the bundle holds a certificate that is no CA's: {read.subject.rfc4514_string()}")
+    return found
+
+
+def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _hash_of(certificate: x509.Certificate) -> str:
+    return certificate.fingerprint(hashes.SHA256()).hex()
 
 
 def _id_of(certificate: x509.Certificate) -> str:

@@ -98,6 +98,9 @@ class CertificateFiles:
         except InvalidCertificate as error:
             raise InvalidCertificate(f"{folder}: {error}") from error
 
+    def offers(self) -> None:
+        """Nobody else issues."""
+
     def put_holder(self, identity: Identity, leaf: Leaf, bundle: bytes) -> None:
         """Replace a holder's three files in one step."""
         folder = self.folder(identity)

@@ -1,6 +1,7 @@
 """Keeps the certificates of a cluster: plans with what is stored and loaded, carries the plan out, looks again.
 
-Stays out: what comes next (`rotation`), who reports what (the operator's service).
+They are of the cluster's own CA, or taken over from somebody else who issues, as the store says.
+Stays out: what comes next (`rotation`, `takeover`), who reports what (the operator's service).
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from tidemark_wire.identity import Identity
 from tidemark_wire.tls import fingerprint_of
 
 from ..resources.conditions import ConditionReason
-from .authority import Authority, InvalidCertificate, bundle_of, create_authority, issue
+from . import takeover
+from .authority import (
+    Authority,
+    InvalidCertificate,
+    Trusted,
+    bundle_of,
+    create_authority,
+    hash_of,
+    issue,
+    read_bundle,
+    vouching,
+)
 from .rotation import (
     Action,
     CreateAuthority,
@@ -29,6 +41,9 @@ from .rotation import (
 )
 from .store import CertificateStore, Held
 from .subject import Subject
+from .takeover import Shown, TakeOver, Taker
+
+Step = Action | TakeOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +71,7 @@ def now_utc() -> datetime:
 def planned(
     store: CertificateStore, policy: Policy, now: datetime, *, wanted: Iterable[Subject] = (),
     reports: Mapping[Identity, str] | None = None, only_wanted: bool = False,
-) -> tuple[Action, ...]:
+) -> tuple[Step, ...]:
     """Return what `keep` would do."""
     with store.locked():
         authorities = store.authorities()
@@ -67,7 +82,7 @@ def planned(
 def keep(
     store: CertificateStore, policy: Policy, now: datetime, *, wanted: Iterable[Subject] = (),
     reports: Mapping[Identity, str] | None = None, only_wanted: bool = False,
-) -> tuple[Action, ...]:
+) -> tuple[Step, ...]:
     """Take the next steps and return them; none when nothing is to be done now.
 
     `wanted` are holders that shall exist, with the names they are dialed by; those that exist go on with theirs, or
@@ -77,10 +92,12 @@ def keep(
     """
     with store.locked():
         authorities = {authority.id: authority for authority in store.authorities()}
-        held = store.holders()
+        held, offers = store.holders(), store.offers()
         actions = _plan(store, policy, now, authorities.values(), held, wanted, reports, only_wanted)
+        trusted: Mapping[str, Authority | Trusted] = authorities if offers is None else {
+            name: one for each in (*held.values(), *offers.values()) for name, one in read_bundle(each.bundle).items()}
         for action in actions:
-            _carry_out(store, policy, now, action, authorities, held)
+            _carry_out(store, policy, now, action, authorities, trusted, held, offers or {})
     return actions
 
 
@@ -103,6 +120,10 @@ def request_rotation(store: CertificateStore) -> str:
 
 def rotating(store: CertificateStore) -> bool:
     """Say whether a CA is being replaced."""
+    offers = store.offers()
+    if offers is not None:
+        held = store.holders()
+        return takeover.changing(_takers(held.keys() | offers.keys(), held, offers, None))
     return len(store.authorities()) > 1 or bool(store.retiring())
 
 
@@ -117,23 +138,40 @@ def rotated(store: CertificateStore, retired: str) -> bool:
 
 def validity(store: CertificateStore) -> Validity | None:
     """Return how long everything lasts, None while there is nothing."""
-    authorities, holders = store.authorities(), store.holders()
+    holders = store.holders()
+    ends = [held.facts.expires for held in holders.values()]
+    if store.offers() is not None:
+        ends_of_authorities = [
+            read_bundle(held.bundle)[one].expires
+            for held in holders.values() for one in vouching(held.leaf.certificate, held.bundle)]
+        return Validity(min(ends_of_authorities), min(ends), rotating(store)) if ends_of_authorities else None
+    authorities = store.authorities()
     if not authorities:
         return None
-    ends = [held.facts.expires for held in holders.values()]
     return Validity(
         authorities[-1].expires, min(ends, default=authorities[-1].expires), rotating(store))
+
+
+def answers(held: Held, subject: Subject | None) -> bool:
+    """Say whether a certificate has the names and addresses that its holder is dialed by."""
+    has = held.facts.subject
+    return subject is None or (set(subject.dns) <= set(has.dns) and set(subject.ips) <= set(has.ips))
 
 
 def _plan(
     store: CertificateStore, policy: Policy, now: datetime, authorities: Iterable[Authority],
     held: Mapping[Identity, Held], wanted: Iterable[Subject], reports: Mapping[Identity, str] | None,
     only_wanted: bool,
-) -> tuple[Action, ...]:
+) -> tuple[Step, ...]:
     shall = {subject.identity: subject for subject in wanted}
     gone = sorted(held.keys() - shall.keys()) if only_wanted else []
     kept = {identity: one for identity, one in held.items() if identity not in gone}
     dropped = (DropHolder(identity) for identity in gone)
+    offers = store.offers()
+    if offers is not None:
+        usable = {identity: one for identity, one in offers.items() if answers(one, shall.get(identity))}
+        takers = _takers(kept.keys() | shall.keys(), kept, usable, reports)
+        return (*dropped, *takeover.plan(now, takers, policy.overlap))
     return (*dropped, *plan(now, _stored(authorities, store.retiring(), kept, shall.values(), reports), policy))
 
 
@@ -157,22 +195,49 @@ def _holder(subject: Subject, held: Held | None, report: str | None) -> Holder:
     if held is None:
         return Holder(subject)
     facts = held.facts
-    loaded = report is None or report == fingerprint_of(held.leaf.certificate, held.bundle)
+    loaded = _has_loaded(held, report)
     return Holder(subject, facts.subject, facts.issuer, facts.created, facts.expires, held.trusts, loaded)
 
 
+def _takers(
+    identities: Iterable[Identity], held: Mapping[Identity, Held], offers: Mapping[Identity, Held],
+    reports: Mapping[Identity, str] | None,
+) -> list[Taker]:
+    return [
+        _taker(identity, held.get(identity), offers.get(identity), "" if reports is None else reports.get(identity))
+        for identity in sorted(identities)]
+
+
+def _taker(identity: Identity, held: Held | None, offered: Held | None, report: str | None) -> Taker:
+    return Taker(identity, _shown(offered), _shown(held), held is None or _has_loaded(held, report))
+
+
+def _shown(held: Held | None) -> Shown | None:
+    if held is None:
+        return None
+    return Shown(
+        hash_of(held.leaf.certificate), vouching(held.leaf.certificate, held.bundle),
+        frozenset(read_bundle(held.bundle)), held.facts.created, held.facts.expires)
+
+
+def _has_loaded(held: Held, report: str | None) -> bool:
+    return report is None or report == fingerprint_of(held.leaf.certificate, held.bundle)
+
+
 def _carry_out(
-    store: CertificateStore, policy: Policy, now: datetime, action: Action, authorities: dict[str, Authority],
-    held: Mapping[Identity, Held],
+    store: CertificateStore, policy: Policy, now: datetime, action: Step, authorities: Mapping[str, Authority],
+    trusted: Mapping[str, Authority | Trusted], held: Mapping[Identity, Held], offers: Mapping[Identity, Held],
 ) -> None:
     match action:
         case CreateAuthority():
             store.put_authority(create_authority(store.cluster, now, policy.authority))
         case Issue(subject, authority, bundle):
             leaf = issue(authorities[authority], subject, now, policy.certificate)
-            store.put_holder(subject.identity, leaf, bundle_of(authorities[one] for one in sorted(bundle)))
+            store.put_holder(subject.identity, leaf, bundle_of(trusted[one] for one in sorted(bundle)))
         case Publish(identity, bundle):
-            store.put_holder(identity, held[identity].leaf, bundle_of(authorities[one] for one in sorted(bundle)))
+            store.put_holder(identity, held[identity].leaf, bundle_of(trusted[one] for one in sorted(bundle)))
+        case TakeOver(identity, bundle):
+            store.put_holder(identity, offers[identity].leaf, bundle_of(trusted[one] for one in sorted(bundle)))
         case DropAuthority(authority):
             store.drop_authority(authority)
         case DropHolder(identity):

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tidemark_wire.identity import Identity
 
+from ..resources.conditions import ConditionReason
 from .authority import Authority, Leaf, LeafFacts
 
 
@@ -22,6 +23,14 @@ class Held:
     facts: LeafFacts
     bundle: bytes
     trusts: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What somebody else who issues has not issued, and why."""
+
+    reason: ConditionReason
+    message: str
 
 
 class CertificateStore(Protocol):
@@ -36,5 +45,10 @@ class CertificateStore(Protocol):
     def drop_authority(self, authority: str) -> None: ...
     def retire(self, authority: str) -> None: ...
     def holders(self) -> dict[Identity, Held]: ...
+
+    def offers(self) -> dict[Identity, Held] | None:
+        """Return what somebody else has issued for holders to take over; None where nobody else issues."""
+        ...
+
     def put_holder(self, identity: Identity, leaf: Leaf, bundle: bytes) -> None: ...
     def drop_holder(self, identity: Identity) -> None: ...

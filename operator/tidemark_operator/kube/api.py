@@ -80,11 +80,14 @@ MONITORS = Kind("monitoring.coreos.com/v1", "podmonitors", "PodMonitor")
 MACHINES = Kind("v1", "nodes", "Node")
 """Kubernetes' own nodes: "node" alone is one of ours, everywhere in this room."""
 
+CERTIFICATES = Kind("cert-manager.io/v1", "certificates", "Certificate")
+"""Of cert-manager; a server may not know them."""
+
 VOLUMES = Kind("v1", "persistentvolumes", "PersistentVolume")
 STORAGE_CLASSES = Kind("storage.k8s.io/v1", "storageclasses", "StorageClass")
 CUSTOM = {name: Kind(API_VERSION, model.NAMES.plural, name) for name, model in KINDS.items()}
 ALL = {kind.kind: kind for kind in (
-    PODS, CLAIMS, SERVICES, SECRETS, BUDGETS, NETWORK_POLICIES, MONITORS, EVENTS, *CUSTOM.values())}
+    PODS, CLAIMS, SERVICES, SECRETS, BUDGETS, NETWORK_POLICIES, MONITORS, CERTIFICATES, EVENTS, *CUSTOM.values())}
 
 
 _UNUSABLE = (config.ConfigException, yaml.YAMLError, KeyError, TypeError, OSError)

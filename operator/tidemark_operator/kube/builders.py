@@ -64,7 +64,16 @@ class NodeView:
 
 def uses_tls(spec: Mapping[str, Any]) -> bool:
     """Say whether the nodes of a cluster show and ask for certificates."""
-    return bool(((spec.get("security") or {}).get("tls") or {}).get("mode", "Managed") != "Disabled")
+    return tls_mode(spec) != "Disabled"
+
+
+def issued_elsewhere(spec: Mapping[str, Any]) -> bool:
+    """Say whether cert-manager issues the certificates of a cluster."""
+    return tls_mode(spec) == "CertManager"
+
+
+def tls_mode(spec: Mapping[str, Any]) -> str:
+    return str(((spec.get("security") or {}).get("tls") or {}).get("mode", "Managed"))
 
 
 def secret_name(cluster: str, kind: str, name: str) -> str:
@@ -75,6 +84,16 @@ def secret_name(cluster: str, kind: str, name: str) -> str:
         case "client":
             return f"{cluster}-client-{name}-tls"
     return f"{cluster}-{kind}-tls"  # there is one of the others
+
+
+def certificate_name(cluster: str, kind: str, name: str) -> str:
+    """Name of the Certificate that cert-manager is asked for."""
+    return secret_name(cluster, kind, name).removesuffix("-tls")
+
+
+def issued_secret_name(cluster: str, kind: str, name: str) -> str:
+    """Name of the Secret that cert-manager writes; what is used of it is in the one of `secret_name`."""
+    return f"{certificate_name(cluster, kind, name)}-issued"
 
 
 def ca_secret_name(cluster: str) -> str:

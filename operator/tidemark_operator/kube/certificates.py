@@ -18,13 +18,14 @@ from tidemark_wire.tls import GivenCredentials, Material
 from ..certificates.authority import create_authority, issue
 from ..certificates.keeper import now_utc
 from ..certificates.rotation import Policy
-from ..certificates.store import CertificateStore
+from ..certificates.store import CertificateStore, Lack
 from ..certificates.subject import Subject
 from ..model import OPERATOR_NAME
 from ..resources.base import DNS_SUBDOMAIN
 from ..resources.labels import MANAGED_BY, Label
+from . import cert_manager
 from .api import SECRETS, KubeApi, KubeError, KubeRefused
-from .builders import Cluster, secret_name, server_names
+from .builders import Cluster, issued_elsewhere, secret_name, server_names
 from .cache import Cache
 from .secret_store import SecretStore
 
@@ -109,6 +110,18 @@ class SecretArchive:
             except KubeError as error:
                 raise ConnectionError(f"Secrets cannot be written: {error}") from error
         raise ConnectionError(f"Secrets are written by somebody else too: {contended}")
+
+    async def request(self, policy: Policy) -> Lack | None:
+        """Where cert-manager issues, have it asked for what is wanted, and return what is not there."""
+        cluster = self._accepted()
+        if cluster is None or not issued_elsewhere(cluster.spec):
+            return None
+        secrets = self._cache.of_cluster(self._namespace, self.cluster)
+        try:
+            return await cert_manager.request(
+                self._api, cluster, list(self.wanted()), policy, secrets, now_utc())
+        except KubeError as error:
+            raise ConnectionError(f"cert-manager cannot be asked: {error}") from error
 
     async def _try(self, work: Callable[[CertificateStore], T]) -> T:
         cluster = self._accepted()

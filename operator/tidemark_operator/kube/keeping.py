@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..metadata import NodeLife
 from ..resources.events import RestartReason
 from ..resources.labels import Annotation
-from . import drains, lives, losses, nodes, podkeeper
+from . import acts, drains, lives, losses, nodes, podkeeper
 from .api import CUSTOM, MACHINES, STORAGE_CLASSES, VOLUMES, Kind, KubeApi, KubeRefused, Object
 from .builders import Cluster, NodeView, claim_name, node_claim, secret_name
 from .specs import paused
@@ -146,8 +146,8 @@ class Keeping:
         if any(secret_name(cluster.name, "node", view.name) not in self._run.owned("Secret") for view in views):
             self._run.certificates_changed()  # somebody shall hold one who does not yet
         spare = 0 if self._to_relocate(cluster) else 1
-        acts = podkeeper.plan(cluster, views, self._live(await self._gone_machines()), spare)
-        for made in await podkeeper.carry_out(self._api, acts):
+        due = podkeeper.plan(cluster, views, self._live(await self._gone_machines()), spare)
+        for made in await acts.carry_out(self._api, due):
             self._run.caches[made["kind"]].learn(made)
 
     def _to_relocate(self, cluster: Cluster) -> dict[str, Object]:

@@ -1,22 +1,20 @@
 """Pod keeper: claims, pods, services and what else should be there, made where they are missing.
 
-`plan` is pure; `carry_out` does it, each act with a precondition, so that a late plan does no harm.  It never waits and
-never speaks to nodes or etcd: a lost pod comes back whatever else goes on.  What it takes away belongs to a node that
-is known as removed, never to one that is merely not known.
+Pure; `acts` carries it out.  It never waits and never speaks to nodes or etcd: a lost pod comes back whatever else goes
+on.  What it takes away belongs to a node that is known as removed, never to one that is merely not known.
 Stays out: which nodes there should be (`nodes`), restarting pods that work.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal
 
 from ..resources import quantity_bytes
 from ..resources.labels import Annotation
-from .api import ALL, BUDGETS, CLAIMS, MONITORS, NETWORK_POLICIES, PODS, KubeApi, KubeRefused
+from .acts import Act, applied, contains, deletion
+from .api import BUDGETS, CLAIMS, MONITORS, NETWORK_POLICIES, PODS
 from .attachments import network_policy, pod_monitor
 from .builders import (
     Cluster,
@@ -34,24 +32,8 @@ from .builders import (
     uses_tls,
 )
 
-log = logging.getLogger(__name__)
-
 RESIZE_PATIENCE_S = 120
 """A file system that can grow in use has done so by then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """One request; `uid` names the object it is meant for, none is known of one that is made."""
-
-    verb: Literal["create", "apply", "merge", "delete", "force-delete"]
-    manifest: Object
-    uid: str = ""
-    why: str = ""
-
-    @property
-    def title(self) -> str:
-        return f"{self.manifest['kind']}/{self.manifest['metadata']['name']}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +63,8 @@ def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live, spare: int = 1
     """
     staying = [node for node in nodes if not node.removed]
     acts = [
-        *_applied(cluster, headless_service(cluster), live.services),
-        *_applied(cluster, client_service(cluster), live.services),
+        *applied(cluster, headless_service(cluster), live.services),
+        *applied(cluster, client_service(cluster), live.services),
         *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(staying), spare), live.budgets),
         *_optional(cluster, NETWORK_POLICIES.kind, network_policy(cluster), live.policies),
     ]
@@ -111,64 +93,15 @@ def keeps_claims(cluster: Cluster) -> bool:
     return bool(retention.get("whenScaled", "Delete") == "Retain")
 
 
-async def carry_out(api: KubeApi, acts: Iterable[Act]) -> list[Object]:
-    """Do it in order; return the objects as they are then.  Raises KubeError where the API server refuses."""
-    found = []
-    for act in acts:
-        manifest = act.manifest
-        log.info("%s %s%s", act.verb, act.title, f": {act.why}" if act.why else "")
-        try:
-            match act.verb:
-                case "create":
-                    found.append(await api.create(manifest))
-                case "apply":
-                    found.append(await api.apply(manifest))
-                case "merge":
-                    kind, metadata = ALL[manifest["kind"]], manifest["metadata"]
-                    changes = {
-                        **manifest, "metadata": {"uid": act.uid, **{
-                            field: value for field, value in metadata.items() if field not in ("name", "namespace")}}}
-                    found.append(await api.merge(kind, metadata["namespace"], metadata["name"], changes))
-                case "delete" | "force-delete":
-                    kind, metadata = ALL[manifest["kind"]], manifest["metadata"]
-                    await api.delete(
-                        kind, metadata["namespace"], metadata["name"], act.uid, force=act.verb == "force-delete")
-        except KubeRefused as refused:
-            if refused.code not in (404, 409):  # of another name's holder or another uid: a watch shows which
-                raise
-            log.info("%s is not what it was: %s", act.title, refused.message)
-    return found
-
-
-def contains(live: Any, wanted: Any) -> bool:
-    """Say whether what is wanted is all there; what the API server or others added does not matter."""
-    if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(
-            key in live and contains(live[key], value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        return isinstance(live, list) and len(live) == len(wanted) and all(
-            contains(one, other) for one, other in zip(live, wanted, strict=True))
-    return bool(live == wanted)
-
-
 # --- parts --------------------------------------------------------------------------------------------------
-
-
-def _applied(cluster: Cluster, wanted: Object, known: Mapping[str, Object]) -> list[Act]:
-    live = known.get(wanted["metadata"]["name"])
-    if live is None:
-        return [Act("apply", wanted)]
-    if not owns(cluster, live) or "deletionTimestamp" in live["metadata"] or contains(live, wanted):
-        return []
-    return [Act("apply", wanted, why="it differs")]
 
 
 def _optional(cluster: Cluster, kind: str, wanted: Object | None, known: Mapping[str, Object]) -> list[Act]:
     """What goes by the name of the nodes, and is taken away where none is wanted."""
     if wanted is not None:
-        return _applied(cluster, wanted, known)
+        return applied(cluster, wanted, known)
     live = known.get(nodes_name(cluster.name))
-    return [_deletion(kind, live, "none is wanted")] if live is not None and owns(cluster, live) else []
+    return [deletion(kind, live, "none is wanted")] if live is not None and owns(cluster, live) else []
 
 
 def _claim(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
@@ -228,12 +161,12 @@ def _removal(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
     pod, claim = live.pods.get(node.name), live.claims.get(claim_name(node.name))
     if pod is not None:
         if pod["spec"].get("nodeName") in live.gone_machines:
-            return [_deletion(PODS.kind, pod, "the node was removed", force=True)]
+            return [deletion(PODS.kind, pod, "the node was removed", force=True)]
         going = "deletionTimestamp" in pod["metadata"] or not owns(cluster, pod)
-        return [] if going else [_deletion(PODS.kind, pod, "the node was removed")]
+        return [] if going else [deletion(PODS.kind, pod, "the node was removed")]
     if claim is None or keeps_claims(cluster) or "deletionTimestamp" in claim["metadata"]:
         return []
-    return [_deletion(CLAIMS.kind, claim, "the node was removed")]
+    return [deletion(CLAIMS.kind, claim, "the node was removed")]
 
 
 def _pod(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
@@ -249,15 +182,8 @@ def _pod(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
         return [Act("create", node_pod(cluster, node))]
     machine = known["spec"].get("nodeName")
     if machine in live.gone_machines and owns(cluster, known):
-        return [_deletion(PODS.kind, known, f"its machine {machine} is gone", force=True)]
+        return [deletion(PODS.kind, known, f"its machine {machine} is gone", force=True)]
     over = known.get("status", {}).get("phase") in ("Failed", "Succeeded")
     if over and owns(cluster, known) and "deletionTimestamp" not in known["metadata"]:
-        return [_deletion(PODS.kind, known, known["status"].get("reason") or known["status"]["phase"])]
+        return [deletion(PODS.kind, known, known["status"].get("reason") or known["status"]["phase"])]
     return []
-
-
-def _deletion(kind: str, live: Object, why: str, *, force: bool = False) -> Act:
-    """With `force`, without waiting for a machine that will never answer."""
-    metadata = {name: live["metadata"][name] for name in ("name", "namespace")}
-    manifest = {"kind": kind, "metadata": metadata}
-    return Act("force-delete" if force else "delete", manifest, live["metadata"]["uid"], why)

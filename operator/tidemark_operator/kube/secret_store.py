@@ -2,7 +2,8 @@
 
 The CAs with their keys are in one Secret, `<cluster>-ca`, as `ca-NUMBER.crt` and `.key`: two operators cannot both make
 the next one.  It belongs to nobody and outlives the cluster.  Each holder has a Secret of type kubernetes.io/tls with a
-ca.crt, which goes with the cluster.  A change holds of one version of its object only, a deletion of one object.
+ca.crt, which goes with the cluster.  Where cert-manager issues there is no such CA, and what it wrote is in Secrets of
+its own, which are only read here.  A change holds of one version of its object only, a deletion of one object.
 Stays out: requests (`certificates`), what to write (`..certificates`).
 """
 
@@ -13,22 +14,42 @@ import binascii
 import logging
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
 from tidemark_wire.identity import Identity
 from tidemark_wire.tls import CA_FILE, CERT_FILE, KEY_FILE
 
-from ..certificates.authority import Authority, InvalidCertificate, Leaf, belongs, ids_in, read_authority, read_leaf
+from ..certificates.authority import (
+    Authority,
+    InvalidCertificate,
+    Leaf,
+    belongs,
+    ids_in,
+    read_authority,
+    read_bundle,
+    read_leaf,
+    vouching,
+)
 from ..certificates.store import Held
 from ..resources.labels import Annotation
-from .builders import Cluster, Object, ca_secret_name, labels, owner, owns, secret_name
+from .builders import (
+    Cluster,
+    Object,
+    ca_secret_name,
+    issued_elsewhere,
+    issued_secret_name,
+    labels,
+    owner,
+    owns,
+    secret_name,
+)
 
 log = logging.getLogger(__name__)
 
-CA, HOLDER = "ca", "certificate"
-_COMPONENT = "app.kubernetes.io/component"
+CA, HOLDER, ISSUED = "ca", "certificate", "issued"
+COMPONENT = "app.kubernetes.io/component"
 _CA_FILE = re.compile(r"ca-([0-9]{1,9})\.crt")
 
 
@@ -54,15 +75,16 @@ class SecretStore:
             secret["metadata"]["name"]: secret for secret in secrets
             if secret["metadata"]["namespace"] == cluster.namespace and self._counts(secret)}
         self._ca_name = ca_secret_name(cluster.name)
-        self._ca = self._secrets.get(self._ca_name)
+        self._elsewhere = issued_elsewhere(cluster.spec)
+        self._ca = None if self._elsewhere else self._secrets.get(self._ca_name)
         self._authorities = self._read_authorities()
         self._ca_changes: dict[str, str | None] = {}
         self._marks: dict[str, str | None] = {}
         self._writes: list[Write] = []
 
     def _counts(self, secret: Object) -> bool:
-        """Say whether it is for this cluster: CAs are for whoever has the name."""
-        if secret["metadata"].get("labels", {}).get(_COMPONENT) == CA:
+        """Say whether it is for this cluster: CAs, and what cert-manager wrote, are for whoever has the name."""
+        if component_of(secret) in (CA, ISSUED):
             return True
         return owns(self._cluster, secret)
 
@@ -132,10 +154,10 @@ class SecretStore:
         """Return who holds what; what cannot be read is as nothing, and is written anew."""
         found = {}
         for name, secret in self._secrets.items():
-            if secret["metadata"].get("labels", {}).get(_COMPONENT) != HOLDER:
+            if component_of(secret) != HOLDER:
                 continue
             try:
-                held = self._read(secret)
+                held = read_issued(secret) if self._elsewhere else _read(secret)
             except InvalidCertificate as error:
                 log.warning("Secret %s holds no certificate, it gets another: %s", name, error)
                 continue
@@ -144,11 +166,19 @@ class SecretStore:
                 found[identity] = held
         return found
 
-    def _read(self, secret: Object) -> Held:
-        leaf, bundle = Leaf(_decode(secret, CERT_FILE), _decode(secret, KEY_FILE)), _decode(secret, CA_FILE)
-        if not belongs(leaf):
-            raise InvalidCertificate(f"{KEY_FILE} is not the key of {CERT_FILE}")
-        return Held(leaf, read_leaf(leaf.certificate), bundle, ids_in(bundle))
+    def offers(self) -> dict[Identity, Held] | None:
+        """Return what cert-manager has issued, where it does; what cannot be used is left out."""
+        if not self._elsewhere:
+            return None
+        found = {}
+        for name, secret in self._secrets.items():
+            if component_of(secret) == ISSUED:
+                with suppress(InvalidCertificate):
+                    held = read_issued(secret)
+                    identity = held.facts.subject.identity
+                    if identity.cluster == self.cluster and name == issued_secret_name(*identity):
+                        found[identity] = held
+        return found
 
     def put_holder(self, identity: Identity, leaf: Leaf, bundle: bytes) -> None:
         """Replace a holder's three files in one step."""
@@ -170,7 +200,28 @@ class SecretStore:
     def _metadata(self, name: str, component: str) -> Object:
         return {
             "name": name, "namespace": self._cluster.namespace,
-            "labels": {**labels(self._cluster), _COMPONENT: component}}
+            "labels": {**labels(self._cluster), COMPONENT: component}}
+
+
+def component_of(secret: Object) -> str:
+    """Return what a Secret is for, as it is labelled."""
+    return str(secret["metadata"].get("labels", {}).get(COMPONENT, ""))
+
+
+def read_issued(secret: Object) -> Held:
+    """Return what cert-manager wrote.  Raises InvalidCertificate: it is nothing that a node could use."""
+    read_bundle(_decode(secret, CA_FILE))
+    held = _read(secret)
+    if not vouching(held.leaf.certificate, held.bundle):
+        raise InvalidCertificate(f"{CA_FILE} holds no CA that vouches for {CERT_FILE}")
+    return held
+
+
+def _read(secret: Object) -> Held:
+    leaf, bundle = Leaf(_decode(secret, CERT_FILE), _decode(secret, KEY_FILE)), _decode(secret, CA_FILE)
+    if not belongs(leaf):
+        raise InvalidCertificate(f"{KEY_FILE} is not the key of {CERT_FILE}")
+    return Held(leaf, read_leaf(leaf.certificate), bundle, ids_in(bundle))
 
 
 def _of_version(secret: Object) -> Object:

@@ -140,7 +140,7 @@ class Showing:
         keeping, rolling = self._run.keeping, self._run.rolling
         lives, self._run.service.unfinished = nodes_conditions(
             keeping, cluster, views, self._run.service.world())
-        certificates = _certificates_valid(cluster.spec, self._run.service)
+        certificates = certificates_valid(cluster.spec, self._run.service)
         said = [*override]  # what stands first counts
         for one in (*lives, *rolling.conditions, certificates, (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")):
             if one[0] not in {other[0] for other in said}:
@@ -271,14 +271,18 @@ def nodes_conditions(
     return made, unfinished
 
 
-def _certificates_valid(spec: Mapping[str, Any], service: OperatorService) -> Condition:
+def certificates_valid(spec: Mapping[str, Any], service: OperatorService) -> Condition:
+    """Return what is said of a cluster's certificates."""
     if not uses_tls(spec) or service.certificates is None:
         return T.CERTIFICATES_VALID, True, R.DISABLED, ""
-    seen, trouble = service.certificates.validity, service.certificates.trouble
+    seen, trouble, lack = service.certificates.validity, service.certificates.trouble, service.certificates.lack
+    reason = seen.reason(now_utc(), service.certificate_policy()) if seen is not None else R.ISSUER_NOT_READY
+    if lack is not None and reason is not R.EXPIRED:
+        reason = lack.reason
+    told = "; ".join(each for each in (trouble, lack.message if lack is not None else "") if each)
     if seen is None:
-        return T.CERTIFICATES_VALID, False, R.ISSUER_NOT_READY, trouble or "Certificates are being issued."
-    reason = seen.reason(now_utc(), service.certificate_policy())
-    return T.CERTIFICATES_VALID, reason is R.ISSUED, reason, trouble
+        told = told or "Certificates are being issued."
+    return T.CERTIFICATES_VALID, reason is R.ISSUED, reason, told
 
 
 async def write_conditions(

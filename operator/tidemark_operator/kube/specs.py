@@ -63,11 +63,7 @@ def paused(item: Object) -> bool:
 
 
 def unsupported(spec: Mapping[str, Any]) -> str:
-    """Return why a cluster cannot be run on Kubernetes by this release; nothing runs less secure than was asked."""
-    security = spec.get("security") or {}
-    mode = (security.get("tls") or {}).get("mode", "Managed")
-    if mode == "CertManager":
-        return "security.tls.mode: CertManager is not carried out by this release; Managed needs no cert-manager"
+    """Return why a cluster cannot be run on Kubernetes by this release."""
     return skewed(spec["version"], OPERATOR_VERSION) or node_config.problem(spec)
 
 
