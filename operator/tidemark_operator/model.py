@@ -94,7 +94,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as its record, its link and its probes describe it; `member` is None until it was reached.
+    """A node as its record, its link and its probes describe it; `member` is None until it was up.
 
     It says itself that it is `draining`; the operator has it `yielding` its leaderships, before it is restarted.
     """

@@ -222,7 +222,7 @@ class OperatorService:
                 zone=record.zone or (seen.zone if seen is not None else ""),
                 location=record.location or (seen.location if seen is not None else ""),
                 pool=record.pool,
-                member=Member(seen.node, seen.incarnation) if seen is not None else None,
+                member=link.member,   # who is described and not vetted yet has not joined
                 up=link.up,
                 draining=link.draining or link.node in self._emptied,
                 yielding=link.node in self._yielding,

@@ -208,3 +208,27 @@ async def test_nodes_are_told_how_fast_the_copies_of_a_reconfiguration_may_move(
     await until(lambda: told(2 << 30))
     await service.objects.save_status("swap", {"stage": "Finished"})
     await until(lambda: told(0))
+
+
+async def test_a_node_that_is_vetted_has_not_joined_yet(
+    service: OperatorService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a status in between would say who it is, and nobody would be told that it joined."""
+    asked, vetted = asyncio.Event(), asyncio.Event()
+
+    async def vet(*_: object) -> None:
+        asked.set()
+        await vetted.wait()
+
+    monkeypatch.setattr(service.witness, "vet", vet)
+    new = FakeNode("n4", "n4-life")
+    await new.start()
+    try:
+        await service.store.put(service.keys.node("n4"), NodeRecord("n4", new.address).encode(), expected=0)
+        await asyncio.wait_for(asked.wait(), 10)
+        assert (service.nodes()["n4"].up, service.nodes()["n4"].member) == (False, None)
+        vetted.set()
+        await until(lambda: service.nodes()["n4"].up)
+        assert str(service.nodes()["n4"].member) == "n4/n4-life"
+    finally:
+        await new.stop()
