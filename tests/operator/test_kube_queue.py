@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import uvloop
 from tidemark_operator.kube.queue import Key, KeyedQueue, Later
 
 A, B = ("cluster", "data", "a"), ("cluster", "data", "b")
@@ -100,6 +101,21 @@ async def test_the_earliest_of_several_times_counts() -> None:
     await asyncio.sleep(0)
     await queue.stop()
     assert work.done == {A: 1, B: 1}
+
+
+def test_what_is_due_in_no_time_may_be_asked_for_again_on_the_loop_of_pods() -> None:
+    async def story() -> Counter[Key]:
+        work = Work()
+        queue = KeyedQueue(work)
+        queue.start()
+        queue.add_after(A, 0.0)     # uvloop makes no timer of it
+        queue.add_after(A, 3600)
+        await work.until(1)
+        await queue.stop()
+        return work.done
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(story()) == {A: 1}
 
 
 async def test_how_long_the_first_has_waited_is_told() -> None:

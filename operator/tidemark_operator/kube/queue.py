@@ -44,7 +44,7 @@ class KeyedQueue:
         self._waiting: dict[Key, float] = {}    # in `_due`, and since when, in order
         self._running: set[Key] = set()
         self._again: set[Key] = set()      # asked for while running
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._timers: dict[Key, tuple[float, asyncio.Handle]] = {}    # uvloop's do not always know when they are due
         self._failures: Counter[Hashable] = Counter()
         self._turn = asyncio.Lock()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -58,15 +58,14 @@ class KeyedQueue:
         return max((time.monotonic() - since for since in list(self._waiting.values())[:1]), default=0.0)
 
     async def stop(self) -> None:
-        for timer in self._timers.values():
+        for _, timer in self._timers.values():
             timer.cancel()
         await cancelled(*self._tasks)
 
     def add(self, key: Key) -> None:
         """Have `key` worked on as soon as there is a worker."""
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
+        if (known := self._timers.pop(key, None)) is not None:
+            known[1].cancel()
         if key in self._running:
             self._again.add(key)
         elif key not in self._waiting:
@@ -77,12 +76,12 @@ class KeyedQueue:
     def add_after(self, key: Key, seconds: float) -> None:
         """Have `key` worked on by then at the latest; what is due earlier counts."""
         loop = asyncio.get_running_loop()
-        known = self._timers.get(key)
-        if key in self._waiting or (known is not None and known.when() <= loop.time() + seconds):
+        due, known = loop.time() + seconds, self._timers.get(key)
+        if key in self._waiting or (known is not None and known[0] <= due):
             return
         if known is not None:
-            known.cancel()
-        self._timers[key] = loop.call_later(seconds, self.add, key)
+            known[1].cancel()
+        self._timers[key] = due, loop.call_later(seconds, self.add, key)
 
     async def _run(self) -> None:
         while True:
