@@ -25,6 +25,11 @@ from .pod_runner import PodRunner
 NAMESPACE = "tidemark"
 """What the pages call the namespace of everything."""
 COMMAND_S = 300
+CLUSTER_WIDE = (
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "clusterrolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,10 @@ class Shell:
 
 @asynccontextmanager
 async def machines(kube: Kube, plane: ControlPlane, directory: Path) -> AsyncIterator[PodRunner]:
-    """Run the pods of the namespace that the pages use, and answer `kubectl logs`; in the end the namespace is gone."""
+    """Run the pods of the namespace that the pages use, and answer `kubectl logs`.
+
+    In the end the namespace is gone, and what Helm put beside it: policies would bind the tests that come after.
+    """
     certificate, key = plane.server_certificate("kubelet", plane.network.server)
     runner = PodRunner(Kube(plane.admin, NAMESPACE), plane.network, directory / "pods")
     await runner.start()
@@ -95,6 +103,9 @@ async def machines(kube: Kube, plane: ControlPlane, directory: Path) -> AsyncIte
         yield runner
     await runner.stop()
     if plane.api.running:
+        for resource in CLUSTER_WIDE:
+            for left in await kube.list(resource, labels="app.kubernetes.io/name=tidemark"):
+                await kube.delete(resource, left["metadata"]["name"])
         await kube.delete("namespaces", NAMESPACE)
         await kube.wait_gone("namespaces", NAMESPACE)
     await runner.kube.close()
