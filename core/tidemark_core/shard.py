@@ -344,7 +344,9 @@ class Shard:
 
     def _on_fetch(self, sender: Member, m: Fetch) -> list[Effect]:
         replica = self.replica
-        if replica.log.epoch_at(m.base) != m.entry_epoch or m.base < replica.log.first:
+        if m.base < replica.log.first:
+            return [replica.send(sender, Fetched(m.base, None, replica.log.first))]
+        if replica.log.epoch_at(m.base) != m.entry_epoch:
             return [replica.send(sender, Fetched(m.base, None))]
         tag = ("fetch", sender, m.base, m.entry_epoch)
         return [ReadLog(replica.shard, tag, m.base, replica.log.head.offset, 1)]
@@ -355,6 +357,10 @@ class Shard:
         if passed_on is not None:
             return list(passed_on)
         replica, entry = self.replica, m.entry
+        if m.base < m.first:
+            # Trimmed there by a leader that might: nobody can give us that part any more, and nobody misses it.
+            writes = replica.trim_to(m.first)
+            return [replica.persist(writes)] if writes else []
         if entry is None or entry.base != m.base or not replica.log.contains(entry.id) or not entry.held:
             return []
         if entry.last < replica.log.first:

@@ -213,7 +213,7 @@ def parse(proto_class: Any, body: bytes) -> Any:
 
 
 def _encode_fetched(message: core.Fetched) -> bytes:
-    proto = replication_pb2.Fetched(base=message.base)
+    proto = replication_pb2.Fetched(base=message.base, first=message.first)
     if message.entry is not None:
         proto.held, proto.header, proto.payload = True, message.entry.header, message.entry.payload
     return proto.SerializeToString()
@@ -222,9 +222,9 @@ def _encode_fetched(message: core.Fetched) -> bytes:
 def _decode_fetched(body: bytes) -> core.Fetched:
     proto = parse(replication_pb2.Fetched, body)
     if not proto.held:
-        return core.Fetched(proto.base, None)
+        return core.Fetched(proto.base, None, proto.first)
     try:
-        return core.Fetched(proto.base, decode(proto.header, proto.payload))
+        return core.Fetched(proto.base, decode(proto.header, proto.payload), proto.first)
     except (CorruptEntry, ValueError) as error:
         raise RemoteViolation(f"fetched entry: {error}") from error
 

@@ -313,6 +313,29 @@ def test_a_fetched_entry_that_is_not_ours_is_ignored(node: Node) -> None:
     assert before == node.written[SHARD].entries
 
 
+def test_what_others_trimmed_cannot_be_repaired_and_is_trimmed_here_too(node: Node) -> None:
+    """Found by the simulator (disks seed 283): a leader whose own trim was lost asked for a damaged entry for ever."""
+    from tidemark_core.replication.messages import Fetched
+
+    node, _ = damaged_leader(node)
+    ends = {B: EntryId(1, 0), C: EntryId(1, 3)}
+    head, first = node.replica.log.head.offset, node.replica.log.first
+    node.receive(C, Fetched(1, None, 2))
+    node.complete()
+    assert node.replica.log.first == first, "nothing is confirmed yet"
+    for member in ends:
+        node.receive(member, AppendAck(2, head, -1))
+    node.complete()
+    assert node.replica.confirmed == head
+    node.receive(C, Fetched(1, None, 0))
+    assert node.replica.log.first == first
+    node.receive(C, Fetched(1, None, 2))
+    node.complete()
+    assert node.replica.log.first == 2
+    node.receive(B, Fetch(1, 1))
+    assert [Fetched(1, None, 2)] == node.take_sent(Fetched)
+
+
 def test_a_member_gives_away_its_copy_if_it_has_one_intact(node: Node) -> None:
     from tidemark_core.replication.messages import Fetched
 

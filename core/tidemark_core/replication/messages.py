@@ -317,10 +317,14 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """`entry` is None when the peer does not hold it intact, payload included (NOT_HELD)."""
+    """`entry` is None when the peer does not hold it intact, payload included (NOT_HELD).
+
+    `first` is where the peer's log begins, told when it was trimmed past `base`; 0 otherwise.
+    """
 
     base: int
     entry: Entry | None
+    first: int = 0
 
 
 # --- client -> node -----------------------------------------------------------------------------------------

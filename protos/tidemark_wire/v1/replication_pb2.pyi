@@ -316,16 +316,18 @@ class Fetch(_message.Message):
     def __init__(self, base: _Optional[int] = ..., entry_epoch: _Optional[int] = ...) -> None: ...
 
 class Fetched(_message.Message):
-    __slots__ = ("base", "header", "payload", "held")
+    __slots__ = ("base", "header", "payload", "held", "first")
     BASE_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     base: int
     header: bytes
     payload: bytes
     held: bool
-    def __init__(self, base: _Optional[int] = ..., header: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., held: _Optional[bool] = ...) -> None: ...
+    first: int
+    def __init__(self, base: _Optional[int] = ..., header: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., held: _Optional[bool] = ..., first: _Optional[int] = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ("draining",)
