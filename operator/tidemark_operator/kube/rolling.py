@@ -55,6 +55,7 @@ class Rolling:
         self._for_a_window: list[str] = []
         self.conditions: list[Condition] = []
         self.outdated: list[str] = []
+        self.looked = False   # before that nobody knows whether older pods are a rollout under way
 
     async def look(self) -> float | None:
         """Do what is due; return after how many seconds time alone makes more of it due.
@@ -67,6 +68,7 @@ class Rolling:
             return None
         if not self._run.service.knows_its_nodes():
             return None  # it says when it does; until then those that serve pass for down, and might be taken for that
+        self.looked = True
         policy, now = Policy.of(cluster.spec), datetime.now(UTC)
         pods = self._pods(cluster, policy, now)
         held, draining = self._held(now), frozenset(self._run.draining())
