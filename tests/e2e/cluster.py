@@ -16,7 +16,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,25 +34,13 @@ from tidemark_wire.channel import open_channel
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
+from tests.ran import Ran
+
 API_VERSION = "tidemark.dev/v1alpha1"
 LOOK_S = 0.03
 PATIENCE_S = 40.0
 LOG_TAIL_BYTES = 3_000
 BUG_SIGNS = ("bug: the node stops", "unforeseen way", "tidemark_operator: Task", "AssertionError", "CRITICAL tidemark")
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command of the CLI left behind."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def document(self) -> Any:
-        """The one JSON document on stdout."""
-        return json.loads(self.stdout)
 
 
 async def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:

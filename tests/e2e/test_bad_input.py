@@ -135,11 +135,11 @@ async def test_commands_exit_with_a_code_and_say_what_to_do(cluster: Cluster, cl
         cluster.cli("read", group, "--shard", "9", "--json"),
         cluster.cli("append", group, "-", "--key-field", "id", "--json", stdin=b'{"other": 1}\n'),
     )
-    assert nowhere.code == 1 and nowhere.document["error"] == "UNKNOWN_GROUP" and "nowhere" in nowhere.stderr
-    assert shard.code == 1 and shard.document["error"] == "UNKNOWN_SHARD" and "9" in shard.stderr
-    assert line.code == 1 and "line 1" in line.stderr and "id" in line.stderr
+    assert nowhere.code == 1 and nowhere.document["error"] == "UNKNOWN_GROUP" and "nowhere" in nowhere.err
+    assert shard.code == 1 and shard.document["error"] == "UNKNOWN_SHARD" and "9" in shard.err
+    assert line.code == 1 and "line 1" in line.err and "id" in line.err
     for ran in (nowhere, shard, line):
-        assert ran.document["advice"] and "Traceback" not in ran.stderr
+        assert ran.document["advice"] and "Traceback" not in ran.err
     assert await log_end(cluster, group) == before
 
 

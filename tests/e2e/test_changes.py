@@ -14,7 +14,9 @@ from tidemark import Client
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.status import refusal_from_rpc_error
 
-from .cluster import Cluster, Ran, condition
+from tests.ran import Ran
+
+from .cluster import Cluster, condition
 from .workload import Workload, check_every_copy
 
 
@@ -37,7 +39,7 @@ def refused(ran: Ran, reason: str, *said: str, code: int = 1) -> None:
     assert document["advice"], "it says what to do next"
     for fact in said:
         assert fact in document["message"], (fact, document)
-    assert "Traceback" not in ran.stderr and "error:" in ran.stderr
+    assert "Traceback" not in ran.err and "error:" in ran.err
 
 
 async def what_is(cluster: Cluster) -> dict[str, Any]:

@@ -130,7 +130,7 @@ async def test_commands_show_how_many_keep_a_payload_and_who(cluster: Cluster, c
         await load.more()
     (info,) = (await cluster.cli("shards", group, "--json")).document["groups"]
     assert info["shards"][0]["payload_copies"] == COPIES
-    assert f"{COPIES}/{MEMBERS}" in (await cluster.cli("shards", group)).stdout
+    assert f"{COPIES}/{MEMBERS}" in (await cluster.cli("shards", group)).out
     explained = (await cluster.cli("explain", "read", group, "--json")).document
     for row in explained["ranges"]:
         assert row["keepers"] == row["order"][:COPIES] and row["sender"] == row["keepers"][0]

@@ -289,7 +289,7 @@ async def test_the_command_line_shows_who_waits_for_whom(cluster: Cluster, clien
 
     async def shown() -> dict[str, Any]:
         ran = await cluster.cli("limbo", group, "--json")
-        assert ran.code == 0, ran.stderr
+        assert ran.code == 0, ran.err
         (shard,) = ran.document["shards"]
         return shard
 
@@ -297,7 +297,7 @@ async def test_the_command_line_shows_who_waits_for_whom(cluster: Cluster, clien
         error = told.error
         ran = await cluster.cli(
             "outcome", group, "0", error.producer.hex(), str(error.sequence), "--json", *options)
-        assert ran.code == 0, ran.stderr
+        assert ran.code == 0, ran.err
         return ran.document
 
     async with Attempts(client, group) as attempts:
@@ -312,7 +312,7 @@ async def test_the_command_line_shows_who_waits_for_whom(cluster: Cluster, clien
             assert (entry["durability"], entry["state"], entry["waiters"]) == ("QUORUM", "WAITING", 1)
             assert (set(entry["acked"]), set(entry["missing"])) == ({leader, lively}, set(paused))
             picture = await cluster.cli("limbo", group)
-            assert picture.code == 0 and all(name in picture.stdout for name in paused)
+            assert picture.code == 0 and all(name in picture.out for name in paused)
             assert await attempts.answered([told]) == {Kind.UNKNOWN}
             assert (await outcome_of(told))["fate"] == "UNKNOWN"
             shard = await shown()

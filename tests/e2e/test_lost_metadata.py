@@ -42,13 +42,13 @@ async def refuses_to_start(cluster: Cluster) -> str:
     with pytest.raises(LocalRuntimeError) as refused:
         await cluster.start("operator")
     ran = await cluster.cli("dev", "stop", "operator")
-    assert ran.code == 0, ran.stderr
+    assert ran.code == 0, ran.err
     return str(refused.value)
 
 
 async def stop_operator(cluster: Cluster) -> None:
     ran = await cluster.cli("dev", "stop", "operator")
-    assert ran.code == 0, ran.stderr
+    assert ran.code == 0, ran.err
 
 
 async def epochs(cluster: Cluster, group: str) -> dict[str, int]:
@@ -81,7 +81,7 @@ async def test_everything_comes_back_when_the_data_of_etcd_is_deleted(
         assert "has no record of it" in said and "recover-metadata" in said
 
         ran = await cluster.cli("recover-metadata", "--dry-run", "--json")
-        assert ran.code == 0, ran.stderr
+        assert ran.code == 0, ran.err
         plan = ran.document
         assert not plan["written"] and plan["groups"][0]["action"] == "detach", "nobody gave its manifest"
         assert {line["action"] for line in plan["shards"]} == {"write"} and len(plan["shards"]) == 3
@@ -107,10 +107,10 @@ async def test_everything_comes_back_when_the_data_of_etcd_is_deleted(
 async def recovered(cluster: Cluster, *flags: str) -> dict[str, Any] | None:
     """Recover; None while an operator that is gone still holds its lease."""
     ran = await cluster.cli("recover-metadata", "--json", *flags)
-    if ran.code and "is active on" in ran.stdout:
+    if ran.code and "is active on" in ran.out:
         return None
-    assert ran.code == 0, ran.stdout + ran.stderr
-    return dict(json.loads(ran.stdout))
+    assert ran.code == 0, ran.out + ran.err
+    return dict(json.loads(ran.out))
 
 
 async def test_a_restored_backup_elects_nobody_below_what_nodes_know(cluster: Cluster, client: Client) -> None:
@@ -177,4 +177,4 @@ async def serves(cluster: Cluster, group: str) -> bool:
 async def refused_without_merge(cluster: Cluster) -> dict[str, Any] | None:
     ran = await cluster.cli("recover-metadata", "--timeout", SILENCE_S, "--json")
     assert ran.code == 1
-    return None if "is active on" in ran.stdout else dict(ran.document)
+    return None if "is active on" in ran.out else dict(ran.document)

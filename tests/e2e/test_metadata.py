@@ -98,7 +98,7 @@ async def commands_say_so(cluster: Cluster, group: str) -> None:
     states = {process["name"]: process["state"] for process in status.document["processes"]}
     assert states["etcd"] == "Stopped" and states["operator"] == "Running"
     assert (swap.code, swap.document["error"]) == (3, "METADATA_UNAVAILABLE"), swap
-    assert "etcd" in swap.stderr
+    assert "etcd" in swap.err
     assert create.code == 0
     assert condition(create.document["items"][0], "MetadataStoreReachable")[0] == "False"
 

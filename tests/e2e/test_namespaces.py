@@ -21,7 +21,7 @@ PATIENCE_S = 400
 def test_a_node_whose_link_is_down_is_read_around():
     way = way_in()
     if isinstance(way, str):
-        pytest.skip(way)
+        pytest.skip(way)  # says what of this machine is missing
     command = [*way, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(INSIDE)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"

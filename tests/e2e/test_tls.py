@@ -121,8 +121,8 @@ async def test_the_command_line_finds_its_certificate_and_takes_another(cluster:
     group = await cluster.create_group()
     assert 0 == (await cluster.cli("append", group, stdin=b"one\n")).code
     issued = await cluster.cli("dev", "certs", "issue", "bob", "--role", "writer", "--group", group, "--json")
-    assert 0 == issued.code, issued.stderr
-    assert "was open to every client" in issued.stderr
+    assert 0 == issued.code, issued.err
+    assert "was open to every client" in issued.err
     bob = [part for option in ("ca", "cert", "key") for part in (f"--tls-{option}", issued.document[option])]
     assert 0 == (await cluster.cli(*bob, "append", group, stdin=b"two\n")).code
     for refused in (
@@ -131,7 +131,7 @@ async def test_the_command_line_finds_its_certificate_and_takes_another(cluster:
     ):
         ran = await cluster.cli(*bob, *refused)
         assert (1, "PERMISSION_DENIED") == (ran.code, ran.document["error"]), (refused, ran)
-    assert b"one\ntwo\n" == (await cluster.cli("read", group)).stdout.encode()
+    assert b"one\ntwo\n" == (await cluster.cli("read", group)).out.encode()
     assert 2 == (await cluster.cli(*bob[:2], "read", group)).code
     assert 2 == (await cluster.cli("dev", "certs", "issue", "bob", "--role", "writer")).code
     listed = (await cluster.cli("dev", "certs", "list", "--json")).document["certificates"]
