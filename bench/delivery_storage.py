@@ -51,7 +51,7 @@ def _stored(context: Context, mib: int, replication: dict[str, Any]) -> int:
 
 def storage(outcome: Outcome, context: Context) -> None:
     """Add the figures."""
-    mib = context.count(full=2048, quick=192)
+    mib = context.count(full=4096, quick=192)
     context.say(f"storing {mib} MiB with {NODES} and with {COPIES} of {NODES} copies of the payloads")
     whole = _stored(context, mib, {})
     some = _stored(context, mib, {"payloadCopies": COPIES})
