@@ -108,7 +108,7 @@ class Run:
     async def look(self) -> dict[str, str]:
         """Look, and return what is said; the closed list of conditions has all of it."""
         await self.rolling.look()
-        written = ConditionMemory().write("TidemarkCluster", "prod", 1, self.rolling.conditions)
+        written = ConditionMemory().write("TidemarkCluster", "prod", 1, self.rolling.conditions or [])
         return {each["type"]: f"{each['status']} {each['reason']} {each['message']}".strip() for each in written}
 
 
@@ -178,10 +178,10 @@ async def test_nobody_is_restarted_before_it_is_known_who_serves() -> None:
     run.live["n1"]["status"]["conditions"][0]["status"] = "False"
     run.seen = replace(run.seen, nodes={name: replace(node, up=False) for name, node in run.seen.nodes.items()})
     await run.look()
-    assert run.deleted == [] and not run.rolling.looked, "so nobody says that the rollout is over"
+    assert run.deleted == [] and run.rolling.conditions is None, "so nobody says that the rollout is over"
     run.judged = True
     await run.look()
-    assert run.deleted == [("n1", "n1-old")] and run.rolling.looked
+    assert run.deleted == [("n1", "n1-old")] and run.rolling.conditions
 
 
 async def test_a_copy_that_still_catches_up_is_waited_for() -> None:

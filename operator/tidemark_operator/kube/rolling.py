@@ -42,7 +42,11 @@ LAG_S = 1.0
 
 
 class Rolling:
-    """Restarts of one cluster.  `conditions` stand in for computed ones; `outdated` runs another revision."""
+    """Restarts of one cluster.
+
+    `conditions` stand in for computed ones; None before the first look, when nobody knows whether older pods are a
+    rollout under way.  `outdated` runs another revision.
+    """
 
     def __init__(self, run: ClusterRun, api: KubeApi, now: Callable[[], float] = time.monotonic) -> None:
         self._run = run
@@ -53,9 +57,8 @@ class Rolling:
         self._deleted: set[str] = set()
         self._misread = ""
         self._for_a_window: list[str] = []
-        self.conditions: list[Condition] = []
+        self.conditions: list[Condition] | None = None
         self.outdated: list[str] = []
-        self.looked = False   # before that nobody knows whether older pods are a rollout under way
 
     async def look(self) -> float | None:
         """Do what is due; return after how many seconds time alone makes more of it due.
@@ -64,11 +67,10 @@ class Rolling:
         """
         cluster, item = self._run.accepted(), self._run.item
         if cluster is None or item is None or not self._run.service.active:
-            self.conditions, self.outdated, self._closed_at = [], [], None
+            self.conditions, self.outdated, self._closed_at = None, [], None
             return None
         if not self._run.service.knows_its_nodes():
             return None  # it says when it does; until then those that serve pass for down, and might be taken for that
-        self.looked = True
         policy, now = Policy.of(cluster.spec), datetime.now(UTC)
         pods = self._pods(cluster, policy, now)
         held, draining = self._held(now), frozenset(self._run.draining())

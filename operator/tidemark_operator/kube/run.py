@@ -316,9 +316,9 @@ class ClusterRun:
 
         Raises KubeError, StoreUnavailable.
         """
-        before = self.rolling.looked, self.rolling.conditions
+        before = self.rolling.conditions
         again_s = await self.rolling.look()
-        return before != (self.rolling.looked, self.rolling.conditions), again_s
+        return before != self.rolling.conditions, again_s
 
     async def show(self) -> None:
         """Write every status that changed.  Raises KubeError."""

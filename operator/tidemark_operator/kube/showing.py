@@ -138,13 +138,13 @@ class Showing:
                 for name, pod in pods.items()}
         old = sorted(name for name, pod_revision in runs.items() if name in wanted and pod_revision != wanted[name])
         keeping, rolling = self._run.keeping, self._run.rolling
-        if old and not rolling.looked and self._run.service.active:
+        if old and rolling.conditions is None and self._run.service.active:
             return   # an operator that has just taken over would call a rollout over that it has not looked at
         lives, self._run.service.unfinished = nodes_conditions(
             keeping, cluster, views, self._run.service.world())
         certificates = certificates_valid(cluster.spec, self._run.service)
         said = [*override]  # what stands first counts
-        for one in (*lives, *rolling.conditions, certificates, (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")):
+        for one in (*lives, *(rolling.conditions or ()), certificates, (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")):
             if one[0] not in {other[0] for other in said}:
                 said.append(one)
         self._run.service.memory.override("TidemarkCluster", self._run.name, said)
