@@ -84,8 +84,9 @@ class FileArchive:
     def usable(self) -> bool:
         return True
 
-    async def request(self, policy: Policy) -> None:
+    async def request(self, policy: Policy) -> Lack | None:
         """Nobody else issues."""
+        return None
 
     async def read(self, look: Callable[[CertificateStore], T]) -> T:
         return await asyncio.to_thread(look, self._store)

@@ -147,8 +147,8 @@ class NodeLink:
         return found
 
     async def _sizes(self, channel: grpc.aio.Channel, request: node_pb2.SizesRequest) -> node_pb2.SizesResponse:
-        return await node_pb2_grpc.ControlStub(channel).Sizes(
-            request, timeout=max(1.0, self.settings.probe_timeout_ms / 1000))
+        return await counted(NODE_REQUESTS, "Sizes", node_pb2_grpc.ControlStub(channel).Sizes(
+            request, timeout=max(1.0, self.settings.probe_timeout_ms / 1000)))
 
     async def _asked(self, ask: Callable[[grpc.aio.Channel], Awaitable[Answer]]) -> Answer:
         channel = self._channel

@@ -153,8 +153,9 @@ class Reconfigurer:
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         del self._runs[name], self._tasks[name]
-        if task.cancelled():
-            self._slot.holder = "" if self._slot.holder == name else self._slot.holder
+        if task.cancelled():   # `let_go` or `stop`: nobody here takes the next turn
+            if self._slot.holder == name:
+                self._slot.holder = ""
         else:
             self._slot.give_back(name)
             self._poke_later(0)

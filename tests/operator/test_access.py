@@ -231,7 +231,7 @@ async def test_what_somebody_else_has_not_issued_is_asked_for_until_it_is_there(
     told: list[str] = []
 
     class Elsewhere(FileArchive):
-        async def request(self, policy: Policy) -> Lack | None:  # type: ignore[override]
+        async def request(self, policy: Policy) -> Lack | None:
             return lacks.pop(0) if lacks else None
 
     tls = FileCredentials(TlsSettings.of_directory(store.folder(Identity("dev", Kind.OPERATOR, "operator"))))

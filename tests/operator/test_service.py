@@ -144,9 +144,9 @@ async def test_watchers_hear_of_a_group_without_room_though_nothing_else_happens
     await until(lambda: len(service.nodes()) == 3)
     look = service.keeper.look
 
-    async def look_later(*world: object) -> None:
+    async def look_later(*world: object) -> object:
         await asyncio.sleep(0.3)  # whoever watches has seen the new object by then
-        await look(*world)
+        return await look(*world)
 
     monkeypatch.setattr(service.keeper, "look", look_later)
     changed = service.add_watcher()

@@ -8,6 +8,7 @@ Pure but for `request`.  Stays out: what is done with the Secrets.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -123,7 +124,7 @@ async def request(
     except KubeRefused as refused:
         return Lack(ConditionReason.ISSUER_NOT_READY, NOT_INSTALLED if refused.code == 404 else (
             f"the Certificates of cert-manager cannot be kept: {refused.message}"))
-    return lack(cluster, subjects, certificates, secrets, now)
+    return await asyncio.to_thread(lack, cluster, subjects, certificates, secrets, now)  # it verifies keys
 
 
 def _unusable(subject: Subject, secret: Object, now: datetime) -> str:
