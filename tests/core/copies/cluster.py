@@ -36,6 +36,11 @@ def fill(cluster: Cluster, count: int, first: int = 0) -> None:
         assert cluster.run_until(lambda request=request: request in cluster.answers), "not confirmed"
 
 
+def settled_bare(cluster: Cluster) -> None:
+    """Let the leader tell what is surplus, and everybody drop it."""
+    cluster.run_for(5_000)
+
+
 def held(node: Node) -> list[int]:
     """Return the sequences of the data entries whose payload this node has on disk."""
     return [entry.sequence for entry in data(node) if entry.held]

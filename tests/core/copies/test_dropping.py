@@ -1,4 +1,4 @@
-"""What members drop, when, and what they never do without (K3-K9, K14, K16)."""
+"""What members drop, when, and what they never do without (K3-K9, K14)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import Member
 from tidemark_core.replication.copies import seat_of
 from tidemark_core.replication.messages import Append, AppendAck, AppendRefused, Drop, Fetch, Fetched
-from tidemark_core.replication.replica import Limits, ReplicaState
+from tidemark_core.replication.replica import ReplicaState
 
-from tests.core.copies.cluster import bare, data, fill, held, order_of, orders
+from tests.core.copies.cluster import bare, data, fill, held, order_of, orders, settled_bare
 from tests.core.support import SHARD, A, Author, B, C, Cluster, D, E, Node, append_of, fence
 
 MakeNode = Callable[..., Node]
 MakeCluster = Callable[..., Cluster]
 FIVE = (A, B, C, D, E)
-
-
-def settled_bare(cluster: Cluster) -> None:
-    """Let the leader tell what is surplus, and everybody drop it."""
-    cluster.run_for(5_000)
 
 
 # --- one cluster, from the outside ------------------------------------------------------------------------
@@ -106,78 +101,6 @@ def test_k9_a_restart_remembers_what_may_be_missing(make_cluster: MakeCluster) -
 
     assert 3 <= before.dropped == cluster.nodes["c"].replica.state.dropped
     assert [0, 1, 2] == bare(cluster.nodes["c"])
-
-
-def test_k16_a_leader_fetches_what_a_follower_needs_and_stores_nothing_of_it(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster("abcde", copies=3, limits=Limits(tail_bytes_max=0, drop_ms=50))
-    leader = cluster.leader.me.node
-    at = "abcde".index(leader)
-    late, *others = [slot for slot in range(5) if slot != at]
-    late_name = "abcde"[late]
-    cluster.crash(late_name)
-    with orders((late, *others, at)):
-        fill(cluster, 4)
-        settled_bare(cluster)
-        assert [0, 1, 2, 3] == bare(cluster.leader), "three left of it have them"
-
-        cluster.restart(late_name)
-        cluster.settle()
-
-    assert leader == cluster.leader.me.node
-    assert [0, 1, 2, 3] == held(cluster.nodes[late_name])
-    assert [0, 1, 2, 3] == bare(cluster.leader)
-    assert cluster.sent(Fetch)
-
-
-def test_k16_who_cannot_be_given_a_payload_waits_and_the_others_go_on(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster("abcde", copies=3, limits=Limits(tail_bytes_max=0, drop_ms=50))
-    leader = cluster.leader.me.node
-    at = "abcde".index(leader)
-    late, *others = [slot for slot in range(5) if slot != at]
-    late_name = "abcde"[late]
-    cluster.crash(late_name)
-    with orders((late, *others, at)):
-        fill(cluster, 2)
-        settled_bare(cluster)
-        rule = cluster.rule("drop", Fetched)
-        cluster.restart(late_name)
-        cluster.run_for(3_000)
-        fill(cluster, 2, first=2)
-        cluster.run_for(100)
-        assert [] == held(cluster.nodes[late_name])
-        assert all(cluster.nodes["abcde"[slot]].replica.commit == cluster.leader.replica.commit for slot in others)
-
-        cluster.lift(rule)
-        cluster.settle()
-
-    assert [0, 1, 2, 3] == held(cluster.nodes[late_name])
-
-
-def test_k16_what_is_fetched_is_compared_with_our_own_header(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster("abcde", copies=3, limits=Limits(tail_bytes_max=0, drop_ms=50))
-    at = "abcde".index(cluster.leader.me.node)
-    late, *others = [slot for slot in range(5) if slot != at]
-    late_name = "abcde"[late]
-    cluster.crash(late_name)
-    with orders((late, *others, at)):
-        fill(cluster, 1)
-        settled_bare(cluster)
-        rule = cluster.rule("hold", Fetched)
-        cluster.restart(late_name)
-        assert cluster.run_until(lambda: bool(rule.caught), 10_000)
-        sender, shard, to, message = rule.caught[0]
-        forged = Author(ensemble=FIVE)
-        forged.opening()
-        other = forged.data(payload=b"something else", order=message.entry.order)
-        assert other.id == message.entry.id
-        cluster.deliver(sender, shard, to, Fetched(message.base, other))
-        cluster.run_for(100)
-        assert [] == data(cluster.nodes[late_name])
-
-        cluster.lift(rule)
-        cluster.settle()
-
-    assert [b"payload-0"] == [entry.payload for entry in data(cluster.nodes[late_name])]
 
 
 def test_k7_a_follower_that_catches_up_is_sent_headers_alone_where_the_payload_is_surplus(
@@ -479,27 +402,6 @@ def test_k7_a_damaged_payload_that_is_not_surplus_yet_is_repaired_though_its_mem
     node.complete()
 
     assert [0, 1, 2, 3] == held(node)
-
-
-def test_k16_a_member_that_never_answers_is_not_asked_for_ever(make_cluster: MakeCluster) -> None:
-    """Found by the simulator (recovery seed 135): two silent members, whom nobody had noticed, were asked again and
-    again, and the third that had the payload was not."""
-    cluster = make_cluster("abcde", copies=3)
-    leader = cluster.leader.me.node
-    late, *others = sorted(set("abcde") - {leader})
-    place = {name: "abcde".index(name) for name in "abcde"}
-    cluster.crash(late)
-    with orders(tuple(place[name] for name in (late, *others, leader))):
-        fill(cluster, 2)
-        settled_bare(cluster)
-        assert [0, 1] == bare(cluster.leader)
-        for silent in others[:2]:
-            cluster.isolate(silent)
-        cluster.restart(late)
-        cluster.run_for(10_000)
-
-    assert cluster.leader.me.node == leader
-    assert [0, 1] == held(cluster.nodes[late])
 
 
 def test_k16_an_answer_nobody_needs_brings_no_payload_back(node: Node, author: Author) -> None:
