@@ -65,6 +65,7 @@ class ApiModel(BaseModel):
         alias_generator=to_camel,
         validate_by_alias=True,
         validate_by_name=True,
+        defer_build=True,   # most commands of the CLI never look at a resource
     )
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
