@@ -44,6 +44,11 @@ class Move:
     to_node: str | None = None
     force: bool = False
 
+    @property
+    def key(self) -> str:
+        """What approval covers of it."""
+        return f"{self.shard:x} {self.kind} {self.from_node} {self.to_node}"
+
     def done(self, shard: Shard | None) -> bool:
         """Say whether the shard already is as this move wants it."""
         if shard is None:
@@ -69,7 +74,7 @@ class Plan:
     @property
     def hash(self) -> str:
         """Names the set of moves; approval quotes it."""
-        text = "\n".join(f"{m.shard:x} {m.kind} {m.from_node} {m.to_node}" for m in sorted(self.moves, key=repr))
+        text = "\n".join(move.key for move in sorted(self.moves, key=repr))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:26]
 
 

@@ -24,6 +24,7 @@ from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.records import CancelChange, ChangeDone, ChangeProgress
 from tidemark_wire.tasks import background, cancelled
 
+from .approval import ApprovedPlan, approval, approved_plan
 from .condition_memory import ConditionMemory, some, timestamp
 from .copying import whom_to_ask
 from .disruption import Act, Disruption
@@ -36,10 +37,10 @@ from .moves import MoveState, run_move
 from .node_exchange import NodeExchange
 from .node_records import NodeRecords
 from .objects import Objects
-from .plan import NEW_NODE, MoveKind, PlanRefusal, World, plan_reconfiguration
+from .plan import NEW_NODE, Move, MoveKind, PlanRefusal, World, plan_reconfiguration
 from .reconfiguration_view import AgreedPlan, Outcome, RunView, run_status
 from .resources.conditions import ConditionReason as R
-from .turns import Slot, approval
+from .turns import Slot
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,8 @@ class ReconfigurationRun:
         self._moves = [MoveState.restore(raw) for raw in stored.status.get("moves", ())]
         plan = stored.status.get("plan")
         self._plan = AgreedPlan(plan["hash"], plan["metadataRevision"], tuple(plan["warnings"])) if plan else None
+        approved = stored.status.get("approved")
+        self._approved_plan = ApprovedPlan.restore(approved) if approved else None
         self._stage = stored.status.get("stage", "Planning")
         self._provision: list[str] | None = stored.status.get("provision")
         self._target: str = stored.status.get("targetNode", "")
@@ -142,6 +145,7 @@ class ReconfigurationRun:
             if self._outcome is not None:
                 return False
             stored = self._last
+            self._see_approval()  # whoever approved has seen the plan as it was till now
             if not self._make_plan(stored):
                 if self._outcome is not None:
                     return False
@@ -150,8 +154,8 @@ class ReconfigurationRun:
                 await self._wait(5.0 if self._plan is not None else 0.5)
                 continue
             await self._learn_sizes()
-            assert self._plan is not None
-            self._approved = approval(stored.spec, self._plan.hash)
+            self._see_approval()
+            self._approved = approval(stored.spec, self._planned(), self._approved_plan)
             if not self._approved[0]:
                 await self._stand_aside()
             elif not self._slot.take(self.name):
@@ -159,8 +163,18 @@ class ReconfigurationRun:
             else:
                 if self._approved[1] is R.APPROVED_BY_USER:
                     await self._learn_sizes(anew=True)  # it may have waited for days
+                self._approved_plan = None  # it has served
                 return True
             await self._wait(5.0)
+
+    def _see_approval(self) -> None:
+        """Keep which moves are approved: the object says no more than the hash of a plan."""
+        if self._plan is not None:
+            self._approved_plan = approved_plan(
+                self._last.spec, self._plan.hash, self._planned(), self._approved_plan)
+
+    def _planned(self) -> list[Move]:
+        return [state.move for state in self._moves]
 
     async def _stand_aside(self) -> None:
         """Hold up nobody while it is a person, or a node, that is waited for."""
@@ -422,7 +436,8 @@ class ReconfigurationRun:
 
         async def save() -> None:
             await self._objects.save_status(self.name, {
-                **self.status(), "moves": [state.store() for state in self._moves], "provision": self._provision})
+                **self.status(), "moves": [state.store() for state in self._moves], "provision": self._provision,
+                "approved": self._approved_plan and self._approved_plan.store()})
 
         await self._insist(save)
 

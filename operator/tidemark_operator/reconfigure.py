@@ -87,7 +87,7 @@ class Reconfigurer:
                     "conditions": self._memory.write(
                         "Reconfiguration", stored.name, stored.generation, conditions),
                 }
-        for own in ("moves", "provision"):
+        for own in ("moves", "provision", "approved"):
             status.pop(own, None)
         return status
 

@@ -5,19 +5,18 @@ others pass; approved, it is in line again, by its age, and is planned anew when
 
 Judged from what is stored alone, so that an operator that takes over comes to the same; `Slot` is what keeps two from
 acting at once within one.
-Pure.  Stays out: carrying one out (`reconfiguration_run`), starting those whose turn it is (`reconfigure`).
+Pure.  Stays out: what is approved (`approval`), carrying one out (`reconfiguration_run`), starting those whose turn it
+is (`reconfigure`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from .metadata import StoredObject
 from .model import BYTES_MAX
 from .resources.base import quantity_bytes
-from .resources.conditions import ConditionReason as R
 
 ACTING = frozenset({"Provisioning", "Moving", "Suspended", "Aborting", "CleaningUp"})
 """Stages behind the plan: what was agreed on is being carried out."""
@@ -44,16 +43,6 @@ def next_in_line(reconfigurations: Iterable[StoredObject], approved: str = "") -
     known = list(reconfigurations)
     return acting(known) or next(
         (each for each in unfinished(known) if not stands_aside(each) or each.name == approved), None)
-
-
-def approval(spec: Mapping[str, Any], plan_hash: str) -> tuple[bool, R]:
-    """Return whether a plan may be carried out, and why; the name of another plan approves nothing."""
-    if spec.get("approval", "Automatic") == "Automatic":
-        return True, R.AUTOMATIC_APPROVAL
-    approved = spec.get("approvedPlan")
-    if approved == plan_hash:
-        return True, R.APPROVED_BY_USER
-    return False, R.PLAN_CHANGED if approved else R.WAITING_FOR_APPROVAL
 
 
 def snapshot_rate(reconfigurations: Iterable[StoredObject]) -> int:

@@ -36,6 +36,7 @@ class World:
         self.nodes = nodes(4)
         self.driver = FakeDriver()
         self.saves = 0
+        self.stages: list[str] = []
         self.sizes: dict[str, int] = {}   # what nodes say of every shard; the others are silent
         self.asked = 0
         self.slot = Slot(lambda _name: True, lambda: None)   # it is the only one
@@ -63,6 +64,7 @@ class World:
         if not self.mirror.reconfigurations:
             return False  # it was deleted
         self.saves += 1
+        self.stages.append(status["stage"])
         self.put(replace(self.stored, status=status))
         asyncio.get_running_loop().call_soon(self.run.wake.set)  # as the news of the mirror do
         return True
@@ -78,14 +80,17 @@ class World:
         self.nodes[f"n{index}"] = replace(self.nodes[f"n{index}"], **fields)
         self.run.wake.set()
 
+    def moved(self, index: int) -> None:
+        """The shard has n4 in place of n1."""
+        self.shards[index] = replace(shard(index, "n4", "n2", "n3"), leader="n2")
+
     def finish(self, number: int) -> None:
         """A move ends: the shard has n4 in place of n1."""
         asked, answer, tell = self.driver.moves[number]
         tell(ChangeProgress(asked.shard, number, "SNAPSHOT", 100, 100))
         index = asked.shard & 0xFFFF
-        moved = replace(shard(index, "n4", "n2", "n3"), leader="n2")
-        self.shards[index] = moved
-        answer.set_result(ChangeDone(2, moved.members, None))
+        self.moved(index)
+        answer.set_result(ChangeDone(2, self.shards[index].members, None))
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -161,6 +166,89 @@ async def test_an_operator_that_takes_over_goes_on_at_every_step() -> None:
     assert there.status["plan"]["hash"] == plan
     assert there.status["progress"]["bytesMoved"] == "200"
     assert there.condition("Approved")["reason"] == "ApprovedByUser"
+
+
+async def test_an_approved_plan_that_shrank_in_the_queue_is_carried_out_by_the_next_operator() -> None:
+    there = World({**SWAP, "approval": "Required"})
+    there.slot = Slot(lambda _name: False, lambda: None)  # another one acts
+    async with there.operator():
+        await there.at("AwaitingApproval")
+        approved = there.status["plan"]["hash"]
+        there.say(approvedPlan=approved)
+        await there.at("Queued")
+        there.moved(0)
+        there.run.wake.set()
+        await there.until(lambda: there.status["plan"]["moves"] == 1)
+        assert there.status["plan"]["hash"] != approved
+    there.slot = Slot(lambda _name: True, lambda: None)
+    async with there.operator() as task:
+        await there.until(lambda: len(there.driver.moves) == 1)
+        there.finish(0)
+        await task
+    assert there.condition("Approved")["reason"] == "ApprovedByUser"
+    assert there.condition("Succeeded")["reason"] == "Completed"
+    assert there.status["progress"]["summary"] == "1/1"
+    assert there.status["approved"] is None, "it is kept no longer than it is of use"
+
+
+async def test_a_plan_that_shrinks_in_the_moment_it_is_approved_is_carried_out() -> None:
+    there = World({**SWAP, "approval": "Required"})
+    async with there.operator():
+        await there.at("AwaitingApproval")
+        there.moved(0)
+        there.say(approvedPlan=there.status["plan"]["hash"])
+        await there.until(lambda: len(there.driver.moves) == 1)
+        assert there.status["plan"]["moves"] == 1
+
+
+async def test_a_plan_that_was_approved_beforehand_waits_for_nobody() -> None:
+    asked = World({**SWAP, "approval": "Required"})
+    async with asked.operator():
+        await asked.at("AwaitingApproval")
+    there = World({**SWAP, "approval": "Required", "approvedPlan": asked.status["plan"]["hash"]})
+    async with there.operator():
+        await there.until(lambda: len(there.driver.moves) == 1)
+    assert "AwaitingApproval" not in there.stages
+
+
+async def test_an_approved_plan_of_which_nothing_is_left_has_succeeded() -> None:
+    there = World({**SWAP, "approval": "Required"})
+    there.slot = Slot(lambda _name: False, lambda: None)
+    async with there.operator():
+        await there.at("AwaitingApproval")
+        there.say(approvedPlan=there.status["plan"]["hash"])
+        await there.at("Queued")
+        there.moved(0)
+        there.moved(1)
+        there.run.wake.set()
+        await there.until(lambda: there.status["plan"]["moves"] == 0)
+        assert there.status["stage"] == "Queued"
+    there.slot = Slot(lambda _name: True, lambda: None)
+    async with there.operator() as task:
+        await asyncio.wait_for(task, PATIENCE_S)
+    assert (there.condition("Succeeded")["status"], there.condition("Succeeded")["reason"]) == ("True", "NothingToDo")
+    assert there.driver.moves == []
+
+
+async def test_an_approved_plan_that_grew_waits_for_another_approval_until_it_shrinks_again() -> None:
+    there = World({**SWAP, "approval": "Required"})
+    there.moved(1)
+    there.slot = Slot(lambda _name: False, lambda: None)
+    async with there.operator():
+        await there.at("AwaitingApproval")
+        there.say(approvedPlan=there.status["plan"]["hash"])
+        await there.at("Queued")
+        there.shards[1] = replace(shard(1, "n1", "n2", "n3"), leader="n2")
+        there.slot.may_take = lambda _name: True
+        there.run.wake.set()
+        await there.at("AwaitingApproval")
+        assert there.condition("Approved")["reason"] == "PlanChanged"
+        assert there.driver.moves == []
+    async with there.operator():
+        await there.until(lambda: there.condition("Approved")["reason"] == "PlanChanged")
+        there.moved(1)
+        there.run.wake.set()
+        await there.until(lambda: len(there.driver.moves) == 1)
 
 
 async def test_a_move_that_took_effect_unnoticed_counts_as_done() -> None:

@@ -151,7 +151,7 @@ async def test_who_waits_for_a_person_lets_others_pass_and_is_in_line_again_by_a
     await line.carried_out("behind", *[("n5", "n3")] * 2)
 
 
-async def test_a_plan_that_others_changed_meanwhile_is_not_the_one_that_was_approved(line: Line) -> None:
+async def test_a_plan_that_others_shrank_meanwhile_is_carried_out_as_approved(line: Line) -> None:
     line.ask("asked", "n1", "n4", **REQUIRED)
     await line.at("AwaitingApproval", "asked")
     before = line.stored("asked").status["plan"]["hash"]
@@ -159,15 +159,32 @@ async def test_a_plan_that_others_changed_meanwhile_is_not_the_one_that_was_appr
     await line.until(lambda: len(line.driver.moves) == 1)
     line.approve("asked")
     await line.at("Queued", "asked")
+    line.told.clear()
     assert line.end_moves() == [("n1", "n5")]
+    await line.carried_out("asked", ("n1", "n4"))
+    assert line.stored("asked").status["plan"]["hash"] != before
+    assert ("asked", "AwaitingApproval") not in line.told
+
+
+async def test_a_plan_that_others_changed_meanwhile_is_not_the_one_that_was_approved(line: Line) -> None:
+    first = next(iter(line.shards))
+    line.shards[first] = replace(shard(0, "n4", "n2", "n3"), leader="n2")
+    line.ask("asked", "n4", "n5", **REQUIRED)
+    await line.at("AwaitingApproval", "asked")
+    before = line.stored("asked").status["plan"]["hash"]
+    line.ask("running", "n3", "n4", scope={"shardIDs": [1]})
+    await line.until(lambda: len(line.driver.moves) == 1)
+    line.approve("asked")
+    await line.at("Queued", "asked")
+    assert line.end_moves() == [("n3", "n4")]
     await line.until(lambda: line.stage("asked") == "AwaitingApproval")
     assert line.condition("asked", "Approved")["reason"] == "PlanChanged"
     assert line.stored("asked").status["plan"]["hash"] != before
-    assert line.stored("asked").status["plan"]["moves"] == 1
-    line.ask("behind", "n3", "n5", scope={"shardIDs": [1]})
-    await line.carried_out("behind", ("n3", "n5"))
+    assert line.stored("asked").status["plan"]["moves"] == 2
+    line.ask("behind", "n1", "n3", scope={"shardIDs": [1]})
+    await line.carried_out("behind", ("n1", "n3"))
     line.approve("asked")
-    await line.carried_out("asked", ("n1", "n4"))
+    await line.carried_out("asked", *[("n4", "n5")] * 2)
 
 
 async def test_an_operator_that_takes_over_leaves_each_where_it_was(line: Line) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import BYTES_MAX
-from tidemark_operator.resources.conditions import ConditionReason as R
-from tidemark_operator.turns import Slot, acting, approval, next_in_line, snapshot_rate
+from tidemark_operator.turns import Slot, acting, next_in_line, snapshot_rate
 
 
 def act(number: int, stage: str = "", rate: str | None = None) -> StoredObject:
@@ -69,12 +68,3 @@ def test_a_slot_has_one_holder_at_a_time() -> None:
     slot.give_back("one")
     assert freed == [1] and slot.take("two")
 
-
-@pytest.mark.parametrize(("spec", "expected"), [
-    ({}, (True, R.AUTOMATIC_APPROVAL)),
-    ({"approval": "Required"}, (False, R.WAITING_FOR_APPROVAL)),
-    ({"approval": "Required", "approvedPlan": "sha256:1"}, (True, R.APPROVED_BY_USER)),
-    ({"approval": "Required", "approvedPlan": "sha256:2"}, (False, R.PLAN_CHANGED)),
-])
-def test_a_plan_is_approved_by_its_hash(spec: dict[str, str], expected: tuple[bool, R]) -> None:
-    assert approval(spec, "sha256:1") == expected

@@ -36,7 +36,7 @@ def approve(
         str, typer.Option("--plan", metavar="HASH", help="Approve this plan and no other, without a question.")] = "",
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Approve what is shown without a question.")] = False,
 ) -> None:
-    """Show the plan of a Reconfiguration and approve it; should it get another one, that needs another approval."""
+    """Show the plan of a Reconfiguration and approve it; one with other moves than these needs another approval."""
     async def work(server: Server) -> dict[str, Any]:
         item, state = await reconfiguration_and_state(server, name)
         document = plan_document(item, state)

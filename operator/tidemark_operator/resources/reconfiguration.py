@@ -266,7 +266,8 @@ class ReconfigurationSpec(ApiModel):
     )
     approved_plan: Annotated[str, StringConstraints(max_length=71, pattern=r"^sha256:[0-9a-f]{8,64}$")] | None = Field(
         default=None,
-        description="Approves the plan with this hash, see status.plan.hash. Another plan needs another approval.",
+        description="Approves the plan with this hash, see status.plan.hash. Another plan needs another approval, "
+        "unless it only lost moves since.",
     )
     suspend: bool = Field(
         default=False, description="True: finish the moves in progress and start no other."
