@@ -18,9 +18,9 @@ from rich.progress import Progress
 from . import target
 from .admin import Admin
 from .failures import CommandFailed
-from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, ShardArgument
+from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, RateOption, ShardArgument
 from .output import emit, note, progress, table
-from .reconfigurations import Follower, moves, plan_hash, reconfiguration, stage, succeeded
+from .reconfigurations import Follower, moves, plan_hash, reconfiguration, stage, succeeded, throttled
 
 STAGES = {
     "TRANSFER": "moving leadership", "PREPARE": "preparing", "SNAPSHOT": "copying the log", "COMMIT": "committing",
@@ -94,11 +94,15 @@ async def run_reconfiguration(service: Admin, bar: Progress, manifest: dict[str,
     raise CommandFailed(f"{name} was not followed to its end", f"See `tidemark get reconfiguration {name}`.")
 
 
-def _whole_node(state: Any, cluster: str | None, as_json: bool, kind: str, body: dict[str, Any]) -> None:
+def _whole_node(
+    state: Any, cluster: str | None, as_json: bool, kind: str, body: dict[str, Any], rate: str = ""
+) -> None:
+    more = {"throttle": throttled(rate)} if rate else None
+
     async def main() -> dict[str, Any]:
         async with target.admin(state, cluster) as service:
             described = await service.describe()
-            manifest = reconfiguration(described.cluster, kind, body)
+            manifest = reconfiguration(described.cluster, kind, body, more=more)
             name = manifest["metadata"]["name"]
             try:
                 with progress() as bar:
@@ -128,6 +132,7 @@ def swap(
     transfer: Annotated[
         bool, typer.Option("--transfer", help="Where the leaving node leads, hand leadership over first.")
     ] = False,
+    rate: RateOption = "",
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
@@ -135,13 +140,15 @@ def swap(
     """Replace a member by another node: of one shard, or of every shard of a node."""
     _both_or_none(group, shard)
     if group is not None and shard is not None:
+        if rate:
+            raise typer.BadParameter("goes with the swap of a whole node", param_hint="--rate")
         _one_shard(
             state, cluster, as_json, "SWAP", group, shard, from_node=from_node, to_node=to_node, transfer=transfer
         )
     else:
         _whole_node(
             state, cluster, as_json, "NodeSwap",
-            {"from": from_node, "to": {"node": to_node}, "removeSource": "Keep"},
+            {"from": from_node, "to": {"node": to_node}, "removeSource": "Keep"}, rate,
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from tidemark_operator.resources.base import QUANTITY, QUANTITY_MAX, quantity_bytes
 from tidemark_wire.tls import ENVIRONMENT, SERVER_NAME_VARIABLE
 
 DirOption = Annotated[
@@ -48,6 +50,19 @@ StatsOption = Annotated[
 GapsOption = Annotated[bool, typer.Option("--gaps", help="Tell of offsets without a record, and read on behind them.")]
 KeysOption = Annotated[bool, typer.Option("--keys", help="Write the key and a tab in front of each value.")]
 ShardsOption = Annotated[list[int] | None, typer.Option("--shard", min=0, help="Only this shard; repeatable.")]
+
+
+def _rate(text: str) -> str:
+    if text and (len(text) > QUANTITY_MAX or not re.fullmatch(QUANTITY, text) or quantity_bytes(text) < 1):
+        raise typer.BadParameter(f"{text!r} is not a number of bytes a second, at least one, as in 50Mi")
+    return text
+
+
+RateOption = Annotated[
+    str,
+    typer.Option(
+        "--rate", metavar="BYTES", callback=_rate, help="Bytes of snapshots a second that a node sends, as in 50Mi."),
+]
 
 TlsCaOption = Annotated[
     Path | None,

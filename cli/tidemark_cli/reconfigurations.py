@@ -33,6 +33,21 @@ def reconfiguration(
     }
 
 
+def throttled(rate: str = "", concurrent: int = 0) -> Object:
+    """Return the throttle of a spec; nothing in it where the cluster says it."""
+    fields = {"bytesPerSecondPerNode": rate, "maxConcurrentMoves": concurrent}
+    return {field: value for field, value in fields.items() if value}
+
+
+def throttle_text(throttle: Mapping[str, Any]) -> str:
+    """Return a throttle as people read it."""
+    rate, concurrent = throttle.get("bytesPerSecondPerNode"), throttle.get("maxConcurrentMoves")
+    parts = [f"{rate} bytes a second per node"] if rate else []
+    if concurrent:
+        parts.append(f"{concurrent} shards at a time")
+    return ", ".join(parts) or "as the cluster says"
+
+
 def status_of(item: Object) -> Object:
     return item.get("status") or {}
 

@@ -38,6 +38,8 @@ def test_an_unreachable_cluster_is_exit_code_3(cli: Cli):
     [
         (), ("nonsense",), ("read",), ("read", "g", "--from", "now"), ("read", "g", "--json", "--jsonl"),
         ("read", "g", "--tail", "--json"), ("swap", "g", "--from", "a", "--to", "b"), ("transfer",),
+        ("swap", "--from", "a", "--to", "b", "--rate", "fast"),
+        ("swap", "g", "0", "--from", "a", "--to", "b", "--rate", "50Mi"),
         ("contract", "g", "zero", "--from", "a"), ("shards", "--cluster", "nowhere"), ("get", "teapot"),
         ("debug", "dump", "--shard", "1"), ("dev", "up", "--nodes", "0"),
         ("recover-metadata", "--nodes", "127.0.0.1:1"), ("recover-metadata", "--accept-loss", "orders"),

@@ -60,7 +60,7 @@ COMMANDS = sorted(command.name or "" for command in app.registered_commands)
 
 
 def test_every_command_has_the_options_of_kubectl(plugin: Plugin):
-    assert len(COMMANDS) == 21
+    assert len(COMMANDS) == 22
     for command in COMMANDS:
         shown = plugin(command, "--help")
         assert shown.code == 0
@@ -181,6 +181,20 @@ def test_an_act_is_one_reconfiguration(
     assert (spec["approval"], spec["reason"]) == ("Required", "OPS-1")
     assert spec.get("scope") == ({"logGroups": ["orders"], "shardIDs": [0]} if kind == "LeaderTransfer" else None)
     assert "kubectl tidemark watch mine" in done.out
+
+
+@pytest.mark.parametrize("command", [
+    ("drain-node", "prod-1"), ("swap-node", "prod-1", "--to", "prod-4"), ("rebalance",), ("expand", "orders")])
+def test_an_act_may_be_throttled_from_the_start(plugin: Plugin, fake: FakeServer, command: tuple[str, ...]):
+    fake.items[1] = group(factor=4)
+    assert plugin(*command, "--rate", "50Mi").code == 0
+    assert created(fake)["spec"]["throttle"] == {"bytesPerSecondPerNode": "50Mi"}
+    fake.written.clear()
+    assert plugin(*command, "--rate", "1G", "--max-concurrent", "2").code == 0
+    assert created(fake)["spec"]["throttle"] == {"bytesPerSecondPerNode": "1G", "maxConcurrentMoves": 2}
+    fake.written.clear()
+    assert plugin(*command).code == 0
+    assert "throttle" not in created(fake)["spec"]
 
 
 def test_an_act_may_be_limited_to_a_canary(plugin: Plugin, fake: FakeServer):
@@ -314,6 +328,43 @@ def test_what_runs_is_told_by_its_spec(plugin: Plugin, fake: FakeServer, command
     assert "There are swap." in refused.err
 
 
+@pytest.mark.parametrize(("arguments", "changes", "said"), [
+    (("--rate", "50Mi"), {"bytesPerSecondPerNode": "50Mi"}, "throttled: 50Mi bytes a second per node"),
+    (("--max-concurrent", "2"), {"maxConcurrentMoves": 2}, "throttled: 2 shards at a time"),
+    (("--rate", "1.5G", "--max-concurrent", "64"), {"bytesPerSecondPerNode": "1.5G", "maxConcurrentMoves": 64},
+     "throttled: 1.5G bytes a second per node, 64 shards at a time"),
+    (("--default",), None, "throttled: as the cluster says"),
+])
+def test_what_runs_is_throttled_in_the_fields_that_are_named(
+    plugin: Plugin, fake: FakeServer, arguments: tuple[str, ...], changes: Object | None, said: str
+):
+    fake.items.append(swap())
+    done = plugin("throttle", "swap", *arguments)
+    assert done.code == 0, done.err
+    assert said in done.out
+    assert fake.written == [("merge", "Reconfiguration/swap", {"spec": {"throttle": changes}})]
+    fake.items[-1]["status"]["stage"] = "Finished"
+    over = plugin("throttle", "swap", *arguments, "-o", "json")
+    assert (over.code, over.document["error"], len(fake.written)) == (1, "FINISHED", 1)
+
+
+@pytest.mark.parametrize("rate", ["fast", "50MB", "-1", "1e6", "0", "0.4", "50 Mi", "50Mi/s", "9" * 40])
+def test_a_rate_that_is_none_is_named(plugin: Plugin, fake: FakeServer, rate: str):
+    fake.items.append(swap())
+    for command in (("throttle", "swap"), ("drain-node", "prod-1")):
+        refused = plugin(*command, f"--rate={rate}")
+        assert (refused.code, fake.written) == (2, [])
+        said = " ".join(refused.err.split())
+        assert "--rate" in said and repr(rate) in said and "as in 50Mi" in said
+
+
+def test_the_throttle_of_an_act_is_shown_with_its_plan(plugin: Plugin, fake: FakeServer):
+    fake.items.append(swap(spec={"throttle": {"bytesPerSecondPerNode": "50Mi", "maxConcurrentMoves": 2}}))
+    assert "throttle: 50Mi bytes a second per node, 2 shards at a time" in plugin("plan", "swap").out
+    fake.items[-1] = swap()
+    assert "throttle" not in plugin("plan", "swap").out
+
+
 def test_a_plan_is_approved_by_the_hash_that_was_shown(plugin: Plugin, fake: FakeServer):
     fake.items.append(swap(at="AwaitingApproval", spec={"approval": "Required"}))
     unasked = plugin("approve", "swap")
@@ -363,6 +414,8 @@ def test_restarts_and_pauses_are_annotations(plugin: Plugin, fake: FakeServer):
 @pytest.mark.parametrize("arguments", [
     ("nonsense",), ("swap-node", "prod-1"), ("swap-node", "prod-1", "--to", "prod-2", "--spread"),
     ("swap-node", "prod-1", "--to", "prod-2", "--zone", "zone-a"), ("rebalance", "--max-move-percent", "0"),
+    ("throttle", "swap"), ("throttle", "swap", "--default", "--rate", "50Mi"), ("throttle", "--rate", "50Mi"),
+    ("throttle", "swap", "--max-concurrent", "0"), ("transfer-leader", "orders/0", "prod-2", "--rate", "50Mi"),
     ("status", "-o", "xml"), ("approve",), ()])
 def test_wrong_usage_is_exit_code_2(plugin: Plugin, fake: FakeServer, arguments: tuple[str, ...]):
     assert (plugin(*arguments).code, fake.written) == (2, [])

@@ -74,7 +74,7 @@ def test_the_copy_that_is_to_leave_does_not_block():
     (swap(at="Queued"), "waits for the operator", "operator"),
     (swap(conditions=(condition("Stalled", "True", "NodeUnavailable", "NODE_UNAVAILABLE: prod-4 is down"),)),
      "NodeUnavailable", "watch swap"),
-    (swap(), "orders/0 waits its turn in swap", "maxConcurrentMoves"),
+    (swap(), "orders/0 waits its turn in swap", "throttle swap --max-concurrent"),
     (swap(activeMoves=[{"name": "orders", "shard": 0, "from": "prod-1", "to": "prod-4", "step": "Snapshot",
                         "attempt": 2, "startTime": "2026-11-20T09:58:01Z", "message": "slow"}]),
      "swap moves orders/0 (prod-1 -> prod-4): Snapshot, attempt 2, since 2026-11-20T09:58:01Z: slow", ""),

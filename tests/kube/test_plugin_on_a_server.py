@@ -94,6 +94,12 @@ async def story(kube: Kube, plugin: Plugin, operator: Operator, directory: Path)
     await kube.patch(CLUSTERS, "prod", {"metadata": {"annotations": {PAUSE: None}}})
     await kube.wait(SHARDS, "orders-0001", lambda found: found["status"]["inSync"] == "3/3")  # it is at work
     assert (await kube.get(RECONFIGURATIONS, "drain"))["status"]["stage"] == "Suspended"
+    await plugin("throttle", "drain", "--rate", "200Mi", "--max-concurrent", "2")
+    await plugin("throttle", "drain", "--rate", "100Mi")
+    throttled = (await kube.get(RECONFIGURATIONS, "drain"))["spec"]["throttle"]
+    assert throttled == {"bytesPerSecondPerNode": "100Mi", "maxConcurrentMoves": 2}, "what is not named stays"
+    await plugin("throttle", "drain", "--default")
+    assert "throttle" not in (await kube.get(RECONFIGURATIONS, "drain"))["spec"]
     await plugin("resume", "drain")
     ended = (await plugin("watch", "drain", "--timeout", "60", "-o", "json")).document
     assert (ended["completed"], ended["moves"], ended["progress"]["percent"]) == (2, 2, 100)

@@ -15,8 +15,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..failures import CommandFailed
+from ..options import RateOption
 from ..output import note, table, write
-from ..reconfigurations import reconfiguration
+from ..reconfigurations import reconfiguration, throttled
 from .following import draw_outcome, follow, outcome
 from .options import ClusterOption, Given
 from .planning import move_rows, plan_of, unseen
@@ -74,10 +75,11 @@ class HowMany(How):
     """What acts of many moves take besides."""
 
     concurrent: ConcurrentOption = 0
+    rate: RateOption = ""
 
     def spec(self) -> dict[str, Any]:
-        throttle = {"throttle": {"maxConcurrentMoves": self.concurrent}} if self.concurrent else {}
-        return {**How.spec(self), **throttle}
+        throttle = throttled(self.rate, self.concurrent)
+        return {**How.spec(self), **({"throttle": throttle} if throttle else {})}
 
 
 async def act(

@@ -31,7 +31,8 @@ def _add(panel: str, *commands: Callable[..., None], **named: Callable[..., None
 
 _add("Look", showing.status, showing.nodes, showing.shards, **{"explain-shard": showing.explain})
 _add("Act", acts.swap_node, acts.drain_node, acts.expand, acts.contract, acts.rebalance, acts.transfer_leader)
-_add("What runs", showing.plan, control.approve, control.watch, control.suspend, control.resume, control.cancel)
+_add("What runs", showing.plan, control.approve, control.watch, control.suspend, control.resume, control.throttle,
+     control.cancel)
 _add("Operate", control.restart, control.pause, control.unpause, report.report, showing.version)
 
 

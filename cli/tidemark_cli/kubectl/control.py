@@ -1,4 +1,4 @@
-"""`approve`, `suspend`, `resume`, `cancel`, `watch`, `restart`, `pause`, `unpause`: acts on what is there.
+"""`approve`, `suspend`, `resume`, `throttle`, `cancel`, `watch`, `restart`, `pause`, `unpause`: acts on what is there.
 
 Reconfigurations are told by fields of their spec, restarts and pauses by the annotations of the API.
 Stays out: what follows from it (operator).
@@ -14,8 +14,9 @@ import typer
 from tidemark_operator.resources.labels import Annotation
 
 from ..failures import CommandFailed
+from ..options import RateOption
 from ..output import stderr, write
-from ..reconfigurations import stage
+from ..reconfigurations import stage, throttle_text, throttled
 from .following import draw_outcome, follow, outcome
 from .options import ClusterOption, Given
 from .server import Server, on
@@ -71,15 +72,15 @@ def _ask(name: str, shown: str) -> None:
         raise CommandFailed("not approved", "", reason="NOT_APPROVED")
 
 
-# --- suspend, resume, cancel --------------------------------------------------------------------------------
+# --- suspend, resume, throttle, cancel ----------------------------------------------------------------------
 
 
-def _set(given: Given, name: str, field: str, value: bool, done: str) -> None:
+def _set(given: Given, name: str, done: str, **fields: Any) -> None:
     async def work(server: Server) -> None:
         item = await server.get("Reconfiguration", name)
         if stage(item) == "Finished":
             raise CommandFailed(f"{name} is over", f"kubectl tidemark plan {name}", reason="FINISHED")
-        await server.change("Reconfiguration", name, {"spec": {field: value}})
+        await server.change("Reconfiguration", name, {"spec": fields})
 
     on(given, work)
     document = {"kind": "Reconfiguration", "name": name, "done": done}
@@ -88,17 +89,30 @@ def _set(given: Given, name: str, field: str, value: bool, done: str) -> None:
 
 def suspend(given: Given, name: NameArgument) -> None:
     """Let the moves that run end, and start no other."""
-    _set(given, name, "suspend", True, "suspended: moves that run end, no other starts")
+    _set(given, name, "suspended: moves that run end, no other starts", suspend=True)
 
 
 def resume(given: Given, name: NameArgument) -> None:
     """Go on with a suspended Reconfiguration."""
-    _set(given, name, "suspend", False, "resumed")
+    _set(given, name, "resumed", suspend=False)
+
+
+def throttle(
+    given: Given, name: NameArgument, rate: RateOption = "",
+    concurrent: Annotated[
+        int | None, typer.Option("--max-concurrent", min=1, max=64, metavar="N", help="Shards at a time.")] = None,
+    default: Annotated[bool, typer.Option("--default", help="Both as the cluster says again.")] = False,
+) -> None:
+    """Change how fast a Reconfiguration moves copies, also while it runs; what is not named stays as it is."""
+    wanted = throttled(rate, concurrent or 0)
+    if bool(wanted) == default:
+        raise typer.BadParameter("give --rate, --max-concurrent, or both; or --default alone", param_hint="--rate")
+    _set(given, name, f"throttled: {throttle_text(wanted)}", throttle=wanted or None)
 
 
 def cancel(given: Given, name: NameArgument) -> None:
     """Give up what is not committed yet. What was moved stays moved, and this cannot be taken back."""
-    _set(given, name, "cancel", True, "canceled: what is committed is brought to its end")
+    _set(given, name, "canceled: what is committed is brought to its end", cancel=True)
 
 
 def watch(

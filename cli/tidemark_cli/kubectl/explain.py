@@ -285,11 +285,10 @@ def _move_of(item: Object, shard: Object) -> list[Finding]:
             return [Finding(f"{name} moves {title} ({way}): {move['step']}, attempt {move.get('attempt', 1)}, since "
                             f"{move.get('startTime', '?')}{message}", shard=title, blocks=False)]
     active = [f"{move['name']}/{move['shard']}" for move in status_of(item).get("activeMoves") or ()]
-    limit = (item["spec"].get("throttle") or {}).get("maxConcurrentMoves")
     behind = f" behind {some(active, SHARDS_SHOWN_MAX)}" if active else ""
     return [Finding(f"{title} waits its turn in {name}{behind}: {progress_text(item)}",
-                    f"Raise spec.throttle.maxConcurrentMoves of {name}, it is {limit}." if limit else
-                    f"Set spec.throttle.maxConcurrentMoves of {name} for more at a time.", shard=title, blocks=False)]
+                    f"For more at a time: kubectl tidemark throttle {name} --max-concurrent N", shard=title,
+                    blocks=False)]
 
 
 def _shown_moves(item: Object) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..failures import USAGE, CommandFailed
 from ..output import table, write
-from ..reconfigurations import plan_hash, progress_text, stage
+from ..reconfigurations import plan_hash, progress_text, stage, throttle_text
 from .explain import Finding, explain_cluster, explain_reconfiguration, explain_shard
 from .options import ClusterOption, Given
 from .planning import find_plan, move_rows
@@ -242,6 +242,7 @@ def plan_document(item: dict[str, Any], state: State) -> dict[str, Any]:
         "name": name_of(item), "type": item["spec"]["type"], "stage": stage(item),
         "reason": item["spec"].get("reason", ""), "approval": item["spec"].get("approval", "Automatic"),
         "approvedPlan": item["spec"].get("approvedPlan", ""), "hash": plan_hash(item),
+        "throttle": item["spec"].get("throttle") or {},
         "moves": plan.get("moves", 0), "bytes": plan.get("bytes", ""), "warnings": plan.get("warnings") or [],
         "progress": progress, "text": progress_text(item),
         "planned": move_rows(state, known) if known is not None else None,
@@ -259,6 +260,8 @@ def draw_plan(document: dict[str, Any]) -> RenderableType:
              f"{document['approval']}{approved}")]
     if document["reason"]:
         parts.append(Text(f"  reason: {document['reason']}"))
+    if document["throttle"]:
+        parts.append(Text(f"  throttle: {throttle_text(document['throttle'])}"))
     parts += [Text(f"  warning: {text}", style="yellow") for text in document["warnings"]]
     over = next((each for each in document["conditions"] if each["type"] == "Succeeded"), None)
     if document["stage"] == "Finished" and over is not None:

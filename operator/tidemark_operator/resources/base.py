@@ -85,6 +85,8 @@ class ApiModel(BaseModel):
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+QUANTITY_MAX = 32
+"""Characters."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=DNS_LABEL)]
 """Name of an object, a pool or a node: a DNS label."""
@@ -100,7 +102,7 @@ Zone = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 LocationLabel = Annotated[str, StringConstraints(max_length=63, pattern=r"^[A-Za-z0-9._-]+$")]
 """Label of one location scope."""
 
-Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY)]
+Quantity = Annotated[str, StringConstraints(max_length=QUANTITY_MAX, pattern=QUANTITY)]
 """Bytes with a Kubernetes suffix, see `quantity_bytes`."""
 
 
