@@ -114,7 +114,7 @@ def test_values_reach_the_pods(helm: Helm) -> None:
         affinity={"nodeAffinity": {}}, extraEnv=[{"name": "E", "value": "1"}],
         extraVolumes=[{"name": "v", "emptyDir": {}}], extraVolumeMounts=[{"name": "v", "mountPath": "/v"}],
         networkPolicy={"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
-        nodeImage={"repository": OWN_NODES}, log={"level": "debug", "format": "text"})
+        nodeImage={"repository": OWN_NODES}, log={"level": "debug", "format": "text"}, caOverlapSeconds=31_536_000)
     template = found["Deployment", "ours", OPERATOR]["spec"]["template"]
     spec, container = template["spec"], template["spec"]["containers"][0]
     assert container["image"] == f"registry.example/operator@{digest}", "a digest counts for more than a tag"
@@ -126,7 +126,8 @@ def test_values_reach_the_pods(helm: Helm) -> None:
     assert container["env"] == [{"name": "E", "value": "1"}]
     assert container["volumeMounts"][-1] == {"name": "v", "mountPath": "/v"}
     assert spec["volumes"][-1] == {"name": "v", "emptyDir": {}}
-    assert {f"--node-image={OWN_NODES}", "--log-level=debug", "--log-format=text"} <= set(arguments(found))
+    assert {f"--node-image={OWN_NODES}", "--log-level=debug", "--log-format=text", "--ca-overlap=31536000"} <= set(
+        arguments(found))
     (rule,) = found["NetworkPolicy", "ours", OPERATOR]["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
     assert not [key for key in found if key[0] == "PodDisruptionBudget"], "the only operator can be moved"
@@ -135,7 +136,9 @@ def test_values_reach_the_pods(helm: Helm) -> None:
 @pytest.mark.parametrize(("values", "said"), [
     ({"replicaCount": 0}, "replicaCount"), ({"image": {"digest": "sha256:short"}}, "digest"),
     ({"watchNamespaces": ["Not A Name"]}, "watchNamespaces"), ({"log": {"level": "loud"}}, "level"),
-    ({"metrics": {"podMonitor": {"enabled": "yes"}}}, "enabled"), ({"etcd": {"sizes": "1Gi"}}, "sizes")])
+    ({"metrics": {"podMonitor": {"enabled": "yes"}}}, "enabled"), ({"etcd": {"sizes": "1Gi"}}, "sizes"),
+    ({"caOverlapSeconds": -1}, "caOverlapSeconds"), ({"caOverlapSeconds": "1d"}, "caOverlapSeconds"),
+    ({"caOverlapSeconds": 31_536_001}, "caOverlapSeconds")])
 def test_values_that_cannot_be_meant_are_refused(helm: Helm, values: Object, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         helm.render(values=values)

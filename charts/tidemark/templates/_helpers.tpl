@@ -53,6 +53,7 @@ app.kubernetes.io/component: {{ .component }}
 - --namespace={{ . }}
 {{- end }}
 - --node-image={{ .Values.nodeImage.repository }}
+- --ca-overlap={{ int64 .Values.caOverlapSeconds }}
 - --log-level={{ .Values.log.level }}
 - --log-format={{ .Values.log.format }}
 {{- end }}
