@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ import grpc.aio
 from aetcd import rpc
 
 from .etcd_access import EtcdAccess, Login, TlsFiles
+from .etcd_channels import EtcdChannels, Line
 from .metrics import STORE_CONFLICTS, STORE_REQUESTS, counted
 
 Answer = TypeVar("Answer")
@@ -38,16 +39,6 @@ _NEVER_SENT = ("failed to connect", "no leader", "name resolution", "dns resolut
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _TURNED_AWAY = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _HAS_LEADER = (("hasleader", "true"),)
-_CHANNEL_OPTIONS = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # despite its name, the time one attempt to connect may take
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 3_000),
-    ("grpc.max_receive_message_length", 64 << 20),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-)
 
 
 class StoreUnavailable(Exception):
@@ -141,12 +132,10 @@ class EtcdStore:
     ) -> None:
         if not endpoints:
             raise ValueError("at least one etcd endpoint is needed")
-        self._endpoints = [_parse_endpoint(endpoint, tls) for endpoint in endpoints]
         self.endpoints = tuple(endpoints)
         self._access = EtcdAccess(tls, login)
-        self._retired: list[grpc.aio.Channel] = []
+        self._channels = EtcdChannels([_parse_endpoint(endpoint, tls) for endpoint in endpoints], self._access)
         self._timeout_s = timeout_ms / 1000
-        self._channels: list[grpc.aio.Channel | None] = [None] * len(endpoints)
         self._current = 0
         self.reachable = False
         self.last_error = ""  # empty while it is reachable, and until it was tried
@@ -160,15 +149,11 @@ class EtcdStore:
         if (tls, login) == (self._access.tls, self._access.login):
             return False
         self._access = EtcdAccess(tls, login)
-        self._retired += [channel for channel in self._channels if channel is not None]
-        self._channels = [None] * len(self._channels)
+        self._channels.use(self._access)
         return True
 
     async def close(self) -> None:
-        for channel in (*self._channels, *self._retired):
-            if channel is not None:
-                await channel.close()
-        self._channels = [None] * len(self._channels)
+        await self._channels.close()
 
     # --- reads --------------------------------------------------------------------------------------------
 
@@ -233,10 +218,11 @@ class EtcdStore:
         """Write; None where the token had ended, so that nothing was written."""
         asked = False
         try:
-            await self._access.log_in(self._channel(), self._timeout_s)
-            asked = True
-            answer = await counted(STORE_REQUESTS, "Txn", rpc.KVStub(self._channel()).Txn(
-                request, timeout=self._timeout_s, metadata=_HAS_LEADER))
+            async with self._line() as line:
+                await line.access.log_in(line.channel, self._timeout_s)
+                asked = True
+                answer = await counted(STORE_REQUESTS, "Txn", rpc.KVStub(line.channel).Txn(
+                    request, timeout=self._timeout_s, metadata=_HAS_LEADER))
         except grpc.aio.AioRpcError as error:
             message = _describe(error)
             if self._failed(error):
@@ -278,9 +264,10 @@ class EtcdStore:
     async def revoke_lease(self, lease: int) -> None:
         """Give a lease back, with the keys that hang on it; a lease that is gone already is fine."""
         try:
-            await self._access.log_in(self._channel(), self._timeout_s)
-            await rpc.LeaseStub(self._channel()).LeaseRevoke(
-                rpc.LeaseRevokeRequest(ID=lease), timeout=self._timeout_s)
+            async with self._line() as line:
+                await line.access.log_in(line.channel, self._timeout_s)
+                await rpc.LeaseStub(line.channel).LeaseRevoke(
+                    rpc.LeaseRevokeRequest(ID=lease), timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise StoreUnavailable(_describe(error)) from error
@@ -313,27 +300,28 @@ class EtcdStore:
         key = prefix.encode()
         create = rpc.WatchRequest(create_request=rpc.WatchCreateRequest(
             key=key, range_end=_prefix_end(key), start_revision=first_revision))
-        await self._access.log_in(self._channel(), self._timeout_s)
-        call = rpc.WatchStub(self._channel()).Watch(metadata=_HAS_LEADER)
-        try:
-            await call.write(create)
-            while True:
-                answer = await call.read()
-                if answer is grpc.aio.EOF:
-                    raise StoreUnavailable("the watch stream ended")
-                if answer.compact_revision:
-                    raise _Compacted
-                if answer.canceled:
-                    self._access.turned_down(answer.cancel_reason)
-                    raise StoreUnavailable(f"the server cancelled the watch: {answer.cancel_reason}")
-                self._answered()
-                if answer.created and answer.header.revision < first_revision - 1:
-                    await self.get(prefix)  # this member lags, or all of etcd went back: a linearizable answer tells
-                if answer.events:
-                    self._revision = max(self._revision, answer.header.revision)
-                    yield Changes(tuple(_change(event) for event in answer.events), answer.header.revision)
-        finally:
-            call.cancel()
+        async with self._line() as line:
+            await line.access.log_in(line.channel, self._timeout_s)
+            call = rpc.WatchStub(line.channel).Watch(metadata=_HAS_LEADER)
+            try:
+                await call.write(create)
+                while True:
+                    answer = await call.read()
+                    if answer is grpc.aio.EOF:
+                        raise StoreUnavailable("the watch stream ended")
+                    if answer.compact_revision:
+                        raise _Compacted
+                    if answer.canceled:
+                        line.access.turned_down(answer.cancel_reason)
+                        raise StoreUnavailable(f"the server cancelled the watch: {answer.cancel_reason}")
+                    self._answered()
+                    if answer.created and answer.header.revision < first_revision - 1:
+                        await self.get(prefix)  # this member lags, or all of etcd went back: a read tells which
+                    if answer.events:
+                        self._revision = max(self._revision, answer.header.revision)
+                        yield Changes(tuple(_change(event) for event in answer.events), answer.header.revision)
+            finally:
+                call.cancel()
 
     # --- channels -----------------------------------------------------------------------------------------
 
@@ -342,11 +330,12 @@ class EtcdStore:
         deadline = time.monotonic() + self._timeout_s
         while True:
             # A silent endpoint may not eat the whole deadline while there is another one to ask.
-            patience_s = self._timeout_s / len(self._channels)
+            patience_s = self._timeout_s / len(self.endpoints)
             try:
                 left_s = max(0.05, min(patience_s, deadline - time.monotonic()))
-                await self._access.log_in(self._channel(), left_s)
-                answer = await counted(STORE_REQUESTS, method, call(self._channel(), left_s))
+                async with self._line() as line:
+                    await line.access.log_in(line.channel, left_s)
+                    answer = await counted(STORE_REQUESTS, method, call(line.channel, left_s))
             except grpc.aio.AioRpcError as error:
                 again = self._failed(error) or error.code() in _NO_ANSWER
                 if not again or time.monotonic() + 0.05 >= deadline:
@@ -356,12 +345,8 @@ class EtcdStore:
                 self._answered()
                 return answer
 
-    def _channel(self) -> grpc.aio.Channel:
-        channel = self._channels[self._current]
-        if channel is None:
-            target, secure = self._endpoints[self._current]
-            channel = self._channels[self._current] = self._access.open(target, secure, _CHANNEL_OPTIONS)
-        return channel
+    def _line(self) -> AbstractAsyncContextManager[Line]:
+        return self._channels.line(self._current)
 
     def _answered(self) -> None:
         self._unanswered = 0
@@ -378,10 +363,10 @@ class EtcdStore:
         if self._access.turned_down(error.details() or ""):
             return True
         if error.code() in _NO_ANSWER:
-            self._current = (self._current + 1) % len(self._endpoints)
+            self._current = (self._current + 1) % len(self.endpoints)
             self._unanswered += 1
             silence = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            if self._unanswered < len(self._endpoints) + silence:
+            if self._unanswered < len(self.endpoints) + silence:
                 return False
         elif error.code() not in _TURNED_AWAY and "authentication failed" not in (error.details() or ""):
             return False

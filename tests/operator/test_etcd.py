@@ -81,7 +81,8 @@ async def test_follow_starts_over_with_a_snapshot_after_compaction(store: EtcdSt
         assert item is not None
         last = await store.put("/p/a", str(i).encode(), expected=item.revision)
     assert isinstance(last, Saved)
-    await rpc.KVStub(store._channel()).Compact(rpc.CompactionRequest(revision=last.revision))
+    async with store._line() as line:
+        await rpc.KVStub(line.channel).Compact(rpc.CompactionRequest(revision=last.revision))
 
     loads = [Snapshot({}, old), await store.load("/p/")]
 

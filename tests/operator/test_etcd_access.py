@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import psutil
 import pytest
 from aetcd import rpc
 from etcd_child import EtcdChild
@@ -104,6 +105,38 @@ async def test_a_wrong_password_is_told_without_it_and_another_one_taken_up(etcd
     assert not store.use(files, ROOT), "the same again changes nothing"
     assert await store.get("/t/a") is not None
     await store.close()
+
+
+def connections(etcd: SecureEtcd) -> int:
+    """How many this process has to it."""
+    port = int(etcd.url.rpartition(":")[2])
+    return sum(
+        1 for each in psutil.Process().net_connections("tcp")
+        if each.raddr and each.raddr.port == port and each.status == psutil.CONN_ESTABLISHED)
+
+
+async def at_most(count: int, etcd: SecureEtcd) -> None:
+    async with asyncio.timeout(20):
+        while connections(etcd) > count:
+            await asyncio.sleep(0.05)
+
+
+async def test_credentials_that_were_replaced_leave_no_connection_behind(etcd: SecureEtcd) -> None:
+    store = EtcdStore([etcd.url], tls=etcd.client(), login=ROOT)
+    follow = store.follow("/t/")
+    assert isinstance(await anext(follow), Snapshot)
+    for number in range(5):
+        assert isinstance(await store.put(f"/t/{number}", b"1", expected=0), Saved)
+        async with asyncio.timeout(20):
+            assert isinstance(await anext(follow), Changes), "who follows goes on as it began"
+        assert store.use(etcd.client(), ROOT)
+    assert await store.get("/t/0") is not None
+    await at_most(2, etcd)  # that of the watch, and the newest
+    await follow.aclose()
+    await at_most(1, etcd)
+    assert await store.get("/t/0") is not None
+    await store.close()
+    await at_most(0, etcd)
 
 
 async def test_nobody_without_password_or_certificate(etcd: SecureEtcd) -> None:
