@@ -47,6 +47,7 @@ class ClientOptions:
     payload_bytes_max: int = 64
     reads: float = 0.1
     subscribers: int = 0
+    seeks: float = 0.0          # chance that a subscriber goes back instead of on
 
 
 class Outstanding:

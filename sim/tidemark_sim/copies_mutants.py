@@ -28,6 +28,7 @@ from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.messages import Drop, Operation, Prepare
 from tidemark_core.replication.replica import Replica, ReplicaState, Role
+from tidemark_core.shard import Shard
 
 from .delivery_mutants import one_answer_proves_loss
 from .disk import Image
@@ -229,7 +230,14 @@ def _drops_go_on(stack: ExitStack) -> None:
     substitute(stack, Dropping, "paused", property(lambda self: False))
 
 
-# --- reading (K10, K15, K17, K18) -------------------------------------------------------------------------------
+# --- leading (K15) ----------------------------------------------------------------------------------------------
+
+
+def _leads_without_payloads(stack: ExitStack) -> None:
+    substitute(stack, Shard, "_vet", lambda self, now_ms, sender, m, first: self._lead(now_ms, sender, m))
+
+
+# --- reading (K10, K17, K18) ------------------------------------------------------------------------------------
 
 
 def _not_held_is_a_hole(stack: ExitStack) -> None:
@@ -277,6 +285,7 @@ COPIES_MUTANTS: tuple[Mutant, ...] = (
     Mutant("K14 acks", "acks of a disk that is gone do not count", _acks_before_a_wipe_count, "copies"),
     Mutant("K13 filled", "COMMIT waits until all have filled", _not_filled, "copies"),
     Mutant("K13 paused", "nothing is dropped from PREPARE on", _drops_go_on, "copies"),
+    Mutant("K15", "who lost a payload above its commit does not lead", _leads_without_payloads, "successors"),
     Mutant("K10", "released stays below confirmed", _released_unconfirmed, "copies"),
     Mutant("K17", "what is not held is no gap", _not_held_is_a_hole, "copies", 13),
     Mutant("K18 not held", "data loss only when every member has answered", one_answer_proves_loss, "copies", 13),

@@ -1,7 +1,8 @@
 """One node's disk: a queue of whole writes in front of what is durable, as the shell's group commit makes it.
 
 `written` is what the node believes to be stored, `durable` what a power cut leaves.  A cut keeps a prefix of the
-queued writes, each whole or not at all.  Damage is kept beside the entries: a read that meets it fails.
+queued writes, each whole or not at all.  Damage is kept beside the entries: a read that meets it fails, or
+finds a header without its payload.
 Stays out: when a sync ends (the node's shell schedules it), what the bytes mean.
 """
 
@@ -120,13 +121,14 @@ class Queued(NamedTuple):
 class Disk:
     """The shards of one node, and the queue."""
 
-    __slots__ = ("corrupt", "durable", "queue", "written")
+    __slots__ = ("corrupt", "durable", "lost", "queue", "written")
 
     def __init__(self) -> None:
         self.durable: dict[ShardId, Image] = {}
         self.written: dict[ShardId, Image] = {}
         self.queue: list[Queued] = []
         self.corrupt: dict[tuple[ShardId, int], int] = {}
+        self.lost: set[tuple[ShardId, int]] = set()   # of those, where the header is whole and the payload gone
 
     def image(self, shard: ShardId) -> Image:
         """Return the durable image, an empty one when nothing is stored."""
@@ -160,16 +162,26 @@ class Disk:
     def _overwrite(self, shard: ShardId, write: Write) -> None:
         """Whatever is rewritten or removed is no longer damaged."""
         if isinstance(write, PutEntry):
-            self.corrupt.pop((shard, write.entry.base), None)
+            self.mend((shard, write.entry.base))
         elif isinstance(write, DropPayloads):
             for place in [place for place in self.corrupt if place[0] == shard]:
                 if write.first <= place[1] <= write.last:
-                    del self.corrupt[place]
+                    self.mend(place)
         elif isinstance(write, DropAfter | DropBefore | Wipe):
             image = self.durable[shard]
             for place in [place for place in self.corrupt if place[0] == shard]:
                 if image.at(place[1]) is None:
-                    del self.corrupt[place]
+                    self.mend(place)
+
+    def lose_payload(self, place: tuple[ShardId, int], now_ms: int) -> None:
+        """Keep the header of an entry and nothing of its payload."""
+        self.corrupt[place] = now_ms
+        self.lost.add(place)
+
+    def mend(self, place: tuple[ShardId, int]) -> None:
+        """An entry is whole again, or gone."""
+        self.corrupt.pop(place, None)
+        self.lost.discard(place)
 
     def power_cut(self) -> int:
         """Lose every write still queued; return how many."""
@@ -179,7 +191,7 @@ class Disk:
         return lost
 
     def wipe(self) -> None:
-        self.durable, self.written, self.queue, self.corrupt = {}, {}, [], {}
+        self.durable, self.written, self.queue, self.corrupt, self.lost = {}, {}, [], {}, set()
 
     def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> tuple[tuple[Entry, ...], int | None]:
         """Return intact entries from base `first` on, and the base of the damaged one that stopped the read."""
@@ -191,7 +203,9 @@ class Disk:
             if entry.last > last or bytes_max <= 0:
                 break
             if (shard, entry.base) in self.corrupt:
-                return tuple(found), entry.base
+                if (shard, entry.base) not in self.lost:
+                    return tuple(found), entry.base
+                entry = entry.bare()   # what a read finds of it
             found.append(entry)
             bytes_max -= entry.size
         return tuple(found), None

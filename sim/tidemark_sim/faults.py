@@ -91,6 +91,7 @@ class Faults:
         world.network.calm()
         world.metadata.calm()
         world.shard_map.calm(bool(absent))
+        world.successors.calm()
         world.options.disk.crash_in_step = 0.0
         world.options.cluster.operator_crash_in_step = 0.0
         world.options.cluster.probe_lost = 0.0
@@ -120,14 +121,14 @@ class Faults:
         leader = self.world.metadata.record(self.world.dice.pick(self.world.shards)).leader
         return self.world.nodes[leader.node] if leader else None
 
-    def _down_ms(self) -> int:
+    def down_ms(self) -> int:
         return 5 + self.world.dice.around(self.options.down_ms)
 
     def revive_later(self, node: Node) -> None:
-        self.world.after(self._down_ms(), node.start)
+        self.world.after(self.down_ms(), node.start)
 
     def revive_operator_later(self, operator: Operator) -> None:
-        self.world.after(self._down_ms() // 2, operator.start)
+        self.world.after(self.down_ms() // 2, operator.start)
 
     # --- processes ----------------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class Faults:
         if node.alive and node.held is None:
             node.pause()
             self.world.trace.count("pauses")
-            self.world.after(2 * self._down_ms(), self._resume, node, node.life)
+            self.world.after(2 * self.down_ms(), self._resume, node, node.life)
 
     def _resume(self, node: Node, life: int) -> None:
         if node.life == life:
@@ -175,13 +176,13 @@ class Faults:
 
     # --- network ------------------------------------------------------------------------------------------
 
-    def _cut(self, pairs: list[tuple[str, str]], times: int = 1) -> None:
+    def cut(self, pairs: list[tuple[str, str]], times: int = 1) -> None:
         world = self.world
         for source, target in pairs:
             world.network.cut_link(source, target)
         world.trace.note("net", "cut", " ".join(f"{source}>{target}" for source, target in pairs))
         world.pairs_changed(pairs)
-        world.after(times * self._down_ms(), self._mend, pairs)
+        world.after(times * self.down_ms(), self._mend, pairs)
 
     def _mend(self, pairs: list[tuple[str, str]]) -> None:
         world = self.world
@@ -198,11 +199,11 @@ class Faults:
         return first, second
 
     def cut_one_way(self) -> None:
-        self._cut([self._two()])
+        self.cut([self._two()])
 
     def cut_pair(self) -> None:
         first, second = self._two()
-        self._cut([(first, second), (second, first)])
+        self.cut([(first, second), (second, first)])
 
     def isolate(self, name: str | None = None) -> None:
         """Cut one node off from everybody, in one direction or both."""
@@ -213,13 +214,13 @@ class Faults:
         pairs = [(name, other) for other in others] if both or out else []
         if both or not out:
             pairs += [(other, name) for other in others]
-        self._cut(pairs)
+        self.cut(pairs)
 
     def cut_peers(self) -> None:
         """Cut nodes off from each other but not from operators: leaders that reach nobody follow each other."""
         nodes = list(self.world.nodes)
         deaf = nodes if self.world.dice.chance(0.5) else self.world.dice.shuffled(nodes)[: len(nodes) // 2 + 1]
-        self._cut([(source, target) for source in nodes for target in deaf if source != target])
+        self.cut([(source, target) for source in nodes for target in deaf if source != target])
 
     def lag(self) -> None:
         """Keep a minority from hearing the leader, for long: then what commits is on a bare majority."""
@@ -235,13 +236,13 @@ class Faults:
         others = [member.node for member in record.ensemble if member not in (record.leader, leaver)]
         if record.leader is not None and others:
             deaf = dice.shuffled(others)[: dice.between(1, max(1, len(record.ensemble) // 2))]
-            self._cut([(record.leader.node, name) for name in deaf], times=3)
+            self.cut([(record.leader.node, name) for name in deaf], times=3)
 
     def slow_link(self) -> None:
         world = self.world
         pair = self._two()
         world.network.slow[pair] = world.dice.between(20, 200)
-        world.after(self._down_ms(), self._quicken_link, pair)
+        world.after(self.down_ms(), self._quicken_link, pair)
 
     def _quicken_link(self, pair: tuple[str, str]) -> None:
         self.world.idle()
@@ -267,14 +268,14 @@ class Faults:
         world = self.world
         operator = world.dice.pick(list(world.operators))
         nodes = world.dice.shuffled(list(world.nodes))[: world.dice.between(1, len(world.nodes))]
-        self._cut([(operator, node) for node in nodes] + [(node, operator) for node in nodes])
+        self.cut([(operator, node) for node in nodes] + [(node, operator) for node in nodes])
 
     def store_down(self) -> None:
         world = self.world
         if not world.metadata.down:
             world.metadata.down = True
             world.trace.note("store", "down")
-            world.after(self._down_ms(), self._store_up)
+            world.after(self.down_ms(), self._store_up)
 
     def _store_up(self) -> None:
         self.world.metadata.down = False
@@ -311,7 +312,7 @@ class Faults:
     def slow_disk(self) -> None:
         node = self._node()
         node.slow_disk_ms = self.world.dice.between(10, 120)
-        self.world.after(self._down_ms(), self._quicken_disk, node)
+        self.world.after(self.down_ms(), self._quicken_disk, node)
 
     def _quicken_disk(self, node: Node) -> None:
         self.world.idle()
@@ -327,7 +328,7 @@ class Faults:
         if not node.disk_full:
             node.set_disk_full(True)
             self.world.trace.count("disks_full")
-            self.world.after(self._down_ms(), self._disk_has_space, node)
+            self.world.after(self.down_ms(), self._disk_has_space, node)
 
     def _disk_has_space(self, node: Node) -> None:
         if node.disk_full:
@@ -338,11 +339,11 @@ class Faults:
     def wipe(self, node: Node | None = None) -> None:
         """Lose a whole disk, if every shard can bear it."""
         node = node or self._node()
-        if all(self._can_lose(shard, node) for shard in self.world.shards):
+        if all(self.can_lose(shard, node) for shard in self.world.shards):
             node.wipe()
             self.revive_later(node)
 
-    def _can_lose(self, shard: ShardId, loser: Node) -> bool:
+    def can_lose(self, shard: ShardId, loser: Node) -> bool:
         """Say whether `loser` may lose its copy: a shard bears the loss of a minority of either ensemble."""
         record = self.world.metadata.record(shard)
         ensembles = [record.ensemble]
@@ -368,7 +369,7 @@ class Faults:
         image = node.disk.image(shard)
         committed = world.checkers.committed_last(shard)
         settled = [entry for entry in image.entries if entry.last <= committed]
-        if not settled or node.member not in world.metadata.record(shard).ensemble or not self._can_lose(shard, node):
+        if not settled or node.member not in world.metadata.record(shard).ensemble or not self.can_lose(shard, node):
             return
         newest_first = world.dice.chance(0.5)
         reach = min(5, len(settled) - 1) if newest_first else len(settled) - 1

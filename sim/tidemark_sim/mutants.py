@@ -1,7 +1,8 @@
 """The product minus one repair, each named by its rule: proof that the checkers see.
 
 `profile` and `first_seed` say where each shows soonest; a test runs it until it is caught.
-Stays out: anything a run of the product uses; what the limbo may lack is in `limbo_mutants`.
+Stays out: anything a run of the product uses; what limbo, delivery, copies and subscriptions may lack is in
+`limbo_mutants`, `delivery_mutants`, `copies_mutants` and `positions_mutants`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 import tidemark_core.shard as core_shard
-from tidemark_core.base.effects import Persist, PutEntry, Reply, Send
+from tidemark_core.base.effects import Persist, PutEntry, Send
 from tidemark_core.base.ids import Member
 from tidemark_core.base.quorum import has_majority, majority, quorum_offset
 from tidemark_core.limbo.waiting import Limbo, Verdict
 from tidemark_core.replication import coordinator as core_coordinator
 from tidemark_core.replication import leader as core_leader
 from tidemark_core.replication import recovery
-from tidemark_core.replication.clients import CommitPosition
 from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.cursor import Cursor, CursorStatus
 from tidemark_core.replication.ensembles import Ensembles
@@ -27,12 +27,10 @@ from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log
 from tidemark_core.replication.messages import Append, AppendAck, Operation
-from tidemark_core.replication.positions import Positions
 from tidemark_core.replication.producers import ProducerTable
 from tidemark_core.replication.records import Phase
 from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
-from tidemark_core.subscriptions.fold import Subscriptions
 
 from . import faults as sim_faults
 from .copies_mutants import COPIES_MUTANTS
@@ -41,6 +39,7 @@ from .limbo_mutants import LIMBO_MUTANTS
 from .metadata import MetadataStore
 from .mutant import Mutant, early, substitute
 from .node import Node
+from .positions_mutants import POSITIONS_MUTANTS
 
 # --- T1 -----------------------------------------------------------------------------------------------------
 
@@ -412,36 +411,6 @@ def _reply_before_commit(stack: ExitStack) -> None:
     substitute(stack, Limbo, "_answer", answer)
 
 
-# --- subscriptions ------------------------------------------------------------------------------------------
-
-
-def _pins_ignored(stack: ExitStack) -> None:
-    substitute(stack, Subscriptions, "lowest", lambda self, now_ms: None)
-
-
-def _positions_not_in_checkpoint(stack: ExitStack) -> None:
-    substitute(stack, Subscriptions, "upto", lambda self, offset, logged_ms: Subscriptions())
-
-
-def _positions_not_undone(stack: ExitStack) -> None:
-    substitute(stack, Subscriptions, "truncate", lambda self, head: None)
-
-
-def _positions_go_back(stack: ExitStack) -> None:
-    def on_commit(self: Positions, now_ms: int, m: CommitPosition) -> list[Any]:
-        return original(self, now_ms, replace(m, seek=True))
-
-    original = Positions._on_commit
-    substitute(stack, Positions, "_on_commit", on_commit)
-
-
-def _positions_told_at_once(stack: ExitStack) -> None:
-    def when(self: Positions, at: int, now_ms: int, request: int, answer: Any) -> list[Any]:
-        return [Reply(request, answer)]
-
-    substitute(stack, Positions, "_when", when)
-
-
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("T1", "truncation until the head matches, and the check of the predecessor", _t1_one_shot, "divergence", 56),
     Mutant("T2", "compare of the revision", _t2_no_compare, "operators"),
@@ -474,12 +443,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),
     Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "divergence"),
     Mutant("O24", "answer waits for commit", _reply_before_commit, "replication"),
-    Mutant("P3 undo", "positions are undone on truncation", _positions_not_undone, "clocks"),
-    Mutant("P3", "positions are part of checkpoints", _positions_not_in_checkpoint, "clocks", 7),
-    Mutant("P6", "a position moves back by a seek alone", _positions_go_back, "clocks"),
-    Mutant("P8", "a position is told once it is confirmed", _positions_told_at_once, "clocks"),
-    Mutant("P10", "trimming stops at positions", _pins_ignored, "clocks"),
     *LIMBO_MUTANTS,
     *DELIVERY_MUTANTS,
     *COPIES_MUTANTS,
+    *POSITIONS_MUTANTS,
 )

@@ -38,7 +38,8 @@ from tidemark_core.base.entry import Entry, Kind, folded_part, recovered
 from tidemark_core.base.ids import Member, Peer, ShardId
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore, recovery_start
-from tidemark_core.replication.messages import AppendAck
+from tidemark_core.replication.clients import CommitPosition
+from tidemark_core.replication.messages import AppendAck, BecomeLeader, PositionCommitted
 from tidemark_core.replication.settings import Configure
 
 from .disk import Disk, Image, Queued
@@ -190,7 +191,11 @@ class Node:
             self.world.trace.note(self.name, "receive", message)
             if message.__class__ is AppendAck and self._rollbacks.get(shard):
                 self._meets_ack(shard, message)
+            elif message.__class__ is BecomeLeader:
+                self.world.successors.chosen(self, shard, message)
             self.turn((Received(shard, sender, to, message),))
+            if message.__class__ is AppendAck:
+                self.world.successors.acked(self, shard)
 
     def request(self, event: Any, answer: Callable[[Any], None]) -> None:
         """A client's request; `answer` is called with what the core replies, unless the node dies before."""
@@ -198,6 +203,8 @@ class Node:
             self.world.trace.note(self.name, "request", event)
             self._requests[event.request] = (event, answer)
             self.world.checkers.node_asked(self, event)
+            if event.__class__ is CommitPosition and event.seek:
+                self.world.successors.goes_back(self, event.shard)
             self.turn((event,))
 
     def learn(self, life: int, shard: ShardId, version: int, settings: SynchroSettings) -> None:
@@ -319,6 +326,8 @@ class Node:
             self.world.checkers.node_replies(self, event.shard, effect)
             self.world.checkers.node_answers(self, event, effect.value)
             answer(effect.value)
+            if event.__class__ is CommitPosition and event.seek and isinstance(effect.value, PositionCommitted):
+                self.world.successors.went_back(self, event.shard)
 
     # --- disk ---------------------------------------------------------------------------------------------
 

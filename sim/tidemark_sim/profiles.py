@@ -24,6 +24,7 @@ from .metadata import MetadataOptions
 from .network import NetworkOptions
 from .node import DiskOptions
 from .shard_map import SynchroOptions
+from .successors import SuccessorOptions
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class ClusterOptions:
     mark_entries: int = 1024
     copies: float = 0.0             # chance that fewer than all members keep payloads, where there is such a chance
     tight: float = 0.5              # chance of small limits, so that windows fill and tails are read from disk
+    crawl: float = 0.0              # chance that every entry is pushed alone, once the one before is acknowledged
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class Options:
     faults: FaultOptions = field(default_factory=FaultOptions)
     synchro: SynchroOptions = field(default_factory=SynchroOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
+    successors: SuccessorOptions = field(default_factory=SuccessorOptions)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     copies: CopySettings = field(default_factory=CopySettings)
     payload_copies: int = 0
@@ -111,6 +114,7 @@ BASE: dict[str, dict[str, Range]] = {
         "ambush": (0.4, 0.1, 0.6),
     },
     "reading": {"readers": (0, 0, 0)},
+    "successors": {},
 }
 
 PROFILES: dict[str, dict[str, dict[str, Range]]] = {
@@ -348,6 +352,32 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         "admin": {"trim": (1, 1, 4)},
         "faults": {"clock_jump": (1, 1, 3), "crash_leader": (0.8, 0.3, 1.5)},
     },
+    "successors": {
+        "cluster": {
+            "nodes": (1, 3, 5), "wide": (1, 0.1, 0.1), "shards": (0, 0, 0), "operators": (0.2, 2, 2),
+            "probe_ms": (1, 10, 30), "operator_crash_in_step": (0.1, 0.002, 0.02), "mark_entries": (1, 3, 6),
+            "tight": (1, 1, 1), "crawl": (1, 0.6, 0.6), "copies": (0.4, 0.9, 0.9),
+        },
+        "disk": {"sync_ms_max": (1, 1, 6), "crash_in_step": (0.2, 0.0003, 0.002)},
+        "clients": {
+            "producers": (1, 2, 4), "think_ms": (1, 5, 25), "local": (0.4, 0.05, 0.3), "subscribers": (1, 1, 2),
+            "seeks": (1, 0.1, 0.5),
+        },
+        "admin": {
+            "every_ms": (1, 200, 1000), "swap": (0.3, 0.2, 1), "expand": (0, 0, 0), "contract": (0, 0, 0),
+            "transfer": (0.4, 0.2, 1), "trim": (0.8, 0.5, 2),
+        },
+        "faults": {
+            "every_ms": (1, 120, 500), "down_ms": (1, 40, 200), "crash": (0.6, 0.3, 1.5),
+            "crash_leader": (0.8, 0.5, 2), "lag": (0.4, 0.3, 1.5), "stall": (0.8, 1, 3), "wipe": (0.15, 0.1, 0.3),
+            "disk_full": (0.1, 0.1, 0.3), "corrupt": (0.15, 0.1, 0.5),
+        },
+        "synchro": {
+            "timeout_ms_min": (1, 400, 600), "timeout_ms_max": (1, 600, 1500), "formula": (0.7, 0.5, 1),
+            "delay_ms_max": (1, 1, 100),   # timeouts are longer than a crawl through all that writers keep under way
+        },
+        "successors": {"position": (0.9, 0.3, 1), "opening": (0.9, 0.5, 1), "payload": (0.9, 0.3, 1)},
+    },
 }
 
 
@@ -378,6 +408,8 @@ def draw(profile: str, dice: Dice) -> Options:
         checkpoint_entries=dice.between(5, 60),
         retention_look_ms=dice.between(10, 100),
     )
+    if dice.chance(cluster.crawl):
+        options.limits = replace(options.limits, push_bytes_max=1, inflight_bytes_max=1)
     options.coordinator = CoordinatorSettings(
         OperatorId(""),
         retry_ms=dice.between(40, 120),

@@ -1,7 +1,7 @@
 """Subscribers: readers with a name that ask any node how far they may read and commit where they stand.
 
-Their leases outlive every clock of a run, so whatever they committed must hold; some of them go back on purpose, and
-some commit to whoever led long ago.
+Their leases outlive every clock of a run, so whatever they committed must hold; some of them commit less than
+they did before, some go back and say so, and some commit to whoever led long ago.
 Stays out: whether an answer was right (`checkers`).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.ids import ShardId
+from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import CommitPosition, ReadRequest, SubscriptionsRequest
 from tidemark_core.replication.messages import PositionCommitted, ReadGrant
 from tidemark_core.subscriptions.fold import LEASE_MS_MAX
@@ -31,6 +32,7 @@ class Subscriber:
         self.shard = shard
         self.offset = 0       # wanted next
         self.stopped = False
+        self._reads_until = 0   # it went back, and says nothing new before it has read that again
         self._target = world.dice.pick(list(world.nodes))
 
     def tick(self) -> None:
@@ -38,6 +40,10 @@ class Subscriber:
         world, dice = self.world, self.world.dice
         if self.stopped:
             world.idle()
+            return
+        if world.now_ms < self._reads_until:
+            world.idle()
+            world.after(self._reads_until - world.now_ms, self.tick)
             return
         if dice.chance(0.3):
             leader = world.metadata.record(self.shard).leader
@@ -56,12 +62,27 @@ class Subscriber:
 
     def _granted(self, value: Any) -> None:
         dice = self.world.dice
-        if not isinstance(value, ReadGrant) or value.released < 0:
+        if isinstance(value, Refused) and value.reason is Reason.TRIMMED:
+            self.offset = max(self.offset, value.expected)   # what it had not come to is gone: it goes on behind
+        if not isinstance(value, ReadGrant) or value.released < 0 or self.world.now_ms < self._reads_until:
+            return
+        if dice.chance(self.world.options.clients.seeks):
+            self._go_back(value)
             return
         self.offset = max(self.offset, dice.between(min(self.offset, value.released + 1), value.released + 1))
         offset = dice.between(0, self.offset) if dice.chance(BACK) else self.offset
         self._ask(
             CommitPosition(self.shard, self.world.request_number(), self.name, offset, LEASE_MS_MAX), self._committed
+        )
+
+    def _go_back(self, grant: ReadGrant) -> None:
+        """Read something again, often everything, and say so."""
+        dice = self.world.dice
+        self._reads_until = self.world.now_ms + dice.between(100, 400)
+        self.offset = grant.first if dice.chance(0.5) else dice.between(grant.first, max(grant.first, self.offset))
+        self._ask(
+            CommitPosition(self.shard, self.world.request_number(), self.name, self.offset, LEASE_MS_MAX, seek=True),
+            self._committed,
         )
 
     def _committed(self, value: Any) -> None:

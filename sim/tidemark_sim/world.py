@@ -27,6 +27,7 @@ from .operators import Operator
 from .profiles import Options
 from .shard_map import ShardMap
 from .subscribers import Subscriber
+from .successors import Successors
 from .trace import Trace
 
 
@@ -61,6 +62,7 @@ class World:
         self.readings = Readings(self)
         self.admin = Admin(self)
         self.faults = Faults(self)
+        self.successors = Successors(self)
 
     # --- the queue ----------------------------------------------------------------------------------------
 

@@ -85,6 +85,18 @@ def test_limbo_meets_what_it_is_there_for() -> None:
     assert [] == [name for name in wanted if not met[name]]
 
 
+def test_successors_meet_what_they_are_there_for() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(24):
+        met.update(run_seed(seed, "successors").counts)
+
+    wanted = (
+        "positions_committed", "positions_ambushed", "trims_before_opening", "payloads_lost", "core_payload_missing",
+        "rollbacks_confirmed", "payloads_left_out",
+    )
+    assert [] == [name for name in wanted if not met[name]]
+
+
 def test_canary_fails() -> None:
     result = run_seed(1, checkers=(AlwaysWrong,))
 

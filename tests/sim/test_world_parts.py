@@ -78,6 +78,23 @@ def test_damage_stops_a_read_until_the_entry_is_rewritten() -> None:
     assert disk.read(SHARD, 0, 3, 1 << 20) == (tuple(made), None)
 
 
+def test_a_lost_payload_leaves_its_header_until_the_entry_is_rewritten_or_found_again() -> None:
+    disk = Disk()
+    made = entries(3)
+    put(disk, *(PutEntry(entry) for entry in made))
+    settle(disk, 1)
+    disk.lose_payload((SHARD, 1), 0)
+    disk.lose_payload((SHARD, 2), 0)
+    assert disk.read(SHARD, 0, 2, 1 << 20) == ((made[0], made[1].bare(), made[2].bare()), None)
+    assert not made[1].bare().held
+
+    put(disk, PutEntry(made[1]))
+    settle(disk, 1)
+    disk.mend((SHARD, 2))
+    assert disk.read(SHARD, 0, 2, 1 << 20) == (tuple(made), None)
+    assert not disk.corrupt and not disk.lost
+
+
 def test_read_stops_behind_its_bytes_but_returns_one() -> None:
     disk = Disk()
     made = entries(3)

@@ -12,7 +12,8 @@ Committing      P6 a position moves back by a seek alone.  P7 what is in the log
                 same or a lower position appends when the lease is another one or a tenth of it is over.  P8 it is
                 answered once confirmed; until then a repeat waits for the same entry.  P9 names are bounded, and so
                 are entries not yet decided.
-Trimming        P10 nothing at or above the lowest live position goes, but for the hard bound on size.
+Trimming        P10 nothing at or above the lowest live position goes, but for the hard bound on size; nothing at all
+                before a new leader knows what was confirmed before it.
 
 `fold` is the fold, `view` what a person sees.  Stays out: who may commit and who waits (`replication.positions`), what
 is removed when (`replication.retention`), what a reader has consumed.

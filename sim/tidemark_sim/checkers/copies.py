@@ -1,4 +1,4 @@
-"""Where fewer than all members keep payloads: each lies where it must, and none is lost (K6-K9, K12-K14).
+"""Where fewer than all members keep payloads: each lies where it must, and none is lost (K6-K9, K12-K14, K15).
 
 K9 is judged on every disk after every write that leaves a payload out or drops one, and over all members' whole logs
 whenever another ensemble or number of copies is in force.  What is dropped must be on enough other disks (K6).
@@ -14,6 +14,7 @@ from tidemark_core.base.effects import DropPayloads, PutEntry, Released, Send, W
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.delivery.order import slots_of
+from tidemark_core.replication.copies import selective
 from tidemark_core.replication.ensembles import changed_ensemble
 from tidemark_core.replication.messages import Drop
 from tidemark_core.replication.records import Phase, ShardRecord
@@ -144,6 +145,22 @@ class Copies:
             if surplus:
                 facts.append(f"{member.node} keeps the payloads of {surplus[:8]} for nobody")
         return facts
+
+    # --- leaders ------------------------------------------------------------------------------------------
+
+    def led(self, shard: ShardId, node: Node, epoch: int) -> None:
+        """K15: where members drop payloads, whoever leads has each one above its commit: nobody may have dropped it."""
+        assert node.core is not None
+        replica = node.core.shards[shard].replica
+        state, image = replica.state, node.disk.image(shard)
+        if state.dropped < 0 and not selective(state.copies, len(state.ensemble)):
+            return
+        for entry in image.entries[image.position(replica.commit + 1):]:
+            place = (shard, entry.base)
+            if not entry.held or place in node.disk.lost:
+                raise Violation("K15", f"{node.name} leads epoch {epoch}, its disk lost the payload of {entry.id}")
+            if place in node.disk.corrupt:
+                return   # its look ends here: a copy that fails its checksum is repaired by whoever leads
 
     # --- stages -------------------------------------------------------------------------------------------
 

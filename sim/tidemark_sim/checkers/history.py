@@ -85,6 +85,10 @@ class History:
 
     def node_replies(self, node: Node, shard: ShardId, reply: Reply) -> None:
         """An answer leaves in the middle of a step, and the node may die before the step ends."""
+        self.look(node, shard)
+
+    def look(self, node: Node, shard: ShardId) -> None:
+        """Learn in the middle of a step what a node has committed by now."""
         if node.core is not None and shard in node.core.shards:
             self._look(shard, node, node.core.shards[shard].replica.commit)
 
