@@ -21,7 +21,7 @@ from tidemark_sim.world import World
 class Scenario:
     """Nodes n1..nN, the first `replicas` of them in the ensemble, in order; operators op1..; one producer."""
 
-    def __init__(self, nodes: int = 3, replicas: int = 3, operators: int = 1) -> None:
+    def __init__(self, nodes: int = 3, replicas: int = 3, operators: int = 1, copies: int = 0) -> None:
         options = Options("scenario")
         options.cluster.nodes, options.cluster.operators = nodes, operators
         options.cluster.probe_ms, options.cluster.probes_missed_max = 20, 2
@@ -37,7 +37,8 @@ class Scenario:
         self.shard = world.shards[0]
         self.producer: Producer = world.producers[0]
         self.producer.stopped = True
-        world.metadata.create(self.shard, first_record(tuple(self.member(n) for n in range(1, replicas + 1))))
+        members = tuple(self.member(n) for n in range(1, replicas + 1))
+        world.metadata.create(self.shard, first_record(members, copies))
         for node in world.nodes.values():
             node.start()
         for operator in world.operators.values():

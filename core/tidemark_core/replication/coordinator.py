@@ -129,6 +129,7 @@ class Coordinator:
         self.behind = False                    # the store lost what a node was told: nothing is begun from this record
         self._suspicion = ""                   # a node is ahead of our record; the store is asked whether it is, too
         self._doubts = 0                       # how often the store has said since that it is not
+        self._unfit: set[Member] = set()       # their disk lost a payload: they refused to lead (K15)
 
     # --- what others may ask --------------------------------------------------------------------------------
 
@@ -405,13 +406,13 @@ class Coordinator:
         ]
         if missing and not election.grace_over:
             return [SetTimer(self.shard, GRACE_TIMER, now_ms + self.settings.grace_ms)]
-        preferred = self.transfer.to if self.transfer else None
+        preferred = self.transfer.to if self.transfer and self.transfer.to not in self._unfit else None
         leader = choose_leader(election.ensembles.final, election.heads, preferred)
-        if leader is not None and preferred is None and self._lost(leader):
-            # Given up by the detector, yet it answered: one believed up is better if its log is as long.
-            believed = (m for m in election.ensembles.final if m in election.heads and not self._lost(m))
+        if leader is not None and preferred is None and self._unwanted(leader):
+            # Given up by the detector, yet it answered; or it cannot lead: another is better if its log is as long.
+            better = (m for m in election.ensembles.final if m in election.heads and not self._unwanted(m))
             leader = choose_leader(election.ensembles.final, election.heads, next(
-                (member for member in believed if election.heads[member] == election.heads[leader]), leader
+                (member for member in better if election.heads[member] == election.heads[leader]), leader
             ))
         if leader is None:
             return []
@@ -424,6 +425,9 @@ class Coordinator:
             if member in election.heads and member != leader
         )
         return [self._become_leader(), self._retry(now_ms)]
+
+    def _unwanted(self, member: Member) -> bool:
+        return self._lost(member) or member in self._unfit
 
     def _become_leader(self) -> Send:
         """Rules O13, T4: the final ensemble travels, its length is the factor."""
@@ -456,6 +460,7 @@ class Coordinator:
         effects: list[CoordinatorEffect] = []
         election, self.election = self.election, None
         if election is not None:
+            self._unfit.clear()
             told = dict(election.told)
             self.unattached = {
                 member: election.heads.get(member)
@@ -1021,6 +1026,8 @@ class Coordinator:
         if record.status is Status.ELECTION:
             chosen = self.election.leader if self.election else None
             if m.about == "BecomeLeader" and chosen is not None and sender.node == chosen.node:
+                if reason is Reason.CORRUPT:
+                    self._unfit.add(sender)
                 return self._elect(now_ms)
             return []
         if sender == record.leader:

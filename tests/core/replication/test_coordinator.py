@@ -62,6 +62,7 @@ from tests.core.support import OPERATOR, SHARD, A, B, C, D, E
 
 HEAD = EntryId(1, 9)
 SNAPSHOT = SnapshotDescriptor(6, EntryId(6, 10), 0, 9, 1_000)
+LOST = Refused(Reason.CORRUPT, "K15: the payload of 1:9 is missing above commit 8", epoch=1)
 STEADY = ShardRecord(5, 50, Status.STEADY, (A, B, C), A, writer="op/0#1")
 SWAP = Change(Operation.SWAP, Phase.COMMIT, C, D)
 
@@ -323,6 +324,31 @@ def test_a_chosen_leader_that_cannot_lead_is_replaced_by_a_new_election(desk: De
     desk.hear(A, Rejected(1, "BecomeLeader", Refused(Reason.WRONG_STATE, epoch=1)))
 
     assert [(2, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+
+
+def test_k15_who_lost_a_payload_is_passed_over_in_this_election_for_one_whose_log_is_as_long(desk: Desk) -> None:
+    desk.electing().fenced(a=HEAD, b=HEAD, c=HEAD)
+    assert [A] == [to for to, _ in desk.sent(BecomeLeader)]
+    desk.hear(A, Rejected(1, "BecomeLeader", LOST))
+    desk.stored()
+    desk.fenced(a=HEAD, b=HEAD, c=HEAD)
+    assert [B] == [to for to, _ in desk.sent(BecomeLeader)]
+
+    desk.elected()
+    desk.step(NodeDown("b"))
+    desk.stored()
+    desk.fenced(a=HEAD, c=HEAD)
+    assert [A] == [to for to, _ in desk.sent(BecomeLeader)], "its copy may be repaired by now"
+
+
+def test_k15_nobody_whose_log_is_shorter_leads_instead(desk: Desk) -> None:
+    longer = EntryId(1, 10)
+    desk.electing().fenced(a=longer, b=HEAD, c=HEAD)
+    desk.hear(A, Rejected(1, "BecomeLeader", LOST))
+    desk.stored()
+    desk.fenced(a=longer, b=HEAD, c=HEAD)
+
+    assert [A] == [to for to, _ in desk.sent(BecomeLeader)]
 
 
 def test_o29_the_leader_s_end_is_answered_by_an_election(desk: Desk) -> None:
