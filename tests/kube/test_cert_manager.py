@@ -1,22 +1,20 @@
-"""A cluster with certificates of cert-manager on a real API server; the test is cert-manager."""
+"""A cluster with certificates of cert-manager, and of its own meanwhile, on a real API server; the test issues."""
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 
 import pytest
 import tidemark
 from tidemark_operator.certificates.authority import read_bundle
-from tidemark_wire.tls import TlsSettings
 
 from tests.kube import cert_manager
 from tests.kube.cert_manager import CertManager, Signer
 from tests.kube.client import Kube, Object, condition
 from tests.kube.control_plane import ControlPlane, Etcd
+from tests.kube.mounted import Mounted, data
 from tests.kube.operators import Operator, addresses, allow_operator, cluster, log_group
 from tests.kube.pod_runner import PodRunner
-from tests.kube.volumes import write_files
 
 pytestmark = pytest.mark.apiserver
 
@@ -30,17 +28,13 @@ def told(shown: Object) -> tuple[str, str]:
     return (found[0]["reason"], found[0]["message"]) if found else ("", "")
 
 
-def files(secret: Object) -> dict[str, bytes]:
-    return {name: base64.b64decode(text) for name, text in secret["data"].items()}
-
-
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 async def test_a_cluster_with_certificates_of_cert_manager(
     kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, tmp_path: Path,
 ) -> None:
     await allow_operator(kube, control_plane, tmp_path)
     operator = Operator(control_plane, kube.namespace, control_plane.network.next_address(), tmp_path, "--ca-overlap=0")
-    issuer = CertManager(kube, Signer("platform"))
+    issuer, mounted = CertManager(kube, Signer("platform")), Mounted(kube, tmp_path)
     operator.start()
     try:
         wanted = cluster(metadata_etcd, tls=True)
@@ -71,12 +65,12 @@ async def test_a_cluster_with_certificates_of_cert_manager(
             secrets[name] = await kube.wait("secrets", name, lambda found: (
                 [each["uid"] for each in found["metadata"].get("ownerReferences", ())] == [shown["metadata"]["uid"]]))
         assert {each["metadata"]["name"] for each in await kube.list("secrets")} == secrets.keys(), "no CA of ours"
-        assert files(secrets["prod-1-tls"]) == files(secrets["prod-1-issued"])
+        assert data(secrets["prod-1-tls"]) == data(secrets["prod-1-issued"])
 
-        (tmp_path / "shop").mkdir()
         trusted = b""
+        shop = await mounted.of("prod-client-shop-tls")
         async with await tidemark.connect(
-            await addresses(kube), tls=_mount(tmp_path / "shop", secrets["prod-client-shop-tls"]), timeout_s=60,
+            await addresses(kube), tls=shop, timeout_s=60
         ) as client, client.appender("orders", timeout_s=60) as appender:
             await appender.append(b"before")
 
@@ -84,18 +78,13 @@ async def test_a_cluster_with_certificates_of_cert_manager(
             issuer.signer = Signer("platform, later", between=True)
             await issuer.renew()
             for name in HOLDERS:
-                after = files(await kube.wait("secrets", f"{name}-tls", lambda found: (
-                    files(found)["ca.crt"] == issuer.signer.ca_file)))
-                assert after == files(await kube.get("secrets", f"{name}-issued"))
+                after = data(await kube.wait("secrets", f"{name}-tls", lambda found: (
+                    data(found)["ca.crt"] == issuer.signer.ca_file)))
+                assert after == data(await kube.get("secrets", f"{name}-issued"))
                 trusted = after["ca.crt"]
                 await appender.append(b"meanwhile")
             assert len(read_bundle(trusted)) == 1
-            _mount(tmp_path / "shop", await kube.get("secrets", "prod-client-shop-tls"))
-            leader = (await kube.list("shards.tidemark.dev"))[0]["status"]["leader"]
-            pod = await kube.get("pods", leader)
-            await kube.delete("pods", leader)  # connections are made anew
-            await kube.wait("pods", leader, lambda found: (
-                found["metadata"]["uid"] != pod["metadata"]["uid"] and condition(found, "Ready") == "True"))
+            await _connect_anew(kube)
             await appender.append(b"after")
 
             # A Secret that is taken away is missed, and nothing stops for it.
@@ -106,9 +95,38 @@ async def test_a_cluster_with_certificates_of_cert_manager(
             await appender.append(b"still")
             issuer.start()
             await kube.wait(CLUSTERS, "prod", lambda found: told(found) == ("Issued", ""))
-            values = [record.value async for record in client.read("orders")]
-            assert sorted(values) == sorted([b"before", *[b"meanwhile"] * len(HOLDERS), b"after", b"still"])
+
+            # The operator issues itself, and then cert-manager again: nobody is restarted for it, or cut off.
+            pods = {each["metadata"]["uid"] for each in await kube.list("pods")}
+            await kube.patch(CLUSTERS, "prod", {"spec": {"security": {"tls": {"mode": "Managed", "issuerRef": None}}}})
+            kept = data(await kube.wait(
+                "secrets", "prod-ca", lambda found: found["data"].keys() == {"ca-2.crt", "ca-2.key"}))
+            for name in HOLDERS:
+                await kube.wait("secrets", f"{name}-tls", lambda found: data(found)["ca.crt"] == kept["ca-2.crt"])
+                await kube.wait_gone(cert_manager.RESOURCE, name)
+                await kube.wait_gone("secrets", f"{name}-issued")
+                await appender.append(b"ours")
+            await kube.wait(CLUSTERS, "prod", lambda found: told(found) == ("Issued", ""))
+            assert {each["metadata"]["uid"] for each in await kube.list("pods")} == pods
+            await _connect_anew(kube)
+            await appender.append(b"ours")
+
+            pods = {each["metadata"]["uid"] for each in await kube.list("pods")}
+            await kube.patch(CLUSTERS, "prod", {"spec": wanted["spec"]})
+            for name in HOLDERS:
+                after = data(await kube.wait("secrets", f"{name}-tls", lambda found: (
+                    data(found)["ca.crt"] == issuer.signer.ca_file)))
+                assert after == data(await kube.get("secrets", f"{name}-issued"))
+                await appender.append(b"theirs")
+            await kube.wait(CLUSTERS, "prod", lambda found: told(found) == ("Issued", ""))
+            assert {each["metadata"]["uid"] for each in await kube.list("pods")} == pods
+            async with await tidemark.connect(await addresses(kube), tls=shop, timeout_s=60) as another:
+                values = [record.value async for record in another.read("orders")]
+            appended = [b"before", *[b"meanwhile"] * len(HOLDERS), b"after", b"still"]
+            appended += [*[b"ours"] * (len(HOLDERS) + 1), *[b"theirs"] * len(HOLDERS)]
+            assert sorted(values) == sorted(appended)
     finally:
+        await mounted.close()
         await issuer.stop()
         operator.stop()
         print(operator.tail(20_000))
@@ -116,6 +134,10 @@ async def test_a_cluster_with_certificates_of_cert_manager(
         await kube.wait_gone("customresourcedefinitions.apiextensions.k8s.io", cert_manager.RESOURCE)
 
 
-def _mount(directory: Path, secret: Object) -> TlsSettings:
-    write_files(directory, files(secret))
-    return TlsSettings.of_directory(directory, server_name="prod")
+async def _connect_anew(kube: Kube) -> None:
+    """Have the leader replaced: connections are made anew."""
+    leader = (await kube.list("shards.tidemark.dev"))[0]["status"]["leader"]
+    pod = await kube.get("pods", leader)
+    await kube.delete("pods", leader)
+    await kube.wait("pods", leader, lambda found: (
+        found["metadata"]["uid"] != pod["metadata"]["uid"] and condition(found, "Ready") == "True"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +17,7 @@ from tidemark_wire.tls import TlsSettings
 from tests.kube.client import Kube, Object, condition
 from tests.kube.control_plane import Etcd
 from tests.kube.load import Load
+from tests.kube.mounted import Mounted, data
 from tests.kube.operators import (
     CLUSTERS,
     GROUPS,
@@ -39,38 +38,6 @@ pytestmark = pytest.mark.apiserver
 HOLDERS = "app.kubernetes.io/component=certificate,tidemark.dev/cluster=prod"
 NODES = ("prod-1", "prod-2", "prod-3")
 AT_ONCE = "--ca-overlap=0"
-
-
-def data(secret: Object) -> dict[str, bytes]:
-    return {name: base64.b64decode(text) for name, text in secret["data"].items()}
-
-
-class Mounted:
-    """Secrets as a kubelet mounts them: directories that follow what the API server says."""
-
-    def __init__(self, kube: Kube, directory: Path) -> None:
-        self._kube = kube
-        self._directory = directory
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def of(self, name: str) -> TlsSettings:
-        """Mount the Secret of a client or an admin; every node answers to the name of the cluster."""
-        place = self._directory / name
-        place.mkdir(parents=True)
-        write_files(place, data(await self._kube.wait("secrets", name, lambda found: True)))
-        self._tasks.append(asyncio.create_task(self._follow(name, place)))
-        return TlsSettings.of_directory(place, server_name="prod")
-
-    async def _follow(self, name: str, place: Path) -> None:
-        while True:
-            async for kind, secret in self._kube.watch("secrets", fields=f"metadata.name={name}"):
-                if kind != "DELETED":
-                    write_files(place, data(secret))
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 @pytest.fixture

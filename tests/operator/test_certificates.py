@@ -23,6 +23,7 @@ from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.keeper import ensure, keep, request_rotation, rotated, validity
 from tidemark_operator.certificates.rotation import (
     Action,
+    Adopt,
     CreateAuthority,
     DropAuthority,
     Holder,
@@ -159,6 +160,64 @@ def test_the_old_ca_stays_while_a_process_may_still_show_its_certificate() -> No
 def test_a_ca_that_has_expired_is_waited_for_by_nobody() -> None:
     cas = (authority("a", NOW - POLICY.authority), authority("b", NOW - DAY))
     assert (DropAuthority("a"),) == plan(NOW, Stored(cas, (held(NODE_1, "a", NOW - 80 * DAY, "a"),)), POLICY)
+
+
+# --- somebody else issued before --------------------------------------------------------------------------------------
+
+
+def of_others(name: str = "x", created: datetime = NOW) -> StoredAuthority:
+    return replace(authority(name, created), elsewhere=True)
+
+
+def test_cas_of_somebody_else_are_kept_before_there_is_one_of_ours() -> None:
+    strangers = tuple(replace(held(each, "y", NOW, "y"), stranger=True) for each in (NODE_1, ALICE))
+    for cas in ((), (authority("a"),)):
+        assert (Adopt((NODE_1.identity, ALICE.identity)),) == plan(NOW, Stored(cas, strangers), POLICY)
+    after = tuple(replace(held(each, "x", NOW, "x")) for each in (NODE_1, ALICE))
+    assert (CreateAuthority(),) == plan(NOW, Stored((of_others(),), after), POLICY)
+    left = Stored((authority("a"), of_others("z"), of_others()), after)
+    assert (DropAuthority("a"), DropAuthority("z"), CreateAuthority()) == plan(NOW, left, POLICY), (
+        "what nobody has trusted for long is not to be trusted again")
+
+
+def test_a_certificate_of_somebody_else_that_has_ended_is_nothing_to_be_careful_about() -> None:
+    ended = replace(held(ALICE, "y", NOW - 91 * DAY, "y"), stranger=True)
+    assert (Issue(ALICE, "a", frozenset("a")),) == plan(NOW, Stored((authority("a"),), (ended,)), POLICY)
+
+
+def test_after_somebody_else_everybody_hears_of_our_ca_before_it_issues() -> None:
+    cas, both = (of_others(), authority("b")), frozenset("xb")
+    late, due = Holder(Subject(node("late"))), held(ALICE, "x", NOW - 80 * DAY, "x")
+    others = held(NODE_1, "x", NOW, "x")
+    assert (Publish(NODE_1.identity, both), Publish(ALICE.identity, both), Issue(late.wanted, "b", both)) == plan(
+        NOW, Stored(cas, (others, due, late)), NO_OVERLAP), "no key is there to renew anything with"
+    lagging = [replace(each, bundle=both, loaded=each is not others) for each in (others, due)]
+    ours = held(late.wanted, "b", NOW - 80 * DAY, "x", "b")
+    assert (Issue(late.wanted, "b", both),) == plan(NOW, Stored(cas, (*lagging, ours)), NO_OVERLAP)
+    told = [replace(each, bundle=both) for each in (others, due)]
+    assert (Issue(NODE_1, "b", both), Issue(ALICE, "b", both)) == plan(NOW, Stored(cas, tuple(told)), NO_OVERLAP)
+    lags = Stored(cas, (held(NODE_1, "b", NOW, "x", "b", loaded=False), held(ALICE, "b", NOW, "x", "b")))
+    assert () == plan(NOW, lags, NO_OVERLAP), "its process may show the old one still"
+    over = Stored(cas, (held(NODE_1, "b", NOW, "x", "b"), held(ALICE, "b", NOW, "x", "b")))
+    assert (DropAuthority("x"),) == plan(NOW, over, NO_OVERLAP)
+
+
+@pytest.mark.parametrize("days", [1, 2, 90])
+def test_copies_are_waited_for_after_somebody_else_too_unless_a_certificate_ends_soon(days: int) -> None:
+    one = replace(held(ALICE, "x", NOW, "x", "b"), expires=NOW + days * DAY)
+    stored, waits = Stored((of_others(), authority("b")), (one,)), min(days * DAY / 2, DAY)
+    assert () == plan(NOW + waits - DAY / 24, stored, POLICY)
+    assert (Issue(ALICE, "b", frozenset("xb")),) == plan(NOW + waits, stored, POLICY)
+
+
+def test_a_ca_that_was_made_for_an_earlier_move_is_unknown_to_copies() -> None:
+    stored = Stored((of_others(), authority("b")), (held(ALICE, "x", NOW, "x"),))
+    both = frozenset("xb")
+    assert (Publish(ALICE.identity, both),) == plan(NOW + DAY / 2, stored, POLICY)
+    assert (DropAuthority("b"), CreateAuthority()) == plan(NOW + DAY, stored, POLICY)
+    assert (Publish(ALICE.identity, both),) == plan(NOW + DAY, stored, NO_OVERLAP), "there are none to wait for"
+    later = Stored(stored.authorities, (held(ALICE, "x", NOW + 200 * DAY, "x"),))
+    assert (DropAuthority("b"), CreateAuthority()) == plan(NOW + 280 * DAY, later, NO_OVERLAP), "it ends soon"
 
 
 # --- everybody talks with everybody, whatever was carried out and loaded so far (C3) ----------------------------------

@@ -185,18 +185,25 @@ class Api:
     """Answers lists with what it was given, or refuses them."""
 
     def __init__(self, answer: list[Object] | Exception) -> None:
-        self._answer = answer
+        self.answer = answer
+        self.looks = 0
         self.written: list[Object] = []
+        self.deleted: list[str] = []
 
     async def list(self, kind: Kind, namespace: str) -> tuple[list[Object], str]:
         assert (kind.api_version, kind.plural, namespace) == ("cert-manager.io/v1", "certificates", "data")
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer, "1"
+        self.looks += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer, "1"
 
     async def apply(self, manifest: Object) -> Object:
         self.written.append(manifest)
         return manifest
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, force: bool) -> None:
+        assert (namespace, uid, force) == ("data", f"uid-of-{name}", False)
+        self.deleted.append(f"{kind.kind}/{name}")
 
 
 async def test_cert_manager_that_is_not_there_is_named() -> None:
@@ -220,6 +227,52 @@ async def test_only_clusters_that_ask_for_it_get_certificates_of_it() -> None:
             api, Cache(), "data", "prod", timedelta(0), lambda cluster=cluster: cluster, wanted)  # type: ignore[arg-type,misc]
         assert (await archive.request(POLICY) is None) is (count is None)
         assert len(api.written) == (count or 0)
+
+
+def cached(secrets: dict[str, Object]) -> Cache:
+    cache = Cache()
+    for each in secrets.values():
+        cache.learn(each)
+    return cache
+
+
+async def test_when_it_is_not_to_issue_any_more_nothing_is_left_of_it() -> None:
+    def taken_back(api: Api, cache: Cache) -> SecretArchive:
+        return SecretArchive(
+            api, cache, "data", "prod", timedelta(0), lambda: replace(PROD, spec={}), wanted)  # type: ignore[arg-type]
+
+    theirs = there({"kind": "Certificate", "metadata": {"name": "theirs", "namespace": "data"}})
+    secrets = issued(Signer("x"), asked())
+    secrets["prod-1-tls"] = copy.deepcopy(secrets["prod-1-issued"])
+    secrets["prod-1-tls"]["metadata"]["name"] = "prod-1-tls"
+    secrets["prod-1-tls"]["metadata"]["labels"]["app.kubernetes.io/component"] = "certificate"
+    files = [f"Secret/{name}-issued" for name in NAMES]
+    for answer, gone in (
+        ([*asked().values(), theirs], [*(f"Certificate/{name}" for name in NAMES), *files]),
+        (KubeRefused(404, "", "404 page not found"), files),
+    ):
+        api, cache = Api(answer), cached(secrets)
+        archive = taken_back(api, cache)
+        assert await archive.request(POLICY) is None
+        assert api.deleted == gone, "Certificates first, else it writes the Secrets again"
+        for name in NAMES:
+            cache.forget(secrets[f"{name}-issued"])
+        assert await archive.request(POLICY) is None
+        assert (api.deleted, api.looks) == (gone, 1), "at rest nobody is asked"
+    with pytest.raises(ConnectionError, match=r"cert-manager cannot be asked: .*forbidden"):
+        await taken_back(Api(KubeRefused(403, "Forbidden", "forbidden")), cached(secrets)).request(POLICY)
+
+
+async def test_what_it_has_not_issued_yet_is_taken_back_too() -> None:
+    now_is, api = [PROD], Api([])
+    archive = SecretArchive(
+        api, Cache(), "data", "prod", timedelta(0), lambda: now_is[0], wanted)  # type: ignore[arg-type]
+    assert await archive.request(POLICY) is not None
+    api.answer = list(asked().values())
+    now_is[0] = replace(PROD, spec={})
+    for _ in range(2):
+        assert await archive.request(POLICY) is None
+        assert api.deleted == [f"Certificate/{name}" for name in NAMES]
 
 
 @pytest.mark.parametrize(("ends_in", "lacks", "reason", "message"), [

@@ -14,21 +14,25 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tidemark_operator.certificates.authority import InvalidCertificate, read_leaf
+from tidemark_operator.certificates.authority import InvalidCertificate, ids_in, read_leaf
 from tidemark_operator.certificates.keeper import keep, now_utc, rotating
 from tidemark_operator.certificates.rotation import Policy
 from tidemark_operator.certificates.subject import Subject
 from tidemark_operator.kube.api import Kind, KubeRefused
 from tidemark_operator.kube.builders import Cluster, secret_name
 from tidemark_operator.kube.cache import Cache
+from tidemark_operator.kube.cert_manager import certificate
 from tidemark_operator.kube.certificates import ClusterCertificates, SecretArchive, subjects
 from tidemark_operator.kube.secret_store import SecretStore
 from tidemark_wire.identity import AccessLists, Identity
 from tidemark_wire.tls import fingerprint_of
 
+from tests.kube.cert_manager import Signer
+
 Object = dict[str, Any]
 
 PROD = Cluster("data", "prod", "uid-1", {})
+ELSEWHERE = replace(PROD, spec={"security": {"tls": {"mode": "CertManager", "issuerRef": {"name": "platform"}}}})
 POLICY = replace(Policy(), overlap=timedelta(0))
 NODES = ["prod-1", "prod-2", "prod-3"]
 ROTATE = {"tidemark.dev/rotate-ca": "true"}
@@ -95,6 +99,12 @@ class Server:
         if name in self.secrets and self.secrets[name]["metadata"]["uid"] == uid:
             self.writes += 1
             del self.secrets[name]
+
+    def issued(self, signer: Signer, subject: Subject) -> None:
+        """Write a Secret as cert-manager does."""
+        made = signer.secret(certificate(ELSEWHERE, subject, POLICY))
+        made["metadata"]["uid"] = f"issued-{subject.identity}"
+        self._store(made)
 
     def file(self, secret: str, name: str) -> bytes:
         return base64.b64decode(self.secrets[secret]["data"][name])
@@ -237,6 +247,117 @@ async def test_in_a_rotation_by_two_operators_everybody_can_talk_at_every_moment
         await asyncio.gather(operate(), operate(), live())
     assert before not in {held.facts.issuer for held in processes.loaded.values()}
     assert not server.store().retiring(), "asked once is done once"
+
+
+class Life:
+    """One operator that is killed now and then while processes go on; any two of them can always talk."""
+
+    def __init__(self, dice: random.Random, where: SecretArchive, processes: Processes) -> None:
+        self._dice, self._where, self._processes = dice, where, processes
+
+    async def go_on(self, over: Callable[[], bool], happening: Callable[[], None] = lambda: None) -> None:
+        operator = asyncio.create_task(self._operate())
+        try:
+            async with asyncio.timeout(60):
+                while not over():
+                    happening()
+                    self._processes.load(self._dice.choice(list(self._processes.loaded)))
+                    self._processes.check()
+                    if operator.done():
+                        await operator  # it does not end by itself
+                    if self._dice.random() < 0.002:
+                        operator.cancel()
+                        await asyncio.gather(operator, return_exceptions=True)
+                        operator = asyncio.create_task(self._operate())
+                    await asyncio.sleep(0)
+        finally:
+            operator.cancel()
+            (ended,) = await asyncio.gather(operator, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError), ended
+
+    async def _operate(self) -> None:
+        while True:
+            reports = self._processes.reports()
+            await asyncio.sleep(0)  # they are old by the time they count
+            with suppress(ConnectionError):
+                await self._where.change(partial(
+                    keep, policy=POLICY, now=now_utc(), wanted=wanted(), reports=reports, only_wanted=True))
+            await asyncio.sleep(0)
+
+
+def trusted_by(processes: Processes) -> set[str]:
+    return set.union(*({*held.trusts} for held in processes.loaded.values()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_while_it_changes_who_issues_everybody_can_talk_at_every_moment(seed: int) -> None:
+    dice = random.Random(seed)
+    server, now_is = Server(dice), [PROD]
+    where = SecretArchive(
+        server, Cache(), "data", "prod", timedelta(0), lambda: now_is[0], list)  # type: ignore[arg-type]
+    await settle(where, wanted())
+    first, processes = server.store().authorities()[0].id, Processes(server)
+    life, signer, steps = Life(dice, where, processes), Signer("platform"), [0]
+
+    def issue() -> None:
+        """cert-manager has signed for somebody."""
+        steps[0] += 1
+        if now_is[0] is ELSEWHERE and dice.random() < 0.01:
+            server.issued(signer, dice.choice(wanted()))
+
+    for _ in range(4):  # there and back, before anything has come to its end
+        for cluster in (ELSEWHERE, PROD):
+            now_is[0] = cluster
+            ends = steps[0] + dice.choice([30, 300, 1500])
+            await life.go_on(lambda ends=ends: steps[0] >= ends, issue)  # type: ignore[misc]
+        signer = dice.choice([signer, Signer("platform, later")])
+
+    def ours() -> bool:
+        kept = server.secrets["prod-ca"]["data"].keys()
+        return len(kept) == 2 and len(trusted := trusted_by(processes)) == 1 and trusted == {
+            authority.id for authority in server.store().authorities()}
+
+    theirs = ids_in(signer.ca_file)
+    for cluster, over in ((ELSEWHERE, lambda: trusted_by(processes) == theirs), (PROD, ours)):
+        now_is[0] = cluster
+        for subject in wanted() if cluster is ELSEWHERE else ():
+            server.issued(signer, subject)
+        await life.go_on(over)
+    assert first not in trusted_by(processes), "a key that lay idle meanwhile is not used again"
+    assert len(processes.loaded) == len(wanted())
+    before = server.writes
+    await settle(where, wanted(), processes.reports())
+    assert server.writes == before
+
+
+async def test_a_ca_that_is_lost_is_replaced_while_everybody_can_talk() -> None:
+    server = Server()
+    where = archive(server)
+    await settle(where, wanted())
+    (lost,) = server.store().authorities()
+    processes = Processes(server)
+    del server.secrets["prod-ca"]
+    await settle(where, wanted(), processes.reports())
+    assert server.secrets["prod-ca"]["data"].keys() == {"others-1.crt", "ca-2.crt", "ca-2.key"}
+    assert server.file("prod-ca", "others-1.crt") == lost.certificate
+    assert {held.facts.issuer for held in server.store().holders().values()} == {lost.id}
+    await Life(random.Random(0), where, processes).go_on(lambda: lost.id not in trusted_by(processes))
+    assert server.secrets["prod-ca"]["data"].keys() == {"ca-2.crt", "ca-2.key"}
+
+
+async def test_a_certificate_of_a_ca_that_nobody_else_trusts_is_written_anew_at_once() -> None:
+    server = Server()
+    where = archive(server)
+    await settle(where, wanted())
+    old = copy.deepcopy(server.secrets["prod-1-tls"]["data"])
+    server.secrets["prod-ca"]["metadata"]["annotations"] = dict(ROTATE)
+    await settle(where, wanted(), {})
+    (authority,) = server.store().authorities()
+    server.secrets["prod-1-tls"]["data"] = old  # out of a backup
+    await where.change(partial(keep, policy=POLICY, now=now_utc(), wanted=wanted(), only_wanted=True))
+    assert {held.facts.issuer for held in server.store().holders().values()} == {authority.id}
+    assert {held.trusts for held in server.store().holders().values()} == {frozenset({authority.id})}
+    assert server.store().authorities() == [authority]
 
 
 async def test_a_rotation_is_asked_for_once_and_waits_for_who_has_not_loaded() -> None:

@@ -18,7 +18,7 @@ from tidemark_operator.kube.builders import Cluster
 from tidemark_operator.kube.certificates import subjects
 from tidemark_operator.kube.operator import KubernetesOperator
 from tidemark_operator.kube.queue import Later
-from tidemark_operator.kube.run import ISSUER_STAYS, TLS_STAYS
+from tidemark_operator.kube.run import TLS_STAYS
 from tidemark_operator.kube.secret_store import SecretStore
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.mirror import Versioned
@@ -108,16 +108,33 @@ async def test_a_cluster_keeps_whether_it_has_tls_until_it_is_another_one(operat
     assert not again.has_tls
 
 
-async def test_a_cluster_keeps_the_place_that_its_certificates_come_from(operator: KubernetesOperator) -> None:
+async def test_who_issues_its_certificates_may_change_while_a_cluster_lives(operator: KubernetesOperator) -> None:
     elsewhere = {"security": {"tls": {"mode": "CertManager", "issuerRef": {"name": "platform"}}}}
     run = await see(operator, item(1))
-    store(run, item(1))
+    adopted: list[Object] = []
+    pokes: asyncio.Queue[str] = asyncio.Queue()
+
+    async def adopt(manifest: Object, _identity: object) -> str:
+        adopted.append(manifest)
+        return "TidemarkCluster/prod configured"
+
+    run.service.objects.adopt = adopt
+    run.certificates_changed = lambda: pokes.put_nowait(run.accepted().spec["security"]["tls"]["mode"])
     run.service.driver.active = True
-    assert not await run.accept(item(2, **elsewhere))
+    for version, (before, after, mode) in enumerate((
+            ({}, elsewhere, "CertManager"), (elsewhere, {}, "Managed")), 2):
+        store(run, item(version - 1, **before))
+        assert await run.accept(item(version, **after))
+        assert adopted[-1]["spec"]["security"]["tls"]["mode"] == mode
+        assert run.refused == {}
+        store(run, item(version, **after))
+        run.service.wake_watchers()
+        async with asyncio.timeout(10):
+            while await pokes.get() != mode:  # at once, and not with the next pass a minute later
+                pass
+        assert run.accepted() is not None
+    assert not await run.accept(item(4, **CLEAR)), "but it has TLS for as long as it lives"
     run.service.driver.active = False
-    assert run.refused["TidemarkCluster", "prod"] == ISSUER_STAYS
-    assert ISSUER_STAYS.startswith("security.tls.mode: a cluster has its certificates from one place")
-    assert not run._other_issuer(item(3, uid="u2", **elsewhere)), "one that is made later may have them from elsewhere"
 
 
 async def test_who_stands_by_has_its_certificate_too(operator: KubernetesOperator) -> None:

@@ -191,6 +191,10 @@ def test_the_revision_is_of_the_template_alone() -> None:
     assert revision(cluster(version="0.2.0"), "general") != first
     pools = [{**SPEC["nodePools"][0], "replicas": 9}, SPEC["nodePools"][1]]
     assert revision(cluster(nodePools=pools), "general") == first
+    ours, theirs = (cluster(security={"tls": tls}) for tls in (
+        {"mode": "Managed"}, {"mode": "CertManager", "issuerRef": {"name": "platform"}}))
+    assert revision(ours, "general") == revision(theirs, "general"), "nobody is restarted for who issues certificates"
+    assert node_pod(ours, NODES[0]) == node_pod(theirs, NODES[0])
 
 
 def test_zone_affinity_stands_in_every_term_of_the_pool() -> None:

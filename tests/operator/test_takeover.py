@@ -9,7 +9,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidemark_operator.certificates.rotation import Publish
+from tidemark_operator.certificates import rotation
+from tidemark_operator.certificates.rotation import (
+    Action,
+    Adopt,
+    CreateAuthority,
+    DropAuthority,
+    Holder,
+    Issue,
+    Policy,
+    Publish,
+    Stored,
+    StoredAuthority,
+)
+from tidemark_operator.certificates.subject import Subject
 from tidemark_operator.certificates.takeover import Shown, TakeOver, Taker, changing, plan
 from tidemark_wire.identity import Identity, Kind
 
@@ -164,3 +177,123 @@ def test_a_certificate_that_ends_soon_does_not_wait_for_copies(days: int) -> Non
     waits = min(timedelta(days=days) / 2, DAY)
     assert plan(NOW + waits - timedelta(minutes=1), takers, DAY) == ()
     assert plan(NOW + waits, takers, DAY) == (TakeOver(A, frozenset("xy")),)
+
+
+# --- and so does whoever says who issues ----------------------------------------------------------------------------
+
+POLICY = replace(Policy(), overlap=timedelta(0))
+
+
+@dataclass
+class Moving(World):
+    """The operator issues itself, or somebody else does; that may be changed at any moment."""
+
+    elsewhere: bool = True
+    authorities: list[StoredAuthority] = field(default_factory=list)
+    members: dict[str, frozenset[str]] = field(default_factory=dict)
+    """What each of `authorities` consists of: those of somebody else are kept as one."""
+
+    def keep(self, data: Any, part: int) -> int:
+        """One pass of an operator, which carries its plan out in part."""
+        if self.elsewhere:
+            return self.look(part)
+        actions = rotation.plan(self.now, self.stored(), POLICY)
+        for action in data.draw(st.permutations(actions))[:part]:
+            self.carry_out(action)
+        return len(actions)
+
+    def stored(self) -> Stored:
+        return Stored(tuple(self.authorities), tuple(self.holder(each) for each in self.held))
+
+    def holder(self, identity: Identity) -> Holder:
+        """As the keeper sees it."""
+        one = self.held[identity]
+        (authority,) = one.vouching
+        kept = {each.id: self.members[each.id] for each in self.authorities}
+        issuer = next((name for name, members in kept.items() if authority in members), authority)
+        known = {name for name, members in kept.items() if members <= one.bundle}
+        bundle = one.bundle.difference(*(kept[name] for name in known)) | known
+        stranger = issuer not in kept and any(
+            authority in other.bundle for who, other in self.held.items() if who != identity)
+        me = Subject(identity)
+        return Holder(
+            me, me, issuer, one.created, one.expires, bundle, self.loaded.get(identity) == one, stranger)
+
+    def carry_out(self, action: Action) -> None:
+        match action:
+            case CreateAuthority():
+                self.add(f"own{len(self.members)}", frozenset({f"own{len(self.members)}"}))
+            case Adopt(holders):
+                kept = {each.id for each in self.authorities}
+                others = frozenset[str]().union(*(self.held[each].bundle for each in holders)) - kept
+                assert others
+                self.add(f"others{len(self.members)}", others, elsewhere=True)
+            case Publish(identity, bundle):
+                self.held[identity] = replace(self.held[identity], bundle=self.trusted(bundle))
+            case Issue(subject, authority, bundle):
+                assert authority.startswith("own"), "there is no other key"
+                self.leaves += 1
+                self.held[subject.identity] = replace(
+                    shown(f"{self.leaves}", authority, created=self.now), bundle=self.trusted(bundle))
+            case DropAuthority(authority):
+                self.authorities = [each for each in self.authorities if each.id != authority]
+
+    def add(self, name: str, members: frozenset[str], *, elsewhere: bool = False) -> None:
+        self.members[name] = members
+        self.authorities.append(StoredAuthority(name, self.now, self.now + POLICY.authority, elsewhere=elsewhere))
+
+    def trusted(self, names: frozenset[str]) -> frozenset[str]:
+        return frozenset[str]().union(*(self.members[name] for name in names))
+
+    def come_to_rest(self, data: Any) -> None:
+        for _ in range(30):
+            self.keep(data, 99)
+            for each in self.held:
+                self.load(each)
+            self.check()
+        assert self.keep(data, 0) == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_whoever_issues_next_any_two_processes_can_talk_at_every_moment(data: Any) -> None:
+    world = Moving(elsewhere=data.draw(st.booleans()))
+    everybody = (A, B, C)
+    if world.elsewhere:
+        for each in everybody:
+            world.issue(each)
+    else:
+        world.add("own0", frozenset({"own0"}))
+        world.held = {each: shown(f"first {each.name}", "own0") for each in everybody}
+    world.come_to_rest(data)
+    steps = ["move", "issue", "issue", "ca", "rotate", "withdraw", *["keep"] * 4, *["load"] * 3, *["round"] * 3]
+    for _ in range(data.draw(st.integers(1, 60))):
+        match data.draw(st.sampled_from(steps)):
+            case "move":
+                world.elsewhere = not world.elsewhere
+            case "issue":
+                world.issue(data.draw(st.sampled_from(everybody)))
+            case "ca":
+                world.authority = data.draw(st.sampled_from("xyz"))
+            case "keep":
+                world.keep(data, data.draw(st.sampled_from([0, 1, 2, 9])))
+            case "load":
+                world.load(data.draw(st.sampled_from(everybody)))
+            case "round":
+                world.keep(data, 9)
+                for each in everybody:
+                    world.load(each)
+            case "rotate":
+                world.authorities[-1:] = [replace(each, retiring=True) for each in world.authorities[-1:]]
+            case "withdraw":
+                world.offered.pop(data.draw(st.sampled_from(everybody)), None)
+        world.check()
+    for each in everybody:
+        world.issue(each)
+    world.come_to_rest(data)
+    (trusted,) = {one.bundle for one in world.held.values()}
+    assert {one.vouching for one in world.held.values()} == {trusted}
+    if world.elsewhere:
+        assert trusted == {world.authority}
+    else:
+        assert [trusted] == [{each.id} for each in world.authorities], "nothing of anybody else is left"

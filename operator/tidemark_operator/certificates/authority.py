@@ -5,6 +5,7 @@ Stays out: when to issue what (`rotation`), where it is kept (`files`).
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -32,13 +33,18 @@ class InvalidCertificate(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A CA with its key.  `id` is that of its key."""
+    """A CA with its key.  `id` is that of its key.  Without a key it is CAs of somebody else, as one."""
 
     id: str
     created: datetime
     expires: datetime
     certificate: bytes
     key: bytes = field(repr=False)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Say whether it can only be trusted: its key is somewhere else."""
+        return not self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,16 @@ def read_authority(certificate: bytes, key: bytes) -> Authority:
     read = _load(certificate)
     return Authority(
         _id_of(read), read.not_valid_before_utc + CLOCK_SKEW, read.not_valid_after_utc, certificate, key)
+
+
+def read_others(bundle: bytes) -> Authority:
+    """Return CAs of somebody else, all in one.  Raises InvalidCertificate."""
+    found = _load_authorities(bundle)
+    known = "".join(sorted(_hash_of(each) for each in found))
+    return Authority(
+        f"others-{hashlib.sha256(known.encode()).hexdigest()[:16]}",
+        min(each.not_valid_before_utc for each in found) + CLOCK_SKEW, max(each.not_valid_after_utc for each in found),
+        bundle, b"")
 
 
 def read_leaf(certificate: bytes) -> LeafFacts:

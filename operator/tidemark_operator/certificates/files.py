@@ -26,6 +26,8 @@ _DATA = "..data"
 class CertificateFiles:
     """The certificates of one cluster below `directory`."""
 
+    adopts = False
+
     def __init__(self, directory: Path, cluster: str) -> None:
         self.directory = directory
         self.cluster = cluster

@@ -6,7 +6,7 @@ Stays out: what comes next (`rotation`, `takeover`), who reports what (the opera
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -22,12 +22,15 @@ from .authority import (
     bundle_of,
     create_authority,
     hash_of,
+    ids_in,
     issue,
     read_bundle,
+    read_others,
     vouching,
 )
 from .rotation import (
     Action,
+    Adopt,
     CreateAuthority,
     DropAuthority,
     DropHolder,
@@ -159,7 +162,7 @@ def answers(held: Held, subject: Subject | None) -> bool:
 
 
 def _plan(
-    store: CertificateStore, policy: Policy, now: datetime, authorities: Iterable[Authority],
+    store: CertificateStore, policy: Policy, now: datetime, authorities: Collection[Authority],
     held: Mapping[Identity, Held], wanted: Iterable[Subject], reports: Mapping[Identity, str] | None,
     only_wanted: bool,
 ) -> tuple[Step, ...]:
@@ -172,31 +175,71 @@ def _plan(
         usable = {identity: one for identity, one in offers.items() if answers(one, shall.get(identity))}
         takers = _takers(kept.keys() | shall.keys(), kept, usable, reports)
         return (*dropped, *takeover.plan(now, takers, policy.overlap))
-    return (*dropped, *plan(now, _stored(authorities, store.retiring(), kept, shall.values(), reports), policy))
+    strangers = _strangers(kept, authorities) if store.adopts else frozenset[Identity]()
+    stored = _stored(authorities, store.retiring(), kept, shall.values(), reports, strangers)
+    return (*dropped, *plan(now, stored, policy))
 
 
 def _stored(
-    authorities: Iterable[Authority], retiring: frozenset[str], held: Mapping[Identity, Held],
-    wanted: Iterable[Subject], reports: Mapping[Identity, str] | None,
+    authorities: Collection[Authority], retiring: frozenset[str], held: Mapping[Identity, Held],
+    wanted: Iterable[Subject], reports: Mapping[Identity, str] | None, strangers: frozenset[Identity],
 ) -> Stored:
     subjects = {identity: one.facts.subject for identity, one in held.items()}
     subjects |= {subject.identity: subject for subject in wanted}
+    others = {authority.id: ids_in(authority.certificate) for authority in authorities if authority.elsewhere}
     return Stored(
         tuple(
-            StoredAuthority(authority.id, authority.created, authority.expires, authority.id in retiring)
+            StoredAuthority(
+                authority.id, authority.created, authority.expires, authority.id in retiring, authority.elsewhere)
             for authority in authorities),
         tuple(
-            _holder(subject, held.get(identity), "" if reports is None else reports.get(identity))
+            _holder(
+                subject, held.get(identity), "" if reports is None else reports.get(identity), authorities,
+                others, identity in strangers)
             for identity, subject in subjects.items()),
     )
 
 
-def _holder(subject: Subject, held: Held | None, report: str | None) -> Holder:
+def _holder(
+    subject: Subject, held: Held | None, report: str | None, authorities: Collection[Authority],
+    others: Mapping[str, frozenset[str]], stranger: bool,
+) -> Holder:
     if held is None:
         return Holder(subject)
-    facts = held.facts
-    loaded = _has_loaded(held, report)
-    return Holder(subject, facts.subject, facts.issuer, facts.created, facts.expires, held.trusts, loaded)
+    facts, trusts = held.facts, held.trusts
+    known = {name for name, ids in others.items() if ids <= trusts}
+    bundle = frozenset(known) | trusts.difference(*(others[name] for name in known))
+    return Holder(
+        subject, facts.subject, _issuer(held, authorities), facts.created, facts.expires, bundle,
+        _has_loaded(held, report), stranger)
+
+
+def _issuer(held: Held, authorities: Collection[Authority]) -> str:
+    """Return which of the CAs vouches for a certificate, else the key that it names."""
+    if any(held.facts.issuer == authority.id for authority in authorities):
+        return held.facts.issuer
+    return next(
+        (authority.id for authority in authorities if _vouching(held, authority.certificate)),
+        held.facts.issuer)
+
+
+def _strangers(held: Mapping[Identity, Held], authorities: Collection[Authority]) -> frozenset[Identity]:
+    """Return whose certificates are of no CA that is kept, though others trust them: somebody else has issued them."""
+    kept = {authority.id for authority in authorities}
+    unknown = {identity: one for identity, one in held.items() if _issuer(one, authorities) not in kept}
+    if not unknown:
+        return frozenset()
+    return frozenset(
+        identity for identity, one in unknown.items()
+        if _vouching(one, one.bundle) and any(
+            _vouching(one, other.bundle) for another, other in held.items() if another != identity))
+
+
+def _vouching(held: Held, bundle: bytes) -> frozenset[str]:
+    try:
+        return vouching(held.leaf.certificate, bundle)
+    except InvalidCertificate:
+        return frozenset()  # it is written anew
 
 
 def _takers(
@@ -231,6 +274,10 @@ def _carry_out(
     match action:
         case CreateAuthority():
             store.put_authority(create_authority(store.cluster, now, policy.authority))
+        case Adopt(identities):
+            ours = {hash_of(authority.certificate) for authority in authorities.values() if not authority.elsewhere}
+            found = {name: one for each in identities for name, one in read_bundle(held[each].bundle).items()}
+            store.put_authority(read_others(bundle_of(found[name] for name in sorted(found.keys() - ours))))
         case Issue(subject, authority, bundle):
             leaf = issue(authorities[authority], subject, now, policy.certificate)
             store.put_holder(subject.identity, leaf, bundle_of(trusted[one] for one in sorted(bundle)))

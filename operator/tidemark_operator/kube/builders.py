@@ -186,6 +186,7 @@ def revision(cluster: Cluster, pool: str) -> str:
 
     Hashed is what people wrote, not what is made of it: an operator of another version that makes other pods out of the
     same spec restarts nothing.  A field that joins the lists must not count while it has its default.
+    Whoever issues certificates, pods are the same.
     """
     found = cluster.pool(pool)
     if found is None:
@@ -197,7 +198,7 @@ def revision(cluster: Cluster, pool: str) -> str:
         "logging": (spec.get("logging") or {}).get("level"),
         "handover": (spec.get("update") or {}).get("leaderHandoverTimeoutSeconds"),
         "rate": ((spec.get("reconfiguration") or {}).get("throttle") or {}).get("bytesPerSecondPerNode"),
-        "tls": ((spec.get("security") or {}).get("tls") or {}).get("mode"),
+        "tls": "Managed" if issued_elsewhere(spec) else ((spec.get("security") or {}).get("tls") or {}).get("mode"),
         "clients": (spec.get("security") or {}).get("clientAuth"),
     }
     text = json.dumps({field: value for field, value in made_of.items() if value}, sort_keys=True)

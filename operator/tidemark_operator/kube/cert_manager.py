@@ -3,7 +3,7 @@
 It is asked for the same names, addresses, usages and identities that the operator's own CA puts into certificates, one
 Certificate for each holder.  What it writes is not mounted: certificates of two CAs may be there at once, and each
 comes with its own CA alone.  The holders' Secrets are made of it instead (`certificates.takeover`).
-Pure but for `request`.  Stays out: what is done with the Secrets.
+Pure but for `request` and `withdraw`.  Stays out: what is done with the Secrets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .secret_store import COMPONENT, ISSUED, component_of, read_issued
 
 NOT_INSTALLED = (
     "cert-manager is not installed: the API server knows no certificates of cert-manager.io/v1. Install cert-manager, "
-    "or make the cluster with security.tls.mode Managed")
+    "or set security.tls.mode to Managed")
 _COMMON_NAME_LENGTH_MAX = 64
 _TOLD_LENGTH_MAX = 200
 
@@ -72,12 +72,12 @@ def plan(
     acts = [act for each in wanted for act in applied(cluster, each, certificates)]
     for name, live in certificates.items():
         if name not in names and owns(cluster, live) and "deletionTimestamp" not in live["metadata"]:
-            acts.append(deletion(CERTIFICATES.kind, live, "nobody is to hold it"))
+            acts.append(deletion(CERTIFICATES.kind, live, "cert-manager is not to issue it"))
     for name, secret in secrets.items():
         if component_of(secret) != ISSUED or "deletionTimestamp" in secret["metadata"]:
             continue
         if name not in files:
-            acts.append(deletion(SECRETS.kind, secret, "nobody is to hold it"))
+            acts.append(deletion(SECRETS.kind, secret, "cert-manager is not to issue it"))
         elif not owns(cluster, secret):
             others = [
                 each for each in secret["metadata"].get("ownerReferences", ()) if each.get("kind") != "TidemarkCluster"]
@@ -125,6 +125,18 @@ async def request(
         return Lack(ConditionReason.ISSUER_NOT_READY, NOT_INSTALLED if refused.code == 404 else (
             f"the Certificates of cert-manager cannot be kept: {refused.message}"))
     return await asyncio.to_thread(lack, cluster, subjects, certificates, secrets, now)  # it verifies keys
+
+
+async def withdraw(api: KubeApi, cluster: Cluster, secrets: Mapping[str, Object]) -> None:
+    """Leave nothing of what cert-manager was asked for, nor of what it wrote.  Raises KubeError."""
+    try:
+        found, _version = await api.list(CERTIFICATES, cluster.namespace)
+    except KubeRefused as refused:
+        if refused.code != 404:
+            raise
+        found = []  # it is gone altogether
+    certificates = {each["metadata"]["name"]: each for each in found}
+    await carry_out(api, plan(cluster, (), Policy(), certificates, secrets))
 
 
 def _unusable(subject: Subject, secret: Object, now: datetime) -> str:

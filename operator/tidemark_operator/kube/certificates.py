@@ -27,7 +27,7 @@ from . import cert_manager
 from .api import SECRETS, KubeApi, KubeError, KubeRefused
 from .builders import Cluster, issued_elsewhere, secret_name, server_names
 from .cache import Cache
-from .secret_store import SecretStore
+from .secret_store import ISSUED, SecretStore, component_of
 
 ADMIN_NAME = "admin"
 """The admin of the cluster whose certificate is in the Secret `<cluster>-admin-tls`."""
@@ -86,6 +86,7 @@ class SecretArchive:
         self._cache = cache
         self._namespace = namespace
         self._accepted = accepted
+        self._asked = False
         self._selector = f"app.kubernetes.io/managed-by={MANAGED_BY},{Label.CLUSTER.value}={cluster}"
 
     def usable(self) -> bool:
@@ -112,12 +113,21 @@ class SecretArchive:
         raise ConnectionError(f"Secrets are written by somebody else too: {contended}")
 
     async def request(self, policy: Policy) -> Lack | None:
-        """Where cert-manager issues, have it asked for what is wanted, and return what is not there."""
+        """Where cert-manager issues, have it asked for what is wanted, and return what is not there.
+
+        Where it does not any more, nothing is to be left of what it was asked for.
+        """
         cluster = self._accepted()
-        if cluster is None or not issued_elsewhere(cluster.spec):
+        if cluster is None:
             return None
         secrets = self._cache.of_cluster(self._namespace, self.cluster)
         try:
+            if not issued_elsewhere(cluster.spec):
+                if self._asked or any(component_of(secret) == ISSUED for secret in secrets.values()):
+                    await cert_manager.withdraw(self._api, cluster, secrets)
+                    self._asked = False
+                return None
+            self._asked = True
             return await cert_manager.request(
                 self._api, cluster, list(self.wanted()), policy, secrets, now_utc())
         except KubeError as error:

@@ -22,7 +22,7 @@ from ..resources.labels import Annotation
 from ..service import OperatorService
 from . import drains, nodes
 from .api import CUSTOM, KubeApi, Object
-from .builders import IMAGE, Cluster, tls_mode, uses_tls
+from .builders import IMAGE, Cluster, uses_tls
 from .cache import Cache
 from .certificates import OVERLAP, ClusterCertificates, SecretArchive, subjects
 from .etcd_secrets import IN_THE_CLEAR, EtcdSecrets
@@ -39,11 +39,9 @@ from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
 
-_MADE_AGAIN = (
-    "for as long as it lives; delete the TidemarkCluster, whose metadata and, unless it says otherwise, volumes stay, "
-    "and create it again")
-TLS_STAYS = f"security.tls.mode: a cluster has TLS or none {_MADE_AGAIN}"
-ISSUER_STAYS = f"security.tls.mode: a cluster has its certificates from one place {_MADE_AGAIN}"
+TLS_STAYS = (
+    "security.tls.mode: a cluster has TLS or none for as long as it lives; delete the TidemarkCluster, whose metadata "
+    "and, unless it says otherwise, volumes stay, and create it again")
 
 
 class ClusterRun:
@@ -96,9 +94,13 @@ class ClusterRun:
 
     async def _follow(self) -> None:
         news = self.service.add_watcher()
+        issuer: Object | None = None
         while True:
             if self.certificates is not None and not self.certificates.taken:
                 self.certificates.take()  # who stands by speaks to nodes too
+            before, issuer = issuer, self._issuer()
+            if issuer != before:
+                self.certificates_changed()
             self._changed()
             await news.wait()
             news.clear()
@@ -163,8 +165,6 @@ class ClusterRun:
                 why = unsupported(item["spec"])
                 if not why and uses_tls(item["spec"]) is not self.has_tls:
                     why = TLS_STAYS
-                if not why and self._other_issuer(item):
-                    why = ISSUER_STAYS
             done = await self.service.objects.adopt(written(item), identity(item)) if not why else None
             if isinstance(done, Refused):
                 why = done.message
@@ -267,14 +267,13 @@ class ClusterRun:
         wanted = uses_tls(stored.value.spec if same else item["spec"])
         return None if wanted is self.has_tls else wanted
 
-    def _other_issuer(self, item: Object) -> bool:
-        """Say whether a cluster asks for another issuer than it has: certificates of both would not go together."""
+    def _issuer(self) -> Object | None:
+        """Return what is stored of who issues certificates, and for how long."""
         stored = self.service.mirror.cluster
-        same = stored is not None and stored.value.uid == item["metadata"]["uid"]
-        return stored is not None and same and tls_mode(stored.value.spec) != tls_mode(item["spec"])
+        return (stored.value.spec.get("security") or {}).get("tls") if stored is not None else None
 
     def certificates_changed(self) -> None:
-        """A Secret was changed, or somebody else shall hold one."""
+        """A Secret was changed, somebody else shall hold one, or somebody else issues."""
         if self.certificates is not None and self.service.certificates is not None:
             self.certificates.take()
             self.service.certificates.poke()

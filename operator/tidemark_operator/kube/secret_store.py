@@ -1,7 +1,8 @@
 """SecretStore: the certificates of one cluster as its Secrets hold them; what is put becomes requests.
 
 The CAs with their keys are in one Secret, `<cluster>-ca`, as `ca-NUMBER.crt` and `.key`: two operators cannot both make
-the next one.  It belongs to nobody and outlives the cluster.  Each holder has a Secret of type kubernetes.io/tls with a
+the next one.  CAs of somebody else who issued before are there as `others-NUMBER.crt`, while they are replaced.  That
+Secret belongs to nobody and outlives the cluster.  Each holder has a Secret of type kubernetes.io/tls with a
 ca.crt, which goes with the cluster.  Where cert-manager issues there is no such CA, and what it wrote is in Secrets of
 its own, which are only read here.  A change holds of one version of its object only, a deletion of one object.
 Stays out: requests (`certificates`), what to write (`..certificates`).
@@ -30,6 +31,7 @@ from ..certificates.authority import (
     read_authority,
     read_bundle,
     read_leaf,
+    read_others,
     vouching,
 )
 from ..certificates.store import Held
@@ -50,7 +52,7 @@ log = logging.getLogger(__name__)
 
 CA, HOLDER, ISSUED = "ca", "certificate", "issued"
 COMPONENT = "app.kubernetes.io/component"
-_CA_FILE = re.compile(r"ca-([0-9]{1,9})\.crt")
+_CA_FILE = re.compile(r"(ca|others)-([0-9]{1,9})\.crt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class SecretStore:
         self._ca_name = ca_secret_name(cluster.name)
         self._elsewhere = issued_elsewhere(cluster.spec)
         self._ca = None if self._elsewhere else self._secrets.get(self._ca_name)
+        self.adopts = not self._elsewhere
         self._authorities = self._read_authorities()
         self._ca_changes: dict[str, str | None] = {}
         self._marks: dict[str, str | None] = {}
@@ -121,8 +124,10 @@ class SecretStore:
     def put_authority(self, authority: Authority) -> None:
         number = max(self._authorities, default=0) + 1
         self._authorities[number] = authority
-        self._ca_changes |= {
-            f"ca-{number}.crt": _encode(authority.certificate), f"ca-{number}.key": _encode(authority.key)}
+        certificate, key = _files_of(number, authority)
+        self._ca_changes[certificate] = _encode(authority.certificate)
+        if not authority.elsewhere:
+            self._ca_changes[key] = _encode(authority.key)
         if self.retiring():
             self._marks[Annotation.ROTATE_CA.value] = None  # in the same request: asked once is done once
 
@@ -130,7 +135,8 @@ class SecretStore:
         for number, known in list(self._authorities.items()):
             if known.id == authority:
                 del self._authorities[number]
-                self._ca_changes |= {f"ca-{number}.crt": None, f"ca-{number}.key": None}
+                certificate, key = _files_of(number, known)
+                self._ca_changes |= {certificate: None} if known.elsewhere else {certificate: None, key: None}
 
     def retire(self, authority: str) -> None:
         """Note that the newest CA is to be replaced."""
@@ -142,8 +148,9 @@ class SecretStore:
         try:
             for name in (self._ca or {}).get("data") or {}:
                 if match := _CA_FILE.fullmatch(name):
-                    pair = (_decode(self._ca, file) for file in (name, name.replace(".crt", ".key")))
-                    found[int(match[1])] = read_authority(*pair)
+                    certificate = _decode(self._ca, name)
+                    found[int(match[2])] = read_others(certificate) if match[1] == "others" else read_authority(
+                        certificate, _decode(self._ca, name.replace(".crt", ".key")))
         except InvalidCertificate as error:
             raise InvalidCertificate(f"Secret {self._ca_name}: {error}") from error
         return found
@@ -201,6 +208,11 @@ class SecretStore:
         return {
             "name": name, "namespace": self._cluster.namespace,
             "labels": {**labels(self._cluster), COMPONENT: component}}
+
+
+def _files_of(number: int, authority: Authority) -> tuple[str, str]:
+    stem = "others" if authority.elsewhere else "ca"
+    return f"{stem}-{number}.crt", f"{stem}-{number}.key"
 
 
 def component_of(secret: Object) -> str:

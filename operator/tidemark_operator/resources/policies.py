@@ -221,7 +221,10 @@ class IssuerRef(ApiModel):
 class Tls(ApiModel):
     """Certificates of the nodes."""
 
-    mode: TlsMode = Field(default=TlsMode.MANAGED, description="Who issues the node certificates.")
+    mode: TlsMode = Field(
+        default=TlsMode.MANAGED,
+        description="Who issues the node certificates; Managed and CertManager may take turns, Disabled is for good.",
+    )
     issuer_ref: IssuerRef | None = None
     certificate_duration_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=90, description="How long a certificate is valid."
