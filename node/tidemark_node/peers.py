@@ -199,9 +199,11 @@ class Links:
                     await asyncio.sleep(BACKOFF_MAX_SECONDS)
                     break
                 except (grpc.RpcError, OSError, TimeoutError, channel.WireVersionMismatch) as error:
+                    self._log_failed_dial(peer, address, error)
+                    if reach.links:
+                        break   # it has dialed us meanwhile
                     reach.early.clear()
                     self._report(peer, up=False)
-                    self._log_failed_dial(peer, address, error)
                 # Spread, so that two nodes that lost each other do not dial in step for ever.
                 await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1.0))  # noqa: S311
                 backoff_seconds = min(backoff_seconds * 2, BACKOFF_MAX_SECONDS)
