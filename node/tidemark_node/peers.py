@@ -151,7 +151,7 @@ class Links:
         link.queue.take_over(reach.early)
         self._metrics.links.inc()
         self._log_link(link, reach, "peer linked")
-        self._report(link.peer, up=True)
+        self._report(link.peer, reach)
         try:
             await link.run(self._driver.post, self._driver.room)
         finally:
@@ -160,7 +160,7 @@ class Links:
             reach.links.remove(link)
             self._log_link(link, reach, "link lost")
             if was_used:
-                self._report(link.peer, up=bool(reach.links))
+                self._report(link.peer, reach)
             self._after_loss(link.peer, reach)
 
     def _after_loss(self, peer: Peer, reach: _Reach) -> None:
@@ -173,9 +173,10 @@ class Links:
             # Nobody sends while the core believes the peer down, so finding it again is up to us.
             reach.dialer = asyncio.get_running_loop().create_task(self._keep_dialing(peer, reach))
 
-    def _report(self, peer: Peer, up: bool) -> None:
+    def _report(self, peer: Peer, reach: _Reach) -> None:
+        """Tell the core what the table says: whoever dials, or is dialed, may be late with its own news."""
         if isinstance(peer, Member):
-            self._driver.post(PeerUp(peer) if up else PeerDown(peer))
+            self._driver.post(PeerUp(peer) if reach.links else PeerDown(peer))
 
     def _log_link(self, link: Link, reach: _Reach, what: str) -> None:
         _log.info(what, extra={"peer": str(link.peer), "links": len(reach.links)})
@@ -203,7 +204,7 @@ class Links:
                     if reach.links:
                         break   # it has dialed us meanwhile
                     reach.early.clear()
-                    self._report(peer, up=False)
+                    self._report(peer, reach)
                 # Spread, so that two nodes that lost each other do not dial in step for ever.
                 await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1.0))  # noqa: S311
                 backoff_seconds = min(backoff_seconds * 2, BACKOFF_MAX_SECONDS)
@@ -211,7 +212,7 @@ class Links:
             reach.dialer = None
             if not reach.links:
                 reach.early.clear()
-                self._report(peer, up=False)
+                self._report(peer, reach)
                 if self._reaches.get(peer) is reach:
                     del self._reaches[peer]
 

@@ -133,8 +133,8 @@ class EtcdStore:
         if not endpoints:
             raise ValueError("at least one etcd endpoint is needed")
         self.endpoints = tuple(endpoints)
-        self._access = EtcdAccess(tls, login)
-        self._channels = EtcdChannels([_parse_endpoint(endpoint, tls) for endpoint in endpoints], self._access)
+        self._channels = EtcdChannels(
+            [_parse_endpoint(endpoint, tls) for endpoint in endpoints], EtcdAccess(tls, login))
         self._timeout_s = timeout_ms / 1000
         self._current = 0
         self.reachable = False
@@ -146,10 +146,10 @@ class EtcdStore:
 
     def use(self, tls: TlsFiles | None, login: Login | None) -> bool:
         """Speak with these from the next request on; False where nothing changes.  What runs ends as it began."""
-        if (tls, login) == (self._access.tls, self._access.login):
+        known = self._channels.access
+        if (tls, login) == (known.tls, known.login):
             return False
-        self._access = EtcdAccess(tls, login)
-        self._channels.use(self._access)
+        self._channels.use(EtcdAccess(tls, login))
         return True
 
     async def close(self) -> None:
@@ -360,7 +360,7 @@ class EtcdStore:
         That etcd is away is told when every endpoint was asked in vain, and after silence once more: on a busy machine
         an answer may be late, and what is told is written down for people.
         """
-        if self._access.turned_down(error.details() or ""):
+        if self._channels.access.turned_down(error.details() or ""):
             return True
         if error.code() in _NO_ANSWER:
             self._current = (self._current + 1) % len(self.endpoints)

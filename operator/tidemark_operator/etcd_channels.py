@@ -41,13 +41,13 @@ class EtcdChannels:
 
     def __init__(self, endpoints: Sequence[tuple[str, bool]], access: EtcdAccess) -> None:
         self._endpoints = endpoints
-        self._access = access
+        self.access = access   # of the next calls
         self._lines: list[Line | None] = [None] * len(endpoints)
         self._retired: list[Line] = []
 
     def use(self, access: EtcdAccess) -> None:
         """Have the next calls on channels of these credentials."""
-        self._access = access
+        self.access = access
         self._retired += [line for line in self._lines if line is not None]
         self._lines = [None] * len(self._lines)
 
@@ -57,7 +57,7 @@ class EtcdChannels:
         line = self._lines[endpoint]
         if line is None:
             target, secure = self._endpoints[endpoint]
-            line = self._lines[endpoint] = Line(self._access, self._access.open(target, secure, _OPTIONS))
+            line = self._lines[endpoint] = Line(self.access, self.access.open(target, secure, _OPTIONS))
         line.calls += 1
         try:
             yield line

@@ -76,11 +76,11 @@ async def test_a_password_is_traded_for_tokens_that_end(etcd: SecureEtcd) -> Non
     async with asyncio.timeout(20):
         changes = await anext(follow)
         assert isinstance(changes, Changes)
-    store._access._token += "x"  # as one that has ended; another is asked for on the way
+    store._channels.access._token += "x"  # as one that has ended; another is asked for on the way
     assert await store.get("/t/a") is not None
-    store._access._token += "x"
+    store._channels.access._token += "x"
     assert isinstance(await store.put("/t/b", b"2", expected=0), Saved)
-    store._access._token += "x"
+    store._channels.access._token += "x"
     assert await store.refresh_lease(lease) > 0
     await store.revoke_lease(lease)
     async with asyncio.timeout(20):

@@ -167,16 +167,16 @@ async def test_etcd_is_spoken_to_as_the_secrets_say(operator: KubernetesOperator
     assert not operator._runs
     api.secrets = {"tls": {"ca.crt": CA}, "user": {"username": "tidemark", "password": "one"}}
     run = await see(operator, None)
-    access = run.service.store._access
+    access = run.service.store._channels.access
     assert (access.tls.ca, access.login) == (CA.encode(), Login("tidemark", "one"))
     assert run is await see(operator, None)
-    assert access is run.service.store._access, "the same again changes nothing"
+    assert access is run.service.store._channels.access, "the same again changes nothing"
     api.secrets["user"]["password"] = "two"
     assert run is await see(operator, None)
-    assert run.service.store._access.login == Login("tidemark", "two")
+    assert run.service.store._channels.access.login == Login("tidemark", "two")
     del api.secrets["user"]
     assert run is await see(operator, None)
-    assert run.service.store._access.login == Login("tidemark", "two"), "what was read before goes on"
+    assert run.service.store._channels.access.login == Login("tidemark", "two"), "what was read before goes on"
 
 
 async def test_a_look_at_everything_is_spread_over_time(operator: KubernetesOperator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,17 @@ class Writer:
         """Pods are not looked at here."""
 
 
+class Memory(ConditionMemory):
+    """Keeps what is said of a cluster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[Condition] = []
+
+    def override(self, kind: str, name: str, conditions: Iterable[Condition]) -> None:
+        self.said += conditions
+
+
 class Shown(Run):
     """A cluster of three nodes, their pods of an older template, of which all is shown."""
 
@@ -33,14 +45,13 @@ class Shown(Run):
             "kind": "TidemarkCluster", "metadata": {"name": "prod", "uid": "uid", "generation": 1, "annotations": {}},
             "status": {"version": "1.0.0"}}
         self.live = {name: {**pod, "spec": {}} for name, pod in self.live.items()}
-        self.said: list[Condition] = []
         self.refused: dict[tuple[str, str], str] = {}
         self.caches: dict[str, dict[str, Any]] = {
             kind: {} for kind in ("TidemarkCluster", "Pod", "Shard", "LogGroup", "Keyspace", "Reconfiguration")}
         self.keeping = SimpleNamespace(
             wanted=None, lost={}, stuck_volumes=lambda cluster, views: [], resizing=lambda cluster, views: [])
-        memory = ConditionMemory()
-        memory.override = lambda kind, name, said: self.said.__iadd__(said)  # type: ignore[method-assign]
+        memory = Memory()
+        self.said = memory.said
         self.service.memory, self.service.certificates, self.service.show = memory, None, self._status
         self.writer = Writer()
         self.showing = Showing(self, self, self.writer)  # type: ignore[arg-type]

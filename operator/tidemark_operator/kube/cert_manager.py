@@ -118,8 +118,7 @@ async def request(
 ) -> Lack | None:
     """Have cert-manager asked for what is wanted; return what is not there.  Raises KubeAway."""
     try:
-        found, _version = await api.list(CERTIFICATES, cluster.namespace)  # whose name is taken is told too
-        certificates = {each["metadata"]["name"]: each for each in found}
+        certificates = await _certificates(api, cluster)
         await carry_out(api, plan(cluster, subjects, policy, certificates, secrets))
     except KubeRefused as refused:
         return Lack(ConditionReason.ISSUER_NOT_READY, NOT_INSTALLED if refused.code == 404 else (
@@ -130,13 +129,18 @@ async def request(
 async def withdraw(api: KubeApi, cluster: Cluster, secrets: Mapping[str, Object]) -> None:
     """Leave nothing of what cert-manager was asked for, nor of what it wrote.  Raises KubeError."""
     try:
-        found, _version = await api.list(CERTIFICATES, cluster.namespace)
+        certificates = await _certificates(api, cluster)
     except KubeRefused as refused:
         if refused.code != 404:
             raise
-        found = []  # it is gone altogether
-    certificates = {each["metadata"]["name"]: each for each in found}
+        certificates = {}  # cert-manager is gone altogether
     await carry_out(api, plan(cluster, (), Policy(), certificates, secrets))
+
+
+async def _certificates(api: KubeApi, cluster: Cluster) -> dict[str, Object]:
+    """Return all of the namespace: whose name is taken by somebody else is told too."""
+    found, _version = await api.list(CERTIFICATES, cluster.namespace)
+    return {each["metadata"]["name"]: each for each in found}
 
 
 def _unusable(subject: Subject, secret: Object, now: datetime) -> str:

@@ -86,7 +86,7 @@ class SecretArchive:
         self._cache = cache
         self._namespace = namespace
         self._accepted = accepted
-        self._asked = False
+        self._asked = False   # cert-manager, perhaps for what it has not written yet
         self._selector = f"app.kubernetes.io/managed-by={MANAGED_BY},{Label.CLUSTER.value}={cluster}"
 
     def usable(self) -> bool:
