@@ -161,13 +161,14 @@ class ReadBatch:
     `first` and `last` are the offsets wanted of it, inclusive; a read may begin or end inside an entry.
     """
 
-    __slots__ = ("_record_batch", "entry", "first", "last", "shard")
+    __slots__ = ("_record_batch", "entry", "first", "last", "shard", "size")
 
     def __init__(self, shard: int, entry: Entry, first: int, last: int) -> None:
         self.shard = shard
         self.entry = entry
         self.first = max(first, entry.base)
         self.last = min(last, entry.last)
+        self.size = entry.size      # bytes of the whole entry, header and payload
         self._record_batch: pa.RecordBatch | None = None
 
     def __len__(self) -> int:

@@ -98,7 +98,7 @@ class Client:
         mode: str = DEFAULT_MODE,
         location: str | Location | None = None,
         gaps: bool = False,
-        buffer_bytes: int = 32 << 20,
+        buffer_bytes: int = 64 << 20,
         window_bytes: int | None = None,
         timeout_s: float = 30.0,
         scd_timeout_s: float = 10.0,

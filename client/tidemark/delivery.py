@@ -252,7 +252,7 @@ class ShardDelivery:
         """The application has taken a batch or a gap."""
         self._untaken -= 1
         if not isinstance(item, Gap):
-            self._consumed_bytes += item.entry.size
+            self._consumed_bytes += item.size
         if self._untaken and self._consumed_bytes < self._tell_bytes:
             return
         self._progress_ms = self._clock.ms()
@@ -301,13 +301,17 @@ class ShardDelivery:
                     self._done.set_result(None)
 
     def _deliver(self, effect: Deliver) -> None:
-        entry = effect.item.body
-        if entry.kind is Kind.DATA:
-            self._untaken += 1
-            self._reader.push(ReadBatch(self.shard, entry, effect.first, effect.last))
-        else:
-            self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
-            self._consumed_bytes += effect.item.size
+        batches: list[ReadBatch] = []
+        for entry in effect.item.body:
+            if entry.base > effect.last:
+                break                                        # the read ends in front of it
+            if entry.kind is Kind.DATA:
+                batches.append(ReadBatch(self.shard, entry, effect.first, effect.last))
+            else:
+                self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
+                self._consumed_bytes += entry.size
+        self._untaken += len(batches)
+        self._reader.push(*batches)
 
     def _deliver_gap(self, effect: DeliverGap) -> None:
         silent = effect.kind is GapKind.TRIM and effect.last < self._removed_before

@@ -241,7 +241,8 @@ class _Stream:
             self._metrics.delivery_left_out.inc(message.left_out)
             if message.items:
                 self._metrics.delivery_bytes.inc(sum(item.size for item in message.items))
-                self._metrics.delivery_items.labels(str(run.start.mode)).inc(len(message.items))
+                sent = sum(item.entry_count for item in message.items)
+                self._metrics.delivery_items.labels(str(run.start.mode)).inc(sent)
         await self._context.write(encode_answer(message))
 
     async def _wait(self, seconds: float | None) -> None:

@@ -2,6 +2,7 @@
 
 Reader to node: START (which replaces what ran on the stream before), WINDOW, STOP.  Node to reader: STARTED and
 SHIPMENT.  Messages are those of the core's `delivery`; what only the wire needs stands beside them.
+A shipment carries entries one by one; those that lie one right behind the other come out as one item.
 Everything decoded is bounded and checked first: whatever is malformed raises RemoteViolation and yields nothing that
 could be acted upon.  An entry whose header is intact and whose payload is not comes out as DAMAGED: its offsets are
 certain, and the reader must fail over (S9).  One that others keep travels as its offsets, and comes out as NOT_HELD.
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_core.base.entry import HEADER_BYTES, decode_header, with_payload
+from tidemark_core.base.entry import HEADER_BYTES, Entry, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
 from tidemark_core.delivery.messages import (
     DAMAGED,
@@ -27,7 +28,7 @@ from tidemark_core.delivery.messages import (
     Started,
     Status,
     Window,
-    entry_item,
+    entries_item,
     hole_item,
     not_held_item,
 )
@@ -45,12 +46,12 @@ _START = struct.Struct(">BIQqqBHQIBBB")  # bytes of group, shard, generation, fi
 _WINDOW = struct.Struct(">QQ")           # generation, bytes in all
 _STOP = struct.Struct(">Q")              # generation
 _STARTED = struct.Struct(">QBqqH")       # generation, status, released, first, bytes of message
-_SHIPMENT = struct.Struct(">QqqqI")      # generation, first, through, released, items
+_SHIPMENT = struct.Struct(">QqqqI")      # generation, first, through, released, entries and holes
 _HOLE = struct.Struct(">qq")             # first, last
 
 _START_KIND, _WINDOW_KIND, _STOP_KIND = 1, 2, 3
 _STARTED_KIND, _SHIPMENT_KIND = 1, 2
-_ENTRY_ITEM, _HOLE_ITEM, _NOT_HELD_ITEM = b"\x01", b"\x02", b"\x03"
+_ENTRY, _HOLE_ITEM, _NOT_HELD_ITEM = b"\x01", b"\x02", b"\x03"
 
 # What travels for a word is its place here: add at the end only.
 _MODES = (Mode.SINGLE_COPY, Mode.LOCAL, Mode.ALL_SEND_ALL)
@@ -193,7 +194,10 @@ def encode_answer(message: Started | Shipment) -> bytes:
         return b"".join((_KIND.pack(_STARTED_KIND), head, text))
     parts = [
         _KIND.pack(_SHIPMENT_KIND),
-        _SHIPMENT.pack(message.generation, message.first, message.through, message.released, len(message.items)),
+        _SHIPMENT.pack(
+            message.generation, message.first, message.through, message.released,
+            sum(item.entry_count for item in message.items),
+        ),
     ]
     for item in message.items:
         if item.body is None:
@@ -201,7 +205,8 @@ def encode_answer(message: Started | Shipment) -> bytes:
         elif item.body is NOT_HELD:
             parts += (_NOT_HELD_ITEM, _HOLE.pack(item.first, item.last))
         else:
-            parts += (_ENTRY_ITEM, item.body.header, item.body.payload)
+            for entry in item.body:
+                parts += (_ENTRY, entry.header, entry.payload)
     return b"".join(parts)
 
 
@@ -243,31 +248,41 @@ def _decode_items(cursor: Cursor, first: int, through: int, count: int) -> tuple
     if count * (len(_HOLE_ITEM) + HOLE_BYTES) > cursor.end - cursor.at:
         raise RemoteViolation(f"it announces {count} items and has no room for them")
     items: list[Item] = []
+    run: list[Entry] = []
     lowest = -1  # the first item may begin before the shipment: whoever asked did so in its middle
     for _ in range(count):
-        item = _decode_item(cursor)
-        if not (lowest <= item.first <= item.last <= through and item.last >= first):
+        found = _decode_item(cursor)
+        begin, end = (found.base if isinstance(found, Entry) else found.first), found.last
+        if not (lowest <= begin <= end <= through and end >= first):
             raise RemoteViolation(
-                f"item {item.first}..{item.last} is not in order, or not inside the coverage {first}..{through}"
+                f"item {begin}..{end} is not in order, or not inside the coverage {first}..{through}"
             )
-        lowest = item.last + 1
-        items.append(item)
+        if run and (begin > lowest or not isinstance(found, Entry)):
+            items.append(entries_item(run))
+            run = []
+        if isinstance(found, Entry):
+            run.append(found)
+        else:
+            items.append(found)
+        lowest = end + 1
+    if run:
+        items.append(entries_item(run))
     return tuple(items)
 
 
-def _decode_item(cursor: Cursor) -> Item:
-    """Take one item; raises CorruptEntry when not even its offsets are certain."""
+def _decode_item(cursor: Cursor) -> Entry | Item:
+    """Take one entry, or whatever stands in its place; raises CorruptEntry when not even its offsets are certain."""
     kind = cursor.take(1)
     if kind == _HOLE_ITEM:
         return hole_item(*cursor.unpack(_HOLE))
     if kind == _NOT_HELD_ITEM:
         return not_held_item(*cursor.unpack(_HOLE))
-    if kind != _ENTRY_ITEM:
+    if kind != _ENTRY:
         raise RemoteViolation(f"item of kind {kind[0]} is not known to this build")
     header = decode_header(cursor.take(HEADER_BYTES))
     payload = cursor.take(header.payload_bytes)
     try:
-        return entry_item(with_payload(header, payload))
+        return with_payload(header, payload)
     except CorruptEntry:
         return Item(header.base, header.last, header.size, DAMAGED)
 

@@ -31,6 +31,7 @@ from tidemark_core.delivery.messages import (
     Tell,
     WakeAt,
     Window,
+    singly,
 )
 from tidemark_core.delivery.order import Mode
 from tidemark_core.delivery.reader import Reader, ReaderSettings
@@ -258,8 +259,8 @@ class Stream:
             if world.dice.chance(0.3):
                 self.carry("from", client.spoilt, self, message.generation, delay_ms=delay_ms)
                 return
-            at = world.dice.between(0, len(message.items) - 1)
-            items = list(message.items)
+            items = list(singly(message.items))
+            at = world.dice.between(0, len(items) - 1)
             if items[at].body is not None:
                 items[at] = items[at]._replace(body=DAMAGED)
             message = Shipment(message.generation, message.first, message.through, message.released, tuple(items))

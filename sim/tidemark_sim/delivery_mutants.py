@@ -14,7 +14,7 @@ from tidemark_core.base.entry import Kind
 from tidemark_core.delivery import buffer as core_buffer
 from tidemark_core.delivery import stretch as core_stretch
 from tidemark_core.delivery.buffer import Buffer
-from tidemark_core.delivery.messages import GapKind, Started, Status
+from tidemark_core.delivery.messages import GapKind, Item, Started, Status
 from tidemark_core.delivery.order import Block
 from tidemark_core.delivery.reader import Reader
 from tidemark_core.delivery.sender import Say, Sender
@@ -94,13 +94,11 @@ def _duplicates_delivered(stack: ExitStack) -> None:
             return found
         return None
 
-    def put(self: Buffer, item: Any, node: str) -> bool:
-        original(self, item, node)
-        return True
-
-    original = Buffer.put
     substitute(stack, Buffer, "take", take)
-    substitute(stack, Buffer, "put", put)
+
+
+def _overlaps_delivered(stack: ExitStack) -> None:
+    substitute(stack, Item, "behind", lambda self, offset: self)
 
 
 def _never_back(stack: ExitStack) -> None:
@@ -246,6 +244,7 @@ DELIVERY_MUTANTS: tuple[Mutant, ...] = (
     Mutant("S20", "no gap before all-send-all", _gap_in_single_copy, "delivery"),
     Mutant("S21", "single copy again at the next slide", _all_send_all_for_good, "delivery"),
     Mutant("S duplicates", "what was delivered is dropped", _duplicates_delivered, "delivery", 9),
+    Mutant("S overlaps", "of entries sent as one only those behind are taken", _overlaps_delivered, "delivery"),
     Mutant("K18", "data loss only when every member has answered", one_answer_proves_loss, "delivery"),
     Mutant("S slow", "a member far slower than the others is found", _nobody_slow, "delivery"),
     Mutant("S slow around", "who is slow is gone around", _slow_waited_for, "delivery"),

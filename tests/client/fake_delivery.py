@@ -17,7 +17,7 @@ from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Refused
 from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Status, Window
 from tidemark_core.delivery.order import Mode, nearest_first, ships, slots_of
-from tidemark_wire.delivery import StartCall, decode_request, encode_answer, entry_item, hole_item
+from tidemark_wire.delivery import StartCall, decode_request, encode_answer, entries_item, hole_item
 from tidemark_wire.status import to_rpc_error
 
 LOOK_S = 0.005
@@ -141,7 +141,7 @@ class FakeStream:
         covered = shard.covering(offset)
         if covered is not None and entry.kind is Kind.DATA:
             return hole_item(max(covered[0], offset), covered[1] - 1), 0
-        return entry_item(entry), entry.order
+        return entries_item((entry,)), entry.order
 
     async def _say(self, message: Started | Shipment) -> None:
         frame = bytearray(encode_answer(message))

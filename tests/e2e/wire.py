@@ -15,7 +15,7 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Refused
-from tidemark_core.delivery.messages import NOT_HELD, Start, Started, Status
+from tidemark_core.delivery.messages import NOT_HELD, Start, Started, Status, singly
 from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_wire import channel, frames
@@ -115,8 +115,8 @@ async def kept(address: str, group: str, shard: int, ensemble: Sequence[str], th
                 assert answer.status is Status.OK, answer
                 continue
             covered = answer.through
-            for item in answer.items:
-                if item.body is not None and (item.body is NOT_HELD or item.body.kind is Kind.DATA):
+            for item in singly(answer.items):
+                if item.body is not None and (item.body is NOT_HELD or item.body[0].kind is Kind.DATA):
                     found[item.first] = item.body is not NOT_HELD
         call.cancel()
     return found

@@ -13,7 +13,7 @@ from node_harness import GROUP, SHARD, push_map, shard_map
 from tidemark_core.base.effects import DropPayloads, Persist, PutEntry, PutState
 from tidemark_core.base.entry import Batch, Entry, Kind, control, seal
 from tidemark_core.base.ids import NOTHING, EntryId, Member
-from tidemark_core.delivery.messages import Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.messages import Shipment, Start, Started, Status, Window, singly
 from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.replica import ReplicaState, Role
 from tidemark_node.main import Node
@@ -214,14 +214,14 @@ class Stream:
 
 def offsets(shipments: Iterable[Shipment]) -> list[tuple[int, int]]:
     """What was shipped, as ranges of offsets."""
-    return [(item.first, item.last) for shipment in shipments for item in shipment.items]
+    return [(item.first, item.last) for shipment in shipments for item in singly(shipment.items)]
 
 
 def kinds(shipments: Iterable[Shipment]) -> list[tuple[int, str]]:
     """What was shipped: first offset, and what it is."""
     return [
-        (item.first, "HOLE" if item.body is None else item.body.kind.name)
-        for shipment in shipments for item in shipment.items
+        (item.first, "HOLE" if item.body is None else item.body[0].kind.name)
+        for shipment in shipments for item in singly(shipment.items)
     ]
 
 

@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import Member
 from tidemark_core.base.refusals import Reason
-from tidemark_core.delivery.messages import NOT_HELD
+from tidemark_core.delivery.messages import NOT_HELD, singly
 from tidemark_core.delivery.order import Mode
 from tidemark_node.main import Node
 from tidemark_wire import channel, status
@@ -57,7 +57,7 @@ async def read(node: Node, mode: Mode, down: tuple[str, ...] = ()) -> dict[int, 
         await stream.start(mode=mode, down=down)
         await stream.ok()
         shipped = await stream.through(HEAD)
-        return {item.first: item.body is not NOT_HELD for shipment in shipped for item in shipment.items}
+        return {item.first: item.body is not NOT_HELD for shipment in shipped for item in singly(shipment.items)}
     finally:
         await stream.close()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidemark_core.base.effects import DropPayloads, Persist, PutEntry, Wipe
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import ShardId
-from tidemark_core.delivery.messages import HOLE_BYTES, NOT_HELD, Item, Start
+from tidemark_core.delivery.messages import HOLE_BYTES, NOT_HELD, Item, Start, singly
 from tidemark_core.delivery.order import Mode
 from tidemark_core.delivery.stretch import Asked, Hole, Rule, Stretch
 from tidemark_node.store import Store, open_store
@@ -60,7 +60,7 @@ def look(
 
 
 def firsts(found: Stretch) -> list[int]:
-    return [item.first for item in found.items]
+    return [item.first for item in singly(found.items)]
 
 
 # --- the tables of the source, read from a store ------------------------------------------------------------------
@@ -166,12 +166,13 @@ def test_every_offset_comes_from_one_member_however_it_is_cut(
             )
             assert found.through >= position - 1 and found.damaged_at is None
             assert all(position <= item.last <= found.through for item in found.items)
-            sent += found.items
+            sent += singly(found.items)
             position = found.through + 1
             if found.more:
                 found = look(opened, of, position, last, holes=[h for h in clipped if h[0] >= position], budget=1)
-                assert 1 == len(found.items) and found.items[0].first <= position  # at least one, however small
-                sent += found.items
+                (only,) = found.items               # at least one, however small
+                assert 1 == only.entry_count and only.first <= position
+                sent += singly(found.items)
                 position = found.through + 1
     expected = [
         (entry.base, entry.last, entry) for entry in entries
@@ -179,7 +180,7 @@ def test_every_offset_comes_from_one_member_however_it_is_cut(
     ]
     expected += [(begin, end, None) for begin, end in clipped]
     assert sorted((begin, end) for begin, end, _ in expected) == sorted((item.first, item.last) for item in sent)
-    whole = {begin: body for begin, _, body in expected}
+    whole = {begin: body and (body,) for begin, _, body in expected}
     assert all(whole[item.first] == item.body for item in sent)
 
 

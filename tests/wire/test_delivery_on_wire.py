@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tidemark_core.base.entry import HEADER_BYTES, Batch, Kind, control, seal
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, EntryId
-from tidemark_core.delivery.messages import DAMAGED, NOT_HELD, Item, Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.messages import DAMAGED, NOT_HELD, Item, Shipment, Start, Started, Status, Window, singly
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 from tidemark_wire import delivery, frames
 from tidemark_wire.delivery import (
@@ -21,7 +21,7 @@ from tidemark_wire.delivery import (
     Stop,
     decode_answer,
     decode_request,
-    entry_item,
+    entries_item,
     hole_item,
     not_held_item,
 )
@@ -68,10 +68,14 @@ def shipments(draw: st.DrawFn) -> Shipment:
         else:
             batch = Batch(b"p" * 16, 0, count, 0, 0, crc32c(payload), payload)
             entry = seal(batch, kind=Kind.DATA, epoch=3, prev=EntryId(3, at - 1), prev_chain=0, logged_ms=1)
-            items.append(entry_item(entry))
+            before = items[-1] if items else None
+            if before is not None and before.last == at - 1 and isinstance(before.body, tuple):
+                items[-1] = entries_item((*before.body, entry))
+            else:
+                items.append(entries_item((entry,)))
         at += count
-    if items:  # whoever asked may have asked from the middle of the first item
-        first = draw(st.integers(first, items[0].last))
+    if items:  # whoever asked may have asked from the middle of the first entry or hole
+        first = draw(st.integers(first, next(singly(items)).last))
     through = at - 1 + draw(st.integers(0, 5))
     return Shipment(draw(unsigned), first, max(through, first - 1), draw(signed), tuple(items))
 
@@ -98,9 +102,9 @@ def test_size_of_an_item_is_what_travels():
     """Both sides count windows by it, and it must not drift from what crosses the network."""
     entry = control(Kind.NOOP, b"hello", epoch=1, prev=NOTHING, prev_chain=0, logged_ms=5)
     empty = len(delivery.encode_answer(Shipment(1, 0, 0, 0, ())))
-    for item in (entry_item(entry), hole_item(0, 0), not_held_item(0, 0)):
+    for item in (entries_item((entry,)), hole_item(0, 0), not_held_item(0, 0)):
         assert len(delivery.encode_answer(Shipment(1, 0, 0, 0, (item,)))) - empty == item.size + 1
-    assert HEADER_BYTES + 5 == entry_item(entry).size
+    assert HEADER_BYTES + 5 == entries_item((entry,)).size
 
 
 def test_largest_start_fits():
@@ -174,7 +178,7 @@ def test_requests_are_bounded_and_end_where_they_say():
 
 def entry_at(base: int, count: int = 1, payload: bytes = b"payload") -> Item:
     batch = Batch(b"p" * 16, 0, count, 0, 0, crc32c(payload), payload)
-    return entry_item(seal(batch, kind=Kind.DATA, epoch=1, prev=EntryId(1, base - 1), prev_chain=0, logged_ms=1))
+    return entries_item((seal(batch, kind=Kind.DATA, epoch=1, prev=EntryId(1, base - 1), prev_chain=0, logged_ms=1),))
 
 
 @pytest.mark.parametrize(
@@ -209,6 +213,14 @@ def test_damaged_payload_stands_out_among_the_others():
     whole, hole, last = SHIPMENT.items
     expected = replace(SHIPMENT, items=(whole, hole, last._replace(body=DAMAGED)))
     assert expected == decode_answer(bytes(frame))
+
+
+def test_damaged_payload_ends_the_entries_that_go_as_one():
+    one, two, three = (entry_at(base) for base in (4, 5, 6))
+    frame = bytearray(delivery.encode_answer(Shipment(1, 4, 6, 6, (entries_item(one.body + two.body + three.body),))))
+    frame[-(three.size + 2)] ^= 0xFF
+    got = decode_answer(bytes(frame))
+    assert isinstance(got, Shipment) and (one, two._replace(body=DAMAGED), three) == got.items
 
 
 @pytest.mark.parametrize("at", [-8, -20, -(7 + HEADER_BYTES), -(8 + HEADER_BYTES)])

@@ -21,7 +21,8 @@ FORMAT_VERSION = 1
 MAGIC = b"TM"
 HEADER = struct.Struct(">2sBBHIQQIIQqqqqQ16sqI")
 CHAIN = struct.Struct(">I")
-HEADER_BYTES = HEADER.size + CHAIN.size
+_WITH_CHAIN = struct.Struct(HEADER.format + "I")
+HEADER_BYTES = _WITH_CHAIN.size
 NO_PRODUCER = bytes(16)
 RECORDS_MAX = 1 << 20
 
@@ -48,6 +49,9 @@ class Durability(IntEnum):
     LOCAL = 1   # the leader has it on disk; a failover may lose it (L15)
     COMMIT = 2  # a majority of the ensemble has it on disk; the synchro quorum is waived for it alone (L16)
 
+
+# What a named tuple's own constructor does, without a Python frame around it: readers unpack entries by the thousand.
+_new = tuple.__new__
 
 _KINDS = {int(kind): kind for kind in Kind}
 _DURABILITIES = {int(durability): durability for durability in Durability}
@@ -151,20 +155,19 @@ def with_payload(entry: Entry, payload: bytes) -> Entry:
     """Return a verified header with its payload; raises CorruptEntry when the payload fails its checksum."""
     if len(payload) != entry.payload_bytes or crc32c(payload) != entry.payload_crc:
         raise CorruptEntry(f"payload of entry {entry.id} fails its checksum")
-    return Entry(*entry[:-1], payload)
+    return _new(Entry, (*entry[:-1], payload))
 
 
 def decode_header(header: bytes) -> Entry:
     """Unpack and verify a header; the payload of the result is empty.  Raises CorruptEntry."""
     if len(header) != HEADER_BYTES:
         raise CorruptEntry(f"header has {len(header)} bytes, not {HEADER_BYTES}")
-    (chain,) = CHAIN.unpack_from(header, HEADER.size)
-    if crc32c(header[: HEADER.size]) != chain:
-        raise CorruptEntry("header fails its checksum")
     (
         magic, version, kind, durability, count, epoch, base, payload_bytes, payload_crc, prev_epoch,
-        prev_offset, first_us, last_us, logged_ms, order, producer, sequence, prev_chain,
-    ) = HEADER.unpack_from(header)
+        prev_offset, first_us, last_us, logged_ms, order, producer, sequence, prev_chain, chain,
+    ) = _WITH_CHAIN.unpack(header)
+    if crc32c(header[: HEADER.size]) != chain:
+        raise CorruptEntry("header fails its checksum")
     if magic != MAGIC or version != FORMAT_VERSION:
         raise CorruptEntry(f"entry format {magic!r} version {version} is not known to this build")
     kind_known, durability_known = _KINDS.get(kind), _DURABILITIES.get(durability)
@@ -172,11 +175,11 @@ def decode_header(header: bytes) -> Entry:
         raise CorruptEntry(f"entry is of kind {kind} and durability {durability}, this build does not know both")
     if count < 1:
         raise CorruptEntry("entry holds no record")
-    return Entry(
-        epoch, base, count, kind_known, durability_known, EntryId(prev_epoch, prev_offset), first_us,
-        last_us, logged_ms, order, producer, sequence, payload_bytes, payload_crc, prev_chain, chain,
-        bytes(header), b"",
-    )
+    prev = _new(EntryId, (prev_epoch, prev_offset))
+    return _new(Entry, (
+        epoch, base, count, kind_known, durability_known, prev, first_us, last_us, logged_ms, order, producer, sequence,
+        payload_bytes, payload_crc, prev_chain, chain, header, b"",
+    ))
 
 
 def folded_part(entry: Entry) -> bytes:

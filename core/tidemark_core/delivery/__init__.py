@@ -34,8 +34,8 @@ Honest clocks   A reader whose application is slow, or that has everything relea
                 when it began to wait, and from when somebody had answered.
 Slow members    Who makes the reader wait and takes ten times as long as the others is passed over like the listed for
                 a minute, doubling to thirty; down wins over slow; a majority is never kept out.
-Windows         A member begins an item while it has sent less than it was granted.  What is granted follows what is
-                delivered and taken by the application, so memory is bounded by two windows and an item per member.
+Windows         A member begins an entry while it has sent less than it was granted.  What is granted follows what is
+                delivered and taken by the application, so memory is bounded by two windows and an entry per member.
 
 `copysets` chooses orders, `order` says who sends, `location` what is near, `messages` what is said.  A member:
 `stretch` cuts the log into items and finds what is its to send, `sender` says what comes next.  A reader: `source` is

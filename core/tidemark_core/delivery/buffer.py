@@ -11,37 +11,45 @@ from .messages import Item
 
 
 class Buffer:
-    """Items by first offset.  Two nodes may cut one rolled-back range differently, so the longer item wins."""
+    """Items by first offset; of two that begin alike the longer wins.
 
-    __slots__ = ("_heap", "_items", "bytes", "bytes_of")
+    Nodes that send the same put different numbers of entries into an item, and may cut a rolled-back range differently.
+    """
+
+    __slots__ = ("_heap", "_items", "bytes", "bytes_of", "duplicates")
 
     def __init__(self) -> None:
         self._items: dict[int, tuple[Item, str]] = {}
         self._heap: list[int] = []
         self.bytes = 0
         self.bytes_of: dict[str, int] = {}   # by the node that sent them
+        self.duplicates = 0                  # entries that were here already
 
-    def put(self, item: Item, node: str) -> bool:
-        """Keep an item; False when an equal one lies here already."""
+    def put(self, item: Item, node: str) -> None:
+        """Keep an item, unless all of it lies here already."""
         held = self._items.get(item.first)
         if held is None:
             heappush(self._heap, item.first)
         elif held[0].last >= item.last:
-            return False
+            self.duplicates += item.entry_count
+            return
         else:
+            self.duplicates += held[0].entry_count
             self._forget(*held)
         self._items[item.first] = (item, node)
         self.bytes += item.size
         self.bytes_of[node] = self.bytes_of.get(node, 0) + item.size
-        return True
 
     def take(self, offset: int) -> tuple[Item, str] | None:
-        """Remove and return the item that holds `offset`; whatever ends before it is dropped."""
+        """Remove and return what holds `offset`; whatever ends before it is dropped."""
         while self._heap and self._heap[0] <= offset:
-            found = self._items.pop(heappop(self._heap))
-            self._forget(*found)
-            if found[0].last >= offset:
-                return found
+            item, node = self._items.pop(heappop(self._heap))
+            self._forget(item, node)
+            if item.last >= offset:
+                found = item.behind(offset)
+                self.duplicates += item.entry_count - found.entry_count
+                return found, node
+            self.duplicates += item.entry_count
         return None
 
     def first(self) -> int | None:

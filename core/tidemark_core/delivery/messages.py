@@ -5,8 +5,11 @@ Stays out: bytes; a shell maps these to frames, and items to records.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..base.entry import Entry
@@ -48,10 +51,11 @@ NOT_HELD = NotHeld.NOT_HELD
 
 
 class Item(NamedTuple):
-    """One entry or hole as a node shipped it: offsets [first, last].
+    """Entries or a hole as a node shipped them: offsets [first, last].
 
-    `body` is None for a hole, DAMAGED where the offsets are certain and the payload fails its checksum, NOT_HELD where
-    the entry is the node's to send and its payload is not here: answers too, never a gap (K17, K18).
+    `body` is a tuple of entries, one right behind the other; None for a hole, DAMAGED where the offsets are certain and
+    the payload fails its checksum, NOT_HELD where the entry is the node's to send and its payload is not here: answers
+    too, never a gap (K17, K18).
     """
 
     first: int
@@ -59,14 +63,42 @@ class Item(NamedTuple):
     size: int
     body: Any
 
+    @property
+    def entry_count(self) -> int:
+        """How many entries it is; what has none of its own counts as one."""
+        return len(self.body) if isinstance(self.body, tuple) else 1
+
+    @property
+    def size_of_last(self) -> int:
+        """Bytes of its last entry."""
+        return self.body[-1].size if self.entry_count > 1 else self.size
+
+    def behind(self, offset: int) -> Item:
+        """Return the item without the entries that end in front of `offset`, which lies in it."""
+        if self.entry_count == 1 or self.body[0].last >= offset:
+            return self
+        return entries_item(self.body[bisect_left(self.body, offset, key=_LAST):])
+
+
+_LAST = attrgetter("last")
+
 
 HOLE_BYTES = 16
 """What an item without a body counts."""
 
 
-def entry_item(entry: Entry) -> Item:
-    """Return an entry as an item; its size is what a window counts."""
-    return Item(entry.base, entry.last, entry.size, entry)
+def entries_item(entries: Sequence[Entry]) -> Item:
+    """Return entries that lie one right behind the other as an item; its size is what a window counts."""
+    return Item(entries[0].base, entries[-1].last, sum(entry.size for entry in entries), tuple(entries))
+
+
+def singly(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items of one entry each, and holes, for whoever looks at entries one by one."""
+    for item in items:
+        if item.entry_count == 1:
+            yield item
+        else:
+            yield from (entries_item((entry,)) for entry in item.body)
 
 
 def hole_item(first: int, last: int) -> Item:
@@ -139,7 +171,7 @@ class Shipment:
 class Window:
     """Reader to node: so many bytes in all may be sent in this generation.
 
-    A node begins an item while it has sent less than that, so it oversteps by one item at most.
+    A node begins an entry while it has sent less than that, so it oversteps by one entry at most.
     """
 
     generation: int
@@ -162,9 +194,9 @@ class Tell:
 
 
 class Deliver(NamedTuple):
-    """Hand the offsets [first, last] of an entry to the application; in order, each offset once.
+    """Hand the offsets [first, last] of an item's entries to the application; in order, each offset once.
 
-    They are the whole entry, unless the reader began or ends in its middle.
+    They are whole entries, unless the reader began in the middle of the first or ends in the middle of the last.
     """
 
     item: Item

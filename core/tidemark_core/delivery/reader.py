@@ -53,9 +53,9 @@ class Reader:
     """One shard's stream.  `mode` is how the reader wants to be served while nothing is wrong."""
 
     __slots__ = (
-        "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_mark", "_pause_ms", "_progress_ms",
+        "_blame_ms", "_buffer", "_consumed_bytes", "_down_changed_ms", "_late", "_mark", "_pause_ms", "_progress_ms",
         "_released", "_rewind_at_ms", "_rewind_why", "_seen_ms", "_share", "_slowness", "_unconsumed_bytes",
-        "_waiting_ms", "all_send_all", "copies", "delivered_bytes", "down", "duplicates", "ended", "ensemble",
+        "_waiting_ms", "all_send_all", "copies", "delivered_bytes", "down", "ended", "ensemble",
         "generation", "mode", "next", "priorities", "settings", "sources", "until",
     )
 
@@ -77,9 +77,9 @@ class Reader:
         self.down: dict[str, str] = {}           # known_down: node and why
         self.all_send_all = mode is Mode.ALL_SEND_ALL
         self.ended = False
-        self.duplicates = 0
         self.delivered_bytes = 0
         self._buffer = Buffer()
+        self._late = 0                           # entries that came when they had been delivered
         self._slowness = Slowness()
         self._released = -1                      # as far as any member told
         self._mark = -1                          # the members are compared by how they get to it
@@ -183,7 +183,7 @@ class Reader:
             return self._fault(now_ms, source, Reason.VIOLATION, wrong)
         self._hear(source, m.released)
         effects: list[ReaderEffect] = []
-        good_items = good_bytes = 0
+        good_entries = good_bytes = 0
         for item in m.items:
             source.take(item)
             if item.body is DAMAGED:
@@ -193,12 +193,14 @@ class Reader:
             if item.body is NOT_HELD:
                 continue  # K17: no fault and no gap; that its stream has passed says that it cannot send it (S17)
             source.sends = True
-            good_items += 1
+            good_entries += item.entry_count
             good_bytes += item.size
-            if item.last < self.next or not self._buffer.put(item, node):
-                self.duplicates += 1
-        if good_items and self._measures(node):
-            self._slowness.sent(node, good_items, good_bytes)
+            if item.last < self.next:
+                self._late += item.entry_count
+            else:
+                self._buffer.put(item, node)
+        if good_entries and self._measures(node):
+            self._slowness.sent(node, good_entries, good_bytes)
         if not m.items:
             # In local reading a node may have nothing to send for long: that it answers shows that it is back.
             # At the tail the near ones are always faster, so that it gets on at all must do.
@@ -226,6 +228,11 @@ class Reader:
         if self.ended or (self._unconsumed_bytes > (window_bytes if held else 0) and not self._slides):
             return []  # it still has something to do, and the windows stay as they are
         return self._after(now_ms)
+
+    @property
+    def duplicates(self) -> int:
+        """Entries that came more than once."""
+        return self._late + self._buffer.duplicates
 
     @property
     def buffered_bytes(self) -> int:
@@ -278,7 +285,7 @@ class Reader:
                 continue
             source = self.sources.get(node)
             if source is not None:
-                source.items_delivered += 1
+                source.entries_delivered += item.entry_count
                 if self._waiting_ms is not None and self._measures(node):
                     self._slowness.waited(node, now_ms - self._waiting_ms)
             self._unconsumed_bytes += item.size

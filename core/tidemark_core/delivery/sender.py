@@ -95,7 +95,7 @@ class Sender:
         self.told = start.first - 1            # everything up to here was told
         self.granted_bytes = start.window_bytes
         self.sent_bytes = 0
-        self.sent_items = 0
+        self.sent_items = 0                    # entries and holes
         self.left_out = 0                      # offsets that were told without being sent
         self.doing = "starting"
         self._me = me
@@ -234,6 +234,6 @@ class Sender:
         self.told, self._told_ms = self.position - 1, now_ms
         self.doing = "sending"
         self.sent_bytes += sum(item.size for item in found.items)
-        self.sent_items += len(found.items)
+        self.sent_items += sum(item.entry_count for item in found.items)
         self.left_out += shipment.left_out
         return Say(shipment)

@@ -27,8 +27,8 @@ MARGIN = 10
 ROUNDS_MIN = 3
 KEPT_OUT_MS = 60_000
 KEPT_OUT_MS_MAX = 30 * 60_000
-ITEM_WORK = 64 << 10
-"""What an item costs beside its bytes, in bytes: small ones are bound by time on the way, not by bandwidth."""
+ENTRY_WORK = 64 << 10
+"""What an entry costs beside its bytes, in bytes: small ones are bound by time on the way, not by bandwidth."""
 
 _WHOLE = 1_000                  # weight of the newest round; averages are of integers, for time is
 _KEEP = (4, 5)                  # what is left of a round's weight after the next
@@ -104,9 +104,9 @@ class Slowness:
         """For so long the node had something to send, and leave to send it."""
         self._meter(node).busy_ms += ms
 
-    def sent(self, node: str, items: int, size: int) -> None:
-        """The node sent so many items, of `size` bytes in all."""
-        self._meter(node).work += size + items * ITEM_WORK
+    def sent(self, node: str, entries: int, size: int) -> None:
+        """The node sent so many entries, of `size` bytes in all."""
+        self._meter(node).work += size + entries * ENTRY_WORK
 
     def _meter(self, node: str) -> Meter:
         return self._meters.setdefault(node, Meter())

@@ -31,7 +31,7 @@ class Source:
     first: int = 0                # first offset it holds
     corrupt_to: int = -1          # end of what failed its checksum: it is not trusted before that is behind us
     bytes_received: int = 0
-    items_delivered: int = 0
+    entries_delivered: int = 0
 
     def begin(self, now_ms: int, first: int, window_bytes: int) -> None:
         """START is on its way: nothing is known of the new stream."""
@@ -65,8 +65,8 @@ class Source:
                 return f"item [{item.first}, {item.last}] of {item.size} bytes is out of order"
             lowest = item.last + 1
             if item.size:
-                before = sent
                 sent += item.size
+                before = sent - item.size_of_last
         # A whole share more than was granted is no matter of counting: unchecked it would fill our memory.
         if before > self.granted_bytes + share:
             return f"it sent more than {before} bytes and was granted {self.granted_bytes}"

@@ -8,7 +8,7 @@ Stays out: whether readers arrive (`tidemark_sim.liveness`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import DropBefore, PutEntry, Released, Write
 from tidemark_core.base.entry import Entry
@@ -58,20 +58,28 @@ class Delivered:
         self._expected[client.name] = first
 
     def reader_delivers(self, client: Client, effect: Deliver) -> None:
-        entry, expected = effect.item.body, self._expected[client.name]
+        if not isinstance(effect.item.body, tuple) or effect.last > effect.item.last:
+            raise Violation("S1", f"{client.name} is given {effect.item} for entries")
+        for entry in effect.item.body:
+            self._reader_given(client, entry, max(effect.first, entry.base), min(effect.last, entry.last))
+        if self._expected[client.name] != effect.last + 1:
+            raise Violation("S8", f"{client.name} is given {effect} without what it speaks of")
+
+    def _reader_given(self, client: Client, entry: Any, first: int, last: int) -> None:
+        expected = self._expected[client.name]
         if not isinstance(entry, Entry) or not entry.held:
-            raise Violation("S1", f"{client.name} is given {effect.item} for an entry")
+            raise Violation("S1", f"{client.name} is given {entry} for an entry")
         known = self.history.of(client.shard).at_base.get(entry.base)
         # A leader may commit and drop in one step: then the first copy seen is a header, whose chain is enough.
         if known is None or known.chain != entry.chain or (known.held and known.payload != entry.payload):
             raise Violation("S1", f"{client.name} is given {entry.id}, committed is {known.id if known else 'nothing'}")
-        if effect.first != expected or effect.last != entry.last or not entry.base <= expected:
-            raise Violation("S8", f"{client.name} is given [{effect.first}, {effect.last}], it waits for {expected}")
-        if effect.last > self._released.get(client.shard, -1):
+        if first != expected or last != entry.last or not entry.base <= expected:
+            raise Violation("S8", f"{client.name} is given [{first}, {last}], it waits for {expected}")
+        if last > self._released.get(client.shard, -1):
             raise Violation("A2", f"{client.name} is given {entry.id}, released is {self._released.get(client.shard)}")
         if self._is_hidden(client.shard, entry.base):
             raise Violation("L10", f"{client.name} is given {entry.id}, which was rolled back")
-        self._expected[client.name] = effect.last + 1
+        self._expected[client.name] = last + 1
 
     def reader_passes(self, client: Client, gap: DeliverGap) -> None:
         if gap.first != self._expected[client.name] or gap.last < gap.first:

@@ -28,7 +28,7 @@ Gap = tuple[GapKind, int, int]
 
 
 def item(first: int, last: int | None = None, size: int = 100) -> Item:
-    return Item(first, first if last is None else last, size, f"entry {first}")
+    return Item(first, first if last is None else last, size, (f"entry {first}",))
 
 
 def hole(first: int, last: int) -> Item:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Entry, Kind, seal
 from tidemark_core.base.ids import EntryId
-from tidemark_core.delivery.messages import HOLE_BYTES, NOT_HELD, Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.messages import HOLE_BYTES, NOT_HELD, Shipment, Start, Started, Status, Window, singly
 from tidemark_core.delivery.order import Block, Mode
 from tidemark_core.delivery.sender import (
     COVERAGE_MS,
@@ -83,7 +83,7 @@ class Member:
 
 
 def offsets(messages: Sequence[Started | Shipment]) -> list[tuple[int, int]]:
-    return [(item.first, item.last) for m in messages if isinstance(m, Shipment) for item in m.items]
+    return [(item.first, item.last) for m in messages if isinstance(m, Shipment) for item in singly(m.items)]
 
 
 def test_started_then_what_is_ours_with_coverage_then_silence() -> None:
@@ -181,7 +181,7 @@ def test_k17_what_is_ours_and_not_held_is_said_and_never_passed_over() -> None:
     member.entries[2] = member.entries[2].bare()
     shipments = [m for m in member.says() if isinstance(m, Shipment)]
     assert [(0, 0), (2, 2)] == offsets(shipments)
-    (item,) = [item for m in shipments for item in m.items if item.first == 2]
+    (item,) = [item for m in shipments for item in singly(m.items) if item.first == 2]
     assert item.body is NOT_HELD and item.size == HOLE_BYTES
 
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Entry, Kind, control, seal
-from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Window
+from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Window, singly
 from tidemark_core.delivery.order import Block, Mode
 from tidemark_core.delivery.sender import End, Look, Say, Sender, Wait
 from tidemark_core.delivery.stretch import Stretch
@@ -105,7 +105,7 @@ class Member:
                 case Say(Shipment() as shipment):
                     assert shipment.first == self.told + 1, "no gap in what is told"
                     self.told = shipment.through
-                    self.items += shipment.items
+                    self.items += singly(shipment.items)
                 case Look():
                     self.look(step)
                 case Wait() | End():

@@ -376,7 +376,7 @@ def test_a_slow_node_comes_back_after_its_minute_and_is_kept_when_it_has_recover
     assert ["b"] == slow_notes(made)
     assert () == made.reader.known_down
     assert Reason.BACK in [note.reason for _, note in made.notes if note.what == "rewind"]
-    assert made.reader.sources["b"].items_delivered > 400
+    assert made.reader.sources["b"].entries_delivered > 400
 
 
 def test_down_wins_over_slow_and_slow_is_better_than_nobody() -> None:
