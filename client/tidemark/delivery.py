@@ -303,15 +303,14 @@ class ShardDelivery:
     def _deliver(self, effect: Deliver) -> None:
         batches: list[ReadBatch] = []
         for entry in effect.item.body:
-            if entry.base > effect.last:
-                break                                        # the read ends in front of it
             if entry.kind is Kind.DATA:
                 batches.append(ReadBatch(self.shard, entry, effect.first, effect.last))
             else:
                 self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
                 self._consumed_bytes += entry.size
-        self._untaken += len(batches)
-        self._reader.push(*batches)
+        if batches:
+            self._untaken += len(batches)
+            self._reader.push(*batches)
 
     def _deliver_gap(self, effect: DeliverGap) -> None:
         silent = effect.kind is GapKind.TRIM and effect.last < self._removed_before

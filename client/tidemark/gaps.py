@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from tidemark_core.delivery.messages import GapKind
 
-GAP_BYTES = 256  # what a gap takes of what is read ahead
-
 
 class Gap(NamedTuple):
     """The offsets from `first` to `last`, inclusive, of which the reader gets no record.
@@ -23,11 +21,6 @@ class Gap(NamedTuple):
     shard: int
     first: int
     last: int
-
-    @property
-    def size(self) -> int:
-        """Bytes it takes among what is read ahead."""
-        return GAP_BYTES
 
     @property
     def offsets(self) -> int:

@@ -19,7 +19,7 @@ class ReadStats:
 
     bytes_received: int = 0
     bytes_delivered: int = 0
-    duplicates: int = 0                                            # items that had come from another node before
+    duplicates: int = 0                                            # entries that had come before
     failovers: int = 0                                             # a node was put into known_down, a leader was left
     slow: int = 0                                                  # a node was found slow
     all_send_all: int = 0                                          # switches to asking every node for everything

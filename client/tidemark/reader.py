@@ -29,6 +29,8 @@ from .subscription import Subscription, SubscriptionSettings
 if TYPE_CHECKING:
     from .client import Client
 
+GAP_BYTES = 256  # what a gap takes in the buffer
+
 Item = ReadBatch | Gap
 
 
@@ -93,6 +95,7 @@ class Reader:
         if self._closed:
             raise Closed("the reader is closed")
         try:
+            # What is there needs no wait; only a subscription must hear that the one before is done.
             while (self._ready and self.subscription is None) or await self._filled():
                 yield self._take()
         finally:
@@ -130,7 +133,7 @@ class Reader:
     def _take(self) -> Item:
         """Hand out the next batch or gap."""
         item = self._ready.popleft()
-        self.buffered_bytes -= item.size
+        self.buffered_bytes -= _size(item)
         self.positions[item.shard] = item.last + 1
         self.cursors[item.shard].taken(item)
         if self.subscription is not None:
@@ -196,14 +199,14 @@ class Reader:
             if shard not in self._held:
                 self._held[shard] = deque(item for item in self._ready if item.shard == shard)
         self._ready = deque(item for item in self._ready if item.shard not in self._held)
-        self.buffered_bytes = sum(item.size for item in self._ready)
+        self.buffered_bytes = sum(map(_size, self._ready))
 
     def resume(self, *shards: int) -> None:
         """Go on with these shards, or with all."""
         for shard in self._mine(shards):
             held = self._held.pop(shard, deque())
             self._ready.extend(held)
-            self.buffered_bytes += sum(item.size for item in held)
+            self.buffered_bytes += sum(map(_size, held))
         self._wake.set()
         self._room.set()
 
@@ -252,19 +255,19 @@ class Reader:
     async def put(self, item: Item) -> None:
         """Hand a batch or a gap over, waiting while the queue is full or the shard is paused."""
         while item.shard in self._held or (
-            self._ready and self.buffered_bytes + item.size > self.settings.buffer_bytes
+            self._ready and self.buffered_bytes + _size(item) > self.settings.buffer_bytes
         ):
             self._room.clear()
             await self._room.wait()
         self.push(item)
 
     def push(self, *items: Item) -> None:
-        """Hand batches and gaps of one shard over; the cursor itself bounds how many."""
-        if items and items[0].shard in self._held:
+        """Hand batches and gaps of one shard over, at least one; the cursor itself bounds how many."""
+        if items[0].shard in self._held:
             self._held[items[0].shard] += items
             return
         self._ready += items
-        self.buffered_bytes += sum(item.size for item in items)
+        self.buffered_bytes += sum(map(_size, items))
         self._wake.set()
 
     def gap(self, kind: GapKind, shard: int, first: int, last: int, *, silent: bool = False) -> Gap | None:
@@ -324,6 +327,10 @@ class Reader:
 def items_of(item: Item) -> Iterable[Record | Gap]:
     """Return what an iteration over records yields for a batch or a gap."""
     return (item,) if isinstance(item, Gap) else item.records()
+
+
+def _size(item: Item) -> int:
+    return GAP_BYTES if isinstance(item, Gap) else item.size
 
 
 def _of(given, shard: int, default):  # type: ignore[no-untyped-def]

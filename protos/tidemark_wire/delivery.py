@@ -28,9 +28,9 @@ from tidemark_core.delivery.messages import (
     Started,
     Status,
     Window,
-    entries_item,
     hole_item,
     not_held_item,
+    together,
 )
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 
@@ -246,28 +246,19 @@ def _decode_shipment(cursor: Cursor) -> Shipment:
 
 def _decode_items(cursor: Cursor, first: int, through: int, count: int) -> tuple[Item, ...]:
     if count * (len(_HOLE_ITEM) + HOLE_BYTES) > cursor.end - cursor.at:
-        raise RemoteViolation(f"it announces {count} items and has no room for them")
-    items: list[Item] = []
-    run: list[Entry] = []
-    lowest = -1  # the first item may begin before the shipment: whoever asked did so in its middle
+        raise RemoteViolation(f"it announces {count} entries and holes and has no room for them")
+    found: list[Entry | Item] = []
+    lowest = -1  # the first one may begin before the shipment: whoever asked did so in its middle
     for _ in range(count):
-        found = _decode_item(cursor)
-        begin, end = (found.base if isinstance(found, Entry) else found.first), found.last
+        one = _decode_item(cursor)
+        begin, end = (one.base if isinstance(one, Entry) else one.first), one.last
         if not (lowest <= begin <= end <= through and end >= first):
             raise RemoteViolation(
                 f"item {begin}..{end} is not in order, or not inside the coverage {first}..{through}"
             )
-        if run and (begin > lowest or not isinstance(found, Entry)):
-            items.append(entries_item(run))
-            run = []
-        if isinstance(found, Entry):
-            run.append(found)
-        else:
-            items.append(found)
+        found.append(one)
         lowest = end + 1
-    if run:
-        items.append(entries_item(run))
-    return tuple(items)
+    return tuple(together(found))
 
 
 def _decode_item(cursor: Cursor) -> Entry | Item:

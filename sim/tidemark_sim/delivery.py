@@ -9,7 +9,7 @@ Stays out: whether what was delivered is right (`checkers.delivered`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from tidemark_core.delivery.messages import (
     Deliver,
     DeliverGap,
     Finished,
+    Item,
     Note,
     ReaderEffect,
     Shipment,
@@ -32,6 +33,7 @@ from tidemark_core.delivery.messages import (
     WakeAt,
     Window,
     singly,
+    together,
 )
 from tidemark_core.delivery.order import Mode
 from tidemark_core.delivery.reader import Reader, ReaderSettings
@@ -93,6 +95,11 @@ def stored(node: Node, shard: ShardId, first: int, last: int) -> Iterator[Entry]
         yield entry
     if expected <= last:
         raise _HeaderDamaged(expected)
+
+
+def joined(items: Iterable[Item]) -> tuple[Item, ...]:
+    """Return items of one entry each as they would come off the wire."""
+    return tuple(together(one for item in items for one in (item.body if isinstance(item.body, tuple) else (item,))))
 
 
 def take(node: Node, shard: ShardId, rule: Rule, asked: Asked) -> Stretch:
@@ -259,11 +266,11 @@ class Stream:
             if world.dice.chance(0.3):
                 self.carry("from", client.spoilt, self, message.generation, delay_ms=delay_ms)
                 return
-            items = list(singly(message.items))
+            items = list(singly(message.items))    # one entry is spoilt, those around it are not
             at = world.dice.between(0, len(items) - 1)
             if items[at].body is not None:
                 items[at] = items[at]._replace(body=DAMAGED)
-            message = Shipment(message.generation, message.first, message.through, message.released, tuple(items))
+            message = Shipment(message.generation, message.first, message.through, message.released, joined(items))
         self.carry("from", client.shipped, self, message, delay_ms=delay_ms)
 
 

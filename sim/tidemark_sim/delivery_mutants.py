@@ -98,7 +98,7 @@ def _duplicates_delivered(stack: ExitStack) -> None:
 
 
 def _overlaps_delivered(stack: ExitStack) -> None:
-    substitute(stack, Item, "behind", lambda self, offset: self)
+    substitute(stack, Item, "part", lambda self, first, last: self)
 
 
 def _never_back(stack: ExitStack) -> None:

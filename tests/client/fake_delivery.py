@@ -15,9 +15,9 @@ import grpc
 import grpc.aio
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Refused
-from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Status, Window
+from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Status, Window, entries_item, hole_item
 from tidemark_core.delivery.order import Mode, nearest_first, ships, slots_of
-from tidemark_wire.delivery import StartCall, decode_request, encode_answer, entries_item, hole_item
+from tidemark_wire.delivery import StartCall, decode_request, encode_answer
 from tidemark_wire.status import to_rpc_error
 
 LOOK_S = 0.005
@@ -33,6 +33,7 @@ class Faults:
     message: str = ""
     deaf: bool = False                       # START is heard and never answered
     item_delay_s: float = 0.0
+    together: int = 1                        # puts so many entries into an item
     damaged: set[int] = field(default_factory=set)       # base offsets whose payload is damaged on the way
     garbled: set[int] = field(default_factory=set)       # base offsets whose header is
     lacks: set[int] = field(default_factory=set)         # base offsets that it does not hold
@@ -119,6 +120,9 @@ class FakeStream:
         down = {start.ensemble.index(node) for node in start.known_down}
         ours = start.mode is Mode.ALL_SEND_ALL or ships(slots, start.ensemble.index(self.node.name), down)
         items = (item,) if ours and item.first not in faults.lacks else ()
+        if items and isinstance(item.body, tuple):
+            item = self._with_next(shard, start, item, order, released)
+            items, last = (item,), item.last
         if items and self.sent >= self.granted:
             return False
         if items and faults.item_delay_s:
@@ -134,6 +138,17 @@ class FakeStream:
             faults.sent.append((start.generation, item.first))
         await self._say(shipment)
         return True
+
+    def _with_next(self, shard: Any, start: Start, item: Item, order: int, released: int) -> Item:
+        """Return the item with as many entries behind it as this node puts together and may send."""
+        last = released if start.until < 0 else min(released, start.until)
+        while item.entry_count < self.faults.together and item.last < last:
+            found, found_order = self._at(shard, item.last + 1)
+            same = found_order == order or start.mode is Mode.ALL_SEND_ALL
+            if not isinstance(found.body, tuple) or not same or self.sent + item.size >= self.granted:
+                break
+            item = entries_item(item.body + found.body)
+        return item
 
     def _at(self, shard: Any, offset: int) -> tuple[Item, int]:
         """Return the item that covers an offset, and its reading order."""

@@ -125,6 +125,31 @@ async def test_all_send_all_drops_what_came_before(cluster, client):
     assert reader.stats.duplicates > 0
 
 
+@pytest.mark.parametrize("mode", ["scd", "all"])
+async def test_members_that_put_entries_together_differently_give_each_record_once(cluster, client, mode):
+    for node, together in zip(cluster.nodes.values(), (2, 3, 7), strict=True):
+        node.delivery.together = together
+    for first, last in ((0, RECORDS), (14, RECORDS), (0, 77), (36, 77), (44, 46)):
+        reader = client.read("orders", **{**FAST, "mode": mode}, from_=first, until=last)
+        offsets = [record.offset async for record in reader]
+        assert offsets == list(range(max(1, first), last + 1)), "offset 0 is the mark of an election"
+        touched = [e for e in cluster.groups["orders"][0].entries if e.last >= first and e.base <= last]
+        assert reader.stats.bytes_delivered == sum(entry.size for entry in touched)
+        assert reader.epochs_begun == (first == 0)
+
+
+async def test_a_paused_shard_keeps_what_arrives_as_one(cluster, client):
+    for node in cluster.nodes.values():
+        node.delivery.together = 7
+    reader = client.read("orders", **{**FAST, "mode": "all"})
+    offsets: list[int] = []
+    async for batch in reader.batches():
+        offsets += range(batch.first, batch.last + 1)
+        reader.pause()
+        asyncio.get_running_loop().call_soon(reader.resume)
+    assert offsets == list(range(1, RECORDS + 1))
+
+
 async def test_local_reading_asks_who_keeps_the_payload_before_who_is_near(cluster, client, tail):
     cluster.nodes["n0"].zone = "a"
     cluster.payload_copies = 2

@@ -270,6 +270,20 @@ def test_more_orders_than_are_remembered(opened: Store):
     assert len(of._decided) <= 4096
 
 
+def test_entries_that_lie_together_go_as_one_item(opened: Store):
+    made = LogMaker()
+    for turn in (0, 0, 0, 1, 0, 0):
+        made.data(order_of(turn, 1 - turn), records=2)
+    put(opened, made.entries)
+    of = rule("a", ("a", "b"))
+    assert [(0, 5, 3), (8, 11, 2)] == [(i.first, i.last, i.entry_count) for i in look(opened, of, 0, 11).items]
+    cut = look(opened, of, 0, 11, holes=[(2, 3)]).items
+    assert [(0, 1, 1), (2, 3, 1), (4, 5, 1), (8, 11, 2)] == [(i.first, i.last, i.entry_count) for i in cut]
+    opened.apply([Persist(S1, (DropPayloads(8, 9),))])
+    bare = look(opened, of, 0, 11).items
+    assert [(0, 5, 3), (8, 9, 1), (10, 11, 1)] == [(i.first, i.last, i.entry_count) for i in bare]
+
+
 # --- payloads that others keep ------------------------------------------------------------------------------------
 
 

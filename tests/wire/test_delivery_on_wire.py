@@ -9,10 +9,24 @@ import pytest
 from google_crc32c import value as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidemark_core.base.entry import HEADER_BYTES, Batch, Kind, control, seal
+from tidemark_core.base.entry import HEADER_BYTES, Batch, Entry, Kind, control, seal
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, EntryId
-from tidemark_core.delivery.messages import DAMAGED, NOT_HELD, Item, Shipment, Start, Started, Status, Window, singly
+from tidemark_core.delivery.messages import (
+    DAMAGED,
+    NOT_HELD,
+    Item,
+    Shipment,
+    Start,
+    Started,
+    Status,
+    Window,
+    entries_item,
+    hole_item,
+    not_held_item,
+    singly,
+    together,
+)
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 from tidemark_wire import delivery, frames
 from tidemark_wire.delivery import (
@@ -21,9 +35,6 @@ from tidemark_wire.delivery import (
     Stop,
     decode_answer,
     decode_request,
-    entries_item,
-    hole_item,
-    not_held_item,
 )
 
 unsigned = st.integers(0, (1 << 64) - 1)
@@ -57,27 +68,24 @@ requests = st.one_of(
 def shipments(draw: st.DrawFn) -> Shipment:
     """Entries and holes in any mixture, with offsets between them that are not this node's."""
     at = first = draw(offsets)
-    items: list[Item] = []
+    found: list[Entry | Item] = []
     for payload in draw(st.lists(st.one_of(st.none(), st.just(NOT_HELD), st.binary(max_size=300)), max_size=6)):
         at += draw(st.integers(0, 5))
         count = draw(st.integers(1, 20))
         if payload is None:
-            items.append(hole_item(at, at + count - 1))
+            found.append(hole_item(at, at + count - 1))
         elif payload is NOT_HELD:
-            items.append(not_held_item(at, at + count - 1))
+            found.append(not_held_item(at, at + count - 1))
         else:
             batch = Batch(b"p" * 16, 0, count, 0, 0, crc32c(payload), payload)
             entry = seal(batch, kind=Kind.DATA, epoch=3, prev=EntryId(3, at - 1), prev_chain=0, logged_ms=1)
-            before = items[-1] if items else None
-            if before is not None and before.last == at - 1 and isinstance(before.body, tuple):
-                items[-1] = entries_item((*before.body, entry))
-            else:
-                items.append(entries_item((entry,)))
+            found.append(entry)
         at += count
+    items = tuple(together(found))
     if items:  # whoever asked may have asked from the middle of the first entry or hole
         first = draw(st.integers(first, next(singly(items)).last))
     through = at - 1 + draw(st.integers(0, 5))
-    return Shipment(draw(unsigned), first, max(through, first - 1), draw(signed), tuple(items))
+    return Shipment(draw(unsigned), first, max(through, first - 1), draw(signed), items)
 
 
 @given(requests)

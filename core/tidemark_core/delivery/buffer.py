@@ -14,19 +14,21 @@ class Buffer:
     """Items by first offset; of two that begin alike the longer wins.
 
     Nodes that send the same put different numbers of entries into an item, and may cut a rolled-back range differently.
+    Where their items overlap otherwise, both lie here until the offsets are taken.
     """
 
-    __slots__ = ("_heap", "_items", "bytes", "bytes_of", "duplicates")
+    __slots__ = ("_end", "_heap", "_items", "bytes", "bytes_of", "duplicates")
 
     def __init__(self) -> None:
         self._items: dict[int, tuple[Item, str]] = {}
         self._heap: list[int] = []
         self.bytes = 0
         self.bytes_of: dict[str, int] = {}   # by the node that sent them
-        self.duplicates = 0                  # entries that were here already
+        self.duplicates = 0                  # entries found to have come before
+        self._end = -1                       # behind what was taken last
 
     def put(self, item: Item, node: str) -> None:
-        """Keep an item, unless all of it lies here already."""
+        """Keep an item, unless one that begins alike and is as long lies here already."""
         held = self._items.get(item.first)
         if held is None:
             heappush(self._heap, item.first)
@@ -45,11 +47,12 @@ class Buffer:
         while self._heap and self._heap[0] <= offset:
             item, node = self._items.pop(heappop(self._heap))
             self._forget(item, node)
-            if item.last >= offset:
-                found = item.behind(offset)
-                self.duplicates += item.entry_count - found.entry_count
+            found = item.part(offset, item.last) if item.last >= offset else None
+            if offset == self._end:          # else a gap was passed, and what it held was never taken
+                self.duplicates += item.entry_count - (found.entry_count if found is not None else 0)
+            if found is not None:
+                self._end = found.last + 1
                 return found, node
-            self.duplicates += item.entry_count
         return None
 
     def first(self) -> int | None:

@@ -5,12 +5,12 @@ Stays out: bytes; a shell maps these to frames, and items to records.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..base.entry import Entry
 from .order import Mode
@@ -49,6 +49,8 @@ class NotHeld(Enum):
 DAMAGED = Damaged.DAMAGED
 NOT_HELD = NotHeld.NOT_HELD
 
+_BASE, _LAST = attrgetter("base"), attrgetter("last")
+
 
 class Item(NamedTuple):
     """Entries or a hole as a node shipped them: offsets [first, last].
@@ -61,7 +63,7 @@ class Item(NamedTuple):
     first: int
     last: int
     size: int
-    body: Any
+    body: tuple[Entry, ...] | Damaged | NotHeld | None
 
     @property
     def entry_count(self) -> int:
@@ -71,16 +73,14 @@ class Item(NamedTuple):
     @property
     def size_of_last(self) -> int:
         """Bytes of its last entry."""
-        return self.body[-1].size if self.entry_count > 1 else self.size
+        return self.body[-1].size if isinstance(self.body, tuple) and len(self.body) > 1 else self.size
 
-    def behind(self, offset: int) -> Item:
-        """Return the item without the entries that end in front of `offset`, which lies in it."""
-        if self.entry_count == 1 or self.body[0].last >= offset:
+    def part(self, first: int, last: int) -> Item:
+        """Return the item without the entries that end in front of `first` or begin behind `last`."""
+        if not isinstance(self.body, tuple) or len(self.body) == 1:
             return self
-        return entries_item(self.body[bisect_left(self.body, offset, key=_LAST):])
-
-
-_LAST = attrgetter("last")
+        begin, end = bisect_left(self.body, first, key=_LAST), bisect_right(self.body, last, key=_BASE)
+        return self if (begin, end) == (0, len(self.body)) else entries_item(self.body[begin:end])
 
 
 HOLE_BYTES = 16
@@ -92,13 +92,28 @@ def entries_item(entries: Sequence[Entry]) -> Item:
     return Item(entries[0].base, entries[-1].last, sum(entry.size for entry in entries), tuple(entries))
 
 
-def singly(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield items of one entry each, and holes, for whoever looks at entries one by one."""
-    for item in items:
-        if item.entry_count == 1:
-            yield item
+def together(found: Iterable[Entry | Item]) -> Iterator[Item]:
+    """Yield what was found, in order, as items: entries that lie one right behind the other as one."""
+    run: list[Entry] = []
+    for one in found:
+        if run and not (isinstance(one, Entry) and one.base == run[-1].last + 1):
+            yield entries_item(run)
+            run = []
+        if isinstance(one, Entry):
+            run.append(one)
         else:
+            yield one
+    if run:
+        yield entries_item(run)
+
+
+def singly(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items of one entry each, for whoever looks at entries one by one: the reverse of `together`."""
+    for item in items:
+        if isinstance(item.body, tuple) and len(item.body) > 1:
             yield from (entries_item((entry,)) for entry in item.body)
+        else:
+            yield item
 
 
 def hole_item(first: int, last: int) -> Item:

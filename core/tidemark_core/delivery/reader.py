@@ -231,7 +231,7 @@ class Reader:
 
     @property
     def duplicates(self) -> int:
-        """Entries that came more than once."""
+        """Entries known to have come more than once."""
         return self._late + self._buffer.duplicates
 
     @property
@@ -280,6 +280,8 @@ class Reader:
                 effects += self._pass(now_ms, GapKind.TRIM, trimmed - 1)
                 continue
             item, node = found
+            if 0 <= self.until < item.last:
+                item = item.part(self.next, self.until)
             if item.body is None:
                 effects += self._pass(now_ms, GapKind.HOLE, item.last)
                 continue

@@ -102,7 +102,7 @@ class Sender:
         self._frame_bytes = frame_bytes
         self._told_ms: int | None = None
         self._answered = False                 # STARTED was said
-        self._full = False                     # the item at `position` is ours, and waits for the window
+        self._full = False                     # what lies at `position` is ours, and waits for the window
         self._damaged: tuple[int, int] | None = None  # offset that cannot be read, and since when
         self._next: list[Step] = []            # what follows from the last look
         self.ended = False                     # nothing more will be said

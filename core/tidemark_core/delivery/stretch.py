@@ -1,10 +1,9 @@
 """A stretch of stored log as one member sends it: headers first, payloads only of what is its to send.
 
-Every member must cut the log at the same offsets, or a reader would meet one in two halves: an entry is never cut, a
-rolled-back range is one item with all that lies in it, cut only where the reader began.  Entries of ours that lie one
-right behind the other go as one item, however many were looked at.  Control entries have no reading order of their own:
-they go with the block around them, and a range with the block in which it ends.  What is ours to send and not held here
-is said, never passed over (K17).
+An entry is never cut, and a rolled-back range is one item with all that lies in it, cut only where the reader began, or
+a reader would meet one offset in two halves.  Entries of ours that lie one right behind the other go as one item, as
+many as one look finds.  Control entries have no reading order of their own: they go with the block around them, and a
+range with the block in which it ends.  What is ours to send and not held here is said, never passed over (K17).
 Stays out: reading the store, how far may be read, windows over time, the reader.
 """
 
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..base.entry import Entry, Kind
-from .messages import HOLE_BYTES, Item, Start, entries_item, hole_item, not_held_item
+from .messages import HOLE_BYTES, Item, Start, hole_item, not_held_item, together
 from .order import Block, Mode, nearest_first, sender, ships, slots_of
 
 DECISIONS_MAX = 4096
@@ -165,25 +164,11 @@ class Stretch:
         if damaged_at is not None:
             self.damaged_at, self.through, self.more = damaged_at, damaged_at - 1, False
             ours = [piece for piece in ours if piece.first < damaged_at]
-        self.items = tuple(_items(ours, iter(entries)))
+        whole = iter(entries)
+        self.items = tuple(together(
+            hole_item(piece.first, piece.last) if piece.header is None else _sent(next(whole)) for piece in ours
+        ))
 
 
-def _items(ours: Iterable[Piece], entries: Iterator[Entry]) -> Iterator[Item]:
-    """Yield pieces as items; `entries` are those that have a header, in order."""
-    run: list[Entry] = []
-    end = -1
-    for piece in ours:
-        entry = None if piece.header is None else next(entries)
-        held = entry is not None and entry.held
-        if run and not (held and piece.first == end):
-            yield entries_item(run)
-            run = []
-        if entry is None:
-            yield hole_item(piece.first, piece.last)
-        elif not held:
-            yield not_held_item(piece.first, piece.last)
-        else:
-            run.append(entry)
-            end = piece.last + 1
-    if run:
-        yield entries_item(run)
+def _sent(entry: Entry) -> Entry | Item:
+    return entry if entry.held else not_held_item(entry.base, entry.last)

@@ -58,3 +58,13 @@ def test_what_is_taken_from_the_middle_of_an_entry_holds_the_whole_entry():
     buffer.put(entries_item((Logged(0, 1, 10), Logged(2, 5, 20), Logged(6, 6, 30))), "a")
     assert buffer.take(4) == (entries_item((Logged(2, 5, 20), Logged(6, 6, 30))), "a")
     assert 0 == buffer.bytes
+
+
+def test_what_a_gap_passed_over_was_never_taken_and_counts_as_no_duplicate():
+    buffer = Buffer()
+    buffer.put(entries_item((Logged(0, 1, 10),)), "a")
+    assert buffer.take(0) is not None
+    buffer.put(entries_item((Logged(2, 5, 20), Logged(6, 6, 30))), "a")
+    buffer.put(entries_item((Logged(7, 7, 20), Logged(8, 8, 30))), "b")
+    assert buffer.take(8) == (entries_item((Logged(8, 8, 30),)), "b"), "retention has passed up to here"
+    assert (0, 0) == (buffer.bytes, buffer.duplicates)

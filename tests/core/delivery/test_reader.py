@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tidemark_core.delivery.messages import DAMAGED, GapKind, Item, Reason, Started, Status
+from tidemark_core.delivery.messages import DAMAGED, GapKind, Item, Reason, Started, Status, entries_item
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 from tidemark_core.delivery.reader import Reader, ReaderSettings
 from tidemark_core.delivery.slowness import SlowDetection
 
 from .hand import Hand, hole, item
+from .world import Logged
 
 SCD_MS = ReaderSettings().scd_timeout_ms
 ALL_MS = ReaderSettings().all_send_all_timeout_ms
@@ -66,6 +67,16 @@ def test_s6_copies_that_were_delivered_or_lie_here_are_dropped() -> None:
 
     assert [(0, 2), (3, 4), (5, 5)] == hand.out
     assert 2 == hand.reader.duplicates
+
+
+def test_of_entries_sent_as_one_only_those_that_are_wanted_are_delivered() -> None:
+    """A member that sends on behind the end breaks no rule that a reader could suffer from."""
+    hand = Hand(first=4, until=7)
+
+    hand.ship("a", 11, entries_item([Logged(first, first + 1, 100, 0, False) for first in (3, 5, 7, 9)]))
+
+    assert [(4, 7)] == hand.out and hand.finished
+    assert (300, 0) == (hand.reader.delivered_bytes, hand.reader.duplicates)
 
 
 def test_a_reader_that_begins_and_ends_inside_entries_gets_that_part_of_them() -> None:
@@ -906,6 +917,7 @@ def test_a_rewind_grants_nothing_while_the_application_has_a_window_in_its_hands
         pytest.param((Item(5, 4, 1, ""),), id="ends before it begins"),
         pytest.param((Item(5, 5, -1, ""),), id="size"),
         pytest.param(tuple(item(number, number, 400) for number in range(4)), id="window"),
+        pytest.param((entries_item([Logged(number, number, 400, 0, False) for number in range(4)]),), id="in one item"),
     ],
 )
 def test_a_node_that_breaks_the_rules_is_listed_and_nothing_of_it_is_used(items: tuple[Item, ...]) -> None:
