@@ -50,7 +50,7 @@ Copies          R of n members keep each payload ("payloadCopies"); R = n unless
                 are in force, whoever becomes designated fills what it lacks; nothing is dropped from PREPARE until
                 the outcome is stored, for an election may still roll it back.  A contract gives the freed slot to
                 the last member.  K15 a payload missing above commit is damage: such a replica does not lead,
-                one whose log is as long does instead; where there is none the shard waits.
+                one whose log is as long does instead; where there is none the shard elects anew after `retry_ms`.
                 K16 a leader that lacks what a follower needs fetches it and stores nothing; that follower waits,
                 the others go on.  K19 who holds which payload plays no part in an election.
 Restart         A replica that led an epoch never leads that epoch again: what it sent and had not yet synced

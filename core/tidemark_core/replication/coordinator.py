@@ -83,6 +83,7 @@ class Election:
     leader: Member | None = None
     told: tuple[tuple[Member, EntryId], ...] = ()   # followers named in BecomeLeader
     grace_over: bool = False
+    refused: bool = False      # by a leader that refused before: there is nobody better, elect again in a while
 
 
 @dataclass(slots=True)
@@ -707,8 +708,8 @@ class Coordinator:
         if record.status is Status.ELECTION:
             if self.election is None:
                 return []
-            if self.election.leader is not None and self._lost(self.election.leader):
-                # It was fenced while it was believed down, and has not confirmed since: no NodeDown will come.
+            if self.election.refused or (self.election.leader is not None and self._lost(self.election.leader)):
+                # Or it was fenced while it was believed down, and has not confirmed since: no NodeDown will come.
                 return self.elect(now_ms)
             effects += [
                 self._fence(member)
@@ -1024,12 +1025,18 @@ class Coordinator:
             self._suspicion = f"{sender.node} is in epoch {theirs}, its record in epoch {record.epoch}"
             return self._load()
         if record.status is Status.ELECTION:
-            chosen = self.election.leader if self.election else None
-            if m.about == "BecomeLeader" and chosen is not None and sender.node == chosen.node:
-                if reason is Reason.CORRUPT:
-                    self._unfit.add(sender)
-                return self._elect(now_ms)
-            return []
+            election = self.election
+            if (
+                election is None or election.leader is None or sender.node != election.leader.node
+                or m.about != "BecomeLeader"
+            ):
+                return []
+            if sender in self._unfit:
+                election.refused = True   # at once, elections would follow each other as fast as the store answers
+                return []
+            if reason is Reason.CORRUPT:
+                self._unfit.add(sender)
+            return self._elect(now_ms)
         if sender == record.leader:
             if reason is Reason.ALREADY_LEADER:
                 self._leader_doubted = False

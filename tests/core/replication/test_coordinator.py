@@ -349,6 +349,11 @@ def test_k15_nobody_whose_log_is_shorter_leads_instead(desk: Desk) -> None:
     desk.fenced(a=longer, b=HEAD, c=HEAD)
 
     assert [A] == [to for to, _ in desk.sent(BecomeLeader)]
+    epoch = desk.record.epoch
+    refusal = replace(LOST, epoch=epoch)
+    assert [] == desk.hear(A, Rejected(epoch, "BecomeLeader", refusal)), "not at once again and again"
+    desk.fire(RETRY_TIMER)
+    assert [(epoch + 1, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
 
 
 def test_o29_the_leader_s_end_is_answered_by_an_election(desk: Desk) -> None:
