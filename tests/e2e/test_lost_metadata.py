@@ -16,6 +16,7 @@ from tidemark_cli.certs import MADE_BY_OPERATOR
 from tidemark_operator.local import LocalRuntimeError
 
 from .cluster import Cluster, condition, until
+from .test_metadata import says_reachable
 from .workload import Workload, check_every_copy
 
 SILENCE_S = "4"
@@ -124,6 +125,7 @@ async def test_a_restored_backup_elects_nobody_below_what_nodes_know(cluster: Cl
         backup = cluster.directory / "etcd-backup"
         shutil.copytree(cluster.directory / "etcd", backup)
         await cluster.start("etcd")
+        await until(lambda: says_reachable(cluster), "the operator says that etcd answers")
         for old, new in ((second, fourth), (third, fifth)):
             cluster.kill(old)
             await cluster.change("SWAP", group, from_node=old, to_node=new)
