@@ -101,7 +101,7 @@ class Shard:
             return [replica.trace("violation", str(violation))]
         assert replica.state.epoch >= epoch_before, "O7: epoch went backwards"
         if seeded is not Role.SEEDING and replica.state.role not in (Role.SEEDING, Role.DELETED):
-            assert replica.commit >= commit_before, "T3: commit went backwards"
+            assert replica.commit >= commit_before, "H3: commit went backwards"
             assert replica.confirmed >= confirmed_before, "L13: confirmed went backwards"
             assert replica.state.dropped <= replica.commit, "K8: a payload above commit was dropped"
         return effects

@@ -2,12 +2,12 @@
 
 Shard records follow core's rules N1-N8 (`replication.recovery`).  Around them:
 
-R1  Nothing is planned while somebody's word is missing that only a person can give: a group's name, a manifest that
+M1  Nothing is planned while somebody's word is missing that only a person can give: a group's name, a manifest that
     fits, the loss of a shard.  A plan with problems is never written.
-R2  A group keeps the id that nodes hold replicas under.  Its manifest is not on nodes: without one it is stored as
+M2  A group keeps the id that nodes hold replicas under.  Its manifest is not on nodes: without one it is stored as
     detached, served again once the manifest is applied, and keeps its data meanwhile.
-R3  Counters begin above every number that any node, group or map was ever seen with.  They are never lowered.
-R4  What is stored and not behind the nodes stays as it is; so the same plan, made again after half of it was written,
+M3  Counters begin above every number that any node, group or map was ever seen with.  They are never lowered.
+M4  What is stored and not behind the nodes stays as it is; so the same plan, made again after half of it was written,
     is its other half.
 
 Stays out: asking nodes, writing (`recovery`).
@@ -214,7 +214,7 @@ class _Planner:
     # --- groups ---------------------------------------------------------------------------------------------
 
     def _groups(self) -> list[_Group]:
-        """Return every group that anybody knows, by id (R2)."""
+        """Return every group that anybody knows, by id (M2)."""
         known: dict[int, _Group] = {}
         for answer in sorted(self.answers, key=lambda answer: answer.remembered.map_version):
             for group in answer.remembered.groups:
@@ -359,7 +359,7 @@ class _Planner:
                 self.writes.append(Write(self.keys.node(name), record.encode(), item.revision if item else 0))
 
     def _counters(self, groups: Sequence[_Group]) -> dict[str, int]:
-        """Rule R3."""
+        """Rule M3."""
         names = {*self.addresses, *(member.node for member in self.answered)}
         for reports in self.reports.values():
             names |= {member.node for report in reports for member in report.ensemble}

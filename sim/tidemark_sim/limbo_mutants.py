@@ -412,6 +412,6 @@ LIMBO_MUTANTS: tuple[Mutant, ...] = (
     Mutant("L22", "a producer goes on only behind the rollback it knows", _goes_on_unaware, "limbo"),
     Mutant("L22 newest", "every remembered batch counts, not the newest alone", _newest_place_alone, "limbo", 209),
     Mutant("L19 trim", "a trim keeps the rollback of a remembered batch", _trim_forgets, "limbo", 59),
-    Mutant("Q23 older", "a rollback leaves older entries alone", _older_revert_too, "limbo", 16),
-    Mutant("Q21 newer", "only the oldest entry's timeout decides", _newer_decides_first, "limbo", 36),
+    Mutant("F23 older", "a rollback leaves older entries alone", _older_revert_too, "limbo", 16),
+    Mutant("F21 newer", "only the oldest entry's timeout decides", _newer_decides_first, "limbo", 36),
 )

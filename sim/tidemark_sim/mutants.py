@@ -41,10 +41,10 @@ from .mutant import Mutant, early, substitute
 from .node import Node
 from .positions_mutants import POSITIONS_MUTANTS
 
-# --- T1 -----------------------------------------------------------------------------------------------------
+# --- H1 -----------------------------------------------------------------------------------------------------
 
 
-def _t1_one_shot(stack: ExitStack) -> None:
+def _h1_one_shot(stack: ExitStack) -> None:
     def on_truncated(self: Leader, now_ms: int, sender: Member, m: Any) -> list[Any]:
         cursor = self.cursors.get(sender)
         if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.TRUNCATING:
@@ -74,10 +74,10 @@ def _no_prev_check(stack: ExitStack) -> None:
     substitute(stack, Follower, "on_append", on_append)
 
 
-# --- T2, T3, T3b, T4, T5, T6 --------------------------------------------------------------------------------
+# --- H2, H3, H3b, H4, H5, H6 --------------------------------------------------------------------------------
 
 
-def _t2_no_compare(stack: ExitStack) -> None:
+def _h2_no_compare(stack: ExitStack) -> None:
     def apply(self: MetadataStore, operator: Any, life: int, effect: Any) -> None:
         original(self, operator, life, replace(effect, expected=self.records[effect.shard][1]))
 
@@ -85,7 +85,7 @@ def _t2_no_compare(stack: ExitStack) -> None:
     substitute(stack, MetadataStore, "_apply", apply)
 
 
-def _t3_commit_falls(stack: ExitStack) -> None:
+def _h3_commit_falls(stack: ExitStack) -> None:
     def advance(self: Leader, now_ms: int) -> list[Any]:
         safe = core_leader.committable(self.replica.log, self.epoch, self.ensemble, self.matches())
         self.replica.commit = min(self.replica.commit, safe)
@@ -95,7 +95,7 @@ def _t3_commit_falls(stack: ExitStack) -> None:
     substitute(stack, Leader, "advance", advance)
 
 
-def _t3b_no_noop(stack: ExitStack) -> None:
+def _h3b_no_noop(stack: ExitStack) -> None:
     def open_epoch(self: Leader, now_ms: int, kind: Any) -> None:
         if kind is not core_leader.Kind.NOOP:
             original(self, now_ms, kind)
@@ -104,7 +104,7 @@ def _t3b_no_noop(stack: ExitStack) -> None:
     substitute(stack, Leader, "_open_epoch", open_epoch)
 
 
-def _t4_stale_factor(stack: ExitStack) -> None:
+def _h4_stale_factor(stack: ExitStack) -> None:
     class StaleFactor(Leader):
         """Counts with the size its ensemble had when it was elected."""
 
@@ -127,7 +127,7 @@ def _t4_stale_factor(stack: ExitStack) -> None:
     substitute(stack, core_shard, "Leader", StaleFactor)
 
 
-def _t5_fence_old_only(stack: ExitStack) -> None:
+def _h5_fence_old_only(stack: ExitStack) -> None:
     def fence(self: Coordinator, member: Member) -> Any:
         assert self.record is not None
         message = original(self, member)
@@ -139,7 +139,7 @@ def _t5_fence_old_only(stack: ExitStack) -> None:
     substitute(stack, Coordinator, "_fence", fence)
 
 
-def _t6_contract_in_election(stack: ExitStack) -> None:
+def _h6_contract_in_election(stack: ExitStack) -> None:
     def ensembles_of(record: Any) -> Ensembles:
         change = record.change
         if change is not None and change.phase is Phase.COMMIT and change.operation is Operation.CONTRACT:
@@ -412,18 +412,18 @@ def _reply_before_commit(stack: ExitStack) -> None:
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("T1", "truncation until the head matches, and the check of the predecessor", _t1_one_shot, "divergence", 56),
-    Mutant("T2", "compare of the revision", _t2_no_compare, "operators"),
-    Mutant("T3", "commit never falls", _t3_commit_falls, "reconfiguration"),
-    Mutant("T3b", "NOOP at PREPARE", _t3b_no_noop, "wide", 271),
-    Mutant("T4", "factor is the length of the ensemble", _t4_stale_factor, "contracts"),
-    Mutant("T5", "new member is fenced too", _t5_fence_old_only, "swaps", 133),
+    Mutant("H1", "truncation until the head matches, and the check of the predecessor", _h1_one_shot, "divergence", 56),
+    Mutant("H2", "compare of the revision", _h2_no_compare, "operators"),
+    Mutant("H3", "commit never falls", _h3_commit_falls, "reconfiguration"),
+    Mutant("H3b", "NOOP at PREPARE", _h3b_no_noop, "wide", 271),
+    Mutant("H4", "factor is the length of the ensemble", _h4_stale_factor, "contracts"),
+    Mutant("H5", "new member is fenced too", _h5_fence_old_only, "swaps", 133),
     Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery", 7),
     Mutant("N4", "a Commit may be under way to whoever says pending", _n4_the_leader_is_believed, "recovery", 159),
     Mutant("N5", "a prepared change may be in force", _n5_prepared_changes_are_ignored, "recovery", 159),
     Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery", 16),
     Mutant("K16", "who does not answer is asked last", _k16_the_same_one_again, "recovery", 135),
-    Mutant("T6", "stalled contract is rolled back", _t6_contract_in_election, "contracts", 106),
+    Mutant("H6", "stalled contract is rolled back", _h6_contract_in_election, "contracts", 106),
     Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 241),
     Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
     Mutant("K4", "ack rides on the write", _ack_before_sync, "replication"),

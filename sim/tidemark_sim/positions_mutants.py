@@ -19,7 +19,7 @@ from tidemark_core.subscriptions.fold import Subscriptions
 
 from .mutant import Mutant, substitute
 
-# --- which count (P2, P3) -------------------------------------------------------------------------------------
+# --- which count (B2, B3) -------------------------------------------------------------------------------------
 
 
 def _rolled_back_count(stack: ExitStack) -> None:
@@ -47,7 +47,7 @@ def _not_undone(stack: ExitStack) -> None:
     substitute(stack, Subscriptions, "truncate", lambda self, head: None)
 
 
-# --- committing (P6, P8) --------------------------------------------------------------------------------------
+# --- committing (B6, B8) --------------------------------------------------------------------------------------
 
 
 def _go_back(stack: ExitStack) -> None:
@@ -65,7 +65,7 @@ def _told_at_once(stack: ExitStack) -> None:
     substitute(stack, Positions, "_when", when)
 
 
-# --- trimming (P10) -------------------------------------------------------------------------------------------
+# --- trimming (B10) -------------------------------------------------------------------------------------------
 
 
 def _pins_ignored(stack: ExitStack) -> None:
@@ -86,12 +86,12 @@ def _trims_before_it_knows(stack: ExitStack) -> None:
 
 
 POSITIONS_MUTANTS: tuple[Mutant, ...] = (
-    Mutant("P2", "a position that was rolled back does not count", _rolled_back_count, "successors"),
-    Mutant("P2 confirmed", "a position counts once it is confirmed", _unconfirmed_count, "successors"),
-    Mutant("P3 undo", "positions are undone on truncation", _not_undone, "successors", 4),
-    Mutant("P3", "positions are part of checkpoints", _not_in_checkpoint, "clocks", 7),
-    Mutant("P6", "a position moves back by a seek alone", _go_back, "clocks"),
-    Mutant("P8", "a position is told once it is confirmed", _told_at_once, "clocks"),
-    Mutant("P10", "trimming stops at positions", _pins_ignored, "clocks"),
-    Mutant("P10 opening", "a new leader trims only when it knows who pins", _trims_before_it_knows, "successors", 36),
+    Mutant("B2", "a position that was rolled back does not count", _rolled_back_count, "successors"),
+    Mutant("B2 confirmed", "a position counts once it is confirmed", _unconfirmed_count, "successors"),
+    Mutant("B3 undo", "positions are undone on truncation", _not_undone, "successors", 4),
+    Mutant("B3", "positions are part of checkpoints", _not_in_checkpoint, "clocks", 7),
+    Mutant("B6", "a position moves back by a seek alone", _go_back, "clocks"),
+    Mutant("B8", "a position is told once it is confirmed", _told_at_once, "clocks"),
+    Mutant("B10", "trimming stops at positions", _pins_ignored, "clocks"),
+    Mutant("B10 opening", "a new leader trims only when it knows who pins", _trims_before_it_knows, "successors", 36),
 )

@@ -1023,7 +1023,7 @@ class Cluster:
             self._outcome(operator, effect, None)
             return
         invariants.check_record(effect.record)
-        assert effect.record.epoch >= stored.epoch, "T2: the stored epoch went backwards"
+        assert effect.record.epoch >= stored.epoch, "H2: the stored epoch went backwards"
         record = ShardRecord.decode(effect.record.encode())
         assert record == effect.record
         revision = self.store(record, effect.shard)

@@ -83,7 +83,7 @@ def test_a3_commit_is_never_stored_before_the_new_member_holds_the_leader_s_log_
     spare.settle()
 
 
-def test_o37_t4_after_an_expand_the_quorum_is_that_of_the_larger_ensemble(spare: Cluster) -> None:
+def test_o37_h4_after_an_expand_the_quorum_is_that_of_the_larger_ensemble(spare: Cluster) -> None:
     spare.change(Operation.EXPAND, None, "d")
     spare.settle()
     assert "abcd" == nodes_of(spare)
@@ -112,7 +112,7 @@ def test_o38_o39_o40_a_contract_waits_until_commit_does_not_depend_on_the_leaver
     assert ChangeDone(2, (A, B), A) == spare.answer(change)
 
 
-def test_t3b_an_idle_shard_contracts(make_cluster: MakeCluster) -> None:
+def test_h3b_an_idle_shard_contracts(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("abcd")
     change = cluster.change(Operation.CONTRACT, "d", None)
     cluster.settle()
@@ -177,7 +177,7 @@ def test_a_step_that_arrives_long_after_its_change_is_over_changes_nothing(spare
 # --- stalled changes --------------------------------------------------------------------------------------
 
 
-def test_t2_an_operator_that_completes_a_change_after_a_rival_s_election_changes_nothing(spare: Cluster) -> None:
+def test_h2_an_operator_that_completes_a_change_after_a_rival_s_election_changes_nothing(spare: Cluster) -> None:
     held = spare.rule("hold", Committed)
     spare.change(Operation.SWAP, "c", "d")
     assert spare.run_until(lambda: bool(held.caught))
@@ -202,7 +202,7 @@ def test_t2_an_operator_that_completes_a_change_after_a_rival_s_election_changes
     assert "abd" == nodes_of(spare)
 
 
-def test_t3_commit_does_not_fall_through_prepare_and_commit(spare: Cluster) -> None:
+def test_h3_commit_does_not_fall_through_prepare_and_commit(spare: Cluster) -> None:
     """Checked after every event: `released` of a node never falls (the harness asserts it), nor does commit."""
     seen = []
     watched = spare.nodes["a"]
@@ -215,7 +215,7 @@ def test_t3_commit_does_not_fall_through_prepare_and_commit(spare: Cluster) -> N
     assert 21 <= seen[0]
 
 
-def test_t4_after_an_election_resolved_a_stalled_expand_every_quorum_is_of_four(spare: Cluster) -> None:
+def test_h4_after_an_election_resolved_a_stalled_expand_every_quorum_is_of_four(spare: Cluster) -> None:
     """With the old factor a later write would be confirmed by 2 of 4 and lost by the election of the other two."""
     stalled = spare.rule("drop", Commit)
     spare.change(Operation.EXPAND, None, "d")
@@ -237,7 +237,7 @@ def test_t4_after_an_election_resolved_a_stalled_expand_every_quorum_is_of_four(
     spare.settle()
 
 
-def test_t5_a_swap_of_a_dead_node_stalled_in_commit_is_completed_with_the_new_one(spare: Cluster) -> None:
+def test_h5_a_swap_of_a_dead_node_stalled_in_commit_is_completed_with_the_new_one(spare: Cluster) -> None:
     """The new member must be asked too: the old leader and the old member are both gone."""
     spare.crash("c")
     stalled = spare.rule("drop", Commit)
@@ -255,7 +255,7 @@ def test_t5_a_swap_of_a_dead_node_stalled_in_commit_is_completed_with_the_new_on
     spare.settle()
 
 
-def test_t6_o29_a_stalled_contract_is_rolled_back_and_can_be_done_again(make_cluster: MakeCluster) -> None:
+def test_h6_o29_a_stalled_contract_is_rolled_back_and_can_be_done_again(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("abcde")
     cluster.append_all(range(3))
     cluster.settle()

@@ -71,7 +71,7 @@ def kinds(cluster: Cluster, name: str) -> list[Kind]:
 # --- the holes of the protocol's model --------------------------------------------------------------------
 
 
-def test_t1_entries_of_an_epoch_the_leader_never_saw_do_not_survive_in_front_of_its_own(story: Story) -> None:
+def test_h1_entries_of_an_epoch_the_leader_never_saw_do_not_survive_in_front_of_its_own(story: Story) -> None:
     """F holds e1:{0,1} e3:{2}, L holds e2:{0}.  One truncation to (2,0) would leave e1's entries in F."""
     cluster = story.cluster
     appends = cluster.rule("drop", Append)

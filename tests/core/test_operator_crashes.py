@@ -144,10 +144,10 @@ def test_issue_798_781_788_o2_a_fresh_operator_goes_on_wherever_the_last_one_die
 
 @pytest.mark.parametrize(("operation", "at"), SAVES)
 @pytest.mark.parametrize("fate", ["lost", "unanswered"])
-def test_t2_a_write_of_unknown_outcome_is_read_back_and_the_operation_goes_on(
+def test_h2_a_write_of_unknown_outcome_is_read_back_and_the_operation_goes_on(
     operation: str, at: int, fate: str
 ) -> None:
-    """Rule T2: the write vanished, or it is stored and the answer was lost; the operator cannot tell at first."""
+    """Rule H2: the write vanished, or it is stored and the answer was lost; the operator cannot tell at first."""
     cluster = begin()
     saves_before = sum(name.startswith("save") for name in STEPS[operation][:at])
     seen = 0

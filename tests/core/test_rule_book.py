@@ -24,12 +24,12 @@ TESTS = Path(__file__).parents[1]
 
 RULES = [
     *(f"O{number}" for number in range(1, 42)),
-    *(f"T{number}" for number in range(1, 7)), "T3B",
+    *(f"H{number}" for number in range(1, 7)), "H3B",
     "A3", "A4", *(f"K{number}" for number in range(1, 20)),
     *(f"L{number}" for number in range(1, 23)),
-    *(f"Q{number}" for number in range(1, 28)), "A1",
+    *(f"F{number}" for number in range(1, 28)), "A1",
     *(f"S{number}" for number in range(1, 38)),
-    *(f"P{number}" for number in range(1, 11)),
+    *(f"B{number}" for number in range(1, 11)),
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",

@@ -220,7 +220,7 @@ def test_a_ca_that_was_made_for_an_earlier_move_is_unknown_to_copies() -> None:
     assert (DropAuthority("b"), CreateAuthority()) == plan(NOW + 280 * DAY, later, NO_OVERLAP), "it ends soon"
 
 
-# --- everybody talks with everybody, whatever was carried out and loaded so far (C3) ----------------------------------
+# --- everybody talks with everybody, whatever was carried out and loaded so far (X3) ----------------------------------
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Recovery: the plan around the shard records (R1-R4), writing it into a real etcd, and the witness that finds loss."""
+"""Recovery: the plan around the shard records (M1-M4), writing it into a real etcd, and the witness that finds loss."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def stored(plan: RecoveryPlan) -> Mirror:
 # --- the plan ---------------------------------------------------------------------------------------------
 
 
-def test_r2_a_group_keeps_its_id_and_waits_detached_for_its_manifest() -> None:
+def test_m2_a_group_keeps_its_id_and_waits_detached_for_its_manifest() -> None:
     plan = make_plan(answers({3: ("orders", 2)}), [], EMPTY, KEYS, ASKED)
     assert not plan.problems
     seen = stored(plan)
@@ -87,7 +87,7 @@ def test_r2_a_group_keeps_its_id_and_waits_detached_for_its_manifest() -> None:
     assert "apply its manifest" in plan.notes[0]
 
 
-def test_r2_with_its_manifest_a_group_is_served_as_it_says() -> None:
+def test_m2_with_its_manifest_a_group_is_served_as_it_says() -> None:
     asked = replace(ASKED, manifests=load_manifests(ORDERS, "orders.yaml"))
     held = stored(make_plan(answers({3: ("orders", 2)}), [], EMPTY, KEYS, asked)).groups["orders"].value
     assert not held.detached and held.spec["retention"]["seconds"] == 86400
@@ -96,7 +96,7 @@ def test_r2_with_its_manifest_a_group_is_served_as_it_says() -> None:
     assert any("spec.shards" in problem for problem in plan.problems)
 
 
-def test_r1_a_group_whose_name_nobody_remembers_is_asked_for() -> None:
+def test_m1_a_group_whose_name_nobody_remembers_is_asked_for() -> None:
     nameless = [replace(one, remembered=node_pb2.RememberedCluster()) for one in answers({3: ("orders", 2)})]
     plan = make_plan(nameless, [], EMPTY, KEYS, ASKED)
     assert plan.problems == ("nodes hold shards of group 3 and none remembers its name: --group 3=NAME",)
@@ -109,7 +109,7 @@ def test_r1_a_group_whose_name_nobody_remembers_is_asked_for() -> None:
         answers({3: ("orders", 2)}), [], EMPTY, KEYS, replace(ASKED, names={3: "bills"})).problems[0]
 
 
-def test_r3_counters_begin_above_everything_that_was_ever_seen() -> None:
+def test_m3_counters_begin_above_everything_that_was_ever_seen() -> None:
     groups = {3: ("orders", 1), 9: ("long-gone", 1)}
     here = [
         replace(one, reports=one.reports[:1], remembered=remembered(groups, nodes=("main-1", "main-12")))
@@ -154,7 +154,7 @@ async def test_a_shard_that_is_being_deleted_is_no_loss_of_metadata(store: EtcdS
     assert [line.note for line in plan.shards] == ["being deleted"]
 
 
-def test_r1_a_shard_that_nobody_can_vouch_for_is_refused_until_its_loss_is_accepted() -> None:
+def test_m1_a_shard_that_nobody_can_vouch_for_is_refused_until_its_loss_is_accepted() -> None:
     here = answers({3: ("orders", 2)})[:1]
     silent = [SilentNode("10.0.0.2:6680", "no"), SilentNode("10.0.0.3:6680", "no")]
     plan = make_plan(here, silent, EMPTY, KEYS, ASKED)
@@ -202,7 +202,7 @@ async def test_the_plan_is_written_once_and_the_marker_is_gone(store: EtcdStore)
     with pytest.raises(RecoveryRefused, match="is not empty: it holds groups, shards"):
         await look(store, KEYS, here, [], ASKED, merge=False)
     plan, _ = await look(store, KEYS, here, [], ASKED, merge=True)
-    assert not plan.writes, "R4: what is there is kept"
+    assert not plan.writes, "M4: what is there is kept"
 
 
 async def test_a_recovery_that_was_cut_short_is_taken_up_again(store: EtcdStore, monkeypatch: Any) -> None:

@@ -32,10 +32,10 @@ class Kind(IntEnum):
 
     DATA = 1
     EPOCH_START = 2  # first entry of an elected epoch (L4)
-    NOOP = 3         # first entry of an epoch that a reconfiguration began (L4, T3b)
+    NOOP = 3         # first entry of an epoch that a reconfiguration began (L4, H3b)
     CONFIRM = 4      # everything up to the offset in `sequence` is confirmed (L11)
     ROLLBACK = 5     # undecided entries from the offset in `sequence` on are rolled back (L7)
-    POSITION = 6     # a subscription wants the offset in `sequence` next; its name and lease are the payload (P1)
+    POSITION = 6     # a subscription wants the offset in `sequence` next; its name and lease are the payload (B1)
 
 
 FOLDED_WITH_PAYLOAD = frozenset((Kind.POSITION,))

@@ -1,4 +1,4 @@
-"""How far the synchro quorum of a shard reaches: from acknowledgements, formula and zones to one offset (Q3, L3).
+"""How far the synchro quorum of a shard reaches: from acknowledgements, formula and zones to one offset (F3, L3).
 
 Stays out: commit, which is the majority of the current epoch and nothing else.
 """

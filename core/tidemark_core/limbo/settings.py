@@ -22,8 +22,8 @@ class Rollback(StrEnum):
 class SynchroSettings:
     """The synchro quorum of one shard and how long to wait for it."""
 
-    quorum: str = ""                           # number or formula over N; empty: majority (Q3)
-    timeout_ms: int = QUORUM_TIMEOUT_MS        # Q20
+    quorum: str = ""                           # number or formula over N; empty: majority (F3)
+    timeout_ms: int = QUORUM_TIMEOUT_MS        # F20
     rollback: Rollback = Rollback.DEFINITE
     zones: int = 0                             # acknowledgements from at least so many zones; 0: not asked
     zone_of: tuple[tuple[str, str], ...] = ()  # (node, zone)

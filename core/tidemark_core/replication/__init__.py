@@ -6,19 +6,19 @@ of the design notes; each appears in the asserts and in the names of the tests t
 Election        O7 epoch+1 and ELECTION are stored before anybody is fenced.  O8-O10 fence the whole fencing
                 ensemble, wait for a majority.  O11 highest head (epoch, then offset) leads.  O12 O16 late answers
                 are kept and added.  O13 O14 the leader attaches or truncates each follower.  O15 then STEADY.
-                A3 while a change is stalled in COMMIT: fence old and new members (T5), accept a majority of the
+                A3 while a change is stalled in COMMIT: fence old and new members (H5), accept a majority of the
                 union or of the final ensemble, candidates only from the final one (O19); a stalled PREPARE is
-                dropped (O20), a stalled CONTRACT rolled back (T6).  T4 the factor is the ensemble's length.
+                dropped (O20), a stalled CONTRACT rolled back (H6).  H4 the factor is the ensemble's length.
 Fencing         O9 a fenced node stops all duties.  The pair (epoch, election id) is durable before the answer;
                 idempotent for the same pair, refused for the same epoch with another id.  L1 the answer is
                 ordered after all earlier writes, and no older-epoch ack leaves after it.
-Truncation      O21 O22 to the leader's highest entry at or below the follower's head epoch.  T1 repeated until
+Truncation      O21 O22 to the leader's highest entry at or below the follower's head epoch.  H1 repeated until
                 the follower's head is an entry of the leader's log.  Only a fenced replica truncates, never
                 below commit.  O23 the cursor starts after the answer.
 Steady state    Appends carry the previous entry id and are contiguous (L2, #1239).  Acks are cumulative, durable
                 and of this epoch (K4).  O24 commit = highest offset of the *current* epoch on a majority, prefix
-                included; O25 older entries commit indirectly; T3 it never falls.  L4 a control entry opens
-                every epoch: EPOCH_START after an election, NOOP after PREPARE (T3b).
+                included; O25 older entries commit indirectly; H3 it never falls.  L4 a control entry opens
+                every epoch: EPOCH_START after an election, NOOP after PREPARE (H3b).
                 L9 watermarks travel lowered to what the message vouches for, applied only when it matched.
 Changes         O27 only on a led shard with nothing else running.  O30 O33 written ahead, one at a time.  O31 the
                 leader adopts the epoch and silences the old member.  A3 COMMIT is stored only after the new

@@ -46,7 +46,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrimRequest:
-    """Remove records below offset `before` as far as commit, follow cursors and subscriptions allow (#281, P10).
+    """Remove records below offset `before` as far as commit, follow cursors and subscriptions allow (#281, B10).
 
     Answered with the trim point in force, an int, or `Refused`.
     """
@@ -58,9 +58,9 @@ class TrimRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitPosition:
-    """Subscription `name` wants `offset` next, and pins from there for `lease_ms` (P1, P4).
+    """Subscription `name` wants `offset` next, and pins from there for `lease_ms` (B1, B4).
 
-    Answered `PositionCommitted` or `Refused`.  `seek` allows to go back (P6).
+    Answered `PositionCommitted` or `Refused`.  `seek` allows to go back (B6).
     """
 
     shard: ShardId

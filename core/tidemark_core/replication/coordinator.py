@@ -2,7 +2,7 @@
 
 One `Coordinator` per shard in each operator process.  It writes ahead: each step is stored before anybody is
 told, so any operator can go on from the record alone.  Every write is conditioned on the revision it was
-decided from (T2); an operator that lost a race reads and starts over.  Rules O1-O4, O7-O20, O27-O40, A3.
+decided from (H2); an operator that lost a race reads and starts over.  Rules O1-O4, O7-O20, O27-O40, A3.
 Stays out: failure detection, placement, which changes are wanted.
 """
 
@@ -151,7 +151,7 @@ class Coordinator:
         """Consume one event; return effects in order."""
         epoch_before = self.record.epoch if self.record else -1
         effects = self._route(now_ms, event)
-        assert self.record is None or self.record.epoch >= epoch_before, "T2: metadata epoch went backwards"
+        assert self.record is None or self.record.epoch >= epoch_before, "H2: metadata epoch went backwards"
         return effects
 
     def _route(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
@@ -368,7 +368,7 @@ class Coordinator:
         return (*record.removed, member)
 
     def _fence_all(self, now_ms: int) -> list[CoordinatorEffect]:
-        """Rules O8, T5: the whole fencing ensemble."""
+        """Rules O8, H5: the whole fencing ensemble."""
         assert self.record is not None
         self.unattached = {}
         self._abort_owed = False
@@ -431,7 +431,7 @@ class Coordinator:
         return self._lost(member) or member in self._unfit
 
     def _become_leader(self) -> Send:
-        """Rules O13, T4: the final ensemble travels, its length is the factor."""
+        """Rules O13, H4: the final ensemble travels, its length is the factor."""
         assert self.record is not None and self.election is not None and self.election.leader is not None
         record, election = self.record, self.election
         message = BecomeLeader(record.epoch, record.election, election.ensembles.final, election.told, record.copies)
@@ -846,7 +846,7 @@ class Coordinator:
         ):
             # A contract waits for a majority of those who stay (O40), and like more copies for payloads to be filled
             # (K13).  If too many have lost their disks they return only by swaps, which wait for the change: then an
-            # election rolls it back (T6).
+            # election rolls it back (H6).
             effects.append(SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms))
         return effects
 

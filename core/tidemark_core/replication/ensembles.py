@@ -1,6 +1,6 @@
 """Ensembles: who is fenced, who may lead, who is a member after a change; arithmetic on stored records.
 
-Rules O10, O11, O18-O20, O36, A3, T4-T6.  Stays out: when any of it is asked; that is the coordinator's.
+Rules O10, O11, O18-O20, O36, A3, H4-H6.  Stays out: when any of it is asked; that is the coordinator's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROLLED_BACK = (Operation.CONTRACT, Operation.COPIES)
 
 @dataclass(frozen=True, slots=True)
 class Ensembles:
-    """Whom to fence and from whom to choose (O18-O20, A3, T6)."""
+    """Whom to fence and from whom to choose (O18-O20, A3, H6)."""
 
     fencing: tuple[Member, ...]   # old and new members while a change is stalled in COMMIT
     final: tuple[Member, ...]     # what the change would have made
@@ -44,7 +44,7 @@ def ensembles_of(record: ShardRecord) -> Ensembles:
 
 
 def goes_back(change: Change) -> bool:
-    """Say whether an election drops this change: it is in PREPARE, or could not be undone later (T6, K13)."""
+    """Say whether an election drops this change: it is in PREPARE, or could not be undone later (H6, K13)."""
     return change.phase is Phase.PREPARE or change.operation in ROLLED_BACK
 
 

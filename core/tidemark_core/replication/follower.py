@@ -82,7 +82,7 @@ class Follower:
     # --- truncation ---------------------------------------------------------------------------------------
 
     def on_truncate(self, sender: Member, m: Truncate) -> list[Effect]:
-        """Rules O21, O22, T1: only a fenced replica truncates, and never below commit."""
+        """Rules O21, O22, H1: only a fenced replica truncates, and never below commit."""
         replica = self.replica
         if m.epoch < replica.state.epoch:
             return self._refuse(sender, m.epoch, Reason.STALE_EPOCH)

@@ -31,7 +31,7 @@ def check_log(log: Log) -> None:
         assert run.epoch > epoch, f"O5: epoch {run.epoch} behind epoch {epoch}"
         offset, epoch = run.last, run.epoch
     assert log.head.offset == offset, f"A4: head {log.head} but runs end at {offset}"
-    assert log.contains(log.head), f"T1: head {log.head} is not in its own log"
+    assert log.contains(log.head), f"H1: head {log.head} is not in its own log"
     assert log.floor.id.offset <= log.head.offset, "O24: committed past the head"
     assert log.first <= log.floor.id.offset + 1, "#281: trimmed past commit"
 
@@ -60,14 +60,14 @@ def check_decisions(decisions: Decisions, confirmed: int) -> None:
 
 
 def check_subscriptions(subscriptions: Subscriptions, confirmed: int, head: int) -> None:
-    """What is confirmed is decided, what is not waits in log order, and nobody stands behind the log's end (P2)."""
+    """What is confirmed is decided, what is not waits in log order, and nobody stands behind the log's end (B2)."""
     below = confirmed
     for each in subscriptions.undecided:
-        assert below < each.at <= head, f"P2: position at {each.at}, confirmed is {confirmed}, head {head}"
+        assert below < each.at <= head, f"B2: position at {each.at}, confirmed is {confirmed}, head {head}"
         below = each.at
     for name, position in subscriptions.held.items():
-        assert 0 <= position.offset <= confirmed, f"P2: {name} stands at {position}, confirmed is {confirmed}"
-        assert position.lease_ms > 0, f"P1: {name} is deleted and held"
+        assert 0 <= position.offset <= confirmed, f"B2: {name} stands at {position}, confirmed is {confirmed}"
+        assert position.lease_ms > 0, f"B1: {name} is deleted and held"
 
 
 def check_leader(leader: Leader) -> None:

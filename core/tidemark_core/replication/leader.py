@@ -136,7 +136,7 @@ class Leader:
     # --- becoming leader ----------------------------------------------------------------------------------
 
     def begin(self, now_ms: int, sender: Peer, m: BecomeLeader) -> list[Effect]:
-        """Rules O13, O14, L4, T4.  Nothing is pushed before the leadership is durable."""
+        """Rules O13, O14, L4, H4.  Nothing is pushed before the leadership is durable."""
         replica = self.replica
         replica.log.tail_bytes_max = replica.limits.tail_bytes_max
         replica.update(role=Role.LEADER)
@@ -325,7 +325,7 @@ class Leader:
         return Cursor(follower, up=follower not in self.replica.peers_down)
 
     def _attach(self, cursor: Cursor, head: EntryId) -> list[Effect]:
-        """Start the cursor at `head`, or cut the follower back until its head is an entry of ours (T1)."""
+        """Start the cursor at `head`, or cut the follower back until its head is an entry of ours (H1)."""
         log = self.replica.log
         if log.contains(head):
             cursor.attach(head)
@@ -512,7 +512,7 @@ class Leader:
         return self._arm_resend(now_ms)
 
     def on_truncated(self, now_ms: int, sender: Member, m: Truncated) -> list[Effect]:
-        """Rules O23, T1: attach at the new head, or cut back further."""
+        """Rules O23, H1: attach at the new head, or cut back further."""
         cursor = self.cursors.get(sender)
         if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.TRUNCATING:
             return []
@@ -595,7 +595,7 @@ class Leader:
     # --- changes of the ensemble --------------------------------------------------------------------------
 
     def on_prepare(self, now_ms: int, sender: Peer, m: Prepare) -> list[Effect]:
-        """Rules O31, O36, O37, O38, T3b: adopt the epoch, silence the leaver, open the epoch with a NOOP."""
+        """Rules O31, O36, O37, O38, H3b: adopt the epoch, silence the leaver, open the epoch with a NOOP."""
         replica = self.replica
         if m.epoch == self.epoch and self.change == m:
             return [replica.persist((), [replica.send(sender, Prepared(m.epoch, self._describe(m)))])]
@@ -695,7 +695,7 @@ class Leader:
         return tuple(takewhile(lambda entry: entry.base < missing[0].base, part)), False
 
     def on_commit(self, now_ms: int, sender: Peer, m: Commit) -> list[Effect]:
-        """Rules O34, O39, T3, T4: the ensemble of the message is in force; commit never falls."""
+        """Rules O34, O39, H3, H4: the ensemble of the message is in force; commit never falls."""
         replica = self.replica
         if m.epoch != self.epoch:
             return replica.reject(sender, m, Reason.STALE_EPOCH)
@@ -801,20 +801,20 @@ class Leader:
         return [Reply(m.request, ReadGrant(first, released, self.epoch, latest))]
 
     def on_trim_request(self, now_ms: int, m: TrimRequest) -> list[Effect]:
-        """#281, P10: as far as members and subscriptions allow; nothing while members change."""
+        """#281, B10: as far as members and subscriptions allow; nothing while members change."""
         if self._membership_moves:
             return [Reply(m.request, Refused(Reason.RECONFIGURING, "the ensemble is changing", self.epoch))]
         return [*self.trim(min(m.before, self.retention.pinned(now_ms))), Reply(m.request, self.replica.log.first)]
 
     @property
     def _membership_moves(self) -> bool:
-        """While an election may still roll a contract back (T6), the member that left may need the log again."""
+        """While an election may still roll a contract back (H6), the member that left may need the log again."""
         return self.change is not None or self.contracted
 
     def trim(self, before: int) -> list[Effect]:
         """#281: bounded by commit and by every member's match; one that never answered blocks it.
 
-        P10: nothing goes before this leader knows all that was confirmed before it: a position may be among it.
+        B10: nothing goes before this leader knows all that was confirmed before it: a position may be among it.
         """
         replica = self.replica
         if self._membership_moves or replica.confirmed < self.outcomes.limbo.opening:

@@ -1,4 +1,4 @@
-"""What can be said in log replication and coordination (rule O41 with the repairs of PROTOCOLS T and A3).
+"""What can be said in log replication and coordination (rule O41 with the repairs H and A3).
 
 Direction is in the section headings.  Every message names the epoch it belongs to; requests of the
 operator also carry the election id of that epoch, so that two operators can never speak for one epoch.
@@ -256,7 +256,7 @@ class AppendRefused:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log back to its highest entry at or below `to` (O21, O22); repeated until the head matches (T1)."""
+    """Cut the log back to its highest entry at or below `to` (O21, O22); repeated until the head matches (H1)."""
 
     epoch: int
     to: EntryId
@@ -362,7 +362,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class PositionCommitted:
-    """Answer to a commit: where the subscription stands, which may be further than asked (P6)."""
+    """Answer to a commit: where the subscription stands, which may be further than asked (B6)."""
 
     epoch: int
     offset: int

@@ -67,7 +67,7 @@ class Outcomes:
     # --- entering -----------------------------------------------------------------------------------------
 
     def refuse_producer(self, m: AppendRequest) -> Refused | None:
-        """Say no while a rollback is written (Q27), and to a producer that does not know it was rolled back (L22)."""
+        """Say no while a rollback is written (F27), and to a producer that does not know it was rolled back (L22)."""
         epoch = self.leader.epoch
         if self._rolling >= 0:
             return Refused(Reason.ROLLING_BACK, "a rollback is being written", epoch, -1, 10)
@@ -85,7 +85,7 @@ class Outcomes:
         return None
 
     def enter(self, now_ms: int, entry: Entry, request: int) -> list[Effect]:
-        """A batch was appended: it waits for its outcome from now on (Q20)."""
+        """A batch was appended: it waits for its outcome from now on (F20)."""
         deadline_ms = now_ms + self.timeout_ms
         self.limbo.push(
             Item(
@@ -223,7 +223,7 @@ class Outcomes:
         return [SetTimer(self.replica.shard, QUORUM_TIMER, deadline_ms)]
 
     def on_timer(self, now_ms: int) -> list[Effect]:
-        """A deadline came: whoever waited that long is told so, and the oldest entry's timeout decides (Q21)."""
+        """A deadline came: whoever waited that long is told so, and the oldest entry's timeout decides (F21)."""
         self._armed_at = None
         late = self.limbo.expire(now_ms)
         effects = self._replies(late)

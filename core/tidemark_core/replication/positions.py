@@ -1,4 +1,4 @@
-"""Positions: what a leader does with commits of subscriptions, and who waits for them (rules P6-P9).
+"""Positions: what a leader does with commits of subscriptions, and who waits for them (rules B6-B9).
 
 Stays out: the fold itself (`subscriptions.fold`), what positions keep from trimming (`retention`).
 """
@@ -67,9 +67,9 @@ class Positions:
             return self._refuse(m.request, Reason.INVALID_SPEC, wrong)
         newest, offset = self._newest(m.name, logged_ms), m.offset
         stands = newest.position.offset if newest is not None else -1
-        if newest is not None and (offset == stands or (offset < stands and not m.seek)):      # P6
+        if newest is not None and (offset == stands or (offset < stands and not m.seek)):      # B6
             offset, logged, lease_ms = newest.position
-            if lease_ms == m.lease_ms and logged_ms - logged < lease_ms // RENEWALS:           # P7
+            if lease_ms == m.lease_ms and logged_ms - logged < lease_ms // RENEWALS:           # B7
                 return self._when(newest.at, now_ms, m.request, PositionCommitted(self.leader.epoch, offset))
         if newest is None and not log.subscriptions.room_for(m.name, logged_ms):
             held = f"the shard holds {NAMES_MAX} subscriptions already"
@@ -96,7 +96,7 @@ class Positions:
         if newest is None:
             return [Reply(m.request, SubscriptionDeleted(epoch, False))]
         if newest.position.lease_ms == 0:
-            return self._when(newest.at, now_ms, m.request, SubscriptionDeleted(epoch, True))  # P8
+            return self._when(newest.at, now_ms, m.request, SubscriptionDeleted(epoch, True))  # B8
         if (refused := self._cannot_write()) is not None:
             return [Reply(m.request, refused)]
         at = self._append(now_ms, m.name, newest.position.offset, 0)
@@ -120,7 +120,7 @@ class Positions:
     # --- answering ----------------------------------------------------------------------------------------
 
     def _when(self, at: int, now_ms: int, request: int, answer: Answer) -> list[Effect]:
-        """Answer once the record at `at` is confirmed (P8); at once when it is."""
+        """Answer once the record at `at` is confirmed (B8); at once when it is."""
         if at <= self.leader.replica.confirmed:
             return [Reply(request, answer)]
         if len(self._waiting) >= WAITERS_MAX:
@@ -186,7 +186,7 @@ class Positions:
         return max(now_ms, self._log.logged_ms)
 
     def _newest(self, name: str, logged_ms: int) -> Noted | None:
-        """Return where a subscription stands or will stand; None when it is deleted or forgotten (P5)."""
+        """Return where a subscription stands or will stand; None when it is deleted or forgotten (B5)."""
         found = self._log.subscriptions.newest(name, self._log.decisions.covering)
         return found if found is not None and found.position.lease_ms and found.position.live(logged_ms) else None
 

@@ -1,6 +1,6 @@
 """What the operator keeps in the metadata store, one record a shard, and the words to read and write it.
 
-Every write is a transaction on the record's revision (T2, 8.6).  The election id of an epoch is the revision
+Every write is a transaction on the record's revision (H2, 8.6).  The election id of an epoch is the revision
 that the transaction allocating the epoch was conditioned on: only one transaction can win it, so it is
 unique, and it is known before the transaction is sent.
 """
@@ -47,7 +47,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """Metadata of one shard; the replication factor is `len(ensemble)` and is never stored apart (T4).
+    """Metadata of one shard; the replication factor is `len(ensemble)` and is never stored apart (H4).
 
     `copies` members of them keep each payload, 0: all (K2).
     `removed` are members that left and whose replica is still to be deleted.  `writer` names the attempt

@@ -17,7 +17,7 @@ N4  A prepared change was never in force when its new member is still being seed
 N5  What stays in doubt is resolved so that every majority it could have committed with meets every majority that can
     elect, and so that nobody is a member who may be half seeded: it would never vote.  EXPAND: both ensembles would do
     (majorities of n+1 and of n meet), so the new member belongs if it is seeded, else it does not.  CONTRACT: the
-    larger one, as elections do (T6).  COPIES: members stay; the smaller number, because who keeps a payload under it
+    larger one, as elections do (H6).  COPIES: members stay; the smaller number, because who keeps a payload under it
     keeps it under both.  SWAP: both members belong, old and new: floor((n+1)/2)+1 of n+1 meets floor(n/2)+1 of the old
     as of the new n.  But of a node that lost its disk and is swapped into its own slot one disk belongs: the new one if
     it is seeded, else the old one, which acknowledges nothing more.  A swap stays in doubt while its new member is

@@ -184,7 +184,7 @@ def opening_of(entry: Entry) -> Opening:
 class Replica:
     """Durable state, fold and watermarks of one shard on one node.
 
-    `commit` and `confirmed` never fall while the process lives (T3, L13); `released` is what readers may have (A2).
+    `commit` and `confirmed` never fall while the process lives (H3, L13); `released` is what readers may have (A2).
     """
 
     __slots__ = (
@@ -284,7 +284,7 @@ class Replica:
         return Persist(self.shard, tuple(together), tuple(then))
 
     def advance_commit(self, commit: int) -> bool:
-        """Raise commit, never lower it (T3); say whether it moved."""
+        """Raise commit, never lower it (H3); say whether it moved."""
         if commit <= self.commit:
             return False
         assert commit <= self.log.head.offset, "L9: committed past our own head"

@@ -11,7 +11,7 @@ a new leadership looks once before it removes anything.  Hence a record lives be
 its stretch.  A clock set back only delays: entries are never logged earlier than those before them.
 
 Bounds are those of any trim (#281): what is confirmed, what every member holds, nothing while members change.
-Subscriptions pin from their positions on (P10), as of the look before (P4): who lets go by a clock that is wrong has
+Subscriptions pin from their positions on (B10), as of the look before (B4): who lets go by a clock that is wrong has
 time to come back.  The hard bound on bytes wins over them, and whoever is overrun is told of.
 Stays out: how a log is trimmed and what may be trimmed at all; those are `log`'s and `leader`'s.
 """
@@ -114,7 +114,7 @@ class Retention:
         return effects + self._arm(now_ms)
 
     def pinned(self, now_ms: int) -> int:
-        """Return the offset from which on subscriptions keep the log, a very high one when there is none (P10)."""
+        """Return the offset from which on subscriptions keep the log, a very high one when there is none (B10)."""
         lowest = self._leader.replica.log.subscriptions.lowest(min(now_ms, self._looked_ms))
         return lowest[1].offset if lowest is not None else NEVER_MS
 

@@ -21,7 +21,7 @@ class RetentionSettings:
 
     age_ms: int = 0
     bytes_max: int = 0   # headers and payloads of one copy of the shard
-    bytes_hard: int = 0  # the same, whatever subscriptions pin (P10); at least `bytes_max`
+    bytes_hard: int = 0  # the same, whatever subscriptions pin (B10); at least `bytes_max`
 
 
 @dataclass(frozen=True, slots=True)

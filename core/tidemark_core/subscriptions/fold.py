@@ -1,4 +1,4 @@
-"""The fold of POSITION records of one log: where each named subscription stands (rules P1-P5).
+"""The fold of POSITION records of one log: where each named subscription stands (rules B1-B5).
 
 `held` is what is confirmed; what is not decided yet waits behind it in log order, so that truncation takes it back and
 a rollback that is confirmed drops it.  Stays out: appending positions, who waits for them.
@@ -72,11 +72,11 @@ def noted(entry: Entry) -> Noted:
         (lease_ms,) = _LEASE.unpack_from(entry.payload)
         name = entry.payload[_LEASE.size:].decode("ascii")
     except (struct.error, UnicodeDecodeError) as error:
-        raise RemoteViolation(f"P1: POSITION at {entry.base} cannot be read: {error}") from error
+        raise RemoteViolation(f"B1: POSITION at {entry.base} cannot be read: {error}") from error
     if (wrong := wrong_name(name)) is not None:
-        raise RemoteViolation(f"P1: POSITION at {entry.base}: {wrong}")
+        raise RemoteViolation(f"B1: POSITION at {entry.base}: {wrong}")
     if not 0 <= entry.sequence <= entry.base or lease_ms > LEASE_MS_MAX:
-        raise RemoteViolation(f"P1: POSITION at {entry.base} names offset {entry.sequence} for {lease_ms} ms")
+        raise RemoteViolation(f"B1: POSITION at {entry.base} names offset {entry.sequence} for {lease_ms} ms")
     return Noted(entry.base, name, Position(entry.sequence, entry.logged_ms, lease_ms))
 
 
@@ -99,7 +99,7 @@ class Subscriptions:
 
     @property
     def crowded(self) -> bool:
-        """Say whether too much is undecided to take more in (P9)."""
+        """Say whether too much is undecided to take more in (B9)."""
         return len(self._undecided) >= UNDECIDED_MAX
 
     def note(self, entry: Entry) -> None:
@@ -107,7 +107,7 @@ class Subscriptions:
         self._undecided.append(noted(entry))
 
     def settle(self, confirmed: int, covering: Covering) -> None:
-        """What lies up to `confirmed` is decided: it counts, unless it is rolled back (P2)."""
+        """What lies up to `confirmed` is decided: it counts, unless it is rolled back (B2)."""
         while self._undecided and self._undecided[0].at <= confirmed:
             at, name, position = self._undecided.popleft()
             if covering(at) is not None:
@@ -125,7 +125,7 @@ class Subscriptions:
             self._undecided.pop()
 
     def purge(self, logged_ms: int) -> None:
-        """Free the memory of subscriptions that the log's clock has passed; changes no look-up (P5)."""
+        """Free the memory of subscriptions that the log's clock has passed; changes no look-up (B5)."""
         self.held = {name: position for name, position in self.held.items() if position.live(logged_ms)}
 
     # --- looking up ---------------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ class Subscriptions:
                 yield name, self.held[name]
 
     def lowest(self, now_ms: int) -> tuple[str, Position] | None:
-        """Return the subscription that pins most, of those whose lease runs at `now_ms` (P4, P10)."""
+        """Return the subscription that pins most, of those whose lease runs at `now_ms` (B4, B10)."""
         live = ((name, position) for name, position in self.held.items() if position.live(now_ms))
         return min(live, key=lambda each: (each[1].offset, each[0]), default=None)
 
     def room_for(self, name: str, logged_ms: int) -> bool:
-        """Say whether one more name may be taken in (P9)."""
+        """Say whether one more name may be taken in (B9)."""
         names = {each for each, position in self.held.items() if position.live(logged_ms)}
         names |= {each.name for each in self._undecided if each.position.lease_ms}
         return name in names or len(names) < NAMES_MAX
@@ -160,7 +160,7 @@ class Subscriptions:
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def upto(self, offset: int, logged_ms: int) -> Subscriptions:
-        """Return the fold as it was behind `offset`, at which the log's clock stood at `logged_ms`; P3, P5."""
+        """Return the fold as it was behind `offset`, at which the log's clock stood at `logged_ms`; B3, B5."""
         copy = Subscriptions()
         copy.held = {name: position for name, position in self.held.items() if position.live(logged_ms)}
         copy._undecided = deque(each for each in self._undecided if each.at <= offset)

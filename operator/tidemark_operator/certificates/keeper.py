@@ -90,7 +90,7 @@ def keep(
 
     `wanted` are holders that shall exist, with the names they are dialed by; those that exist go on with theirs, or
     with `only_wanted` lose them.
-    `reports` holds the fingerprint of what a running process has loaded, empty for one that does not say (C4); who is
+    `reports` holds the fingerprint of what a running process has loaded, empty for one that does not say (X4); who is
     not in it does not run, or cannot say.  Whoever has asked nobody gives None: then no rotation goes on.
     """
     with store.locked():

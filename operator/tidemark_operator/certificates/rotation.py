@@ -1,6 +1,6 @@
 """What to create, issue, publish and drop next, from what is stored and loaded: `plan(now, stored, policy) -> actions`.
 
-Pure; rules C2 to C5.  Every plan is safe to carry out in any order, in part, or twice; then one plans again.
+Pure; rules X2 to X5.  Every plan is safe to carry out in any order, in part, or twice; then one plans again.
 Where somebody else issued before, his CAs are kept as one whose key is not ours, and replaced as any other is.
 Stays out: making certificates (`authority`), carrying out (`keeper`).
 """
@@ -25,11 +25,11 @@ class Policy:
     overlap: timedelta = timedelta(days=1)
 
     def renew_at(self, created: datetime, expires: datetime) -> datetime:
-        """Return when a certificate is replaced; one that a CA's end cut short keeps the same part of its life (C5)."""
+        """Return when a certificate is replaced; one that a CA's end cut short keeps the same part of its life (X5)."""
         return expires - (expires - created) * (self.renew_before / self.certificate)
 
     def replace_at(self, authority: StoredAuthority) -> datetime:
-        """Return when a CA is replaced (C5)."""
+        """Return when a CA is replaced (X5)."""
         return authority.expires - min(self.certificate, self.authority / 2)
 
 
@@ -49,7 +49,7 @@ class Holder:
     """Whoever has, or is to have, a certificate.
 
     `issuer`, `issued`, `created` and `expires` are of the files, None where there are none yet.  `loaded` is False
-    while its process says that it works with older files; one that runs not, or cannot say, has loaded them (C4).
+    while its process says that it works with older files; one that runs not, or cannot say, has loaded them (X4).
     `stranger` is one whose certificate others trust, though it is of no CA that is kept.
     """
 
@@ -183,7 +183,7 @@ def _overlapped_at(
 
 
 def _everybody_trusts(holders: list[Holder], everything: frozenset[str], overlapped: bool) -> bool:
-    """Say whether certificates of the new CA may be shown (C2); once one is, there is no way back."""
+    """Say whether certificates of the new CA may be shown (X2); once one is, there is no way back."""
     return overlapped and all(holder.bundle >= everything and holder.loaded for holder in holders)
 
 

@@ -1,7 +1,7 @@
 """What to take over next of what another issuer has issued: `plan(now, takers, overlap) -> actions`.
 
 Whoever issues has a CA of his own and replaces it when he likes; each certificate comes with the CA it is of, and with
-no other.  So what is offered is not simply used: rules C2 to C4 hold here too, for CAs of others.
+no other.  So what is offered is not simply used: rules X2 to X4 hold here too, for CAs of others.
 Pure.  Every plan is safe to carry out in any order, in part, or twice; then one plans again.
 Stays out: asking for certificates, and reading them (`keeper`).
 """
@@ -32,7 +32,7 @@ class Shown:
 class Taker:
     """Whoever has, or is to have, a certificate: what is offered, what its files are, and whether it has loaded those.
 
-    As in `rotation`, one that runs not, or cannot say, has loaded them (C4).
+    As in `rotation`, one that runs not, or cannot say, has loaded them (X4).
     """
 
     identity: Identity
@@ -70,7 +70,7 @@ def changing(takers: Iterable[Taker]) -> bool:
 
 
 def _bundle(now: datetime, takers: Sequence[Taker], overlap: timedelta) -> frozenset[str]:
-    """Return whom everybody should trust: who vouches for anything, and who did until nobody shows it any more (C2)."""
+    """Return whom everybody should trust: who vouches for anything, and who did until nobody shows it any more (X2)."""
     held = [taker.held for taker in takers if taker.held is not None]
     needed = frozenset[str]().union(
         *(taker.offered.bundle for taker in takers if taker.offered is not None), *(one.vouching for one in held))

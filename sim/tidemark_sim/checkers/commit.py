@@ -1,4 +1,4 @@
-"""Commit is monotone while a process lives (T3), and nothing at or below it is ever truncated.
+"""Commit is monotone while a process lives (H3), and nothing at or below it is ever truncated.
 
 A leader commits only by an entry of its own epoch (O24, O25): counting copies of older ones is Raft's figure 8.
 """
@@ -63,9 +63,9 @@ class CommitMonotone:
             if replica.commit == before:
                 continue
             if replica.commit < before and replica.state.role not in (Role.SEEDING, Role.DELETED):
-                raise Violation("T3", f"commit of {node.name} went back from {before} to {replica.commit}")
+                raise Violation("H3", f"commit of {node.name} went back from {before} to {replica.commit}")
             if replica.commit > replica.log.head.offset:
-                raise Violation("T3", f"commit of {node.name} is {replica.commit}, its head {replica.log.head}")
+                raise Violation("H3", f"commit of {node.name} is {replica.commit}, its head {replica.log.head}")
             if held.leader is not None and key in self._leading:
                 epoch = replica.log.epoch_at(replica.commit)
                 if epoch != replica.state.epoch:

@@ -1,4 +1,4 @@
-"""Epochs are monotone: in the store by one at a time with one election id each (T2), in a node across restarts.
+"""Epochs are monotone: in the store by one at a time with one election id each (H2), in a node across restarts.
 
 A node that answered in an epoch has it on disk: it comes back knowing it (#87).
 """
@@ -29,9 +29,9 @@ class Epochs:
 
     def record_saved(self, shard: ShardId, before: ShardRecord, after: ShardRecord) -> None:
         if not before.epoch <= after.epoch <= before.epoch + 1:
-            raise Violation("T2", f"the stored epoch goes from {before.epoch} to {after.epoch}")
+            raise Violation("H2", f"the stored epoch goes from {before.epoch} to {after.epoch}")
         if self._elections.setdefault((shard, after.epoch), after.election) != after.election:
-            raise Violation("T2", f"epoch {after.epoch} has two election ids")
+            raise Violation("H2", f"epoch {after.epoch} has two election ids")
 
     def node_sends(self, node: Node, send: Send) -> None:
         if send.message.__class__ in PROMISES:

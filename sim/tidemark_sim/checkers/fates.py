@@ -60,7 +60,7 @@ def covered_by(entries: list[Entry], upto: int) -> dict[int, int]:
 
 
 def _aimed(node: Node, image: Image, record: Entry, confirmed: int) -> None:
-    """L7, Q21: a leader rolls back from its oldest undecided QUORUM entry, and nothing that it inherited."""
+    """L7, F21: a leader rolls back from its oldest undecided QUORUM entry, and nothing that it inherited."""
     opening = max((entry.base for entry in image.entries if entry.kind is Kind.EPOCH_START), default=-1)
     if not opening <= confirmed:
         raise Violation("L7", f"{node.name} writes {record.id} before {opening} is confirmed")

@@ -56,7 +56,7 @@ class Positions:
             self._sought[event.shard].add((event.name, event.offset))
 
     def committed(self, shard: ShardId, node: Node, entry: Entry) -> None:
-        """P6: a record that goes back is one that somebody asked to go back to."""
+        """B6: a record that goes back is one that somebody asked to go back to."""
         if entry.kind is Kind.ROLLBACK:
             for records in self._records[shard].values():
                 while records and records[-1].at >= entry.sequence:
@@ -65,7 +65,7 @@ class Positions:
             name, offset = noted(entry).name, entry.sequence
             records = self._records[shard].setdefault(name, [])
             if records and offset < records[-1].offset and (name, offset) not in self._sought[shard]:
-                raise Violation("P6", f"{entry.id} moves {name} back to {offset}, it stood at {records[-1].offset}")
+                raise Violation("B6", f"{entry.id} moves {name} back to {offset}, it stood at {records[-1].offset}")
             records.append(Record(entry.base, entry.epoch, offset))
 
     # --- what is told -------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Positions:
 
     def _committed(self, node: Node, event: CommitPosition, value: PositionCommitted) -> None:
         if value.offset < event.offset or (event.seek and value.offset > event.offset):
-            raise Violation("P6", f"{node.name} answers {value} to a commit of {event.offset} by {event.name}")
+            raise Violation("B6", f"{node.name} answers {value} to a commit of {event.offset} by {event.name}")
         # The newest such record that this leader can know.
         record = next(
             (
@@ -88,7 +88,7 @@ class Positions:
             None,
         )
         if record is None:
-            raise Violation("P8", f"{node.name} tells {event.name} of {value.offset}, which no committed record says")
+            raise Violation("B8", f"{node.name} tells {event.name} of {value.offset}, which no committed record says")
         told = self._told[event.shard].setdefault(event.name, [])
         if not told or record.at > told[-1].record.at:
             told.append(Told(max(value.epoch, told[-1].epoch if told else 0), record))
@@ -107,7 +107,7 @@ class Positions:
             found = log.subscriptions.newest(name, log.decisions.covering)
             if stands is not None and not self._as_new(shard, name, found, stands):
                 raise Violation(
-                    "P3",
+                    "B3",
                     f"{node.name} leads epoch {epoch} with {name} at {found}, it was told to stand at {stands.offset}",
                 )
 
@@ -121,7 +121,7 @@ class Positions:
     # --- what is kept, what is shown ----------------------------------------------------------------------
 
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
-        """P10: a leader removes nothing that a name still wants, as far as its log and what was told say.
+        """B10: a leader removes nothing that a name still wants, as far as its log and what was told say.
 
         What was told holds until a later record moves on: one that this leader knows to be confirmed, or its newest.
         """
@@ -142,7 +142,7 @@ class Positions:
                 if each.at == stands.at or stands.at < each.at <= held.replica.confirmed
             )
             if all(each.offset < first for each in since):
-                raise Violation("P10", f"{node.name} removes what lies below {first}, {name} stands at {stands.offset}")
+                raise Violation("B10", f"{node.name} removes what lies below {first}, {name} stands at {stands.offset}")
 
     def _shown(self, node: Node, shard: ShardId, view: SubscriptionsView) -> None:
         assert node.core is not None
@@ -153,7 +153,7 @@ class Positions:
                 stands[noted(entry).name] = entry.sequence
         shown = {each.name: each.offset for each in view.subscriptions}
         if shown != stands:
-            raise Violation("P2", f"{node.name} shows {shown} at {confirmed}, the log says {stands}")
+            raise Violation("B2", f"{node.name} shows {shown} at {confirmed}, the log says {stands}")
 
     def _replayed(self, shard: ShardId, upto: int) -> list[Entry]:
         """Return what is committed up to `upto` and not rolled back, whatever it is."""

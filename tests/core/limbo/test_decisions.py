@@ -45,7 +45,7 @@ def author() -> Author:
 # --- the fold ---------------------------------------------------------------------------------------------
 
 
-def test_q1_l5_records_fold_into_ranges_and_one_mark(author: Author) -> None:
+def test_f1_l5_records_fold_into_ranges_and_one_mark(author: Author) -> None:
     fold = author.log.decisions
 
     assert [Range(1, 5), Range(9, 11)] == fold.ranges

@@ -1,4 +1,4 @@
-"""What a leader tells writers while it leads: waiting, confirming, asking (rules L14-L22, Q6-Q20)."""
+"""What a leader tells writers while it leads: waiting, confirming, asking (rules L14-L22, F6-F20)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def records(node: Node) -> list[tuple[int, str, int]]:
 # --- the synchro quorum -------------------------------------------------------------------------------------
 
 
-def test_q6_l3_an_append_is_answered_when_its_quorum_holds_it_and_readers_get_it_then(led: Node) -> None:
+def test_f6_l3_an_append_is_answered_when_its_quorum_holds_it_and_readers_get_it_then(led: Node) -> None:
     led.append(1, batch(0, count=3))
     led.complete()
     ack(led, B)
@@ -97,7 +97,7 @@ def test_q6_l3_an_append_is_answered_when_its_quorum_holds_it_and_readers_get_it
     assert [Released(SHARD, 3), Reply(1, confirmed(1, 3))] == effects[:2]
 
 
-def test_q11_q15_q16_followers_may_acknowledge_before_the_leader_s_own_disk_which_counts_as_one(led: Node) -> None:
+def test_f11_f15_f16_followers_may_acknowledge_before_the_leader_s_own_disk_which_counts_as_one(led: Node) -> None:
     led.append(1, batch(0))
     ack(led, B)
     ack(led, C)
@@ -108,7 +108,7 @@ def test_q11_q15_q16_followers_may_acknowledge_before_the_leader_s_own_disk_whic
     assert confirmed(1) == led.answer(1)
 
 
-def test_l1_q15_a_majority_without_the_leader_s_own_disk_is_a_majority(led: Node) -> None:
+def test_l1_f15_a_majority_without_the_leader_s_own_disk_is_a_majority(led: Node) -> None:
     led.configure(quorum="")
     led.append(1, batch(0))
     ack(led, B)
@@ -119,7 +119,7 @@ def test_l1_q15_a_majority_without_the_leader_s_own_disk_is_a_majority(led: Node
     assert 0 == led.leader.durable
 
 
-def test_q13_acknowledgements_that_say_nothing_new_change_nothing(led: Node) -> None:
+def test_f13_acknowledgements_that_say_nothing_new_change_nothing(led: Node) -> None:
     """Nobody waits, a repeat, an older one, one beyond the head: no answer, no record, no watermark."""
     assert [] == ack(led, B, 0)
     led.append(1, batch(0))
@@ -157,7 +157,7 @@ def test_unknown_settings_ask_for_every_member_until_the_leader_is_told(node: No
     assert confirmed(1) == node.answer(1), "a majority will do"
 
 
-def test_q3_a_quorum_that_is_lowered_while_somebody_waits_confirms_at_once(led: Node) -> None:
+def test_f3_a_quorum_that_is_lowered_while_somebody_waits_confirms_at_once(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     ack(led, B)
@@ -167,7 +167,7 @@ def test_q3_a_quorum_that_is_lowered_while_somebody_waits_confirms_at_once(led: 
     assert (confirmed(1), 1) == (led.answer(1), led.replica.confirmed)
 
 
-def test_q3_a_quorum_that_is_raised_while_somebody_waits_is_waited_for_and_takes_nothing_back(node: Node) -> None:
+def test_f3_a_quorum_that_is_raised_while_somebody_waits_is_waited_for_and_takes_nothing_back(node: Node) -> None:
     serving(node)
     node.append(1, batch(0))
     node.append(2, batch(1))
@@ -197,7 +197,7 @@ def test_acknowledgements_from_enough_zones_are_waited_for(led: Node) -> None:
 # --- LOCAL, COMMIT and the order of answers --------------------------------------------------------------------
 
 
-def test_q8_l14_with_an_empty_limbo_a_local_append_is_answered_at_the_leader_s_fsync(led: Node) -> None:
+def test_f8_l14_with_an_empty_limbo_a_local_append_is_answered_at_the_leader_s_fsync(led: Node) -> None:
     led.append(1, other(0, LOCAL))
     assert led.answer(1) is None
     led.complete()
@@ -207,7 +207,7 @@ def test_q8_l14_with_an_empty_limbo_a_local_append_is_answered_at_the_leader_s_f
     assert [] == records(led)
 
 
-def test_q7_l14_a_local_append_behind_a_quorum_append_waits_for_it_and_for_nothing_of_its_own(led: Node) -> None:
+def test_f7_l14_a_local_append_behind_a_quorum_append_waits_for_it_and_for_nothing_of_its_own(led: Node) -> None:
     led.append(1, batch(0))
     led.append(2, other(0, LOCAL))
     led.complete()
@@ -244,7 +244,7 @@ def test_l16_commit_waives_the_synchro_quorum_for_itself_only(led: Node) -> None
     assert [1, 2, 3] == list(led.replies)
 
 
-def test_q17_l17_answers_leave_oldest_first_whatever_their_level(led: Node) -> None:
+def test_f17_l17_answers_leave_oldest_first_whatever_their_level(led: Node) -> None:
     for request, level in enumerate((QUORUM, LOCAL, COMMIT, QUORUM, LOCAL), 1):
         led.append(request, other(request - 1, level))
     led.complete()
@@ -282,7 +282,7 @@ def test_l11_a_confirm_names_what_is_confirmed_and_not_what_is_merely_committed(
     assert [(3, "CONFIRM", 1)] == records(led)
 
 
-def test_q18_the_acknowledgement_of_a_confirm_record_decides_nothing(led: Node) -> None:
+def test_f18_the_acknowledgement_of_a_confirm_record_decides_nothing(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     everybody_acks(led)
@@ -344,7 +344,7 @@ def test_issue_6057_an_append_that_arrives_while_a_confirm_is_written_waits_for_
 # --- time -------------------------------------------------------------------------------------------------------
 
 
-def test_q20_the_wait_is_counted_from_its_start_and_ends_as_unknown(led: Node) -> None:
+def test_f20_the_wait_is_counted_from_its_start_and_ends_as_unknown(led: Node) -> None:
     led.now_ms = 1_000
     led.append(1, batch(0))
     assert 6_000 == led.timers[SHARD, QUORUM_TIMER]
@@ -359,7 +359,7 @@ def test_q20_the_wait_is_counted_from_its_start_and_ends_as_unknown(led: Node) -
     assert 1 == led.traces["quorum_timeout"]
 
 
-def test_q20_the_timeout_is_the_group_s_and_a_wait_that_began_keeps_its_deadline(led: Node) -> None:
+def test_f20_the_timeout_is_the_group_s_and_a_wait_that_began_keeps_its_deadline(led: Node) -> None:
     led.append(1, batch(0))
     led.configure(timeout_ms=300)
     led.now_ms = 100
@@ -369,10 +369,10 @@ def test_q20_the_timeout_is_the_group_s_and_a_wait_that_began_keeps_its_deadline
     assert (None, Reason.QUORUM_TIMEOUT) == (led.answer(1), reason(led.answer(2)))
 
     assert 5_000 == led.timers[SHARD, QUORUM_TIMER]
-    assert [] == records(led), "Q21: and decides nothing, being newer"
+    assert [] == records(led), "F21: and decides nothing, being newer"
 
 
-def test_q25_an_entry_whose_caller_was_told_unknown_is_decided_all_the_same(led: Node) -> None:
+def test_f25_an_entry_whose_caller_was_told_unknown_is_decided_all_the_same(led: Node) -> None:
     """Waiting cannot be taken back: what became of the entry is asked for later."""
     led.append(1, other(0, COMMIT))
     led.complete()
@@ -543,7 +543,7 @@ def test_l4_the_noop_of_a_reconfiguration_confirms_nothing_and_the_limbo_goes_on
     assert 0 == led.leader.outcomes.limbo.opening, "a reconfiguration opens no limbo"
 
 
-def test_l3_q3_a_contraction_may_confirm_what_waits_and_takes_nothing_back(led: Node) -> None:
+def test_l3_f3_a_contraction_may_confirm_what_waits_and_takes_nothing_back(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     prepare(led, Operation.CONTRACT, C)
@@ -554,7 +554,7 @@ def test_l3_q3_a_contraction_may_confirm_what_waits_and_takes_nothing_back(led: 
     assert (confirmed(1), 2) == (led.answer(1), led.replica.confirmed)
 
 
-def test_q3_an_expansion_raises_the_quorum_of_what_waits(led: Node) -> None:
+def test_f3_an_expansion_raises_the_quorum_of_what_waits(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     ack(led, B)
@@ -617,7 +617,7 @@ def test_l9_a_watermark_sent_to_a_lagging_follower_is_lowered_in_front_of_a_roll
 # --- local failures and bounds ----------------------------------------------------------------------------------
 
 
-def test_q9_q4_an_entry_is_in_the_limbo_before_it_is_written_in_the_order_of_age(led: Node) -> None:
+def test_f9_f4_an_entry_is_in_the_limbo_before_it_is_written_in_the_order_of_age(led: Node) -> None:
     led.append(1, batch(0))
     led.now_ms = 10
     led.append(2, other(0, LOCAL))
@@ -628,7 +628,7 @@ def test_q9_q4_an_entry_is_in_the_limbo_before_it_is_written_in_the_order_of_age
     assert 1 == len(led.stored())
 
 
-def test_q10_an_append_whose_own_write_was_lost_is_in_nobody_s_log(led: Node) -> None:
+def test_f10_an_append_whose_own_write_was_lost_is_in_nobody_s_log(led: Node) -> None:
     """The leader stopped before the write was durable, and nobody else had it: the next leader does not find it."""
     led.append(1, batch(0))
     led.restart()
@@ -639,7 +639,7 @@ def test_q10_an_append_whose_own_write_was_lost_is_in_nobody_s_log(led: Node) ->
     assert led.append(3, batch(0)) is None, "the same sequence is taken"
 
 
-def test_q10_an_append_on_a_full_disk_is_refused_and_never_enters(led: Node) -> None:
+def test_f10_an_append_on_a_full_disk_is_refused_and_never_enters(led: Node) -> None:
     led.step(DiskSpace(True))
 
     assert Reason.DISK_FULL is reason(led.append(1, batch(0)))
@@ -691,7 +691,7 @@ def test_the_limbo_is_bounded_by_what_is_written_and_not_committed_too(make_node
 # --- what a person sees ------------------------------------------------------------------------------------------
 
 
-def test_q4_q5_the_view_says_who_waits_for_whom(led: Node) -> None:
+def test_f4_f5_the_view_says_who_waits_for_whom(led: Node) -> None:
     led.append(1, batch(0, count=2, payload=bytes(100)))
     led.append(2, batch(0, count=2, payload=bytes(100)))
     led.complete()
@@ -753,7 +753,7 @@ def test_the_view_shows_the_quorum_and_the_zones_in_force(led: Node) -> None:
     assert (2, 2, 70) == (view.quorum, view.zones, view.timeout_ms)
 
 
-def test_q2_only_the_leader_has_a_limbo(node: Node) -> None:
+def test_f2_only_the_leader_has_a_limbo(node: Node) -> None:
     assert node.core is not None
     assert node.core.limbo(SHARD, 0, 9) is None
     fence(node, 1)
@@ -779,7 +779,7 @@ def kinds(entries: list[Entry]) -> list[Kind]:
     return [entry.kind for entry in entries]
 
 
-def test_q1_decisions_are_entries_of_the_log_that_take_one_offset_and_carry_no_payload(led: Node) -> None:
+def test_f1_decisions_are_entries_of_the_log_that_take_one_offset_and_carry_no_payload(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     everybody_acks(led)

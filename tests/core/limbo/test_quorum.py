@@ -1,4 +1,4 @@
-"""How far a synchro quorum reaches (rules Q3, L1, L3, K4)."""
+"""How far a synchro quorum reaches (rules F3, L1, L3, K4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ZONES = (("a", "east"), ("b", "east"), ("c", "west"), ("d", "west"), ("e", "nort
         ("N*N", [1, 2, 3, 4, 5]),
     ],
 )
-def test_q3_a_quorum_is_a_majority_at_least_and_every_member_at_most(formula: str, expected: list[int]) -> None:
+def test_f3_a_quorum_is_a_majority_at_least_and_every_member_at_most(formula: str, expected: list[int]) -> None:
     assert expected == [needed_members(SynchroSettings(formula), members) for members in range(1, 6)]
 
 
@@ -54,7 +54,7 @@ def test_l3_a_quorum_reaches_as_far_as_that_many_members_hold_durably(
     assert expected == synchro_offset(SynchroSettings(formula), FIVE, dict(zip(FIVE, matches, strict=True)))
 
 
-def test_q16_the_leader_s_own_copy_counts_like_any_other_and_only_once_it_is_durable() -> None:
+def test_f16_the_leader_s_own_copy_counts_like_any_other_and_only_once_it_is_durable() -> None:
     """The leader is a: its match is what is durable on its own disk."""
     three = (A, B, C)
     assert 4 == synchro_offset(SynchroSettings("N"), three, {A: 4, B: 9, C: 9})

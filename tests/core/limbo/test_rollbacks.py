@@ -1,4 +1,4 @@
-"""A leader takes back what its quorum did not confirm in time (rules L7, L8, L17, L19, L22, Q21-Q27)."""
+"""A leader takes back what its quorum did not confirm in time (rules L7, L8, L17, L19, L22, F21-F27)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def rolled_back(node: Node, request: int) -> int:
 # --- at the deadline ----------------------------------------------------------------------------------------
 
 
-def test_q23_q24_l8_at_the_deadline_a_rollback_is_written_and_the_outcome_is_unknown(led: Node) -> None:
+def test_f23_f24_l8_at_the_deadline_a_rollback_is_written_and_the_outcome_is_unknown(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     led.time_out()
@@ -120,7 +120,7 @@ def test_l8_rolled_back_is_told_once_the_record_is_committed_and_not_before(led:
     assert 1 == led.traces["rolled_back"]
 
 
-def test_q21_only_the_oldest_entry_s_timeout_decides_and_the_newer_ones_go_with_it(led: Node) -> None:
+def test_f21_only_the_oldest_entry_s_timeout_decides_and_the_newer_ones_go_with_it(led: Node) -> None:
     led.append(1, batch(0))
     led.now_ms = 100
     led.append(2, batch(1))
@@ -134,7 +134,7 @@ def test_q21_only_the_oldest_entry_s_timeout_decides_and_the_newer_ones_go_with_
     assert (3, 2) == (rolled_back(led, 2), led.limbo().rollbacks_total)
 
 
-def test_q21_the_timeout_of_a_newer_entry_decides_nothing(led: Node) -> None:
+def test_f21_the_timeout_of_a_newer_entry_decides_nothing(led: Node) -> None:
     led.append(1, batch(0))
     led.configure(timeout_ms=100)
     led.append(2, batch(1))
@@ -147,7 +147,7 @@ def test_q21_the_timeout_of_a_newer_entry_decides_nothing(led: Node) -> None:
     assert (confirmed(1), 2) == (led.answer(1), led.replica.confirmed)
 
 
-def test_q22_what_is_confirmed_is_never_rolled_back_whatever_the_clock_says(led: Node) -> None:
+def test_f22_what_is_confirmed_is_never_rolled_back_whatever_the_clock_says(led: Node) -> None:
     """The last acknowledgement and the deadline arrive in one turn, in either order of CONFIRM's write."""
     led.append(1, batch(0))
     led.complete()
@@ -163,7 +163,7 @@ def test_q22_what_is_confirmed_is_never_rolled_back_whatever_the_clock_says(led:
     assert [(2, "CONFIRM", 1)] == records(led)
 
 
-def test_q26_rollbacks_are_counted_by_entry(led: Node) -> None:
+def test_f26_rollbacks_are_counted_by_entry(led: Node) -> None:
     led.append(1, batch(0))
     led.append(2, other(0, LOCAL))
     led.append(3, batch(1))
@@ -258,7 +258,7 @@ def test_l7_a_rollback_is_followed_by_another_for_what_came_after(led: Node) -> 
 # --- while the record is being written --------------------------------------------------------------------------
 
 
-def test_q27_l7_appends_are_refused_until_the_rollback_is_durable_here(led: Node) -> None:
+def test_f27_l7_appends_are_refused_until_the_rollback_is_durable_here(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     led.time_out()
@@ -290,7 +290,7 @@ def test_issue_13095_an_append_parked_during_the_rollback_does_not_enter_the_log
     assert Reason.PRODUCER_ROLLED_BACK is reason(led.append(5, batch(2)))
 
 
-def test_q27_a_write_in_front_of_the_rollback_does_not_end_it(led: Node) -> None:
+def test_f27_a_write_in_front_of_the_rollback_does_not_end_it(led: Node) -> None:
     led.append(1, batch(0))
     led.time_out()
     led.complete(1)

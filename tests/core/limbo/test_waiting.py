@@ -1,4 +1,4 @@
-"""The leader's queue alone: the walk (L3), order of answers (L14, L16, L17), rollbacks (L7, L8), deadlines (Q20)."""
+"""The leader's queue alone: the walk (L3), order of answers (L14, L16, L17), rollbacks (L7, L8), deadlines (F20)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def limbo_of(*durabilities: Durability, **options: Any) -> Limbo:
 # --- the walk ---------------------------------------------------------------------------------------------
 
 
-def test_q8_a_fresh_queue_is_empty_and_nobody_waits() -> None:
+def test_f8_a_fresh_queue_is_empty_and_nobody_waits() -> None:
     limbo = limbo_of()
 
     assert (0, 0, [], None, -1) == (len(limbo), limbo.bytes, list(limbo), limbo.next_deadline(), limbo.pending_from)
@@ -84,13 +84,13 @@ def test_l3_an_entry_passes_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize("durability", [LOCAL, COMMIT])
-def test_l16_q7_others_pass_at_commit_and_wait_behind_an_older_quorum_entry(durability: Durability) -> None:
+def test_l16_f7_others_pass_at_commit_and_wait_behind_an_older_quorum_entry(durability: Durability) -> None:
     """COMMIT waives the synchro quorum for itself only, and LOCAL never becomes an entry that waits for a quorum."""
     limbo = limbo_of(durability, QUORUM, durability)
 
     assert [(1, CONFIRMED)] == told(limbo.advance(3, 0, -1))
     assert (1, 2) == (limbo.confirmed, len(limbo))
-    assert [(2, CONFIRMED), (3, CONFIRMED)] == told(limbo.advance(3, 2, -1)), "3 without a quorum of its own (Q17)"
+    assert [(2, CONFIRMED), (3, CONFIRMED)] == told(limbo.advance(3, 2, -1)), "3 without a quorum of its own (F17)"
 
 
 def test_l3_control_entries_between_pass_at_commit() -> None:
@@ -106,7 +106,7 @@ def test_l3_control_entries_between_pass_at_commit() -> None:
     assert 5 == limbo.confirmed
 
 
-def test_l13_q14_confirmed_never_falls() -> None:
+def test_l13_f14_confirmed_never_falls() -> None:
     limbo = limbo_of(QUORUM, QUORUM)
     limbo.advance(2, 2, 2)
 
@@ -120,7 +120,7 @@ def test_l13_q14_confirmed_never_falls() -> None:
 # --- LOCAL ------------------------------------------------------------------------------------------------
 
 
-def test_q8_l14_a_local_entry_in_an_empty_queue_is_told_when_it_is_on_the_leader_s_disk() -> None:
+def test_f8_l14_a_local_entry_in_an_empty_queue_is_told_when_it_is_on_the_leader_s_disk() -> None:
     limbo = limbo_of(LOCAL, LOCAL)
 
     assert [] == limbo.advance(0, 0, 0)
@@ -131,7 +131,7 @@ def test_q8_l14_a_local_entry_in_an_empty_queue_is_told_when_it_is_on_the_leader
     assert (2, 0) == (limbo.confirmed, len(limbo)), "told once"
 
 
-def test_l14_q7_a_local_entry_is_not_told_past_an_undecided_quorum_entry() -> None:
+def test_l14_f7_a_local_entry_is_not_told_past_an_undecided_quorum_entry() -> None:
     limbo = limbo_of(LOCAL, QUORUM, LOCAL)
 
     assert [(1, Verdict.LOCAL)] == told(limbo.advance(0, 0, 3))
@@ -171,7 +171,7 @@ def test_l17_successes_leave_oldest_first_and_each_request_once() -> None:
     assert [] == limbo.advance(9, 9, 9)
 
 
-def test_l17_q24_a_rollback_leaves_newest_first_behind_older_successes() -> None:
+def test_l17_f24_a_rollback_leaves_newest_first_behind_older_successes() -> None:
     limbo = limbo_of(COMMIT, LOCAL, QUORUM, LOCAL, COMMIT, QUORUM)
     limbo.cover(Range(3, 7))
     limbo.push(item(8, COMMIT))
@@ -229,7 +229,7 @@ def test_issue_5874_l7_a_rollback_over_a_range_of_all_levels_is_whole() -> None:
     assert 4 == limbo.rollbacks
 
 
-def test_l7_q21_the_oldest_undecided_quorum_entry_is_the_only_one_that_may_time_out() -> None:
+def test_l7_f21_the_oldest_undecided_quorum_entry_is_the_only_one_that_may_time_out() -> None:
     limbo = limbo_of(LOCAL, QUORUM, COMMIT, QUORUM)
     first = limbo.oldest_asked()
     assert first is not None and 2 == first.base
@@ -291,7 +291,7 @@ def test_immediate_tells_of_a_rollback_on_this_disk_alone_newest_first_and_once(
 # --- deadlines --------------------------------------------------------------------------------------------
 
 
-def test_q20_whoever_has_waited_long_enough_is_told_that_the_outcome_is_unknown() -> None:
+def test_f20_whoever_has_waited_long_enough_is_told_that_the_outcome_is_unknown() -> None:
     limbo = limbo_of(QUORUM, COMMIT, deadline_ms=100)
 
     assert [] == limbo.expire(99)
@@ -313,7 +313,7 @@ def test_l17_unknown_may_come_before_everything_else() -> None:
     assert [(1, CONFIRMED)] == told(limbo.advance(2, 2, 2))
 
 
-def test_q20_covered_entries_keep_their_deadline() -> None:
+def test_f20_covered_entries_keep_their_deadline() -> None:
     limbo = limbo_of(QUORUM, QUORUM, deadline_ms=100)
     limbo.cover(Range(1, 3))
 
@@ -322,7 +322,7 @@ def test_q20_covered_entries_keep_their_deadline() -> None:
     assert 2 == limbo.rollbacks
 
 
-def test_q20_the_next_deadline_is_that_of_the_first_who_waits_or_of_the_entry_that_may_time_out() -> None:
+def test_f20_the_next_deadline_is_that_of_the_first_who_waits_or_of_the_entry_that_may_time_out() -> None:
     limbo = limbo_of()
     limbo.push(item(1, LOCAL, deadline_ms=70))
     limbo.push(item(2, QUORUM, deadline_ms=50))

@@ -145,7 +145,7 @@ def test_l7_a_rollback_of_what_is_confirmed_here_is_refused_whole(follower: Node
     assert [1, 6] == shown(follower)
 
 
-def test_q12_q19_a_follower_acknowledges_by_offset_and_takes_decisions_like_any_entry(
+def test_f12_f19_a_follower_acknowledges_by_offset_and_takes_decisions_like_any_entry(
     follower: Node, author: Author
 ) -> None:
     """CONFIRM and ROLLBACK are written here too, and acknowledged once they are durable."""

@@ -109,7 +109,7 @@ class Desk:
     def stored(self) -> list[Any]:
         """The one write among the last effects succeeds."""
         [save] = [effect for effect in self.effects if isinstance(effect, SaveMetadata)]
-        assert self.revision == save.expected, "T2: conditioned on the revision it was decided from"
+        assert self.revision == save.expected, "H2: conditioned on the revision it was decided from"
         self.revision += 1
         return self.step(MetadataSaved(SHARD, save.record.writer, self.revision))
 
@@ -204,7 +204,7 @@ def test_o7_the_epoch_and_the_election_are_stored_before_anybody_is_fenced(desk:
     ] == desk.stored()
 
 
-def test_o8_t5_the_whole_fencing_ensemble_is_fenced(desk: Desk) -> None:
+def test_o8_h5_the_whole_fencing_ensemble_is_fenced(desk: Desk) -> None:
     desk.step(NodeDown("a"))
     desk.electing(replace(STEADY, status=Status.RECONFIGURATION, change=SWAP))
 
@@ -528,14 +528,14 @@ def test_an_election_asked_for_while_one_is_being_stored_is_the_same_one(desk: D
 # --- metadata ---------------------------------------------------------------------------------------------
 
 
-def test_t2_every_write_is_conditioned_on_the_revision_it_was_decided_from(desk: Desk) -> None:
+def test_h2_every_write_is_conditioned_on_the_revision_it_was_decided_from(desk: Desk) -> None:
     desk.load(STEADY, revision=77)
     desk.step(NodeDown("a"))
 
     assert [(77, 77)] == [(e.expected, e.record.election) for e in desk.effects if isinstance(e, SaveMetadata)]
 
 
-def test_t2_an_operator_that_lost_a_race_reads_and_starts_over(desk: Desk) -> None:
+def test_h2_an_operator_that_lost_a_race_reads_and_starts_over(desk: Desk) -> None:
     desk.steady()
     desk.step(NodeDown("a"))
     writer = desk.saves()[0].writer
@@ -582,7 +582,7 @@ def test_a_write_seen_by_the_watch_first_is_not_counted_twice(desk: Desk) -> Non
     assert [] == desk.load(record, revision=desk.revision)
 
 
-def test_t2_the_outcome_of_a_write_that_was_given_up_is_not_taken_for_that_of_the_next(desk: Desk) -> None:
+def test_h2_the_outcome_of_a_write_that_was_given_up_is_not_taken_for_that_of_the_next(desk: Desk) -> None:
     """A rival's write is seen by the watch before our own is refused, and we have already decided anew."""
     desk.steady()
     desk.step(NodeDown("a"))
@@ -674,7 +674,7 @@ def test_o19_an_election_completes_a_change_stalled_in_commit(desk: Desk) -> Non
     assert [(C, DeleteShard(6, 10))] == desk.sent(DeleteShard)
 
 
-def test_t6_an_election_rolls_a_stalled_contract_back(desk: Desk) -> None:
+def test_h6_an_election_rolls_a_stalled_contract_back(desk: Desk) -> None:
     desk.step(NodeDown("a"))
     desk.load(
         replace(STEADY, status=Status.RECONFIGURATION, change=Change(Operation.CONTRACT, Phase.COMMIT, C, None))

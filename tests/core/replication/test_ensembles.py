@@ -27,7 +27,7 @@ SWAP = Change(Operation.SWAP, Phase.COMMIT, C, D)
     ],
     ids=["none", "swap", "expand", "contract", "swap in PREPARE", "expand in PREPARE"],
 )
-def test_o18_o19_o20_t6_whom_to_fence_and_from_whom_to_choose(
+def test_o18_o19_o20_h6_whom_to_fence_and_from_whom_to_choose(
     stalled: Change | None, fencing: tuple[Member, ...], final: tuple[Member, ...]
 ) -> None:
     record = ShardRecord(5, 50, Status.RECONFIGURATION, (A, B, C), A, stalled)
@@ -71,7 +71,7 @@ def test_a3_whoever_is_enough_meets_every_quorum_that_may_have_committed(size: i
                 assert all(held & candidates for held in holders)
 
 
-def test_t6_applying_a_stalled_contract_in_an_election_would_lose_a_write() -> None:
+def test_h6_applying_a_stalled_contract_in_an_election_would_lose_a_write() -> None:
     """Five members, one leaves: {leader, x, leaver} commits; a majority of the other four can miss all three."""
     ensemble = (A, B, C, D, E)
     committed_by = {A, B, E}

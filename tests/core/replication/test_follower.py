@@ -131,7 +131,7 @@ def test_o9_a_fence_of_an_older_epoch_is_refused(node: Node) -> None:
     assert [reply(Rejected(2, "Fence", Refused(Reason.STALE_EPOCH, epoch=3)))] == fence(node, 2)
 
 
-def test_t2_a_fence_of_the_same_epoch_from_another_election_is_refused(node: Node) -> None:
+def test_h2_a_fence_of_the_same_epoch_from_another_election_is_refused(node: Node) -> None:
     fence(node, 3, election=30)
 
     assert [reply(Rejected(3, "Fence", Refused(Reason.STALE_ELECTION, epoch=3)))] == fence(node, 3, election=31)
@@ -202,7 +202,7 @@ def test_o22_a_head_above_the_leader_is_cut_to_the_highest_entry_at_or_below(fol
     assert [Truncated(2, EntryId(1, 3))] == follower.take_sent()
 
 
-def test_t1_only_a_fenced_replica_truncates(follower: Node, author: Author) -> None:
+def test_h1_only_a_fenced_replica_truncates(follower: Node, author: Author) -> None:
     """A late repeat of Truncate must not cut entries that were acknowledged since."""
     fed(follower, author)
 
@@ -299,7 +299,7 @@ def test_l9_confirmed_is_lowered_by_the_leader_and_a_message_that_did_not_is_ref
     assert (-1, -1, before) == (follower.replica.commit, follower.replica.confirmed, follower.replica.state)
 
 
-def test_t3_commit_never_falls(follower: Node, author: Author) -> None:
+def test_h3_commit_never_falls(follower: Node, author: Author) -> None:
     fed(follower, author, commit=6)
     follower.receive(LEADER, append_of([], 1, commit=2, prev=EntryId(1, 2)))
 

@@ -53,7 +53,7 @@ def fault(name: str, value: Any) -> Callable[[Any], None]:
         (fault("runs", [Run(1, 0, 3), Run(2, 4, 3)]), "A4"),
         (fault("runs", [Run(2, 0, 3), Run(1, 4, 4)]), "O5"),
         (fault("runs", [Run(1, 0, 3)]), "A4"),
-        (fault("runs", [Run(1, 0, 3), Run(3, 4, 4)]), "T1"),
+        (fault("runs", [Run(1, 0, 3), Run(3, 4, 4)]), "H1"),
         (fault("first", 5), "#281"),
     ],
 )
@@ -187,12 +187,12 @@ def test_l3_l7_decisions_that_overlap_and_a_watermark_inside_one_are_noticed(
 @pytest.mark.parametrize(
     ("confirmed", "head", "held", "rule"),
     [
-        (2, 4, Position(1, 0, 1_000), "P2: position at 2"), (1, 3, Position(1, 0, 1_000), "P2: position at 4"),
-        (1, 4, Position(2, 0, 1_000), "P2: one stands"), (1, 4, Position(1, 0, 0), "P1"),
+        (2, 4, Position(1, 0, 1_000), "B2: position at 2"), (1, 3, Position(1, 0, 1_000), "B2: position at 4"),
+        (1, 4, Position(2, 0, 1_000), "B2: one stands"), (1, 4, Position(1, 0, 0), "B1"),
     ],
 )
 def test_subscriptions_stand_on_what_is_confirmed(confirmed: int, head: int, held: Position, rule: str) -> None:
-    """Rule P2: one is confirmed, another waits at 2 and again at 4."""
+    """Rule B2: one is confirmed, another waits at 2 and again at 4."""
     author = Author()
     author.data(2)
     author.position("waits", 0)

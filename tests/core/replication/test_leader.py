@@ -179,7 +179,7 @@ def test_o13_o14_each_follower_of_the_map_is_attached_or_truncated(node: Node) -
     assert [(EntryId(1, 2), 4)] == [(push.prev, push.through) for push in pushes(node, B)]
 
 
-def test_t4_the_ensemble_of_become_leader_is_the_one_that_counts(node: Node) -> None:
+def test_h4_the_ensemble_of_become_leader_is_the_one_that_counts(node: Node) -> None:
     """The factor is the length of the final ensemble, whatever the node believed before."""
     lead(node, ensemble=(A, B, C, D))
     node.append(1, batch(0))
@@ -357,7 +357,7 @@ def test_o22_a_follower_with_a_higher_head_is_cut_to_the_leader_s_head(node: Nod
     assert [Truncate(3, EntryId(1, 3))] == node.take_sent(Truncate)
 
 
-def test_t1_truncation_is_repeated_until_the_head_is_an_entry_of_the_leader(node: Node) -> None:
+def test_h1_truncation_is_repeated_until_the_head_is_an_entry_of_the_leader(node: Node) -> None:
     """Follower e1:{0,1} e3:{2}; leader e2:{0}: one shot leaves e1's entries in front of the leader's."""
     author = Author(epoch=2)
     author.opening()
@@ -993,7 +993,7 @@ def test_o31_prepare_adopts_the_epoch_silences_the_leaver_and_describes_a_snapsh
     assert Trace(SHARD, "prepared", "SWAP epoch 2") == effects[0]
 
 
-def test_t3b_prepare_opens_the_epoch_with_a_noop(led: Node) -> None:
+def test_h3b_prepare_opens_the_epoch_with_a_noop(led: Node) -> None:
     prepared(led, SWAP)
 
     noop = led.stored()[-1]
@@ -1021,7 +1021,7 @@ def test_o31_the_leaver_is_neither_pushed_to_nor_counted(led: Node) -> None:
     assert (0, None) == (led.replica.commit, led.answer(1))
 
 
-def test_t3_commit_does_not_fall_when_the_epoch_changes(led: Node) -> None:
+def test_h3_commit_does_not_fall_when_the_epoch_changes(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     ack(led, B)
@@ -1109,7 +1109,7 @@ def test_o31_the_leaver_cannot_be_added_back_while_it_leaves(led: Node) -> None:
     )
 
 
-def test_t4_the_commit_of_an_expand_raises_the_quorum(led: Node) -> None:
+def test_h4_the_commit_of_an_expand_raises_the_quorum(led: Node) -> None:
     prepared(led, Prepare(2, 20, Operation.EXPAND, None, D))
     led.receive(OPERATOR, Commit(2, 20, Operation.EXPAND, (A, B, C, D), None, D, EntryId(2, 1)))
     led.append(1, batch(0))
@@ -1157,7 +1157,7 @@ def test_o38_o39_a_contract_commits_once_commit_does_not_depend_on_the_leaver(le
     assert {A, B} == set(led.leader.ensemble)
 
 
-def test_t3b_an_idle_shard_can_contract(led: Node) -> None:
+def test_h3b_an_idle_shard_can_contract(led: Node) -> None:
     """Without an entry of the new epoch the recomputed commit never reaches the old one."""
     prepared(led, CONTRACT)
     ack(led, B)
@@ -1342,7 +1342,7 @@ def test_issue_281_no_trim_while_a_change_copies_the_log(led: Node) -> None:
     assert Refused(Reason.RECONFIGURING, "the ensemble is changing", 2) == led.trim(1, 1)
 
 
-def test_issue_281_t6_no_trim_while_a_contract_may_still_be_rolled_back(led: Node) -> None:
+def test_issue_281_h6_no_trim_while_a_contract_may_still_be_rolled_back(led: Node) -> None:
     """Oxia #281: an election would give the member that left its place back, and it still needs the log."""
     prepared(led, CONTRACT)
     ack(led, B)

@@ -85,7 +85,7 @@ def test_a4_the_head_names_the_last_record_and_runs_name_who_wrote_which_offsets
         (EntryId(0, 0), False), (EntryId(0, 8), False), (EntryId(1, -1), False),
     ],
 )
-def test_t1_a_log_contains_an_entry_only_with_its_own_epoch(author: Author, entry: EntryId, expected: bool) -> None:
+def test_h1_a_log_contains_an_entry_only_with_its_own_epoch(author: Author, entry: EntryId, expected: bool) -> None:
     assert expected == log_of(author).contains(entry)
 
 

@@ -1,4 +1,4 @@
-"""Commits of subscriptions at the leader (rules P6-P9), and what a pin keeps from trimming (P4, P10)."""
+"""Commits of subscriptions at the leader (rules B6-B9), and what a pin keeps from trimming (B4, B10)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def held(node: Node) -> dict[str, int]:
 # --- committing -------------------------------------------------------------------------------------------
 
 
-def test_p8_a_position_is_answered_once_it_is_confirmed(node: Node) -> None:
+def test_b8_a_position_is_answered_once_it_is_confirmed(node: Node) -> None:
     assert node.commit(1, "one", 5, LEASE) is None
     node.complete()
     assert node.answer(1) is None, "one copy is not enough"
@@ -86,7 +86,7 @@ def test_p8_a_position_is_answered_once_it_is_confirmed(node: Node) -> None:
     assert (SHARD, POSITION_TIMER) in node.timers
 
 
-def test_p6_a_lower_position_changes_nothing_and_is_told_where_the_subscription_stands(node: Node) -> None:
+def test_b6_a_lower_position_changes_nothing_and_is_told_where_the_subscription_stands(node: Node) -> None:
     confirmed(node, 1, "one", 5, LEASE)
 
     assert PositionCommitted(1, 5) == node.commit(2, "one", 3, LEASE)
@@ -94,7 +94,7 @@ def test_p6_a_lower_position_changes_nothing_and_is_told_where_the_subscription_
     assert [(11, 5)] == positions(node)
 
 
-def test_p6_a_seek_moves_back(node: Node) -> None:
+def test_b6_a_seek_moves_back(node: Node) -> None:
     confirmed(node, 1, "one", 5, LEASE)
 
     assert PositionCommitted(1, 3) == confirmed(node, 2, "one", 3, LEASE, seek=True)
@@ -103,7 +103,7 @@ def test_p6_a_seek_moves_back(node: Node) -> None:
     assert [(11, 5), (12, 3)] == positions(node)
 
 
-def test_p7_a_reader_that_stands_still_renews_when_a_tenth_of_its_lease_is_over(node: Node) -> None:
+def test_b7_a_reader_that_stands_still_renews_when_a_tenth_of_its_lease_is_over(node: Node) -> None:
     confirmed(node, 1, "one", 5, LEASE)
     node.now_ms += LEASE // 10 - 1
     assert PositionCommitted(1, 5) == node.commit(2, "one", 5, LEASE)
@@ -114,14 +114,14 @@ def test_p7_a_reader_that_stands_still_renews_when_a_tenth_of_its_lease_is_over(
     assert Position(5, BEGAN + LEASE // 10, LEASE) == node.replica.log.subscriptions.held["one"]
 
 
-def test_p7_another_lease_is_taken_at_once(node: Node) -> None:
+def test_b7_another_lease_is_taken_at_once(node: Node) -> None:
     confirmed(node, 1, "one", 5, LEASE)
     confirmed(node, 2, "one", 5, 2 * LEASE)
 
     assert Position(5, BEGAN, 2 * LEASE) == node.replica.log.subscriptions.held["one"]
 
 
-def test_p8_a_repeat_waits_for_the_entry_that_is_there(node: Node) -> None:
+def test_b8_a_repeat_waits_for_the_entry_that_is_there(node: Node) -> None:
     node.commit(1, "one", 5, LEASE)
     node.commit(2, "one", 5, LEASE)
     node.commit(3, "one", 4, LEASE)
@@ -132,7 +132,7 @@ def test_p8_a_repeat_waits_for_the_entry_that_is_there(node: Node) -> None:
     assert [(11, 5)] == positions(node)
 
 
-def test_p8_whoever_waits_too_long_is_told_to_ask_again_and_finds_its_entry(node: Node) -> None:
+def test_b8_whoever_waits_too_long_is_told_to_ask_again_and_finds_its_entry(node: Node) -> None:
     node.commit(1, "one", 5, LEASE)
     node.complete()
     node.now_ms = node.timers[SHARD, POSITION_TIMER]
@@ -145,7 +145,7 @@ def test_p8_whoever_waits_too_long_is_told_to_ask_again_and_finds_its_entry(node
     assert [(11, 5)] == positions(node)
 
 
-def test_p2_p8_a_position_that_a_rollback_takes_along_is_refused_and_may_be_committed_again(node: Node) -> None:
+def test_b2_b8_a_position_that_a_rollback_takes_along_is_refused_and_may_be_committed_again(node: Node) -> None:
     node.append(1, batch(10))
     node.commit(2, "one", 5, LEASE)
     node.complete()
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused_by_name_and_changes_nothing(
     assert 10 == node.leader.head
 
 
-def test_p9_one_name_too_many_is_refused_and_others_go_on(node: Node) -> None:
+def test_b9_one_name_too_many_is_refused_and_others_go_on(node: Node) -> None:
     subscriptions = node.replica.log.subscriptions
     subscriptions.held = {f"n{each}": Position(0, BEGAN, LEASE) for each in range(NAMES_MAX)}
 
@@ -201,7 +201,7 @@ def test_p9_one_name_too_many_is_refused_and_others_go_on(node: Node) -> None:
     assert PositionCommitted(1, 5) == confirmed(node, 4, "one-more", 5, LEASE)
 
 
-def test_p9_waiters_are_bounded(node: Node) -> None:
+def test_b9_waiters_are_bounded(node: Node) -> None:
     for request in range(WAITERS_MAX):
         node.leader.positions.on_request(BEGAN, commit := _commit(request))
     assert Reason.OVERLOADED is node.commit(9_999_999, "one", 5, LEASE).reason
@@ -282,7 +282,7 @@ def test_a_look_shows_where_each_stands(node: Node) -> None:
     assert 2 == node.core.status(SHARD)["subscriptions"]
 
 
-def test_p5_a_subscription_that_the_log_has_outlived_begins_anew(node: Node) -> None:
+def test_b5_a_subscription_that_the_log_has_outlived_begins_anew(node: Node) -> None:
     confirmed(node, 1, "one", 5, LEASE)
     node.now_ms += LEASE + 1
     assert ["one"] == [each.name for each in node.subscriptions(2).subscriptions], "nothing was logged since"
@@ -321,7 +321,7 @@ def test_a_restarted_replica_knows_what_it_knew(node: Node) -> None:
     assert [("one", 13)] == [(each.name, each.at) for each in node.replica.log.subscriptions.undecided]
 
 
-def test_p3_positions_are_in_every_later_leader(cluster: Cluster) -> None:
+def test_b3_positions_are_in_every_later_leader(cluster: Cluster) -> None:
     """Whatever leader comes, from whatever checkpoint."""
     leader = cluster.leader
     for sequence in range(3):
@@ -364,7 +364,7 @@ def first(node: Node) -> int:
     return node.replica.log.first
 
 
-def test_p10_a_pin_holds_what_retention_would_remove_and_is_named(node: Node) -> None:
+def test_b10_a_pin_holds_what_retention_would_remove_and_is_named(node: Node) -> None:
     add(node, 2)
     confirmed(node, 1, "slow", 12, LEASE)
     confirmed(node, 2, "slower", 3, LEASE)
@@ -384,7 +384,7 @@ def test_p10_a_pin_holds_what_retention_would_remove_and_is_named(node: Node) ->
     assert node.stored()[0].base == first(node)
 
 
-def test_p10_a_member_that_is_behind_is_told_beside_the_pin(node: Node) -> None:
+def test_b10_a_member_that_is_behind_is_told_beside_the_pin(node: Node) -> None:
     confirmed(node, 1, "slow", 10, LEASE)
     node.retain(bytes_max=MIB)
     for sequence in range(10, 14):
@@ -397,7 +397,7 @@ def test_p10_a_member_that_is_behind_is_told_beside_the_pin(node: Node) -> None:
     assert ["retention_blocked: offset 0 is kept, retention ends at 15: subscription 'slow' stands at 10"] == told
 
 
-def test_p4_an_expired_lease_lets_go_at_the_look_behind_the_next(node: Node) -> None:
+def test_b4_an_expired_lease_lets_go_at_the_look_behind_the_next(node: Node) -> None:
     """A clock that jumps ahead for a moment must not cost anybody his place."""
     node.retain(bytes_max=2 * MIB)
     confirmed(node, 1, "gone", 3, LEASE)
@@ -410,7 +410,7 @@ def test_p4_an_expired_lease_lets_go_at_the_look_behind_the_next(node: Node) -> 
     assert 0 < first(node)
 
 
-def test_p4_only_what_is_confirmed_pins(node: Node) -> None:
+def test_b4_only_what_is_confirmed_pins(node: Node) -> None:
     node.retain(bytes_max=2 * MIB)
     node.commit(1, "one", 3, LEASE)
     node.complete()
@@ -419,7 +419,7 @@ def test_p4_only_what_is_confirmed_pins(node: Node) -> None:
     assert 3 == node.leader.retention.pinned(node.now_ms)
 
 
-def test_p10_the_hard_bound_wins_over_pins_and_says_whom_it_overran(node: Node) -> None:
+def test_b10_the_hard_bound_wins_over_pins_and_says_whom_it_overran(node: Node) -> None:
     node.retain(bytes_max=2 * MIB, bytes_hard=4 * MIB)
     confirmed(node, 1, "slow", 3, LEASE)
     traces = node.traces
@@ -433,7 +433,7 @@ def test_p10_the_hard_bound_wins_over_pins_and_says_whom_it_overran(node: Node) 
     assert 3 == node.leader.retention.pinned(node.now_ms), "a pin stays until its reader moves on"
 
 
-def test_p10_a_hard_bound_alone_bounds_what_nobody_pins(node: Node) -> None:
+def test_b10_a_hard_bound_alone_bounds_what_nobody_pins(node: Node) -> None:
     node.retain(bytes_hard=4 * MIB)
     add(node, 8)
 
@@ -441,7 +441,7 @@ def test_p10_a_hard_bound_alone_bounds_what_nobody_pins(node: Node) -> None:
     assert 0 == node.traces["pin_overrun"]
 
 
-def test_p10_a_new_leader_removes_nothing_before_it_knows_who_pins(make_node: MakeNode) -> None:
+def test_b10_a_new_leader_removes_nothing_before_it_knows_who_pins(make_node: MakeNode) -> None:
     """What was confirmed under the leader before may be more than the new one was told."""
     author = Author()
     author.opening()
@@ -466,7 +466,7 @@ def test_p10_a_new_leader_removes_nothing_before_it_knows_who_pins(make_node: Ma
     assert 4 == node.trim(4, 4)
 
 
-def test_p10_a_trim_by_request_stops_at_a_pin_too(node: Node) -> None:
+def test_b10_a_trim_by_request_stops_at_a_pin_too(node: Node) -> None:
     add(node, 3)
     confirmed(node, 1, "slow", 12, LEASE)
 

@@ -44,7 +44,7 @@ def test_o2_a_shard_that_was_never_led_waits_for_its_first_election() -> None:
     assert ShardRecord(0, 0, Status.ELECTION, (A, B, C), None, None, (), "") == first_record((A, B, C))
 
 
-def test_t4_the_replication_factor_is_not_stored_apart_from_the_ensemble() -> None:
+def test_h4_the_replication_factor_is_not_stored_apart_from_the_ensemble() -> None:
     stored = json.loads(first_record((A, B, C)).encode())
 
     assert {

@@ -379,7 +379,7 @@ def test_issue_281_what_is_not_confirmed_stays(make_node: MakeNode) -> None:
 
 @pytest.mark.parametrize("contract", [False, True])
 def test_issue_281_nothing_goes_while_members_change(make_node: MakeNode, contract: bool) -> None:
-    """Oxia #281, T6: whoever joins is given the log, whoever left may be given its place back."""
+    """Oxia #281, H6: whoever joins is given the log, whoever left may be given its place back."""
     node = make_node()
     serving(node)
     add(node, 4)

@@ -1,4 +1,4 @@
-"""The fold of POSITION records (rules P1-P5): it says what a plain replay of the log says, at every cut."""
+"""The fold of POSITION records (rules B1-B5): it says what a plain replay of the log says, at every cut."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEASE = 5_000
 
 
 def replay(entries: list[Entry], cut: int) -> dict[str, Position]:
-    """P1, P2 word for word: what is confirmed at `cut` and covered by no confirmed ROLLBACK, the newest of a name."""
+    """B1, B2 word for word: what is confirmed at `cut` and covered by no confirmed ROLLBACK, the newest of a name."""
     covered = [(entry.sequence, entry.base) for entry in entries if entry.kind is Kind.ROLLBACK and entry.base <= cut]
     found: dict[str, Position] = {}
     for entry in entries:
@@ -75,7 +75,7 @@ def author() -> Author:
 # --- records ----------------------------------------------------------------------------------------------
 
 
-def test_p1_a_record_is_read_again_from_what_a_restart_is_given(author: Author) -> None:
+def test_b1_a_record_is_read_again_from_what_a_restart_is_given(author: Author) -> None:
     """Of other kinds a restart needs the header alone."""
     data, position = author.entries[1], author.entries[2]
 
@@ -85,7 +85,7 @@ def test_p1_a_record_is_read_again_from_what_a_restart_is_given(author: Author) 
 
 
 @pytest.mark.parametrize("change", ["short", "long", "flipped", "none"])
-def test_p1_a_damaged_record_is_noticed(author: Author, change: str) -> None:
+def test_b1_a_damaged_record_is_noticed(author: Author, change: str) -> None:
     whole = folded_part(author.entries[2])
     damaged = {
         "short": whole[:-1], "long": whole + b"x", "flipped": whole[:-1] + b"x", "none": author.entries[2].header,
@@ -101,12 +101,12 @@ def test_a_header_with_something_behind_it_is_damaged(author: Author) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "A-1_b.c", "9", "x" * NAME_MAX])
-def test_p9_names_are_letters_digits_and_three_signs(name: str) -> None:
+def test_b9_names_are_letters_digits_and_three_signs(name: str) -> None:
     assert wrong_name(name) is None
 
 
 @pytest.mark.parametrize("name", ["", "x" * (NAME_MAX + 1), "a b", "-a", ".a", "_a", "a/b", "ä", "a\n", "a\x00"])
-def test_p9_other_names_are_refused(name: str) -> None:
+def test_b9_other_names_are_refused(name: str) -> None:
     assert "subscription" in (wrong_name(name) or "")
 
 
@@ -118,7 +118,7 @@ def test_p9_other_names_are_refused(name: str) -> None:
         (position_payload("a", LEASE), 10), (position_payload("x" * 129, LEASE), 0), (position_payload("a/b", 1), 0),
     ],
 )
-def test_p1_a_record_that_says_what_cannot_be_is_refused_and_changes_nothing(
+def test_b1_a_record_that_says_what_cannot_be_is_refused_and_changes_nothing(
     author: Author, payload: bytes, offset: int
 ) -> None:
     log = author.log
@@ -127,7 +127,7 @@ def test_p1_a_record_that_says_what_cannot_be_is_refused_and_changes_nothing(
         Kind.POSITION, payload, epoch=1, prev=log.head, prev_chain=log.chain, logged_ms=log.logged_ms, argument=offset
     )
 
-    with pytest.raises(RemoteViolation, match="P1"):
+    with pytest.raises(RemoteViolation, match="B1"):
         log.append(forged)
     assert before == (facts(log.subscriptions), log.head)
 
@@ -143,7 +143,7 @@ def test_p1_a_record_that_says_what_cannot_be_is_refused_and_changes_nothing(
         (7, {"one": Position(6, 200, LEASE), "two": Position(1, 100, LEASE)}), (8, {"one": Position(6, 200, LEASE)}),
     ],
 )
-def test_p2_only_what_is_confirmed_counts(author: Author, cut: int, expected: dict[str, Position]) -> None:
+def test_b2_only_what_is_confirmed_counts(author: Author, cut: int, expected: dict[str, Position]) -> None:
     fold = folded(author.entries, cut)
 
     assert expected == fold.held
@@ -152,7 +152,7 @@ def test_p2_only_what_is_confirmed_counts(author: Author, cut: int, expected: di
     ]
 
 
-def test_p2_what_a_rollback_covers_never_counts() -> None:
+def test_b2_what_a_rollback_covers_never_counts() -> None:
     author = Author()
     author.opening()
     author.position("one", 1, LEASE)
@@ -183,7 +183,7 @@ def test_the_newest_position_is_told_before_it_is_confirmed(author: Author) -> N
     assert fold.newest("two", covering) is None
 
 
-def test_p4_the_lowest_position_pins_while_its_lease_runs() -> None:
+def test_b4_the_lowest_position_pins_while_its_lease_runs() -> None:
     fold = Subscriptions()
     fold.held = {"b": Position(5, 0, 100), "a": Position(5, 0, 100), "c": Position(2, 0, 50), "d": Position(9, 0, 999)}
 
@@ -193,7 +193,7 @@ def test_p4_the_lowest_position_pins_while_its_lease_runs() -> None:
     assert fold.lowest(1000) is None
 
 
-def test_p5_what_the_log_s_clock_has_passed_is_forgotten_alike_before_and_after_a_checkpoint() -> None:
+def test_b5_what_the_log_s_clock_has_passed_is_forgotten_alike_before_and_after_a_checkpoint() -> None:
     author = Author()
     author.position("short", 0, 1_000)
     author.position("long", 0, 5_000)
@@ -209,7 +209,7 @@ def test_p5_what_the_log_s_clock_has_passed_is_forgotten_alike_before_and_after_
         assert known == sorted(carried.held)
 
 
-def test_p9_names_are_bounded() -> None:
+def test_b9_names_are_bounded() -> None:
     fold, covering = Subscriptions(), Decisions().covering
     fold.held = {f"n{each}": Position(0, 0, 100) for each in range(NAMES_MAX - 1)}
 
@@ -226,7 +226,7 @@ def test_p9_names_are_bounded() -> None:
     assert "last" not in author.log.subscriptions.held
 
 
-def test_p9_undecided_names_count_too() -> None:
+def test_b9_undecided_names_count_too() -> None:
     author = Author()
     author.log.subscriptions.held = {f"n{each}": Position(0, 0, LEASE) for each in range(NAMES_MAX - 1)}
     author.position("taken", 0, LEASE)
@@ -277,7 +277,7 @@ def cuts(author: Author) -> list[int]:
 
 
 @given(STORY)
-def test_p2_the_fold_is_the_replay_at_every_cut(story: list[tuple[Any, ...]]) -> None:
+def test_b2_the_fold_is_the_replay_at_every_cut(story: list[tuple[Any, ...]]) -> None:
     author = legal(story)
     log = Log()
     for entry in author.entries:
@@ -288,7 +288,7 @@ def test_p2_the_fold_is_the_replay_at_every_cut(story: list[tuple[Any, ...]]) ->
 
 
 @given(STORY, st.data())
-def test_p3_a_fold_cut_back_or_carried_in_a_checkpoint_and_trimmed_is_the_fold_of_what_is_left(
+def test_b3_a_fold_cut_back_or_carried_in_a_checkpoint_and_trimmed_is_the_fold_of_what_is_left(
     story: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     author = legal(story)
@@ -323,7 +323,7 @@ def test_p3_a_fold_cut_back_or_carried_in_a_checkpoint_and_trimmed_is_the_fold_o
             assert held == dict(cut.subscriptions.known(now_ms))
 
 
-def test_p3_a_checkpoint_that_is_cut_short_is_noticed(author: Author) -> None:
+def test_b3_a_checkpoint_that_is_cut_short_is_noticed(author: Author) -> None:
     log = author.log
     log.settle(8)
     log.subscriptions.settle(5, log.decisions.covering)

@@ -1,4 +1,4 @@
-"""The holes T1-T6 of the published model, each as the schedule that falls into it.
+"""The holes H1-H6 of the published model, each as the schedule that falls into it.
 
 Every story passes on the product and fails when its repair is removed.
 """
@@ -15,7 +15,7 @@ from tidemark_sim.mutants import MUTANTS
 from tidemark_sim.trace import Violation
 
 
-def t1_truncation_is_repeated_until_the_head_is_the_leaders() -> None:
+def h1_truncation_is_repeated_until_the_head_is_the_leaders() -> None:
     """F holds e1:{o1,o2}, e3:{o3}; L holds e2:{o1}: one truncation to (2,o1) leaves (1,o1), (1,o2) behind."""
     story = Scenario()
     for one, other in ((1, 2), (1, 3), (2, 3)):
@@ -40,7 +40,7 @@ def t1_truncation_is_repeated_until_the_head_is_the_leaders() -> None:
     assert story.log(1) == story.log(2) == story.log(3)
 
 
-def t2_a_stale_operator_cannot_take_the_epoch_back() -> None:
+def h2_a_stale_operator_cannot_take_the_epoch_back() -> None:
     """An operator about to clear its swap is overtaken by a rival's election."""
     story = Scenario(nodes=4, operators=2)
     world = story.world
@@ -64,12 +64,12 @@ def t2_a_stale_operator_cannot_take_the_epoch_back() -> None:
     story.crash(1)
     story.wait(lambda: story.record.epoch > epoch, "op2 elects")
     world.metadata._apply(*held[0])
-    assert story.record.epoch > epoch, "T2: the stale record is in force"
+    assert story.record.epoch > epoch, "H2: the stale record is in force"
     story.start(1)
     story.finish()
 
 
-def t3_commit_does_not_fall_when_a_change_is_committed() -> None:
+def h3_commit_does_not_fall_when_a_change_is_committed() -> None:
     """After PREPARE nobody has acknowledged anything of the new epoch, so commit recomputed is nothing."""
     story = Scenario(nodes=4)
     story.wait_led(1)
@@ -83,7 +83,7 @@ def t3_commit_does_not_fall_when_a_change_is_committed() -> None:
     story.finish()
 
 
-def t3b_an_idle_shard_contracts() -> None:
+def h3b_an_idle_shard_contracts() -> None:
     """Without an entry of the new epoch the commit offset of the smaller ensemble can never be shown unaffected."""
     story = Scenario(nodes=4, replicas=4)
     story.wait_led(1)
@@ -95,7 +95,7 @@ def t3b_an_idle_shard_contracts() -> None:
     story.finish()
 
 
-def t4_every_commit_of_a_change_counts_with_the_new_size() -> None:
+def h4_every_commit_of_a_change_counts_with_the_new_size() -> None:
     """After two expansions two of five copies are no majority."""
     story = Scenario(nodes=5)
     story.wait_led(1)
@@ -108,13 +108,13 @@ def t4_every_commit_of_a_change_counts_with_the_new_size() -> None:
         story.cut(1, other)
     sequence = story.append(1)
     story.run(60)
-    assert not story.acknowledged(sequence), "T4: acknowledged by two of five members"
+    assert not story.acknowledged(sequence), "H4: acknowledged by two of five members"
     for other in (2, 3, 5):
         story.mend(1, other)
     story.finish()
 
 
-def t4_an_election_that_completes_an_expansion_counts_with_the_new_size() -> None:
+def h4_an_election_that_completes_an_expansion_counts_with_the_new_size() -> None:
     """The expansion stalls in COMMIT and the old leader dies: the new leader needs three of four."""
     story = Scenario(nodes=4)
     story.wait_led(1)
@@ -132,13 +132,13 @@ def t4_an_election_that_completes_an_expansion_counts_with_the_new_size() -> Non
     story.cut(leader, others[0])
     sequence = story.append(leader)
     story.run(60)
-    assert not story.acknowledged(sequence), "T4: acknowledged by two of four members"
+    assert not story.acknowledged(sequence), "H4: acknowledged by two of four members"
     story.mend(leader, others[0])
     story.start(1)
     story.finish()
 
 
-def t5_the_new_member_is_fenced_too() -> None:
+def h5_the_new_member_is_fenced_too() -> None:
     """A dead node is being swapped out, the change stalls in COMMIT, the leader dies: two of the final three live."""
     story = Scenario(nodes=4)
     story.wait_led(1)
@@ -152,14 +152,14 @@ def t5_the_new_member_is_fenced_too() -> None:
     story.wait(lambda: not story.world.operators["op1"].alive, "the operator dies in COMMIT")
     story.crash(1)
     story.world.operators["op1"].start()
-    story.wait(lambda: story.leader in ("n2", "n4"), "T5: the election never finishes")
+    story.wait(lambda: story.leader in ("n2", "n4"), "H5: the election never finishes")
     sequence = story.append(int(story.leader[1]))
     story.wait(lambda: story.acknowledged(sequence), "the shard works")
     story.start(1, 3)
     story.finish()
 
 
-def t6_a_stalled_contract_is_rolled_back() -> None:
+def h6_a_stalled_contract_is_rolled_back() -> None:
     """A write on {leader, n2, n5}; n5 is being contracted away; then leader and n2 die."""
     story = Scenario(nodes=5, replicas=5)
     story.wait_led(1)
@@ -177,20 +177,20 @@ def t6_a_stalled_contract_is_rolled_back() -> None:
     story.crash(1, 2)
     story.world.operators["op1"].start()
     story.wait(lambda: story.record.status is Status.STEADY and story.leader not in ("", "n1"), "n3, n4, n5 elect")
-    assert story.leader == "n5", f"T6: {story.leader} leads without the confirmed write"
+    assert story.leader == "n5", f"H6: {story.leader} leads without the confirmed write"
     assert len(story.record.ensemble) == 5
     story.start(1, 2)
     story.finish()
 
 
 STORIES: tuple[tuple[str, Callable[[], None]], ...] = (
-    ("T1", t1_truncation_is_repeated_until_the_head_is_the_leaders),
-    ("T2", t2_a_stale_operator_cannot_take_the_epoch_back),
-    ("T3", t3_commit_does_not_fall_when_a_change_is_committed),
-    ("T3b", t3b_an_idle_shard_contracts),
-    ("T4", t4_every_commit_of_a_change_counts_with_the_new_size),
-    ("T5", t5_the_new_member_is_fenced_too),
-    ("T6", t6_a_stalled_contract_is_rolled_back),
+    ("H1", h1_truncation_is_repeated_until_the_head_is_the_leaders),
+    ("H2", h2_a_stale_operator_cannot_take_the_epoch_back),
+    ("H3", h3_commit_does_not_fall_when_a_change_is_committed),
+    ("H3b", h3b_an_idle_shard_contracts),
+    ("H4", h4_every_commit_of_a_change_counts_with_the_new_size),
+    ("H5", h5_the_new_member_is_fenced_too),
+    ("H6", h6_a_stalled_contract_is_rolled_back),
 )
 
 
@@ -207,4 +207,4 @@ def test_story_fails_without_its_repair(rule: str, story: Callable[[], None]) ->
 
 
 def test_election_that_completes_an_expansion_counts_with_the_new_size() -> None:
-    t4_an_election_that_completes_an_expansion_counts_with_the_new_size()
+    h4_an_election_that_completes_an_expansion_counts_with_the_new_size()
