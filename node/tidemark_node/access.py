@@ -16,13 +16,11 @@ from tidemark_wire.channel import NODE_KEY
 from tidemark_wire.identity import Identity, Kind, Role, may, peer_identity
 from tidemark_wire.status import to_rpc_error
 
+from .methods import Method
 from .metrics import Metrics
 from .routing import Routing
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
-PEOPLE = frozenset({Kind.CLIENT, Kind.ADMIN})
-ADMINISTRATIVE = frozenset({"Control.DebugDump", "Control.Replicas"})
-"""What is audited though it is let through; what clients do with records is not."""
 
 
 class Caller(NamedTuple):
@@ -46,32 +44,24 @@ class Access:
         """Return who makes a call that was let in."""
         return Caller(peer_identity(context) if self._tls else None, context.peer())
 
-    def let_in(self, method: str, kinds: frozenset[Kind], handler: Handler) -> Handler:
-        """Return a handler that serves only callers of these kinds."""
+    def guarded(self, method: Method, handler: Handler) -> Handler:
+        """Return a handler that serves only the callers that the method's access rule lets in."""
 
         async def call(request: Any, context: Any) -> Any:
             if self._tls:
                 caller = self.caller(context)
-                why = self._why_not(caller.identity, kinds, context)
+                why = self._why_not(caller.identity, method.callers, context)
                 if why:
-                    await _abort(context, self._refuse(caller, method, "", why))
-                if method in ADMINISTRATIVE and caller.identity is not None and caller.identity.kind is Kind.ADMIN:
-                    self._audit.admin(caller.identity, caller.peer, method)
+                    await _abort(context, self._refuse(caller, method.name, "", why))
+                if method.audited and caller.identity is not None and caller.identity.kind is Kind.ADMIN:
+                    self._audit.admin(caller.identity, caller.peer, method.name)
+                if method.roles:
+                    refused = self.refusal(caller, method.name, method.roles, request.group)
+                    if refused is not None:
+                        await _abort(context, refused)
             return await handler(request, context)
 
         return call
-
-    def of_group(self, method: str, roles: tuple[Role, ...], handler: Handler) -> Handler:
-        """Return a handler that serves only clients with one of these roles in the group that the request names."""
-
-        async def call(request: Any, context: Any) -> Any:
-            if self._tls:
-                refused = self.refusal(self.caller(context), method, roles, request.group)
-                if refused is not None:
-                    await _abort(context, refused)
-            return await handler(request, context)
-
-        return self.let_in(method, PEOPLE, call)
 
     def refusal(self, caller: Caller, method: str, roles: tuple[Role, ...], group: str) -> Refused | None:
         """Say that somebody has none of these roles in a group, None when there is one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc.aio
 from tidemark_core.base.entry import check_batch
@@ -24,6 +24,7 @@ from tidemark_wire.tasks import cancelled
 
 from .access import Access, Caller
 from .driver import Driver
+from .methods import PEOPLE, Method, Shape
 from .metrics import Metrics
 from .routing import Hint, Routing, Target
 
@@ -188,3 +189,6 @@ class Appends:
         self._metrics.appends.labels(str(value.reason)).inc()
         hint = self._routing.hint(target) if value.reason is Reason.NOT_LEADER else NO_HINT
         stream.put(AppendAnswer(request, value, hint.node, hint.address, self._routing.map.version))
+
+    # The groups are named in the frames: each call is judged there.
+    METHODS: ClassVar = (Method(METHOD, Shape.BIDI, serve, kinds=PEOPLE),)

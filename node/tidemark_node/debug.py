@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemark_core.base.entry import Durability
 from tidemark_core.base.ids import ShardId
+from tidemark_wire.identity import Kind
 from tidemark_wire.limbo import durability_text
+from tidemark_wire.v1 import node_pb2
 
 from .delivery import Deliveries
 from .driver import Driver
+from .methods import Method, Shape
 from .peers import Links
 from .routing import Routing
 from .snapshots import Snapshots
@@ -35,6 +38,10 @@ class Debug:
         self._routing = routing
         self._snapshots = snapshots
         self._deliveries = deliveries
+
+    async def serve(self, request: node_pb2.DebugDumpRequest, context: Any) -> node_pb2.DebugDumpResponse:
+        """Handler of one dump."""
+        return node_pb2.DebugDumpResponse(json=self.dump(request.shard, request.all))
 
     def dump(self, shard: int, every_shard: bool) -> str:
         """Return the node's queues, links and story, and the status of one shard or of all."""
@@ -67,6 +74,13 @@ class Debug:
             f"{shard >> 32}/{shard & 0xFFFFFFFF}": asdict(view, dict_factory=_readable)
             for shard, view in views.items() if view is not None
         }
+
+    METHODS: ClassVar = (
+        Method(
+            "Control.DebugDump", Shape.UNARY, serve, node_pb2.DebugDumpRequest, node_pb2.DebugDumpResponse,
+            kinds=frozenset({Kind.OPERATOR, Kind.ADMIN}), checks_version=False, audited=True,
+        ),
+    )
 
 
 def _readable(fields: list[tuple[str, Any]]) -> dict[str, Any]:

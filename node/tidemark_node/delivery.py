@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc.aio
 from tidemark_core.base.effects import LogReadFailed
@@ -29,6 +29,7 @@ from tidemark_wire.tasks import cancelled
 
 from .access import Access
 from .driver import Driver
+from .methods import PEOPLE, Method, Shape
 from .metrics import Metrics
 from .routing import Routing
 from .store_errors import StoreFailed
@@ -77,6 +78,9 @@ class Deliveries:
         """Return who is sent what now, of one shard or of all, ready for JSON."""
         runs = (stream.run_now for stream in self._streams)
         return [run.describe() for run in runs if run is not None and shard in (None, run.shard)]
+
+    # The groups are named in the frames: each START is judged there.
+    METHODS: ClassVar = (Method(METHOD, Shape.BIDI, serve, kinds=PEOPLE),)
 
 
 class _Run:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.errors import RemoteViolation
@@ -18,9 +18,11 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Start
 from tidemark_core.delivery.stretch import Hole, Piece, Rule, holes_of
 from tidemark_wire.delivery import check_start, mode_of
+from tidemark_wire.identity import Role
 from tidemark_wire.v1 import node_pb2
 
 from .driver import RELOADING, Driver
+from .methods import Method, Shape
 from .routing import Routing, Target
 from .store import Store
 from .store_errors import EntryDamaged, StoreFailed
@@ -68,6 +70,13 @@ class Explain:
             through=found[-1].last if found else position - 1,
             items=[_explained(rule, piece, target.info.payload_copies) for piece in found],
         )
+
+    METHODS: ClassVar = (
+        Method(
+            "Tidemark.ExplainRead", Shape.UNARY, read, node_pb2.ExplainReadRequest, node_pb2.ExplainReadResponse,
+            roles=(Role.READER,),
+        ),
+    )
 
 
 def _start_of(request: Any, target: Target) -> Start | Refused:

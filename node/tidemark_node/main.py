@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import grpc.aio
@@ -29,12 +29,15 @@ from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 
 from .access import Access
 from .appends import Appends
+from .control import Control
 from .debug import Debug
 from .delivery import Deliveries
 from .disk import DiskGuard
 from .driver import Driver
 from .explain import Explain
+from .inventory import Inventory
 from .logs import set_up
+from .methods import Serving
 from .metrics import Metrics, MetricsEndpoint
 from .outcomes import Outcomes
 from .peers import Links
@@ -42,7 +45,7 @@ from .reads import Reads
 from .reclaim import Reclaimer
 from .remembered import Remembered
 from .routing import Routing
-from .rpc import Health, Services, add_services
+from .rpc import Health, register
 from .settings import METRICS_OFF, Settings, parse, split_address
 from .snapshots import Snapshots, SnapshotServer
 from .store import Store, move_aside, open_store
@@ -83,10 +86,14 @@ def load(store: Store, node: str, limits: Limits) -> NodeCore:
 
 
 class Node:
-    """One running node."""
+    """One running node.  At start, when its own parts stand, `contributes` returns more parts that serve methods."""
 
-    def __init__(self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None) -> None:
+    def __init__(
+        self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None,
+        contributes: Callable[[Node], Iterable[Serving]] = lambda node: (),
+    ) -> None:
         self.settings = settings
+        self._contributes = contributes
         self.tls = FileCredentials(TlsSettings.of_directory(settings.tls_dir)) if settings.tls_dir is not None else None
         self.limits = limits or Limits()
         self.metrics = Metrics()
@@ -135,19 +142,20 @@ class Node:
         self.deliveries = Deliveries(driver, routing, metrics, access)
         self.reclaimer = Reclaimer(driver, metrics, settings.reclaim_seconds, settings.reclaim_bytes)
         self.remembered = Remembered(driver, driver.store.remembered())
-        debug = Debug(driver, self.links, routing, self.snapshots, self.deliveries)
-        services = Services(
-            settings, self.address, self.metrics_address, driver, self.links, routing, synchro, self.remembered, debug,
-            self.draining, self.tls, SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second),
+        snapshot_server = SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second, self.links.greet)
+        control = Control(
+            settings, self.address, self.metrics_address, driver, routing, synchro, self.remembered, snapshot_server,
+            self.draining, self.tls,
         )
         self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max, access)
         self.subscriptions = Subscriptions(driver, routing, metrics)
-        reads = Reads(driver, routing, metrics, access)
-        add_services(
-            self.server, access, services, self.links, self.appends, reads, self.deliveries,
+        register(self.server, access, self.health, (
+            self.links, snapshot_server, control, Inventory(driver, routing, self.remembered),
+            Debug(driver, self.links, routing, self.snapshots, self.deliveries),
+            routing, self.appends, Reads(driver, routing, metrics, access), self.deliveries,
             Outcomes(driver, routing, metrics), self.subscriptions, Explain(driver, routing),
-            self.health,
-        )
+            *self._contributes(self),
+        ))
         metrics.watch_shards(lambda: [driver.core.status(shard) for shard in driver.core.shards])
         metrics.watch_limbo(lambda: _limbo_views(driver))
         metrics.watch_subscriptions(lambda: _subscriptions_views(driver))

@@ -7,17 +7,19 @@ Stays out: what the outcome is and how long to wait for it; the core answers tho
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemark_core.base.entry import NO_PRODUCER
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import OutcomeRequest
 from tidemark_core.replication.messages import Outcome
+from tidemark_wire.identity import Role
 from tidemark_wire.limbo import ENTRIES_MAX, limbo_to_proto, outcome_to_proto
 from tidemark_wire.v1 import node_pb2
 
 from .appends import as_routed
 from .driver import RELOADING, Driver
+from .methods import Method, Shape
 from .metrics import Metrics
 from .routing import Routing, Target
 
@@ -86,6 +88,14 @@ class Outcomes:
         if isinstance(target, Refused):
             await self._routing.refuse(context, target, None)
         return target
+
+    METHODS: ClassVar = (
+        Method(
+            "Tidemark.Outcome", Shape.UNARY, outcome, node_pb2.OutcomeRequest, node_pb2.OutcomeResponse,
+            roles=(Role.WRITER,),
+        ),
+        Method("Tidemark.Limbo", Shape.UNARY, limbo, node_pb2.LimboRequest, node_pb2.LimboResponse, roles=tuple(Role)),
+    )
 
 
 def _what_is_wrong(request: Any) -> str | None:

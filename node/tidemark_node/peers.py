@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import grpc.aio
@@ -21,11 +21,13 @@ from tidemark_core.base.ids import Member, OperatorId, Peer, ShardId
 from tidemark_wire import channel
 from tidemark_wire.convert import Draining
 from tidemark_wire.frames import message_parts
+from tidemark_wire.identity import Kind
 from tidemark_wire.tasks import cancelled
 from tidemark_wire.tls import Credentials
 
 from .driver import Driver
 from .link import Link, OutQueue
+from .methods import Method, Shape
 from .metrics import Metrics
 from .routing import Routing
 
@@ -271,3 +273,9 @@ class Links:
             }
             for peer, reach in self._reaches.items()
         ]
+
+    # `greet` checks the wire version, for a link needs one.
+    METHODS: ClassVar = (
+        Method("Replication.Link", Shape.BIDI, serve_node, kinds=frozenset({Kind.NODE}), checks_version=False),
+        Method("Control.Link", Shape.BIDI, serve_operator, kinds=frozenset({Kind.OPERATOR}), checks_version=False),
+    )

@@ -14,7 +14,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from tidemark_core.base.effects import LogReadFailed
 from tidemark_core.base.entry import Entry, Kind
@@ -23,10 +23,12 @@ from tidemark_core.replication.clients import ReadRequest
 from tidemark_core.replication.messages import ReadGrant
 from tidemark_wire.frames import HOLES_MAX, ReadFrame, encode_read
 from tidemark_wire.identity import Role
+from tidemark_wire.v1 import node_pb2
 
 from .access import Access
 from .appends import as_routed
 from .driver import Driver
+from .methods import Method, Shape
 from .metrics import Metrics
 from .routing import Routing, Target
 from .store_errors import StoreFailed
@@ -77,6 +79,10 @@ class Reads:
         finally:
             self._count -= 1
             self._metrics.readers.set(self._count)
+
+    METHODS: ClassVar = (
+        Method(METHOD, Shape.SERVER_STREAM, serve, node_pb2.ReadRequest, roles=(Role.READER,)),
+    )
 
 
 def without(entries: Sequence[Entry], holes: Sequence[tuple[int, int]]) -> tuple[Entry, ...]:

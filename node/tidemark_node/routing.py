@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from tidemark_core.base.ids import ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.identity import AccessLists
 from tidemark_wire.status import to_rpc_error
-from tidemark_wire.v1 import common_pb2
+from tidemark_wire.v1 import common_pb2, node_pb2
+
+from .methods import EVERY_KIND, Method, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,29 @@ class Routing:
     def address(self, node: str) -> str | None:
         """Return where to dial a node."""
         return self._addresses.get(node)
+
+    async def get(self, request: Any, context: Any) -> common_pb2.ShardMap:
+        """Handler of one question for the map."""
+        return self.map
+
+    async def watch(self, request: Any, context: Any) -> None:
+        """Handler of one watch: sends each map that is newer than the one the client knows."""
+        known = request.known_version
+        while True:
+            newest = await self.newer(known)
+            known = newest.version
+            await context.write(newest)
+
+    METHODS: ClassVar = (
+        Method(
+            "Tidemark.GetShardMap", Shape.UNARY, get, node_pb2.GetShardMapRequest, common_pb2.ShardMap,
+            kinds=EVERY_KIND, checks_version=False,
+        ),
+        Method(
+            "Tidemark.WatchShardMap", Shape.SERVER_STREAM, watch, node_pb2.GetShardMapRequest, common_pb2.ShardMap,
+            kinds=EVERY_KIND, checks_version=False,
+        ),
+    )
 
 
 def _public(pushed: common_pb2.ShardMap) -> common_pb2.ShardMap:

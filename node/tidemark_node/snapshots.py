@@ -11,8 +11,9 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import grpc.aio
@@ -23,11 +24,13 @@ from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire import channel
+from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 from .driver import Driver
+from .methods import Method, Shape
 from .metrics import Metrics
 from .routing import Routing
 from .store_errors import StoreFailed
@@ -102,8 +105,11 @@ def checksum(headers: list[bytes], payloads: list[bytes]) -> int:
 class SnapshotServer:
     """Handler of Replication/PullSnapshot; all pulls of the node share one rate: its own, or the one it was told."""
 
-    def __init__(self, driver: Driver, metrics: Metrics, bytes_per_second: int) -> None:
+    def __init__(
+        self, driver: Driver, metrics: Metrics, bytes_per_second: int, greet: Callable[[Any], Awaitable[object]]
+    ) -> None:
         self._driver = driver
+        self._greet = greet
         self._metrics = metrics
         self._own_rate = bytes_per_second
         self._bucket = TokenBucket(bytes_per_second)
@@ -119,6 +125,7 @@ class SnapshotServer:
 
     async def serve(self, request: Any, context: Any) -> None:
         """Stream entries [first, last] as they are stored, up to the first that the core lets nobody have from here."""
+        await self._greet(context)
         shard, position = ShardId(request.shard), request.first
         if position < 0 or request.last < position:
             wrong = Refused(Reason.INVALID_SPEC, f"first is {position} and last is {request.last}")
@@ -150,6 +157,13 @@ class SnapshotServer:
             self._driver.post(LogReadFailed(shard, None, damaged_at))
         missing = Refused(Reason.CORRUPT, f"no intact entry at offset {position}", expected=position)
         await context.abort(*to_rpc_error(missing))
+
+    METHODS: ClassVar = (
+        Method(
+            "Replication.PullSnapshot", Shape.SERVER_STREAM, serve, node_pb2.PullSnapshotRequest,
+            node_pb2.SnapshotChunk, kinds=frozenset({Kind.NODE}), checks_version=False,
+        ),
+    )
 
 
 class Snapshots:

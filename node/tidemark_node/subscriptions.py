@@ -12,18 +12,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import CommitPosition, DeleteSubscription, SubscriptionsRequest
 from tidemark_core.subscriptions.view import SubscriptionsView
+from tidemark_wire.identity import Role
 from tidemark_wire.subscriptions import committed_to_proto, deleted_to_proto, subscriptions_to_proto
 from tidemark_wire.v1 import node_pb2
 
 from .appends import as_routed
 from .driver import Driver
+from .methods import Method, Shape
 from .metrics import Metrics
 from .routing import Routing, Target
 from .store import Store
@@ -109,6 +111,21 @@ class Subscriptions:
         if isinstance(answer, Refused):
             await self._routing.refuse(context, as_routed(answer), target)
         return answer
+
+    METHODS: ClassVar = (
+        Method(
+            "Tidemark.CommitPosition", Shape.UNARY, commit, node_pb2.CommitPositionRequest,
+            node_pb2.CommitPositionResponse, roles=(Role.READER,),
+        ),
+        Method(
+            "Tidemark.Subscriptions", Shape.UNARY, list, node_pb2.SubscriptionsRequest,
+            node_pb2.SubscriptionsResponse, roles=(Role.READER,),
+        ),
+        Method(
+            "Tidemark.DeleteSubscription", Shape.UNARY, delete, node_pb2.DeleteSubscriptionRequest,
+            node_pb2.DeleteSubscriptionResponse, roles=(Role.READER,),
+        ),
+    )
 
 
 def records_in(

@@ -1,0 +1,88 @@
+"""Control/Describe and PushShardMap: what this node is, and the shard map that the operator puts in force on it.
+
+Stays out: what a map means; the parts that live by it take it in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire.channel import WIRE_VERSION
+from tidemark_wire.identity import Kind
+from tidemark_wire.status import to_rpc_error
+from tidemark_wire.tls import Credentials
+from tidemark_wire.v1 import common_pb2, node_pb2
+
+from .driver import Driver
+from .methods import Method, Shape
+from .remembered import Remembered
+from .routing import Routing
+from .settings import Settings
+from .snapshots import SnapshotServer
+from .store import STORE_FORMAT
+from .synchro import InvalidSettings, Synchro, settings_of
+
+
+class Control:
+    """Answers the operator."""
+
+    def __init__(
+        self, settings: Settings, address: str, metrics_address: str, driver: Driver, routing: Routing,
+        synchro: Synchro, remembered: Remembered, snapshots: SnapshotServer, draining: asyncio.Event,
+        tls: Credentials | None,
+    ) -> None:
+        self._settings = settings
+        self._address = address
+        self._metrics_address = metrics_address
+        self._driver = driver
+        self._routing = routing
+        self._synchro = synchro
+        self._remembered = remembered
+        self._snapshots = snapshots
+        self._draining = draining
+        self._tls = tls
+        self._version = version("tidemark")
+
+    async def describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
+        me = self._driver.core.me
+        return node_pb2.NodeDescription(
+            node=me.node, incarnation=me.incarnation, boot=self._driver.boot, address=self._address,
+            zone=self._settings.zone, location=self._settings.location, wire_version=WIRE_VERSION,
+            store_format=STORE_FORMAT, version=self._version,
+            draining=self._draining.is_set(), leading=len(self._driver.core.leading()),
+            metrics_address=self._metrics_address, pid=os.getpid(),
+            lagging=sorted(self._driver.core.lagging()),
+            tls_fingerprint=self._tls.material.fingerprint if self._tls is not None else "",
+        )
+
+    async def push_shard_map(self, request: common_pb2.ShardMap, context: Any) -> node_pb2.PushShardMapResponse:
+        mine = self._settings.cluster
+        if mine and request.cluster and request.cluster != mine:
+            other = Refused(
+                Reason.INVALID_SPEC, f"the shard map is of cluster {request.cluster!r}, this node belongs to {mine!r}"
+            )
+            await context.abort(*to_rpc_error(other))
+        try:
+            settings_of(request)
+        except InvalidSettings as wrong:
+            await context.abort(*to_rpc_error(Refused(Reason.INVALID_SPEC, str(wrong))))
+        version_in_force = self._routing.push(request)
+        self._snapshots.throttle(self._routing.snapshot_bytes_per_second)
+        self._synchro.tell()
+        self._remembered.tell(self._routing.map)
+        return node_pb2.PushShardMapResponse(version=version_in_force)
+
+    METHODS: ClassVar = (
+        Method(
+            "Control.Describe", Shape.UNARY, describe, node_pb2.DescribeRequest, node_pb2.NodeDescription,
+            kinds=frozenset({Kind.OPERATOR, Kind.ADMIN}), checks_version=False,
+        ),
+        Method(
+            "Control.PushShardMap", Shape.UNARY, push_shard_map, common_pb2.ShardMap, node_pb2.PushShardMapResponse,
+            kinds=frozenset({Kind.OPERATOR}), checks_version=False,
+        ),
+    )

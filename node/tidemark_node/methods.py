@@ -1,0 +1,97 @@
+"""Methods as data: the name, the shape, the messages and the access rule of each RPC that a part of the node serves.
+
+Each part that serves callers ends with its table, `METHODS`; `rpc` registers tables and knows no method by name.
+Stays out: who a caller is and what it may do (`access`), gRPC's server (`rpc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Protocol
+
+from google.protobuf.message import Message
+from tidemark_wire.identity import Kind, Role
+
+PACKAGE = "tidemark.v1"
+PEOPLE = frozenset({Kind.CLIENT, Kind.ADMIN})
+EVERY_KIND = frozenset(Kind)
+
+
+class InvalidMethod(RuntimeError):
+    """A method that must not be served as its table has it; the message names the method and the fact."""
+
+
+class Shape(Enum):
+    """How many messages each side sends."""
+
+    UNARY = "unary"
+    SERVER_STREAM = "server stream"
+    BIDI = "bidi"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method: `handler` takes the part that serves it, the request and gRPC's context.
+
+    A side without a message type sends raw frames.  Exactly one access rule is given: `kinds` of certificates, or
+    `roles`, of which a caller needs one in the log group that the request names.
+    """
+
+    name: str                                   # "Service.Method", as metrics and the audit have it
+    shape: Shape
+    handler: Callable[[Any, Any, Any], Awaitable[Any]]
+    request: type[Message] | None = None
+    response: type[Message] | None = None
+    kinds: frozenset[Kind] = frozenset()
+    roles: tuple[Role, ...] = ()
+    checks_version: bool = True                 # refuses a client that names another wire version
+    audited: bool = False                       # the audit names each admin who is let in
+
+    @property
+    def service(self) -> str:
+        """The full name of the service."""
+        return f"{PACKAGE}.{self.name.partition('.')[0]}"
+
+    @property
+    def short_name(self) -> str:
+        """The name within the service."""
+        return self.name.partition(".")[2]
+
+    @property
+    def callers(self) -> frozenset[Kind]:
+        """The kinds of certificates that may call."""
+        return PEOPLE if self.roles else self.kinds
+
+
+class Serving(Protocol):
+    """A part of the node that serves methods."""
+
+    METHODS: ClassVar[tuple[Method, ...]]
+
+
+def table_of(parts: Iterable[Serving]) -> dict[str, tuple[Method, Serving]]:
+    """Return every method by its name, with the part that serves it.
+
+    Raises InvalidMethod where two parts contribute a method, or a method lacks a usable access rule.
+    """
+    table: dict[str, tuple[Method, Serving]] = {}
+    for part in parts:
+        for method in part.METHODS:
+            if method.name in table:
+                first = type(table[method.name][1]).__name__
+                raise InvalidMethod(f"{method.name} is contributed twice: by {first} and by {type(part).__name__}")
+            _check(method)
+            table[method.name] = (method, part)
+    return table
+
+
+def _check(method: Method) -> None:
+    if not all(method.name.partition(".")):
+        raise InvalidMethod(f"{method.name!r} is not of the form Service.Method")
+    if bool(method.kinds) is bool(method.roles):
+        given = "two access rules, kinds and roles" if method.roles else "no access rule, neither kinds nor roles"
+        raise InvalidMethod(f"{method.name} has {given}: give one")
+    if method.roles and (method.request is None or "group" not in method.request.DESCRIPTOR.fields_by_name):
+        raise InvalidMethod(f"{method.name} asks for roles, and its request has no field 'group'")
