@@ -18,6 +18,7 @@ COPY operator operator
 COPY client client
 COPY cli cli
 COPY sim sim
+COPY examples/data examples/data
 RUN PIP_CONSTRAINT=/src/constraints.txt pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 
@@ -28,7 +29,9 @@ COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/tidemark
 
 FROM install AS node-environment
-RUN /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --constraint=/constraints.txt /wheels/*.whl \
+RUN for wheel in /wheels/*.whl; do \
+        /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --constraint=/constraints.txt "${wheel}[node]"; \
+    done \
     && /opt/tidemark/bin/python -c "import tidemark_node.main" \
     && /opt/tidemark/bin/pip uninstall --yes setuptools pip
 

@@ -68,5 +68,5 @@ $(INSTALLED): pyproject.toml
 		echo "Name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		rm -rf $(VENV); echo "$(PYTHON) cannot create a virtual environment, see above." >&2; exit 1; }
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[operator,dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev]'
 	@touch $@

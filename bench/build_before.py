@@ -40,6 +40,10 @@ def tree(context: Context, commit: str = BASE) -> Iterator[Path | str]:
                 yield f"{command[0]} says: {done.stderr.strip()}"
                 return
         archive.unlink()
+        # Builds before `tidemark_wire.version` asked the environment for the version of this distribution.
+        metadata = directory / "client" / "tidemark-0.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text("Metadata-Version: 2.1\nName: tidemark\nVersion: 0\n", encoding="utf-8")
         yield directory
 
 

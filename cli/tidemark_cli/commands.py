@@ -9,6 +9,7 @@ import sys
 from typing import Annotated
 
 import typer
+from tidemark_wire.version import VERSION
 
 from . import (
     appends,
@@ -56,9 +57,7 @@ app.command()(recovery.recover_metadata)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"tidemark {version('tidemark')}")
+        typer.echo(f"tidemark {VERSION}")
         raise typer.Exit
 
 

@@ -9,18 +9,17 @@ import os
 import sys
 from collections.abc import Callable
 
-EXTRA = frozenset({"aetcd", "aiohttp", "cryptography", "kopf", "kubernetes"})
-"""Libraries of the extra `operator`, by the names they are imported under."""
+from tidemark_wire import extras
 
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
-    sys.exit(_run(_tidemark))
+    sys.exit(_run(_tidemark, "cli"))
 
 
 def kubectl() -> None:
     """The same for the plugin of kubectl."""
-    sys.exit(_run(_kubectl))
+    sys.exit(_run(_kubectl, "cli", "operator"))
 
 
 def _tidemark() -> int:
@@ -35,17 +34,12 @@ def _kubectl() -> int:
     return run()
 
 
-def _run(program: Callable[[], int]) -> int:
+def _run(program: Callable[[], int], *wanted: str) -> int:
     # gRPC logs to stderr on its own account; what matters of it reaches the user as an error of ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        return program()
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] not in EXTRA:
-            raise
-        print(f"error: the Python package {missing.name!r} is not installed", file=sys.stderr)
-        print("hint:  pip install 'tidemark[operator]'", file=sys.stderr)
-        return 1
+        with extras.needs(*wanted):
+            return program()
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 130

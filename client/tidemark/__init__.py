@@ -17,8 +17,9 @@ from tidemark_core.limbo.view import LimboEntry, LimboView
 from tidemark_core.replication.messages import Fate, Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 from tidemark_wire.tls import TlsSettings
+from tidemark_wire.version import VERSION as __version__
 
-from . import errors
+from . import errors, sync
 from .appender import Appender
 from .batch import SCHEMA, Appended, ReadBatch, Record
 from .client import Client, connect
@@ -39,5 +40,9 @@ __all__ = [
     "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "Appended", "AppendedBatch", "Appender", "Client",
     "Durability", "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Location",
     "Outcome", "ReadBatch", "ReadStats", "Reader", "Record", "SlowDetection", "SubscriptionView", "SubscriptionsView",
-    "TidemarkError", "TlsSettings", "connect", "errors", "run",
+    "TidemarkError", "TlsSettings", "__version__", "connect", "errors", "run", "sync",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,9 +3,12 @@
 import os
 import sys
 
+from tidemark_wire import extras
+
 # gRPC would write a line of its own for every handshake that fails, as often as somebody tries.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
-from .main import main
+with extras.needs("node"):
+    from .main import main
 
 sys.exit(main())

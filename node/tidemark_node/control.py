@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from importlib.metadata import version
 from typing import Any, ClassVar
 
 from tidemark_core.base.refusals import Reason, Refused
@@ -16,6 +15,7 @@ from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2
+from tidemark_wire.version import VERSION
 
 from .driver import Driver
 from .methods import Method, Shape
@@ -45,14 +45,13 @@ class Control:
         self._snapshots = snapshots
         self._draining = draining
         self._tls = tls
-        self._version = version("tidemark")
 
     async def describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
         me = self._driver.core.me
         return node_pb2.NodeDescription(
             node=me.node, incarnation=me.incarnation, boot=self._driver.boot, address=self._address,
             zone=self._settings.zone, location=self._settings.location, wire_version=WIRE_VERSION,
-            store_format=STORE_FORMAT, version=self._version,
+            store_format=STORE_FORMAT, version=VERSION,
             draining=self._draining.is_set(), leading=len(self._driver.core.leading()),
             metrics_address=self._metrics_address, pid=os.getpid(),
             lagging=sorted(self._driver.core.lagging()),

@@ -2,9 +2,12 @@
 
 import os
 
+from tidemark_wire import extras
+
 # gRPC would write a line of its own for every handshake that fails, as often as somebody tries.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
-from .main import main
+with extras.needs("operator"):
+    from .main import main
 
 main()

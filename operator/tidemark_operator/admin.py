@@ -18,13 +18,14 @@ from tidemark_core.replication.records import ChangeDone, ChangeProgress
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tasks import background
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
+from tidemark_wire.version import VERSION
 
 from .access import AdminAccess
 from .model import Group
 from .moves import run_move
 from .plan import Move, MoveKind, PlanRefusal, choose_member, choose_victim
 from .resources import KINDS
-from .service import VERSION, OperatorService
+from .service import OperatorService
 
 WATCHERS_MAX = 64
 WATCH_PACE_S = 0.05

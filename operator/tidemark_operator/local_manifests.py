@@ -6,10 +6,10 @@ Stays out: applying them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from tidemark_core.delivery.location import InvalidLocation, Location, parse_location
+from tidemark_wire.version import VERSION
 
 from .local_state import LocalRuntimeError, State
 from .resources import (
@@ -64,7 +64,7 @@ def cluster_manifest(
         "kind": "TidemarkCluster",
         "metadata": {"name": name},
         "spec": {
-            "version": version("tidemark"),
+            "version": VERSION,
             "metadataStore": {"etcd": {"endpoints": ["http://127.0.0.1:2379"]}},
             "nodePools": [{
                 "name": "default", "replicas": nodes or (len(state.nodes) if state else 0) or 3,

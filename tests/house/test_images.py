@@ -14,6 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from tidemark_operator.kube.builders import HTTP_PORT, IMAGE, NODE_PORT, USER
+from tidemark_wire.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
@@ -82,6 +83,7 @@ def test_an_image_starts_what_the_chart_expects(image: str, module: str, ports: 
     assert importlib.util.find_spec(f"{module}.__main__")
     (exposed,) = re.findall(r"^EXPOSE (.*)$", stage, re.MULTILINE)
     assert [int(port) for port in exposed.split()] == ports
+    assert f'"${{wheel}}[{image}]"' in stages(DOCKERFILE)[f"{image}-environment"], "the libraries of its extra"
     assert f'org.opencontainers.image.title="tidemark-{image}"' in stage
     values = yaml.safe_load((REPOSITORY / "charts/tidemark/values.yaml").read_text(encoding="utf-8"))
     repository = values["image" if image == "operator" else "nodeImage"]["repository"]
@@ -93,10 +95,10 @@ def test_an_image_starts_what_the_chart_expects(image: str, module: str, ports: 
 def test_what_is_copied_is_what_the_wheel_is_built_from() -> None:
     copied = re.findall(r"^COPY ([^-\n].*) \S+$", stages(DOCKERFILE)["wheel"], re.MULTILINE)
     sources = {name for each in copied for name in each.split()}
-    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert sources == {
         "images/constraints.txt", "pyproject.toml", PROJECT["project"]["readme"], "LICENSE",
-        *(package.split("/")[0] for package in packages)}
+        *(package.split("/")[0] for package in wheel["packages"]), *wheel["shared-data"]}
     passed = [line[1:] for line in (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
               if line.startswith("!")]
     assert sorted(passed) == sorted(sources)
@@ -105,7 +107,7 @@ def test_what_is_copied_is_what_the_wheel_is_built_from() -> None:
 def test_versions_agree() -> None:
     chart = yaml.safe_load((REPOSITORY / "charts/tidemark/Chart.yaml").read_text(encoding="utf-8"))
     (version,) = re.findall(r"^ARG VERSION=(.*)$", DOCKERFILE, re.MULTILINE)
-    assert version == PROJECT["project"]["version"] == chart["appVersion"]
+    assert version == VERSION == chart["appVersion"]
 
 
 def test_every_dependency_is_pinned_within_its_range() -> None:
@@ -113,7 +115,7 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
     pins = dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)$", text, re.MULTILINE))
     pins = {re.sub(r"[._-]+", "-", name).lower(): version for name, version in pins.items()}
     wanted = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"],
-              *PROJECT["project"]["optional-dependencies"]["operator"]]
+              *(one for extra in ("node", "operator") for one in PROJECT["project"]["optional-dependencies"][extra])]
     for text in wanted:
         requirement = Requirement(text)
         assert requirement.specifier.contains(pins[requirement.name]), requirement

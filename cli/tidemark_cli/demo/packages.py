@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,15 +22,17 @@ class Change(NamedTuple):
 
 
 def find(given: Path | None) -> Path:
-    """Return the data file: the one given, else that of the checkout this package was installed from."""
+    """Return the data file: the one given, else that of the checkout or the wheel this package comes from."""
     if given is not None:
         if not given.is_file():
             raise CommandFailed(f"there is no file {given}", ADVICE)
         return given
-    checkout = Path(__file__).resolve().parents[3]
-    for folder in (checkout, Path.cwd()):
-        path = folder / "examples" / "data" / FILE_NAME
-        if path.is_file():
+    in_checkout, in_wheel = Path("examples", "data"), Path("share", "tidemark")
+    for folder in (
+        Path(__file__).resolve().parents[3] / in_checkout, Path(sysconfig.get_path("data")) / in_wheel,
+        Path.cwd() / in_checkout,
+    ):
+        if (path := folder / FILE_NAME).is_file():
             return path
     raise CommandFailed(f"the bundled data {FILE_NAME} is not here", ADVICE)
 

@@ -10,7 +10,6 @@ import io
 import tarfile
 import time
 from datetime import UTC, datetime
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ import typer
 import yaml
 from tidemark_operator.kube.api import KubeError, KubeRefused
 from tidemark_operator.resources.labels import Label
+from tidemark_wire.version import VERSION
 
 from ..failures import CommandFailed
 from ..output import note, table, write
@@ -85,7 +85,7 @@ async def collect(server: Server, item: Object, archive: Archive, lines: int, op
     state = State(item, of_cluster["LogGroup"], of_cluster["Shard"], of_cluster["Reconfiguration"], pods or None)
     archive.add("status.yaml", yaml.safe_dump(status_document(state), sort_keys=False, allow_unicode=True))
     archive.add("versions.yaml", yaml.safe_dump({
-        "client": version_of("tidemark"), "kubernetes": await server.version(),
+        "client": VERSION, "kubernetes": await server.version(),
         "operator": status_of(item).get("operatorVersion", ""), "made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}))
     if archive.missing:
         archive.add("not-read.txt", "\n".join(archive.missing) + "\n")

@@ -5,13 +5,13 @@ Stays out: judging (explain), acting (acts, control).
 
 from __future__ import annotations
 
-from importlib.metadata import version as version_of
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
+from tidemark_wire.version import VERSION
 
 from ..failures import USAGE, CommandFailed
 from ..output import table, write
@@ -303,7 +303,7 @@ def version(given: Given) -> None:
     async def ask(server: Server) -> dict[str, Any]:
         clusters = await server.list("TidemarkCluster")
         return {
-            "client": version_of("tidemark"), "kubernetes": await server.version(),
+            "client": VERSION, "kubernetes": await server.version(),
             "clusters": [
                 {"name": name_of(item), "version": status_of(item).get("version", ""),
                  "operatorVersion": status_of(item).get("operatorVersion", ""), "ready": holds(item, "Ready")}

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tidemark_wire.version import VERSION
+
 from ..objects import Identity
 from ..resources import InvalidManifest, load_resource
 from ..resources.labels import Annotation
-from ..service import VERSION as OPERATOR_VERSION
 from . import node_config
 
 Object = dict[str, Any]
@@ -64,7 +65,7 @@ def paused(item: Object) -> bool:
 
 def unsupported(spec: Mapping[str, Any]) -> str:
     """Return why a cluster cannot be run on Kubernetes by this release."""
-    return skewed(spec["version"], OPERATOR_VERSION) or node_config.problem(spec)
+    return skewed(spec["version"], VERSION) or node_config.problem(spec)
 
 
 def skewed(wanted: str, own: str) -> str:
