@@ -1,14 +1,12 @@
 """The plan of a recovery: what to write so that a lost or set back etcd says again what nodes hold.  Pure.
 
-Shard records follow core's rules N1-N8 (`replication.recovery`).  Around them:
+Shard records follow core's rules N1-N8 (`replication.recovery`).  Around them, with reasons and tests in
+`docs/protocols/recovery.md`:
 
-M1  Nothing is planned while somebody's word is missing that only a person can give: a group's name, a manifest that
-    fits, the loss of a shard.  A plan with problems is never written.
-M2  A group keeps the id that nodes hold replicas under.  Its manifest is not on nodes: without one it is stored as
-    detached, served again once the manifest is applied, and keeps its data meanwhile.
-M3  Counters begin above every number that any node, group or map was ever seen with.  They are never lowered.
-M4  What is stored and not behind the nodes stays as it is; so the same plan, made again after half of it was written,
-    is its other half.
+M1  A plan with open questions is not written
+M2  A group keeps its id
+M3  Counters begin above every number seen
+M4  Current data stays as it is
 
 Stays out: asking nodes, writing (`recovery`).
 """

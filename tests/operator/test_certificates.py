@@ -59,6 +59,7 @@ ALICE = Subject(client("alice"))
 
 
 def test_a_certificate_names_who_it_is_for_and_where_it_is_dialed() -> None:
+    """Rule X1."""
     authority = create_authority("prod", NOW, 365 * DAY)
     facts = read_leaf(issue(authority, NODE_1, NOW, 90 * DAY).certificate)
     assert NODE_1 == facts.subject
@@ -115,6 +116,7 @@ def test_nothing_is_done_while_everything_is_as_it_should_be() -> None:
 
 
 def test_a_certificate_is_renewed_before_its_end() -> None:
+    """Rule X5."""
     stored = Stored((authority("a"),), (held(NODE_1, "a", NOW, "a"), held(ALICE, "a", NOW + DAY, "a")))
     assert (Issue(NODE_1, "a", frozenset("a")),) == plan(NOW + 60 * DAY, stored, POLICY)
 
@@ -132,6 +134,7 @@ def test_a_ca_is_replaced_while_certificates_of_full_length_still_fit_into_its_r
 
 
 def test_both_cas_are_published_before_anything_is_issued_by_the_new_one() -> None:
+    """Rule X2."""
     cas, both = (authority("a"), authority("b", NOW)), frozenset("ab")
     nobody = Stored(cas, (held(NODE_1, "a", NOW, "a"), held(ALICE, "a", NOW, "a")))
     assert (Publish(NODE_1.identity, both), Publish(ALICE.identity, both)) == plan(NOW, nobody, NO_OVERLAP)
@@ -303,6 +306,7 @@ class World:
 def test_any_two_processes_can_talk_at_every_step_of_every_rotation(
     data: st.DataObject, nodes: int, clients: int, overlapping: bool
 ) -> None:
+    """Rule X3."""
     world = World(nodes, clients, POLICY if overlapping else NO_OVERLAP)
     for _ in range(data.draw(st.integers(5, 40), label="steps")):
         match data.draw(st.sampled_from(["act", "act", "act", "load", "load", "time", "retire", "join"]), label="step"):
@@ -397,6 +401,7 @@ def test_a_rotation_of_files_ends_with_nothing_of_the_old_ca(tmp_path: Path) -> 
 
 
 def test_a_rotation_waits_for_a_process_that_reports_older_files(tmp_path: Path) -> None:
+    """Rule X4."""
     store = files(tmp_path)
     ensure(store, NO_OVERLAP, NOW, [NODE_1])
     request_rotation(store)

@@ -194,6 +194,7 @@ def test_an_id_that_was_given_out_again_is_refused() -> None:
 
 
 async def test_the_plan_is_written_once_and_the_marker_is_gone(store: EtcdStore) -> None:
+    """Rule M4."""
     here = answers({3: ("orders", 2)})
     await carry_out(store, KEYS, here, [], ASKED, merge=False)
     found = await store.load(KEYS.everything)

@@ -1,38 +1,58 @@
 """The limbo of one shard: what is appended and not yet confirmed, in one ordered queue, with honest outcomes.
 
-Source: Tarantool's quorum-based synchronous replication (rules F), with rules L where the two differ; the
-source's rollback is unsafe next to elections, here every outcome is derived from the log.
+The log alone decides outcomes; the source's rollback is unsafe next to elections.  The rules, with their reasons and
+tests, are in `docs/protocols/limbo.md`:
 
-Records         F1 CONFIRM(L) and ROLLBACK(from) are control entries.  L5 fold: an entry is visible at or below
-                the cut (`confirmed`) unless a ROLLBACK at r covers it: from <= entry < r, r <= cut.  The first
-                decision wins, control entries are never hidden.  L11 CONFIRM(L) is a hint for restarts and
-                tails, written after the decision; it is never waited for (A1).
-Deciding        L1 K4 acks count durable copies, the leader's own included (F16), of this leadership.  L3 the
-                leader walks `confirmed` entry by entry, never beyond commit: QUORUM passes at the synchro
-                quorum, LOCAL, COMMIT and control entries at commit, L16 a COMMIT entry waives the synchro
-                quorum for itself only.  EPOCH_START passes at commit and takes everything inherited with it; the
-                synchro quorum is not applied again.  L4 a NOOP confirms nothing, the limbo goes on across it.
-                At a ROLLBACK's range the walk stops at from-1 until r is committed, then jumps to r.
-                F15 a follower may acknowledge before the leader's own disk.
-Rolling back    F20 F21 the wait is bounded, counted from its start; only the oldest entry's timeout decides.
-                L7 ROLLBACK(from): from is the oldest undecided QUORUM entry of this leadership that is not
-                covered, EPOCH_START is confirmed, from > confirmed.  Newer ones cascade (F23, F24, F27), LOCAL
-                included.  Appends are refused until the record is durable here.  L8 from then on nothing
-                confirms its range: no late ack, no change of quorum or ensemble.
-Outcomes        CONFIRMED; QUORUM_TIMEOUT, outcome unknown, at the deadline; ROLLED_BACK once confirmed >= r.
-                `Immediate` answers ROLLED_BACK when r is durable on the leader alone: the source's way, unsafe
-                when the leader is lost.  L17 successes leave oldest first, a rollback newest first.
-LOCAL           L14 acknowledged in order, when EPOCH_START is confirmed, no undecided uncovered QUORUM entry
-                precedes it, and it is durable on the leader (F7, F8); visible only at `confirmed`.  L15 an
-                acknowledged LOCAL entry is never rolled back; only a failover may lose it.
-Watermarks      L9 a watermark sent to a follower is lowered out of ranges (`safe_cut`).  L10 every node judges by
-                its own `confirmed`.  L12 a new leader serves up to the `confirmed` it already knew.  L13 after a
-                restart `confirmed` is the durable one, or a CONFIRM in the durable log; never from EPOCH_START.
-Producers       L18 L19 a rolled-back sequence is used up and answers ROLLED_BACK for ever.  L20 NOT_FOUND is
-                advice, never an outcome.  L22 whoever was rolled back at r goes on only with `resume_after` = r.
-Quorum          A formula over N, the ensemble in force when the decision is taken; a majority at least, all
-                members at most.  Acks from at least Z zones may be asked for.  F3.
+A1  No caller waits for CONFIRM
+L1  Acknowledgements count durable copies
+L3  `confirmed` moves entry by entry, never beyond commit
+L4  A NOOP confirms nothing
+L5  The log decides, and the first decision wins
+L6  A new leader keeps inherited decisions
+L7  A rollback begins at the oldest undecided QUORUM entry
+L8  A covered entry is never confirmed
+L9  Watermarks travel lowered
+L10 Each node judges by its own cut
+L11 CONFIRM is a hint
+L12 A new leader serves what it knew
+L13 `confirmed` never falls, also across restarts
+L14 LOCAL is acknowledged once no older entry can be rolled back
+L15 An acknowledged LOCAL entry is not rolled back
+L16 COMMIT waives the synchro quorum for itself
+L17 Answers leave in order
+L18 The producer table folds the whole log
+L19 A known sequence is never appended again
+L20 NOT_FOUND is advice
+L21 A lost LOCAL acknowledgement shows as a gap
+L22 A producer acknowledges its rollback
+F1  Two decision records
+F2  One limbo per shard
+F3  The synchro quorum lies between a majority and all members
+F4  The limbo shows its queue, length, bytes and rollbacks
+F5  A limbo item shows its level, age, state and callers
+F6  QUORUM waits for the disk and for acknowledgements
+F7  Other levels wait behind a QUORUM append
+F8  LOCAL in an empty limbo
+F9  The queue is in the order of age
+F10 A lost write leaves no entry
+F11 Replication does not wait for the leader's disk
+F12 A follower acknowledges by offset
+F13 A repeated acknowledgement changes nothing
+F14 `confirmed` never falls
+F15 An early acknowledgement is remembered
+F16 The leader's copy counts as one
+F17 Decided entries complete in order
+F18 The acknowledgement of a CONFIRM decides nothing
+F19 Followers take decisions from the log
+F20 The wait is bounded
+F21 Only the oldest timeout rolls back
+F22 A confirmed entry is not rolled back
+F23 A rollback begins at the timed-out entry
+F24 Newer entries cascade
+F25 A caller cannot cancel its entry
+F26 Rollbacks are counted
+F27 No append during the write of a rollback
 
-`decisions` is the fold, `waiting` the leader's queue, `quorum` counts, `settings` is what an operator asks for,
+`decisions` is the fold, `waiting` the leader's queue, `quorum` counts, `settings` holds what an operator asks for,
 `view` what a person sees.
 """

@@ -1,39 +1,17 @@
 """Recovery: what a shard's metadata record must say, found from what nodes persisted when the store lost it.
 
-A replica keeps the epoch it promised, the ensemble it was told in which epoch, and a change prepared there.  Rules:
+A replica keeps the epoch it promised, the ensemble it was given and in which epoch, and a change prepared there.  The
+rules, with their reasons and tests, are in `docs/protocols/recovery.md`:
 
-N1  The newest opening that any replica knows names the ensemble.  Openings are written by leaders that the store chose,
-    so of two the one of the higher epoch is the truth; within one epoch what is in force comes after what is prepared.
-N2  A record is only ever written in ELECTION at an epoch above every one that was reported, and the election that
-    follows is above that: by more than a lost store can have allocated while nobody heard of it (NEAR_GAP), and far
-    more where disks did not answer (EPOCH_GAP), for two leaders of one epoch would write different entries of one id.
-N3  A leader persists what it is about to change before COMMIT can be stored (PREPARE).  So whatever ensemble is in
-    force, its predecessor's leader knew of it, and a log that holds an entry of it holds the PREPARE in front.
-N4  A prepared change was never in force when its new member is still being seeded or has no replica (COMMIT is stored
-    only after the snapshot is durable, A3), or when the new member's replica was deleted in that epoch or later.  It
-    was in force when the old member's replica was deleted in that epoch or later, or when a member other than the new
-    one was told its result.  The word of the leader that still leads is no proof: a Commit may be under way to it from
-    the operator that was, and it would obey.
-N5  What stays in doubt is resolved so that every majority it could have committed with meets every majority that can
-    elect, and so that nobody is a member who may be half seeded: it would never vote.  EXPAND: both ensembles would do
-    (majorities of n+1 and of n meet), so the new member belongs if it is seeded, else it does not.  CONTRACT: the
-    larger one, as elections do (H6).  COPIES: members stay; the smaller number, because who keeps a payload under it
-    keeps it under both.  SWAP: both members belong, old and new: floor((n+1)/2)+1 of n+1 meets floor(n/2)+1 of the old
-    as of the new n.  But of a node that lost its disk and is swapped into its own slot one disk belongs: the new one if
-    it is seeded, else the old one, which acknowledges nothing more.  A swap stays in doubt while its new member is
-    silent.  Where only some members keep payloads other slots would mean other payloads (K9): there every swap in doubt
-    stays so, and an expand while its new member is silent.  Who accepts the loss (N8) gets the old ensemble.
-N6  A majority of the ensemble must have answered with a replica that may vote.
-N7  A newer ensemble that nobody told us of is excluded: it was begun by a leader of the known one that is silent (N3),
-    and it committed something only with a majority of its own, all silent too, for whoever acknowledges an entry
-    holds the opening in front of it.  So every member answered, or fewer disks are silent than half an ensemble.
-    A contract shrinks an even ensemble's majority, hence half of n rounded up.
-N8  Where N1-N7 cannot vouch, nothing is written unless a person names the shard and accepts the loss.  Then those of
-    the ensemble who answered are the ensemble; where only some keep payloads, that must be all of them.
-
-N9  An epoch is stored before any node hears of it.  So a node ahead of what the store says proves that the store was
-    lost or set back.  Its ensemble may be as old, and a majority of that may meet nobody who knows the newer one: the
-    coordinator then begins nothing from this record (`coordinator`).
+N1  The newest opening names the ensemble
+N2  The record starts above every reported epoch
+N3  A leader stores a change before COMMIT
+N4  When a prepared change was in force
+N5  A change in doubt is resolved by overlapping majorities
+N6  A majority of voters must have answered
+N7  Silent disks must not hide a newer ensemble
+N8  A doubt needs a person's consent
+N9  A node ahead of the store proves a loss
 
 Stays out: asking nodes, groups, writing (the operator's `recovery`).
 """

@@ -77,6 +77,19 @@ def test_o26_a_commit_past_the_head_is_noticed(node: Node) -> None:
     replica.commit = 0
 
 
+def test_a2_watermarks_out_of_order_are_noticed(node: Node) -> None:
+    lead(node)
+    replica = node.replica
+    for watermark, wrong in (("commit", 9), ("confirmed", 9), ("released", 9), ("released", replica.log.first - 2)):
+        check_replica(replica)
+        right = getattr(replica, watermark)
+        setattr(replica, watermark, wrong)
+
+        with pytest.raises(AssertionError, match="A2"):
+            check_replica(replica)
+        setattr(replica, watermark, right)
+
+
 def plant_role(leader: Leader) -> None:
     leader.replica.update(role=Role.FOLLOWER)
 
