@@ -17,6 +17,7 @@ from .figures import Figure, Outcome, number
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent / "RESULTS.md"
+AGAINST = RESULTS / "against"
 
 
 def show(outcome: Outcome, console: Console) -> None:
@@ -49,13 +50,13 @@ def write(outcomes: list[Outcome], machine: dict[str, Any], command: str) -> lis
     for outcome in outcomes:
         path = RESULTS / f"{now:%Y-%m-%d}-{outcome.name}.json"
         told = {"at": f"{now:%Y-%m-%d %H:%M} UTC", "command": command, "machine": machine, "outcome": outcome.as_json()}
-        path.write_text(_compact(told))
+        path.write_text(compact(told))
         written.append(path)
     PAGE.write_text(page())
     return [*written, PAGE]
 
 
-def _compact(told: Any) -> str:
+def compact(told: Any) -> str:
     """JSON for people, except that long lists of numbers stay on one line."""
     numbers: list[str] = []
 
