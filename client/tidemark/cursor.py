@@ -8,15 +8,12 @@ Stays out: merging shards and buffering (reader).
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
 
-import grpc
 import grpc.aio
 from tidemark_core.base.entry import Kind
-from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import Reason
 from tidemark_core.delivery.messages import GapKind
 from tidemark_wire import channel as wire
@@ -25,31 +22,31 @@ from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import node_pb2
 
 from .batch import ReadBatch
-from .errors import Unavailable, error_of
+from .errors import Unavailable
 from .gaps import Gap
 from .lane import RETRIED
 from .read_stats import ReadStats
+from .retrying import BACKOFF_MAX_S, SILENCE_S, Backoff, follow, jittered
+from .shard_stream import Ending, ShardStream
 
 if TYPE_CHECKING:
     from .reader import Reader
 
-log = logging.getLogger("tidemark.reader")
-
 EARLIEST = "earliest"
 LATEST = "latest"
-BACKOFF_FIRST_S = 0.01
-BACKOFF_MAX_S = 0.5
-SILENCE_S = 2.0  # a bounded read that hears nothing for so long looks for a newer leader
 READ_RETRIED = RETRIED | {Reason.CORRUPT}
 
 Start = int | str
 End = int | str | None
 
 
-class ShardCursor:
+class ShardCursor(ShardStream):
     """Where the read of one shard stands."""
 
+    nowhere = "no leader is known"
+
     def __init__(self, reader: Reader, shard: int, start: Start, end: End) -> None:
+        super().__init__(reader.channels, Backoff(first_s=0.0))
         self.shard = shard
         self.next = 0 if start == EARLIEST else int(start)  # offset wanted next
         self.end = None if end in (None, LATEST) else int(end)  # last offset wanted, inclusive
@@ -58,11 +55,9 @@ class ShardCursor:
         self.stats = ReadStats()
         self._from_earliest = start == EARLIEST
         self._reader = reader
-        self._call: grpc.aio.UnaryStreamCall | None = None
+        self._node = ""  # that is read from
         self._leader_epoch = -1
-        self._moved = False
         self._progress_at = reader.loop.time()
-        self._trouble = ""
 
     def start_at(self, offset: int) -> None:
         """Begin elsewhere; called before `run`."""
@@ -73,84 +68,72 @@ class ShardCursor:
 
     async def run(self) -> None:
         """Read until the end; raises what the user must know."""
-        backoff_s = 0.0
-        while not self.done():
-            before = self.next
-            pause_s = await self._attempt()
-            if pause_s is None:
-                return
-            if self.next > before:
-                backoff_s = 0.0
-            if not self.tail and self._reader.loop.time() - self._progress_at > self._reader.settings.timeout_s:
-                raise Unavailable(
-                    f"shard {self.shard} of {self._reader.group_name!r} could not be read on from offset {self.next} "
-                    f"for {self._reader.settings.timeout_s:g} s ({self._trouble or 'no leader'})"
-                )
-            if not self._moved:
-                await self._reader.routing.wait_changed(max(pause_s, backoff_s) * random.uniform(0.5, 1.0))  # noqa: S311
-                backoff_s = min(BACKOFF_MAX_S, max(BACKOFF_FIRST_S, backoff_s * 2))
-            self._moved = False
+        if not self.done():
+            await super().run()
 
-    async def _attempt(self) -> float | None:
-        """Read from the leader until it ends; return None at the end, else how long to pause at least."""
-        reader = self._reader
-        leader = reader.routing.leader(reader.group_name, self.shard)
+    def target(self) -> str:
+        leader = self._reader.routing.leader(self._reader.group_name, self.shard)
         if leader is None:
-            self._trouble = "no leader is known"
-            reader.routing.refresh_soon()
-            return BACKOFF_MAX_S
+            self._node = ""
+            self._reader.routing.refresh_soon()
+            return ""
         self.stats.failovers += 0 <= self._leader_epoch < leader.epoch
-        self._leader_epoch = leader.epoch
+        self._leader_epoch, self._node = leader.epoch, leader.node or leader.address
+        return leader.address
+
+    def open(self, channel: grpc.aio.Channel) -> grpc.aio.UnaryStreamCall:
+        reader = self._reader
         request = node_pb2.ReadRequest(
             group=reader.group_name, shard=self.shard, until=-1 if self.end is None else self.end, tail=self.tail,
             bytes_max=reader.settings.frame_bytes, **{"from": self.next},
         )
-        method = reader.channels.to(leader.address).unary_stream(
-            wire.READ, request_serializer=node_pb2.ReadRequest.SerializeToString
-        )
-        call = self._call = method(request, metadata=wire.hello_metadata())
-        try:
-            while (data := await self._next_frame(call)) is not grpc.aio.EOF:
-                self._progress_at = reader.loop.time()
-                self.stats.received(leader.node or leader.address, len(data))
-                await self._take(decode_read(data))
-            if not self.tail:
-                return None
-            self._trouble = "the node ended the stream"
-        except grpc.aio.AioRpcError as error:
-            return self._on_error(error)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # our own end, not the stream's
-                raise
-            self._trouble = "the stream was cancelled"
-        except RemoteViolation as error:
-            self._trouble = f"{leader.address} sent a malformed frame: {error}"
-            log.warning("shard %d: %s", self.shard, self._trouble)
-        finally:
-            self._call = None
-            call.cancel()
-        return 0.0
+        method = channel.unary_stream(wire.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
+        return method(request, metadata=wire.hello_metadata())
 
-    async def _next_frame(self, call: grpc.aio.UnaryStreamCall):  # type: ignore[no-untyped-def]
-        if self.tail:
-            return await call.read()
-        while True:
-            reading = asyncio.ensure_future(call.read())
-            try:
-                done, _ = await asyncio.wait({reading}, timeout=SILENCE_S)
-                while not done:
-                    self._reader.routing.refresh_soon()
-                    if self._reader.loop.time() - self._progress_at > self._reader.settings.timeout_s:
-                        raise Unavailable(
-                            f"shard {self.shard} of {self._reader.group_name!r} sent nothing for "
-                            f"{self._reader.settings.timeout_s:g} s, offset {self.next} is wanted"
-                        )
-                    done, _ = await asyncio.wait({reading}, timeout=SILENCE_S)
-                return reading.result()
-            finally:
-                if not reading.done():
-                    reading.cancel()
+    def on_ended(self, ending: Ending) -> float | None:
+        if ending.whole and not self.tail:
+            return None
+        pause_s = 0.0
+        if not self._node:
+            pause_s = BACKOFF_MAX_S
+        elif ending.error is not None:
+            pause_s = self._learn(ending.error)
+        if self.done():
+            return None
+        if not self.tail and self._is_overdue():
+            raise Unavailable(
+                f"shard {self.shard} of {self._reader.group_name!r} could not be read on from offset {self.next} "
+                f"for {self._reader.settings.timeout_s:g} s ({ending.why})"
+            )
+        return jittered(pause_s)
+
+    def read(self, call: grpc.aio.UnaryStreamCall) -> Awaitable[Any]:
+        return call.read() if self.tail else self._read_watched(call)
+
+    async def _read_watched(self, call: grpc.aio.UnaryStreamCall) -> Any:
+        reading = asyncio.ensure_future(call.read())
+        try:
+            while not (await asyncio.wait({reading}, timeout=SILENCE_S))[0]:
+                self._reader.routing.refresh_soon()
+                if self._is_overdue():
+                    raise Unavailable(
+                        f"shard {self.shard} of {self._reader.group_name!r} sent nothing for "
+                        f"{self._reader.settings.timeout_s:g} s, offset {self.next} is wanted"
+                    )
+            return reading.result()
+        finally:
+            reading.cancel()
+
+    def _is_overdue(self) -> bool:
+        return self._reader.loop.time() - self._progress_at > self._reader.settings.timeout_s
+
+    async def on_frame(self, frame: bytes) -> None:
+        self._progress_at = self._reader.loop.time()
+        self.stats.received(self._node, len(frame))
+        before = self.next
+        await self._take(decode_read(frame))
+        if self.next > before:
+            self.backoff.reset()
 
     async def _take(self, frame: ReadFrame) -> None:
         self.released = max(self.released, frame.released)
@@ -195,33 +178,25 @@ class ShardCursor:
             self._reader.push(gap)
         self.next = last + 1
 
-    def _on_error(self, error: grpc.aio.AioRpcError) -> float | None:
-        reader = self._reader
-        self._trouble = f"{error.code().name} {error.details()}"
-        reader.routing.refresh_soon()
+    def _learn(self, error: grpc.aio.AioRpcError) -> float:
+        """Return the seconds that the node asks to wait; raises what no other try helps against."""
         hinted = refusal_from_rpc_error(error)
-        if hinted is None:
-            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED):
-                raise Unavailable(self._trouble) from error
+        if hinted is not None and hinted.refused.reason is Reason.TRIMMED and hinted.refused.expected > self.next and (
+                self._from_earliest or self._reader.settings.gaps):
+            self._pass_trimmed(hinted.refused.expected - 1)
+            self.backoff.reset()
             return 0.0
-        refused = hinted.refused
-        passable = self._from_earliest or reader.settings.gaps
-        if refused.reason is Reason.TRIMMED and passable and refused.expected > self.next:
-            self._pass_trimmed(refused.expected - 1)
-            return 0.0
-        if refused.reason not in READ_RETRIED:
-            raise error_of(refused) from error
-        reader.routing.hint(
-            reader.group_name, self.shard, hinted.leader_node, hinted.leader_address, refused.epoch
-        )
-        return max(0, refused.retry_after_ms) / 1000
+        return follow(self._reader.routing, self._reader.group_name, self.shard, error, READ_RETRIED)
 
     def taken(self, item: ReadBatch | Gap) -> None:
         """The application has taken a batch or a gap; what is read ahead is bounded by the reader."""
 
     def on_map(self) -> None:
         """Leave a leader that was superseded; it may be paused and never say so."""
+        if self.call is None:
+            self.try_at_once()
+            return
         leader = self._reader.routing.leader(self._reader.group_name, self.shard)
-        if leader is not None and leader.epoch > self._leader_epoch and self._call is not None:
-            self._moved = True
-            self._call.cancel()
+        if leader is not None and leader.epoch > self._leader_epoch:
+            self.try_at_once()
+            self.call.cancel()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from .errors import AcknowledgedDataLost, InvalidArgument, LocalAppendsLost, err
 from .flights import Flight, Rollbacks
 from .links import AppendLink
 from .pending import Pending
+from .retrying import Backoff
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidemark.appender")
 
 IN_FLIGHT_MAX = 5  # what the cluster remembers of a producer
-BACKOFF_FIRST_S = 0.01
-BACKOFF_MAX_S = 0.5
 ATTEMPT_STALLED_S = 1.0  # no answer for so long: look for a newer leader
 ATTEMPT_ABANDONED_S = 1.0  # no answer for so long behind the quorum timeout and no newer leader: a fresh stream
 LAST_ANSWER_S = 0.2  # when time is over, the answer that is under way is awaited for so long
@@ -75,7 +73,7 @@ class Lane:
         self._sequence = 0
         self._link: AppendLink | None = None
         self._leader_epoch = -1
-        self._backoff_s = 0.0
+        self._backoff = Backoff(first_s=0.0)
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0  # uvloop's handles do not know their time
         self._last_answer_at = 0.0
@@ -156,7 +154,8 @@ class Lane:
         self._dispatcher.touch(self)
 
     def _on_appended(self, flight: Flight, value: AppendedMessage) -> None:
-        self._backoff_s, self.trouble, self.last_refusal = 0.0, "", None
+        self._backoff.reset()
+        self.trouble, self.last_refusal = "", None
         batch, durability = flight.batch, Durability(value.durability)
         self._acknowledged.note(batch.sequence, value.count, durability)
         if durability is Durability.QUORUM and batch.durability is Durability.COMMIT:
@@ -207,7 +206,7 @@ class Lane:
 
     def _on_rolled_back(self, flight: Flight, value: Refused) -> None:
         """Final: whoever still wants the batch gets it appended anew, under a sequence that `_resend` finds."""
-        self._backoff_s = 0.0
+        self._backoff.reset()
         self._dispatcher.rolled_back_batches += 1
         self._acknowledged.decided(flight.batch.sequence)
         self._rollbacks.on_rolled_back(flight, value)
@@ -269,9 +268,7 @@ class Lane:
         """Stop sending, and resend everything unanswered after `delay_s`; None backs off."""
         self.recovering = True
         if delay_s is None:
-            delay_s = self._backoff_s
-            self._backoff_s = min(BACKOFF_MAX_S, max(BACKOFF_FIRST_S, self._backoff_s * 2))
-            delay_s *= random.uniform(0.5, 1.0)  # noqa: S311
+            delay_s = self._backoff.next()
         when = self._dispatcher.loop.time() + delay_s
         if self._timer is not None:
             if self._timer_at >= when:
@@ -349,7 +346,7 @@ class Lane:
         for flight in self.flights:
             flight.doubtful |= flight.link is not None
             flight.link = None
-        self._backoff_s = 0.0
+        self._backoff.reset()
         self._recover_now()
 
     # --- time

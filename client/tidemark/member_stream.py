@@ -8,13 +8,9 @@ Stays out: what is said and what the answers mean (delivery).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
 from typing import TYPE_CHECKING
 
-import grpc
 import grpc.aio
-from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import Reason
 from tidemark_core.delivery.messages import Start, Window
 from tidemark_wire import channel as wire
@@ -22,51 +18,48 @@ from tidemark_wire.delivery import StartCall, encode_request
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tasks import cancelled
 
+from .retrying import HOPELESS, Backoff
+from .shard_stream import Ending, ShardStream
+
 if TYPE_CHECKING:
     from .delivery import ShardDelivery
 
-BACKOFF_FIRST_S = 0.01
 BACKOFF_MAX_S = 30.0
-HOPELESS = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED)
 
 
-class MemberStream:
+class MemberStream(ShardStream):
     """The stream to one member.  `hopeless` says why trying again will not help, `refused` is the last typed no."""
 
+    nowhere = "the shard map does not say where it is"
+
     def __init__(self, delivery: ShardDelivery, node: str) -> None:
+        super().__init__(delivery.channels, Backoff(BACKOFF_MAX_S))
         self.node = node
         self.hopeless = ""
         self.refused: Reason | None = None
         self._delivery = delivery
-        self._call: grpc.aio.StreamStreamCall | None = None
         self._start: StartCall | None = None
         self._window: Window | None = None
-        self._said = asyncio.Event()
-        self._news = asyncio.Event()     # the shard map says something else of the node
         self._known = self._look_up()
-        self._backoff_s = 0.0
-        self._pause_s = 0.0              # the node asked for at least so long
         self._closing = False
-        self._task = asyncio.create_task(self._run(), name=f"tidemark-deliver-{delivery.shard}-{node}")
+        self._task = asyncio.create_task(self.run(), name=f"tidemark-deliver-{delivery.shard}-{node}")
         self._task.add_done_callback(self._on_done)
 
     # --- what the delivery calls
 
     def tell(self, message: Start | Window) -> None:
-        """Say it as soon as the stream takes it; without a stream it is dropped."""
-        if self._call is None:
-            return
+        """Say it as soon as the stream takes it; the next stream does not say it."""
         if isinstance(message, Start):
             delivery = self._delivery
             self._start = StartCall(delivery.group_name, delivery.shard, message, delivery.frame_bytes)
             self._window = None
         else:
             self._window = message
-        self._said.set()
+        self.send_soon()
 
     def healthy(self) -> None:
         """The node serves: the next trouble is a new one."""
-        self._backoff_s = 0.0
+        self.backoff.reset()
         self.hopeless, self.refused = "", None
 
     def on_map(self) -> None:
@@ -74,12 +67,50 @@ class MemberStream:
         known = self._look_up()
         if known != self._known:
             self._known = known
-            self._backoff_s = 0.0
-            self._news.set()
+            self.backoff.reset()
+            self.try_at_once()
 
     async def close(self) -> None:
         self._closing = True
         await cancelled(self._task)
+
+    # --- the stream
+
+    def target(self) -> str:
+        return self._known[0]
+
+    def open(self, channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall:
+        self._start = self._window = None
+        call = channel.stream_stream(wire.DELIVER)(metadata=wire.hello_metadata())
+        self._delivery.on_connected(self.node)
+        return call
+
+    def next_request(self) -> bytes | None:
+        message = self._start or self._window
+        if message is None:
+            return None
+        if message is self._start:
+            self._start = None
+        else:
+            self._window = None
+        return encode_request(message)
+
+    async def on_frame(self, frame: bytes) -> None:
+        self._delivery.on_frame(self, frame)
+
+    def on_ended(self, ending: Ending) -> float | None:
+        if self._closing:
+            return None
+        pause_s = 0.0
+        if ending.error is not None:
+            hinted = refusal_from_rpc_error(ending.error)
+            if hinted is not None:
+                self.refused = hinted.refused.reason
+                pause_s = max(0, hinted.refused.retry_after_ms) / 1000
+            elif ending.error.code() in HOPELESS:
+                self.hopeless = ending.why
+        self._delivery.on_closed(self.node, ending.why)
+        return pause_s
 
     # --- inside
 
@@ -90,69 +121,3 @@ class MemberStream:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._delivery.fail(task.exception())
-
-    async def _run(self) -> None:
-        while True:
-            self._news.clear()
-            self._pause_s = 0.0
-            address = self._known[0]
-            why = await self._serve(address) if address else "the shard map does not say where it is"
-            if self._closing:
-                return
-            self._delivery.on_closed(self.node, why)
-            self._backoff_s = min(BACKOFF_MAX_S, max(BACKOFF_FIRST_S, self._backoff_s * 2))
-            pause_s = max(self._pause_s, self._backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._news.wait()
-
-    async def _serve(self, address: str) -> str:
-        """Talk until the stream ends; return why it did."""
-        call = self._delivery.channels.to(address).stream_stream(wire.DELIVER)(metadata=wire.hello_metadata())
-        self._call, self._start, self._window = call, None, None
-        writer = asyncio.create_task(self._write(call), name=f"tidemark-deliver-writer-{self.node}")
-        try:
-            self._delivery.on_connected(self.node)
-            while (frame := await call.read()) is not grpc.aio.EOF:
-                self._delivery.on_frame(self, frame)
-            return await self._status(call)
-        except grpc.aio.AioRpcError as error:
-            return self._on_error(error)
-        except RemoteViolation as error:
-            return f"it sent a malformed frame: {error}"
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # our own end, not the stream's
-                raise
-            return "the stream was cancelled"
-        finally:
-            self._call = None
-            call.cancel()
-            await cancelled(writer)
-
-    async def _status(self, call: grpc.aio.StreamStreamCall) -> str:
-        code = await call.code()
-        return "the node ended the stream" if code is grpc.StatusCode.OK else f"{code.name} {await call.details()}"
-
-    def _on_error(self, error: grpc.aio.AioRpcError) -> str:
-        hinted = refusal_from_rpc_error(error)
-        if hinted is not None:
-            self.refused = hinted.refused.reason
-            self._pause_s = max(0, hinted.refused.retry_after_ms) / 1000
-        elif error.code() in HOPELESS:
-            self.hopeless = f"{error.code().name} {error.details()}"
-        return f"{error.code().name} {error.details()}"
-
-    async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
-        try:
-            while True:
-                await self._said.wait()
-                self._said.clear()
-                while (message := self._start or self._window) is not None:
-                    if message is self._start:
-                        self._start = None
-                    else:
-                        self._window = None
-                    await call.write(encode_request(message))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            call.cancel()  # whoever reads reports why

@@ -8,11 +8,9 @@ Stays out: how long an answer may take on the node; what it means (the core's ru
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import grpc
 import grpc.aio
 from tidemark_core.base.entry import NO_PRODUCER
 from tidemark_core.base.errors import RemoteViolation
@@ -22,26 +20,19 @@ from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel as wire
 from tidemark_wire.frames import ReadFrame, decode_read
 from tidemark_wire.limbo import ENTRIES_MAX, limbo_from_proto, outcome_from_proto
-from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.subscriptions import committed_from_proto, deleted_from_proto, subscriptions_from_proto
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
-from .errors import InvalidArgument, Trimmed, Unavailable, error_of
+from .errors import InvalidArgument, Trimmed, Unavailable
 from .lane import RETRIED
+from .retrying import BACKOFF_MAX_S, SILENCE_S, Backoff, follow
 from .routing import Channels, Leader, Routing
 from .settings import at_least
 
 T = TypeVar("T")
 
 LOOK_EVERY_S = 0.25  # while an answer is awaited: is there a newer leader?
-SILENCE_S = 2.0
-BACKOFF_FIRST_S = 0.01
-BACKOFF_MAX_S = 0.5
 BEYOND_EVERYTHING = 1 << 62  # an offset no log reaches
-
-
-def _as_it_is(answer: T) -> T:
-    return answer
 
 
 class Questions:
@@ -67,15 +58,10 @@ class Questions:
             group=group_name, shard=shard, producer=producer, sequence=sequence, wait=wait
         )
 
-        def send(address: str, left_s: float) -> Awaitable[Any]:
-            return self._stub(address).Outcome(request, timeout=left_s, metadata=wire.hello_metadata())
-
         answer: Outcome | None = None
         while answer is None or (wait and answer.fate is Fate.UNKNOWN):
             try:
-                answer = await self._ask(
-                    group_name, shard, send, outcome_from_proto, deadline=deadline, timeout_s=timeout_s
-                )
+                answer = await self._answer("Outcome", request, outcome_from_proto, deadline, timeout_s)
             except Unavailable:
                 if answer is None:
                     raise
@@ -86,55 +72,33 @@ class Questions:
         """Return the limbo of a shard, its oldest entries first; raises as `outcome`."""
         if type(entries_max) is not int or not 0 <= entries_max <= ENTRIES_MAX:
             raise InvalidArgument("entries_max", f"is {entries_max!r}, must be a number from 0 to {ENTRIES_MAX}")
-        deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
-        request = node_pb2.LimboRequest(group=group_name, shard=shard, entries_max=entries_max)
-
-        def send(address: str, left_s: float) -> Awaitable[Any]:
-            return self._stub(address).Limbo(request, timeout=left_s, metadata=wire.hello_metadata())
-
-        return await self._ask(group_name, shard, send, limbo_from_proto, deadline=deadline, timeout_s=timeout_s)
+        return await self._question(
+            "Limbo", node_pb2.LimboRequest, limbo_from_proto, group_name, shard, timeout_s, entries_max=entries_max
+        )
 
     async def commit_position(
         self, group_name: str, shard: int, name: str, offset: int, *, lease_ms: int, seek: bool, timeout_s: float
     ) -> PositionCommitted:
         """Commit where a subscription stands; raises as `outcome`."""
-        deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
-        request = node_pb2.CommitPositionRequest(
-            group=group_name, shard=shard, subscription=name, offset=offset, lease_ms=lease_ms, seek=seek
+        return await self._question(
+            "CommitPosition", node_pb2.CommitPositionRequest, committed_from_proto, group_name, shard, timeout_s,
+            subscription=name, offset=offset, lease_ms=lease_ms, seek=seek,
         )
-
-        def send(address: str, left_s: float) -> Awaitable[Any]:
-            return self._stub(address).CommitPosition(request, timeout=left_s, metadata=wire.hello_metadata())
-
-        return await self._ask(group_name, shard, send, committed_from_proto, deadline=deadline, timeout_s=timeout_s)
 
     async def subscriptions(self, group_name: str, shard: int, *, timeout_s: float) -> SubscriptionsView:
         """Return where all subscriptions of a shard stand; raises as `outcome`."""
-        deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
-        request = node_pb2.SubscriptionsRequest(group=group_name, shard=shard)
-
-        def send(address: str, left_s: float) -> Awaitable[Any]:
-            return self._stub(address).Subscriptions(request, timeout=left_s, metadata=wire.hello_metadata())
-
-        return await self._ask(
-            group_name, shard, send, subscriptions_from_proto, deadline=deadline, timeout_s=timeout_s
+        return await self._question(
+            "Subscriptions", node_pb2.SubscriptionsRequest, subscriptions_from_proto, group_name, shard, timeout_s
         )
 
     async def delete_subscription(
         self, group_name: str, shard: int, name: str, *, timeout_s: float
     ) -> SubscriptionDeleted:
         """Delete a subscription of a shard; raises as `outcome`."""
-        deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
-        request = node_pb2.DeleteSubscriptionRequest(group=group_name, shard=shard, subscription=name)
-
-        def send(address: str, left_s: float) -> Awaitable[Any]:
-            return self._stub(address).DeleteSubscription(request, timeout=left_s, metadata=wire.hello_metadata())
-
-        return await self._ask(group_name, shard, send, deleted_from_proto, deadline=deadline, timeout_s=timeout_s)
+        return await self._question(
+            "DeleteSubscription", node_pb2.DeleteSubscriptionRequest, deleted_from_proto, group_name, shard, timeout_s,
+            subscription=name,
+        )
 
     async def latest(self, group_name: str, shard: int, *, timeout_s: float) -> int:
         """Return the last offset that may be read now, all that was acknowledged included; -1: none."""
@@ -188,10 +152,25 @@ class Questions:
             finally:
                 call.cancel()
 
-        return await self._ask(group_name, shard, send, _as_it_is, deadline=deadline, timeout_s=timeout_s)
+        return await self._ask(group_name, shard, send, deadline, timeout_s)
 
-    def _stub(self, address: str) -> node_pb2_grpc.TidemarkStub:
-        return node_pb2_grpc.TidemarkStub(self._channels.to(address))
+    async def _question(
+        self, method: str, make: Callable[..., Any], parse: Callable[[Any], T], group_name: str, shard: int,
+        timeout_s: float, **fields: object,
+    ) -> T:
+        """Return the leader's answer about a shard that the map knows."""
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        return await self._answer(method, make(group=group_name, shard=shard, **fields), parse, deadline, timeout_s)
+
+    async def _answer(
+        self, method: str, request: Any, parse: Callable[[Any], T], deadline: float, timeout_s: float
+    ) -> T:
+        async def send(address: str, left_s: float) -> T:
+            stub = node_pb2_grpc.TidemarkStub(self._channels.to(address))
+            return parse(await getattr(stub, method)(request, timeout=left_s, metadata=wire.hello_metadata()))
+
+        return await self._ask(request.group, request.shard, send, deadline, timeout_s)
 
     def _deadline(self, timeout_s: float) -> float:
         return asyncio.get_running_loop().time() + at_least("timeout_s", timeout_s, 0.001)
@@ -200,12 +179,11 @@ class Questions:
         self._routing.check_shard(await self._routing.find_group(group_name), shard)
 
     async def _ask(
-        self, group_name: str, shard: int, send: Callable[[str, float], Awaitable[Any]], parse: Callable[[Any], T], *,
-        deadline: float, timeout_s: float,
+        self, group_name: str, shard: int, send: Callable[[str, float], Awaitable[T]], deadline: float, timeout_s: float
     ) -> T:
         """Return the leader's answer; raises RequestRefused, Unavailable."""
         now, routing = asyncio.get_running_loop().time, self._routing
-        trouble, backoff_s = "no leader is known", 0.0
+        trouble, backoff = "no leader is known", Backoff()
         while (left_s := deadline - now()) > 0:
             pause_s = BACKOFF_MAX_S
             leader = routing.leader(group_name, shard)
@@ -216,14 +194,13 @@ class Questions:
                     answer = await self._while_leading(send(leader.address, left_s), group_name, shard, leader)
                     if answer is None:
                         continue  # another one leads
-                    return parse(answer)
+                    return answer
                 except RemoteViolation as error:
                     trouble = f"{leader.address} sent a malformed answer: {error}"
                 except grpc.aio.AioRpcError as error:
                     trouble = f"{leader.address}: {error.code().name} {error.details()}"
-                    pause_s = self._on_error(group_name, shard, error)
-            backoff_s = min(BACKOFF_MAX_S, max(BACKOFF_FIRST_S, backoff_s * 2))
-            pause_s = max(pause_s, backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
+                    pause_s = follow(routing, group_name, shard, error, RETRIED)
+            pause_s = max(pause_s, backoff.next())
             await routing.wait_changed(min(pause_s, max(0.0, deadline - now())))
         raise Unavailable(
             f"the leader of shard {shard} of {group_name!r} did not answer within {timeout_s:g} s ({trouble})"
@@ -245,17 +222,3 @@ class Questions:
             return asking.result()
         finally:
             asking.cancel()
-
-    def _on_error(self, group_name: str, shard: int, error: grpc.aio.AioRpcError) -> float:
-        """Return how long to pause before asking again; raises what asking again does not change."""
-        self._routing.refresh_soon()
-        hinted = refusal_from_rpc_error(error)
-        if hinted is None:
-            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED):
-                raise Unavailable(f"{error.code().name} {error.details()}") from error
-            return 0.0
-        refused = hinted.refused
-        if refused.reason not in RETRIED:
-            raise error_of(refused) from error
-        self._routing.hint(group_name, shard, hinted.leader_node, hinted.leader_address, refused.epoch)
-        return max(0, refused.retry_after_ms) / 1000
