@@ -25,7 +25,7 @@ test: $(INSTALLED) ## Run all checks: lint, every test, then the simulator over 
 	$(MAKE) --no-print-directory unit
 	$(MAKE) --no-print-directory sim
 
-lint: $(INSTALLED) ## Check style, the types of core, who may import whom, and the Dockerfile.
+lint: $(INSTALLED) ## Check style, types, who may import whom, and the Dockerfile.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo

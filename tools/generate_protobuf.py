@@ -1,7 +1,7 @@
 """Turns the .proto files of `protos/` into the modules that are checked in next to them.
 
-Run it through `make generate`.  The result depends on the version of grpcio-tools, which is why pyproject.toml pins
-that package exactly: the freshness test compares byte by byte.
+Run it through `make generate`.  The result depends on the versions of grpcio-tools and mypy-protobuf, which is why
+pyproject.toml pins these packages exactly: the freshness test compares byte by byte.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ def proto_files() -> list[Path]:
 
 
 def generate(output: Path) -> list[Path]:
-    """Write `*_pb2.py`, `*_pb2.pyi` and `*_pb2_grpc.py` below `output`; return their paths."""
+    """Write `*_pb2.py`, `*_pb2_grpc.py` and a `.pyi` of each below `output`; return their paths."""
     sources = proto_files()
     if not sources:
         raise SystemExit(f"no .proto file below {INCLUDE_ROOT}")
     well_known_types = resources.files("grpc_tools") / "_proto"
+    plugins = Path(sys.executable).parent
     arguments = [
         "protoc",
+        *(f"--plugin={plugins / plugin}" for plugin in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")),
         f"--proto_path={INCLUDE_ROOT}",
         f"--proto_path={well_known_types}",
         f"--python_out={output}",
-        f"--pyi_out={output}",
+        f"--mypy_out=quiet:{output}",
         f"--grpc_python_out={output}",
+        f"--mypy_grpc_out=quiet,only_async:{output}",
         *(source.as_posix() for source in sources),
     ]
     if protoc.main(arguments) != 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 from tidemark_core.base.entry import Durability, Entry
@@ -132,7 +132,7 @@ def encode(
     ]
     record_batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
     if compression is None:
-        return record_batch.serialize().to_pybytes()
+        return cast(bytes, record_batch.serialize().to_pybytes())
     # Only the stream writer compresses; what it writes behind the schema is the same kind of message.
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
@@ -140,7 +140,7 @@ def encode(
         writer.write_batch(record_batch)
     reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
     reader.read_next_message()
-    return reader.read_next_message().serialize().to_pybytes()
+    return cast(bytes, reader.read_next_message().serialize().to_pybytes())
 
 
 def decode(payload: bytes, count: int) -> pa.RecordBatch:
@@ -210,5 +210,5 @@ class ReadBatch:
         return f"ReadBatch(shard={self.shard}, first={self.first}, last={self.last}, epoch={self.epoch})"
 
 
-def _pylist_or_nones(column: pa.Array) -> list:
+def _pylist_or_nones(column: pa.Array) -> list[Any]:
     return [None] * len(column) if column.null_count == len(column) else column.to_pylist()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Never, Unpack, overload
 
 from tidemark_core.base.entry import Durability
 from tidemark_core.delivery.location import Location
@@ -23,7 +24,9 @@ from .batch import timestamp_us_of
 from .cursor import EARLIEST, LATEST, End, Start
 from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .explain import Explanation, Explanations
+from .gaps import Gap
 from .links import Links
+from .options import ReadOptions
 from .questions import Questions
 from .read_settings import DEFAULT_MODE, SCD, ReadSettings
 from .reader import Reader
@@ -88,6 +91,12 @@ class Client:
         self._open.add(appender)
         return appender
 
+    @overload
+    def read(self, group: str, *, gaps: Literal[False] = False, **options: Unpack[ReadOptions]) -> Reader[Never]: ...
+
+    @overload
+    def read(self, group: str, *, gaps: bool, **options: Unpack[ReadOptions]) -> Reader[Gap]: ...
+
     def read(
         self,
         group: str,
@@ -108,7 +117,7 @@ class Client:
         subscription: str | None = None,
         lease_s: float = DEFAULT_LEASE_S,
         auto_commit_s: float | None = AUTO_COMMIT_S,
-    ) -> Reader:
+    ) -> Reader[Gap]:
         """Return a reader of a group; iterate over it for records, over its `batches()` for whole batches.
 
         `from_` is 'earliest' or an offset, `until` is 'latest' (what is readable when the read begins), the last
@@ -134,7 +143,7 @@ class Client:
             started_timeout_s=started_timeout_s, slow_detection=slow_detection,
         )
         named = None if subscription is None else SubscriptionSettings.checked(subscription, lease_s, auto_commit_s)
-        reader = Reader(self, group, settings, shards=shards, from_=from_, until=until, subscription=named)
+        reader: Reader[Gap] = Reader(self, group, settings, shards=shards, from_=from_, until=until, subscription=named)
         self._open.add(reader)
         return reader
 

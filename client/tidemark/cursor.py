@@ -27,7 +27,7 @@ from .gaps import Gap
 from .lane import RETRIED
 from .read_stats import ReadStats
 from .retrying import BACKOFF_MAX_S, SILENCE_S, Backoff, follow, jittered
-from .shard_stream import Ending, ShardStream
+from .shard_stream import Call, Ending, ShardStream
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -81,13 +81,14 @@ class ShardCursor(ShardStream):
         self._leader_epoch, self._node = leader.epoch, leader.node or leader.address
         return leader.address
 
-    def open(self, channel: grpc.aio.Channel) -> grpc.aio.UnaryStreamCall:
+    def open(self, channel: grpc.aio.Channel) -> Call:
         reader = self._reader
         request = node_pb2.ReadRequest(
             group=reader.group_name, shard=self.shard, until=-1 if self.end is None else self.end, tail=self.tail,
             bytes_max=reader.settings.frame_bytes, **{"from": self.next},
         )
-        method = channel.unary_stream(wire.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
+        method: grpc.aio.UnaryStreamMultiCallable[node_pb2.ReadRequest, bytes] = channel.unary_stream(
+            wire.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
         return method(request, metadata=wire.hello_metadata())
 
     def on_ended(self, ending: Ending) -> float | None:
@@ -107,10 +108,10 @@ class ShardCursor(ShardStream):
             )
         return jittered(pause_s)
 
-    def read(self, call: grpc.aio.UnaryStreamCall) -> Awaitable[Any]:
+    def read(self, call: Call) -> Awaitable[Any]:
         return call.read() if self.tail else self._read_watched(call)
 
-    async def _read_watched(self, call: grpc.aio.UnaryStreamCall) -> Any:
+    async def _read_watched(self, call: Call) -> Any:
         reading = asyncio.ensure_future(call.read())
         try:
             while not (await asyncio.wait({reading}, timeout=SILENCE_S))[0]:

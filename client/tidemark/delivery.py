@@ -41,6 +41,7 @@ from .running_clock import Alarm
 
 if TYPE_CHECKING:
     from .reader import Reader
+    from .routing import Channels
 
 log = logging.getLogger("tidemark.delivery")
 
@@ -55,7 +56,7 @@ class ShardDelivery:
         self.shard = shard
         self.group_name = reader.group_name
         self.routing = reader.routing
-        self.channels = reader.channels
+        self.channels: Channels = reader.channels
         self.frame_bytes = reader.settings.frame_bytes
         self._reader = reader
         self._settings = reader.settings
@@ -75,7 +76,11 @@ class ShardDelivery:
         self._consumed_bytes = 0     # what it took, and control entries; the core has not heard of it
         self._tell_bytes = 0         # so much of it is worth telling while there is more to take
         self._progress_ms = 0
-        self._alarm = Alarm(reader.loop, reader.clock, lambda: self._feed(self._core.on_time))
+        self._alarm = Alarm(reader.loop, reader.clock, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        if self._core is not None:
+            self._feed(self._core.on_time)
 
     def start_at(self, offset: int) -> None:
         """Begin elsewhere; called before `run`."""
@@ -302,6 +307,7 @@ class ShardDelivery:
 
     def _deliver(self, effect: Deliver) -> None:
         batches: list[ReadBatch] = []
+        assert isinstance(effect.item.body, tuple), "what is delivered has been checked"
         for entry in effect.item.body:
             if entry.kind is Kind.DATA:
                 batches.append(ReadBatch(self.shard, entry, effect.first, effect.last))

@@ -5,7 +5,7 @@ Stays out: finding them; nodes say where they are (cursor, delivery).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark_core.delivery.messages import GapKind
 
@@ -26,3 +26,14 @@ class Gap(NamedTuple):
     def offsets(self) -> int:
         """How many offsets it has."""
         return self.last - self.first + 1
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    GapT = TypeVar("GapT", bound=Gap, default=Gap, covariant=True)
+else:
+    from typing import TypeVar
+
+    GapT = TypeVar("GapT")
+"""What a reader yields beside records: `Gap` where gaps were asked for, else `Never`."""

@@ -18,17 +18,12 @@ from tidemark_wire import channel as wire
 from tidemark_wire.frames import AppendAnswer, AppendCall, append_parts, decode_answers
 from tidemark_wire.tasks import cancelled
 
+from .flights import Flight
 from .retrying import Backoff
 from .routing import Channels
-from .shard_stream import Ending, ShardStream
+from .shard_stream import Call, Ending, ShardStream
 
 FRAME_BYTES = 1 << 20
-
-
-class Flight(Protocol):
-    """What a link needs to know of a batch under way."""
-
-    batch: Batch
 
 
 class Lane(Protocol):
@@ -94,8 +89,9 @@ class AppendLink(ShardStream):
     def target(self) -> str:
         return self.address
 
-    def open(self, channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall:
-        return channel.stream_stream(wire.APPEND)(metadata=wire.hello_metadata())
+    def open(self, channel: grpc.aio.Channel) -> Call:
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(wire.APPEND)
+        return method(metadata=wire.hello_metadata())
 
     async def on_frame(self, frame: bytes) -> None:
         self.answered_at = asyncio.get_running_loop().time()

@@ -19,7 +19,7 @@ from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tasks import cancelled
 
 from .retrying import HOPELESS, Backoff
-from .shard_stream import Ending, ShardStream
+from .shard_stream import Call, Ending, ShardStream
 
 if TYPE_CHECKING:
     from .delivery import ShardDelivery
@@ -79,9 +79,10 @@ class MemberStream(ShardStream):
     def target(self) -> str:
         return self._known[0]
 
-    def open(self, channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall:
+    def open(self, channel: grpc.aio.Channel) -> Call:
         self._start = self._window = None
-        call = channel.stream_stream(wire.DELIVER)(metadata=wire.hello_metadata())
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(wire.DELIVER)
+        call = method(metadata=wire.hello_metadata())
         self._delivery.on_connected(self.node)
         return call
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from typing import overload
 
 from tidemark_core.base.entry import Durability
 
@@ -21,10 +22,10 @@ class AppendedBatch(Sequence[Appended]):
     `batches` says of each in which batch it was sent: (producer, sequence).
     """
 
-    __slots__ = ("_done", "_left", "_places", "batches", "count", "ranges")
+    __slots__ = ("_count", "_done", "_left", "_places", "batches", "ranges")
 
     def __init__(self, count: int, done: asyncio.Future[AppendedBatch]) -> None:
-        self.count = count
+        self._count = count
         self.ranges: list[tuple[int, int, int, int, Durability]] = []
         self.batches: list[tuple[bytes, int]] = []
         self._places: list[tuple[range | list[int], int]] = []  # positions of a run, index of its range
@@ -32,12 +33,18 @@ class AppendedBatch(Sequence[Appended]):
         self._done = done
 
     def __len__(self) -> int:
-        return self.count
+        return self._count
 
-    def __getitem__(self, position):  # type: ignore[no-untyped-def]
+    @overload
+    def __getitem__(self, position: int) -> Appended: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[Appended]: ...
+
+    def __getitem__(self, position: int | slice) -> Appended | list[Appended]:
         if isinstance(position, slice):
             return list(self)[position]
-        place = range(self.count)[position]
+        place = range(self._count)[position]
         for positions, number in self._places:
             if place in positions:
                 shard, first, _, epoch, durability = self.ranges[number]
@@ -45,7 +52,7 @@ class AppendedBatch(Sequence[Appended]):
         raise LookupError(f"record {position} has not been answered")
 
     def __iter__(self) -> Iterator[Appended]:
-        answers: list[Appended | None] = [None] * self.count
+        answers: list[Appended | None] = [None] * self._count
         for positions, number in self._places:
             shard, first, _, epoch, durability = self.ranges[number]
             producer, sequence = self.batches[number]

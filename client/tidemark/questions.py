@@ -136,13 +136,15 @@ class Questions:
         self, group_name: str, shard: int, first: int, until: int, deadline: float, timeout_s: float
     ) -> ReadFrame:
         """Return the first frame of a read from the leader that has what was asked for."""
-        request = node_pb2.ReadRequest(group=group_name, shard=shard, until=until, **{"from": first})
+        request = node_pb2.ReadRequest(group=group_name, shard=shard, until=until)
+        setattr(request, "from", first)  # a keyword of Python
 
         async def send(address: str, left_s: float) -> ReadFrame:
-            method = self._channels.to(address).unary_stream(
+            method: grpc.aio.UnaryStreamMultiCallable[Any, bytes] = self._channels.to(address).unary_stream(
                 wire.READ, request_serializer=node_pb2.ReadRequest.SerializeToString
             )
             call = method(request, timeout=left_s, metadata=wire.hello_metadata())
+            data: Any
             try:
                 while (data := await call.read()) is not grpc.aio.EOF:
                     frame = decode_read(data)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import GapKind
@@ -20,7 +20,7 @@ from .batch import ReadBatch, Record
 from .cursor import EARLIEST, LATEST, End, ShardCursor, Start
 from .delivery import ShardDelivery
 from .errors import AccessDenied, Closed, DataLoss, InvalidArgument, Trimmed
-from .gaps import Gap
+from .gaps import Gap, GapT
 from .read_settings import LEADER, ReadSettings
 from .read_stats import ReadStats, together
 from .running_clock import RunningClock
@@ -34,7 +34,7 @@ GAP_BYTES = 256  # what a gap takes in the buffer
 Item = ReadBatch | Gap
 
 
-class Reader:
+class Reader(Generic[GapT]):
     """Made by `Client.read`.  Iterate over it for records, or over `batches()` for whole batches.
 
     `positions` says, per shard, the offset that would be delivered next: pass it as `from_` to go on later.
@@ -69,7 +69,7 @@ class Reader:
             client.routing.check_shard(group, shard)
         kind = ShardCursor if settings.mode == LEADER else ShardDelivery
         self.cursors: dict[int, ShardCursor | ShardDelivery] = {
-            shard: kind(self, shard, _start(_of(from_, shard, EARLIEST)), _end(_of(until, shard, LATEST)))
+            shard: kind(self, shard, _start(from_, shard), _end(until, shard))
             for shard in wanted
         }
         self.epochs_begun = 0
@@ -90,7 +90,7 @@ class Reader:
 
     # --- what users call
 
-    async def batches(self) -> AsyncIterator[Any]:
+    async def batches(self) -> AsyncIterator[ReadBatch | GapT]:
         """Yield whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
         if self._closed:
             raise Closed("the reader is closed")
@@ -101,9 +101,9 @@ class Reader:
         finally:
             await self.close()
 
-    async def next_batches(self, count_max: int) -> list[Any]:
+    async def next_batches(self, count_max: int) -> list[ReadBatch | GapT]:
         """Return the batches (and gaps) that are there, at least one, at most `count_max`; none is the end."""
-        batches = []
+        batches: list[ReadBatch | GapT] = []
         if await self._filled():
             while self._ready and len(batches) < count_max:
                 batches.append(self._take())
@@ -130,8 +130,8 @@ class Reader:
             await self._wake.wait()
         return True
 
-    def _take(self) -> Item:
-        """Hand out the next batch or gap."""
+    def _take(self) -> Any:
+        """Hand out the next batch, or the next gap where gaps were asked for."""
         item = self._ready.popleft()
         self.buffered_bytes -= _size(item)
         self.positions[item.shard] = item.last + 1
@@ -141,7 +141,7 @@ class Reader:
         self._room.set()
         return item
 
-    async def records(self) -> AsyncIterator[Any]:
+    async def records(self) -> AsyncIterator[Record | GapT]:
         """Yield `Record`s as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
         async for batch in self.batches():
             if isinstance(batch, Gap):
@@ -158,7 +158,7 @@ class Reader:
                 yield record
                 subscription.mark(batch.shard, record.offset + 1)
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[Record | GapT]:
         return self.records()
 
     async def commit(self, positions: Mapping[int, int] | None = None) -> None:
@@ -216,7 +216,7 @@ class Reader:
                 raise InvalidArgument("shards", f"shard {shard!r} is not among those read, {sorted(self.cursors)}")
         return shards or list(self.cursors)
 
-    async def __aenter__(self) -> Reader:
+    async def __aenter__(self) -> Reader[GapT]:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -315,8 +315,8 @@ class Reader:
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.fail(task.exception())
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
         self._wake.set()
 
     def _on_map(self) -> None:
@@ -324,7 +324,7 @@ class Reader:
             cursor.on_map()
 
 
-def items_of(item: Item) -> Iterable[Record | Gap]:
+def items_of(item: ReadBatch | GapT) -> Iterable[Record | GapT]:
     """Return what an iteration over records yields for a batch or a gap."""
     return (item,) if isinstance(item, Gap) else item.records()
 
@@ -333,17 +333,15 @@ def _size(item: Item) -> int:
     return GAP_BYTES if isinstance(item, Gap) else item.size
 
 
-def _of(given, shard: int, default):  # type: ignore[no-untyped-def]
-    return given.get(shard, default) if isinstance(given, Mapping) else given
-
-
-def _start(start: Start) -> Start:
+def _start(given: Start | Mapping[int, Start], shard: int) -> Start:
+    start = given.get(shard, EARLIEST) if isinstance(given, Mapping) else given
     if start == EARLIEST or (type(start) is int and start >= 0):
         return start
     raise InvalidArgument("from_", f"{start!r} is neither 'earliest' nor an offset of 0 or more")
 
 
-def _end(end: End) -> End:
+def _end(given: End | Mapping[int, End], shard: int) -> End:
+    end = given.get(shard, LATEST) if isinstance(given, Mapping) else given
     if end is None or end == LATEST or (type(end) is int and end >= 0):
         return end
     raise InvalidArgument("until", f"{end!r} is neither None (tail), 'latest' nor an offset of 0 or more")

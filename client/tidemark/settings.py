@@ -6,7 +6,7 @@ Stays out: limits that the log group sets (checks).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemark_core.base.entry import Durability
 
@@ -15,6 +15,8 @@ from .errors import InvalidArgument
 
 ON_QUORUM_TIMEOUT = ("wait", "raise")
 ON_ROLLBACK = ("retry", "raise")
+
+N = TypeVar("N", bound=float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def one_of(field: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise InvalidArgument(field, f"{value!r} is not one of {', '.join(map(repr, choices))}")
 
 
-def at_least(field: str, value: Any, minimum: float) -> Any:
+def at_least(field: str, value: N, minimum: float) -> N:
     """Return a number that is not below `minimum`; raises InvalidArgument naming the field."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= minimum:
         raise InvalidArgument(field, f"is {value!r}, must be a number of at least {minimum}")

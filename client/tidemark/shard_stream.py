@@ -10,7 +10,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 import grpc.aio
@@ -22,7 +22,10 @@ from .routing import Channels
 
 log = logging.getLogger("tidemark.streams")
 
-Call = grpc.aio.UnaryStreamCall | grpc.aio.StreamStreamCall
+Sending: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+"""A call that frames are written to too."""
+
+Call: TypeAlias = "grpc.aio.UnaryStreamCall[Any, bytes] | Sending"
 
 
 class Ending(NamedTuple):
@@ -113,7 +116,7 @@ class ShardStream(ABC):
             call.cancel()
             await cancelled(writer)
 
-    async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
+    async def _write(self, call: Sending) -> None:
         try:
             while True:
                 await self._to_send.wait()

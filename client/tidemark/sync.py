@@ -11,25 +11,34 @@ import concurrent.futures
 import datetime
 import itertools
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 
+from tidemark_core.base.entry import Durability
+from tidemark_core.delivery.location import Location
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView
+from tidemark_wire.tls import TlsSettings
 
 from .appender import Appender
-from .batch import Appended, Record
+from .batch import Appended, ReadBatch, Record
 from .client import Client
 from .client import connect as connect_async
 from .explain import Explanation
-from .gaps import Gap
+from .gaps import Gap, GapT
 from .loop import new_event_loop
+from .options import AppenderOptions, ReadOptions, RecordOptions
 from .pending import AppendedBatch
+from .read_settings import SCD
 from .read_stats import ReadStats
 from .reader import Reader, items_of
+from .subscription import DEFAULT_LEASE_S
+
+__all__ = ["SyncAppender", "SyncClient", "SyncReader", "connect"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _READ_AHEAD_BATCHES = 64
 
@@ -69,17 +78,21 @@ class SyncAppender:
         self._thread = thread
         self._appender = appender
 
-    def append(self, value: bytes, **options: Any) -> Appended:
+    def append(self, value: bytes, **options: Unpack[RecordOptions]) -> Appended:
         """Append one record and return where it lies."""
         return self._thread.wait(self._appender.append(value, **options))
 
-    def append_later(self, value: bytes, **options: Any) -> concurrent.futures.Future[Appended]:
+    def append_later(
+        self, value: bytes, **options: Unpack[RecordOptions]
+    ) -> concurrent.futures.Future[Appended]:
         """Append one record without waiting for the answer.  Waits in the loop for room in the buffer."""
         return asyncio.run_coroutine_threadsafe(self._appender.append(value, **options), self._thread.loop)
 
-    def append_batch(self, records: Iterable[bytes | Record], **options: Any) -> AppendedBatch:
+    def append_batch(
+        self, records: Iterable[bytes | Record], *, durability: Durability | str | None = None
+    ) -> AppendedBatch:
         """Append many records and return their places in the order given."""
-        return self._thread.wait(self._appender.append_batch(list(records), **options))
+        return self._thread.wait(self._appender.append_batch(list(records), durability=durability))
 
     def flush(self) -> None:
         """Return when everything accepted so far is answered."""
@@ -95,10 +108,10 @@ class SyncAppender:
         self.close()
 
 
-class SyncReader:
+class SyncReader(Generic[GapT]):
     """`tidemark.Reader` as an ordinary iterator of `Record`s, and of `Gap`s where they were asked for."""
 
-    def __init__(self, thread: _LoopThread, reader: Reader) -> None:
+    def __init__(self, thread: _LoopThread, reader: Reader[GapT]) -> None:
         self._thread = thread
         self._reader = reader
         self._given: dict[int, int] = {}   # yielded up to here; the reader is ahead of it
@@ -114,7 +127,10 @@ class SyncReader:
     @property
     def stats(self) -> ReadStats:
         """What was received and delivered so far; `Reader.stats`."""
-        return self._thread.wait(_call(lambda: self._reader.stats))
+        return self._thread.wait(_call(self._stats))
+
+    def _stats(self) -> ReadStats:
+        return self._reader.stats
 
     @property
     def paused(self) -> frozenset[int]:
@@ -128,7 +144,7 @@ class SyncReader:
         """Go on with these shards, or with all."""
         self._thread.wait(_call(self._reader.resume, *shards))
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[ReadBatch | GapT]:
         """Yield whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
         try:
             for batch in self._taken():
@@ -138,16 +154,16 @@ class SyncReader:
         finally:
             self.close()
 
-    def _taken(self) -> Iterator[Any]:
+    def _taken(self) -> Iterator[ReadBatch | GapT]:
         while batches := self._thread.wait(self._reader.next_batches(_READ_AHEAD_BATCHES)):
             yield from batches
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Record | GapT]:
         if self._reader.subscription is None:
             return itertools.chain.from_iterable(map(items_of, self.batches()))
         return self._records()
 
-    def _records(self) -> Iterator[Any]:
+    def _records(self) -> Iterator[Record | GapT]:
         """Yield records, each done with when the next one is asked for."""
         try:
             for batch in self._taken():
@@ -173,45 +189,72 @@ class SyncClient:
         self._thread = thread
         self._client = client
 
-    def appender(self, group: str, **options: Any) -> SyncAppender:
+    def appender(self, group: str, **options: Unpack[AppenderOptions]) -> SyncAppender:
         """Return an appender; the options are those of `Client.appender`."""
         return SyncAppender(self._thread, self._thread.wait(_call(self._client.appender, group, **options)))
 
-    def read(self, group: str, **options: Any) -> SyncReader:
+    @overload
+    def read(
+        self, group: str, *, gaps: Literal[False] = False, **options: Unpack[ReadOptions]
+    ) -> SyncReader[Never]: ...
+
+    @overload
+    def read(self, group: str, *, gaps: bool, **options: Unpack[ReadOptions]) -> SyncReader[Gap]: ...
+
+    def read(self, group: str, *, gaps: bool = False, **options: Unpack[ReadOptions]) -> SyncReader[Gap]:
         """Return a reader; the options are those of `Client.read`."""
-        return SyncReader(self._thread, self._thread.wait(_call(self._client.read, group, **options)))
+        reader = self._thread.wait(_call(lambda: self._client.read(group, gaps=gaps, **options)))
+        return SyncReader(self._thread, reader)
 
-    def outcome(self, group: str, shard: int, producer: bytes, sequence: int, **options: Any) -> Outcome:
-        """Return what became of a batch; the options are those of `Client.outcome`."""
-        return self._thread.wait(self._client.outcome(group, shard, producer, sequence, **options))
+    def outcome(
+        self, group: str, shard: int, producer: bytes, sequence: int, *, wait: bool = True, timeout_s: float = 30.0
+    ) -> Outcome:
+        """Return what became of a batch; see `Client.outcome`."""
+        return self._thread.wait(
+            self._client.outcome(group, shard, producer, sequence, wait=wait, timeout_s=timeout_s))
 
-    def limbo(self, group: str, shard: int, **options: Any) -> LimboView:
-        """Return what is appended to a shard and not yet confirmed; the options are those of `Client.limbo`."""
-        return self._thread.wait(self._client.limbo(group, shard, **options))
+    def limbo(self, group: str, shard: int, *, entries_max: int = 100, timeout_s: float = 10.0) -> LimboView:
+        """Return what is appended to a shard and not yet confirmed; see `Client.limbo`."""
+        return self._thread.wait(self._client.limbo(group, shard, entries_max=entries_max, timeout_s=timeout_s))
 
-    def latest(self, group: str, shard: int, **options: Any) -> int:
-        """Return the last offset that may be read now; the options are those of `Client.latest`."""
-        return self._thread.wait(self._client.latest(group, shard, **options))
+    def latest(self, group: str, shard: int, *, timeout_s: float = 30.0) -> int:
+        """Return the last offset that may be read now; see `Client.latest`."""
+        return self._thread.wait(self._client.latest(group, shard, timeout_s=timeout_s))
 
-    def offset_at(self, group: str, shard: int, timestamp: datetime.datetime | int, **options: Any) -> int:
-        """Return the first offset logged at a time or later; the options are those of `Client.offset_at`."""
-        return self._thread.wait(self._client.offset_at(group, shard, timestamp, **options))
+    def offset_at(
+        self, group: str, shard: int, timestamp: datetime.datetime | int, *, timeout_s: float = 30.0
+    ) -> int:
+        """Return the first offset logged at a time or later; see `Client.offset_at`."""
+        return self._thread.wait(self._client.offset_at(group, shard, timestamp, timeout_s=timeout_s))
 
-    def subscriptions(self, group: str, **options: Any) -> dict[int, SubscriptionsView]:
-        """Return where named subscriptions stand; the options are those of `Client.subscriptions`."""
-        return self._thread.wait(self._client.subscriptions(group, **options))
+    def subscriptions(
+        self, group: str, *, shards: Sequence[int] | None = None, timeout_s: float = 30.0
+    ) -> dict[int, SubscriptionsView]:
+        """Return where named subscriptions stand; see `Client.subscriptions`."""
+        return self._thread.wait(self._client.subscriptions(group, shards=shards, timeout_s=timeout_s))
 
-    def commit_position(self, group: str, shard: int, subscription: str, offset: int, **options: Any) -> int:
-        """Commit where a subscription goes on; the options are those of `Client.commit_position`."""
-        return self._thread.wait(self._client.commit_position(group, shard, subscription, offset, **options))
+    def commit_position(
+        self, group: str, shard: int, subscription: str, offset: int, *, lease_s: float = DEFAULT_LEASE_S,
+        seek: bool = False, timeout_s: float = 30.0,
+    ) -> int:
+        """Commit where a subscription goes on; see `Client.commit_position`."""
+        return self._thread.wait(self._client.commit_position(
+            group, shard, subscription, offset, lease_s=lease_s, seek=seek, timeout_s=timeout_s))
 
-    def delete_subscription(self, group: str, subscription: str, **options: Any) -> list[int]:
-        """Forget a subscription; the options are those of `Client.delete_subscription`."""
-        return self._thread.wait(self._client.delete_subscription(group, subscription, **options))
+    def delete_subscription(
+        self, group: str, subscription: str, *, shards: Sequence[int] | None = None, timeout_s: float = 30.0
+    ) -> list[int]:
+        """Forget a subscription; see `Client.delete_subscription`."""
+        return self._thread.wait(
+            self._client.delete_subscription(group, subscription, shards=shards, timeout_s=timeout_s))
 
-    def explain_read(self, group: str, shard: int, **options: Any) -> Explanation:
-        """Return who would send a reader what; the options are those of `Client.explain_read`."""
-        return self._thread.wait(self._client.explain_read(group, shard, **options))
+    def explain_read(
+        self, group: str, shard: int, *, first: int = 0, count: int = 100, mode: str = SCD,
+        location: str | Location | None = None, down: Sequence[str] = (), timeout_s: float = 10.0,
+    ) -> Explanation:
+        """Return who would send a reader what; see `Client.explain_read`."""
+        return self._thread.wait(self._client.explain_read(
+            group, shard, first=first, count=count, mode=mode, location=location, down=down, timeout_s=timeout_s))
 
     def close(self) -> None:
         try:
@@ -226,15 +269,17 @@ class SyncClient:
         self.close()
 
 
-async def _call(function: Any, *arguments: Any, **options: Any) -> Any:
+async def _call(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
     return function(*arguments, **options)
 
 
-def connect(addresses: str | Sequence[str], **options: Any) -> SyncClient:
-    """Return a client of the cluster; the options are those of `tidemark.connect`."""
+def connect(
+    addresses: str | Sequence[str], *, timeout_s: float = 10.0, tls: TlsSettings | None = None
+) -> SyncClient:
+    """Return a client of the cluster; see `tidemark.connect`."""
     thread = _LoopThread()
     try:
-        return SyncClient(thread, thread.wait(connect_async(addresses, **options)))
+        return SyncClient(thread, thread.wait(connect_async(addresses, timeout_s=timeout_s, tls=tls)))
     except BaseException:
         thread.stop()
         raise

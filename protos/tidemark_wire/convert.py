@@ -186,7 +186,7 @@ _REFUSAL: _Field = (_set_message(refusal_to_proto), _get_message(refusal_from_pr
 
 def _codec(kind: int, message: type, **fields: _Field) -> Codec:
     """Build the pair of a message whose protobuf has its own name and field names."""
-    proto_class: Any = getattr(replication_pb2, message.__name__)
+    proto_class: type[Message] = getattr(replication_pb2, message.__name__)
 
     def encode(value: Any) -> bytes:
         proto = proto_class()

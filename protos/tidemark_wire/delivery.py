@@ -205,6 +205,7 @@ def encode_answer(message: Started | Shipment) -> bytes:
         elif item.body is NOT_HELD:
             parts += (_NOT_HELD_ITEM, _HOLE.pack(item.first, item.last))
         else:
+            assert isinstance(item.body, tuple), "what a node ships has been checked"
             for entry in item.body:
                 parts += (_ENTRY, entry.header, entry.payload)
     return b"".join(parts)

@@ -229,7 +229,8 @@ def _decode_append(cursor: Cursor) -> Append:
     if follows & ~(_WITH_RELEASED | _WITH_COPIES | _WITH_BARE):
         raise RemoteViolation(f"an append says that {follows:#x} follows, which is not known to this build")
     released = cursor.unpack(_OFFSET)[0] if follows & _WITH_RELEASED else None
-    copies, ensemble = 0, ()
+    copies = 0
+    ensemble: tuple[Member, ...] = ()
     if follows & _WITH_COPIES:
         copies, members = cursor.unpack(_COPIES)
         ensemble = tuple(_named(cursor) for _ in range(members))

@@ -7,7 +7,7 @@ Stays out: which call needs which role (node, operator), TLS itself (`tls`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -56,7 +56,7 @@ def identity_of(uri: str) -> Identity | None:
 
 def peer_identity(context: Any) -> Identity | None:
     """Return who calls, by the certificate that the TLS handshake proved; None when it names no identity."""
-    found = context.auth_context().get(_SPIFFE_KEY) or ()
+    found: Sequence[bytes] = context.auth_context().get(_SPIFFE_KEY) or ()
     return identity_of(found[0].decode(errors="replace")) if len(found) == 1 else None
 
 

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 
@@ -173,8 +174,9 @@ class Credentials(ABC):
             served = found
             return _server_configuration(found[1])
 
+        # The stubs do not know that None leaves the configuration as it is.
         return grpc.dynamic_ssl_server_credentials(
-            _server_configuration(served[1]), news, require_client_authentication=True)
+            _server_configuration(served[1]), cast(Any, news), require_client_authentication=True)
 
     def changed_since(self, generation: int) -> bool:
         """Say whether a channel that was opened in `generation` should give way to a new one."""

@@ -1,0 +1,62 @@
+"""Options as type checkers see them where a call passes them on: the same names as the call that documents them.
+
+Stays out: defaults and checks (`client`, `settings`, `read_settings`).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
+
+from tidemark_core.base.entry import Durability
+from tidemark_core.delivery.location import Location
+from tidemark_core.delivery.slowness import SlowDetection
+
+from .batch import Headers
+from .cursor import End, Start
+from .errors import LocalAppendsLost
+
+
+class RecordOptions(TypedDict, total=False):
+    """What `Appender.append` takes beside the value."""
+
+    key: bytes | None
+    headers: Headers | None
+    timestamp: datetime.datetime | int | None
+    durability: Durability | str | None
+
+
+class AppenderOptions(TypedDict, total=False):
+    """What `Client.appender` takes beside the group."""
+
+    durability: Durability | str | None
+    batch_records: int
+    batch_bytes: int
+    linger_ms: float
+    timeout_s: float
+    max_buffered_bytes: int
+    compression: str | None
+    on_quorum_timeout: str
+    on_rollback: str
+    on_loss: Callable[[LocalAppendsLost], None] | None
+
+
+class ReadOptions(TypedDict, total=False):
+    """What `Client.read` takes beside the group and `gaps`, which decides what a read yields."""
+
+    shards: Sequence[int] | None
+    from_: Start | Mapping[int, Start]
+    until: End | Mapping[int, End]
+    mode: str
+    location: str | Location | None
+    buffer_bytes: int
+    window_bytes: int | None
+    timeout_s: float
+    scd_timeout_s: float
+    all_send_all_timeout_s: float
+    started_timeout_s: float
+    slow_detection: SlowDetection | str
+    subscription: str | None
+    lease_s: float
+    auto_commit_s: float | None
