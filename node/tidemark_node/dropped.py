@@ -7,8 +7,7 @@ Stays out: storing it (`store`), giving the space back (`reclaim`).
 from __future__ import annotations
 
 from tidemark_core.base.ids import ShardId
-
-Range = tuple[int, int]
+from tidemark_core.base.layout import Span, hull
 
 
 class Dropped:
@@ -17,22 +16,22 @@ class Dropped:
     __slots__ = ("_taken", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: dict[ShardId, Range] = {}
-        self._taken: dict[ShardId, Range] = {}
+        self._waiting: dict[ShardId, Span] = {}
+        self._taken: dict[ShardId, Span] = {}
 
     def add(self, shard: ShardId, first: int, last: int) -> None:
         """Payloads of [first, last] were dropped, or were not reached by whoever took the range."""
-        self._waiting[shard] = _hull(self._waiting.get(shard), (first, last))
+        self._waiting[shard] = hull(self._waiting.get(shard), (first, last))
 
     def shards(self) -> list[ShardId]:
         """Return the shards with something to take."""
         return list(self._waiting)
 
-    def waiting(self, shard: ShardId) -> Range | None:
+    def waiting(self, shard: ShardId) -> Span | None:
         """Return what could be taken of a shard."""
         return self._waiting.get(shard)
 
-    def take(self, shard: ShardId) -> Range | None:
+    def take(self, shard: ShardId) -> Span | None:
         """Take the range of a shard to work on; what is dropped from now on makes another one."""
         taken = self._waiting.pop(shard, None)
         if taken is not None:
@@ -45,11 +44,7 @@ class Dropped:
         if first <= last:
             self.add(shard, first, last)
 
-    def known(self, shard: ShardId) -> Range | None:
+    def known(self, shard: ShardId) -> Span | None:
         """Return what a shard has in all, None when nothing: what a restart must not forget."""
         waiting, taken = self._waiting.get(shard), self._taken.get(shard)
-        return _hull(taken, waiting) if waiting is not None else taken
-
-
-def _hull(one: Range | None, other: Range) -> Range:
-    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))
+        return hull(taken, waiting) if waiting is not None else taken

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import grpc.aio
@@ -35,6 +35,7 @@ from .delivery import Deliveries
 from .disk import DiskGuard
 from .driver import Driver
 from .explain import Explain
+from .families import FAMILIES, Family
 from .inventory import Inventory
 from .logs import set_up
 from .methods import Serving
@@ -64,15 +65,17 @@ LAST_WORDS_SECONDS = 2.0
 _log = logging.getLogger("tidemark_node")
 
 
-def recover(directory: Path, node: str, limits: Limits, faults: Faults | None = None) -> tuple[Store, NodeCore]:
+def recover(
+    directory: Path, node: str, limits: Limits, faults: Faults | None = None, families: Sequence[Family] = FAMILIES
+) -> tuple[Store, NodeCore]:
     """Open the store and load every shard; what cannot be trusted is moved aside and begun anew (K14)."""
-    store = open_store(directory, node, faults)
+    store = open_store(directory, node, faults, families)
     try:
         return store, load(store, node, limits)
     except (StoreDamaged, RemoteViolation) as damage:
         store.close()
         move_aside(directory, str(damage))
-    store = open_store(directory, node, faults)
+    store = open_store(directory, node, faults, families)
     return store, load(store, node, limits)
 
 
@@ -90,6 +93,7 @@ class Node:
 
     def __init__(
         self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None,
+        families: Sequence[Family] = FAMILIES,
         contributes: Callable[[Node], Iterable[Serving]] = lambda node: (),
     ) -> None:
         self.settings = settings
@@ -101,7 +105,8 @@ class Node:
         self.health = Health()
         self.draining = asyncio.Event()
         self._faults = faults
-        store, core = recover(settings.data, settings.node, self.limits, faults)
+        self._families = families
+        store, core = recover(settings.data, settings.node, self.limits, faults, families)
         self.me = core.me
         guard = DiskGuard(settings.data, settings.disk_reserve_bytes)
         self.driver = Driver(store, core, self._reopen, guard, self.metrics)
@@ -113,7 +118,8 @@ class Node:
         self.metrics_address = ""
 
     def _reopen(self) -> tuple[Store, NodeCore]:
-        store, core = recover(self.settings.data, self.settings.node, self.limits, self._faults)
+        store, core = recover(
+            self.settings.data, self.settings.node, self.limits, self._faults, self._families)
         if core.me != self.me:
             store.close()
             raise StoreRefused("the disk began a new life while the process ran; start the process again")

@@ -14,10 +14,10 @@ import time
 from functools import partial
 
 from tidemark_core.base.ids import ShardId
+from tidemark_core.base.layout import Span
 from tidemark_wire.tasks import background, cancelled
 
 from .driver import Driver
-from .dropped import Range
 from .metrics import Metrics
 from .store import Store
 from .store_errors import StoreFailed
@@ -38,7 +38,7 @@ class Reclaimer:
         self._metrics = metrics
         self._seconds = max(seconds, SECONDS_MIN)
         self._bytes_min = bytes_min
-        self._counted: dict[ShardId, tuple[Range, int]] = {}    # how many bytes were found in which range
+        self._counted: dict[ShardId, tuple[Span, int]] = {}    # how many bytes were found in which range
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -1,65 +1,55 @@
-"""The store: one RocksDB per node, and the only importer of its binding.
+"""The store: the log entries and replicas of a node in one RocksDB, and the rows of other planes beside them.
 
-Layout: `headers` (with the payloads that a restart reads) and `log` (all other payloads) by shard and base offset,
-`system` for identity, for state and checkpoint of each shard, and for where dropped payloads still take space.  A
-header without a payload is an entry that is not held.  `apply` writes a turn's persists without syncing, `sync` makes
-everything applied so far durable; `sync`, `compact` and whatever reads may run in threads, for they let the event loop
-go on.
+`base.layout` says which keys a write becomes; the store knows three verbs.  `apply` writes a turn's persists without
+syncing, `sync` makes everything applied so far durable; `sync`, `compact` and whatever reads may run in threads, for
+they let the event loop go on.
 What cannot be trusted any more is moved aside and the disk begins a new life (rule K14): a replica must never
 vote with what is left of a log.
-Stays out: what the writes mean, when to sync, when to compact (`reclaim`), whether there is space (`disk`).
+Stays out: what the writes mean, when to sync, when to compact (`reclaim`), whether there is space (`disk`), how RocksDB
+is opened and read (`database`), which families there are (`families`), older layouts (`store_formats`).
 """
 
 from __future__ import annotations
 
 import logging
-import struct
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    CompactOptions,
-    DBCompressionType,
-    DBRecoveryMode,
-    Options,
-    Rdict,
-    RdictIter,
-    ReadOptions,
-    WriteBatch,
-)
-from tidemark_core.base.effects import (
-    DropAfter,
-    DropBefore,
-    DropPayloads,
-    Persist,
-    PutCheckpoint,
-    PutEntry,
-    PutState,
-    Wipe,
-    Write,
-)
-from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, HEADER, Entry, folded_part, recovered, with_payload
+from rocksdict import CompactOptions, Options, Rdict, WriteBatch
+from tidemark_core.base.effects import Persist
+from tidemark_core.base.entry import HEADER, Entry, recovered, with_payload
 from tidemark_core.base.errors import CorruptEntry
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import LOG_PLANE, ShardId
+from tidemark_core.base.layout import (
+    CHECKPOINT,
+    DROPPED,
+    ENTRY_KEY,
+    HEADERS,
+    LOG,
+    OFFSET_MAX,
+    STATE,
+    SYSTEM,
+    address_key,
+    address_of,
+    lower,
+    put_dropped,
+)
 
+from .database import Range, Rows, Snapshot, open_database, prefix_end
 from .dropped import Dropped
+from .families import FAMILIES, Family, checked
 from .store_errors import EntryDamaged, Faults, StoreDamaged, StoreFailed, StoreRefused, typed
+from .store_formats import FORMAT, STORE_FORMAT, migration, refusal
 
-STORE_FORMAT = 4
-WRITE_BUFFER_BYTES = 64 << 20
-TABLE_BYTES = 64 << 20
-BLOCK_CACHE_BYTES = 16 << 20
+__all__ = ["STORE_FORMAT", "Slice", "Store", "move_aside", "open_store"]
+
 COMPACTION_BYTES = 128 << 20
 """What one call of `compact` rewrites, about: closing the store waits for it."""
 
-_KEY = struct.Struct(">QQ")
-_OFFSET_MAX = (1 << 64) - 1
-_FORMAT, _INCARNATION, _NODE, _REMEMBERED = b"format", b"incarnation", b"node", b"remembered"
-_STATE, _CHECKPOINT, _DROPPED = b"state/", b"checkpoint/", b"dropped/"
+_INCARNATION, _NODE, _REMEMBERED = b"incarnation", b"node", b"remembered"
 
 _PAYLOAD_BYTES = 7      # among the fields of HEADER
 _TABLE_BYTES, _MEMORY_BYTES = "rocksdb.live-sst-files-size", "rocksdb.cur-size-all-mem-tables"
@@ -77,18 +67,20 @@ class Slice(NamedTuple):
     damaged_at: int | None
 
 
-def open_store(directory: Path, node: str, faults: Faults | None = None) -> Store:
-    """Open the store under `directory`, creating it, or moving a damaged one aside and beginning anew.
+def open_store(
+    directory: Path, node: str, faults: Faults | None = None, families: Sequence[Family] = FAMILIES
+) -> Store:
+    """Open the store under `directory`: create it, migrate an older format, or move a damaged one aside and start new.
 
     Raises StoreRefused when it belongs to another node, another process or a newer release, StoreFailed when
     the disk takes no writes.
     """
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        return Store(directory / "store", node, faults)
+        return Store(directory / "store", node, faults, families)
     except StoreDamaged as damage:
         move_aside(directory, str(damage))
-        return Store(directory / "store", node, faults)
+        return Store(directory / "store", node, faults, families)
 
 
 def move_aside(directory: Path, reason: str) -> Path:
@@ -108,69 +100,90 @@ def move_aside(directory: Path, reason: str) -> Path:
 class Store:
     """An open database.  `incarnation` names this life of the disk."""
 
-    def __init__(self, path: Path, node: str, faults: Faults | None = None) -> None:
+    def __init__(
+        self, path: Path, node: str, faults: Faults | None = None, families: Sequence[Family] = FAMILIES
+    ) -> None:
         self.path = path
         self._faults = faults
         self._failed: str | None = None
+        self._table = checked(families)
+        self._families: dict[str, Rdict] = {}
+        self._handles: dict[str, object] = {}
         self.dropped = Dropped()
+        self.rows = Rows(path, self._families)
         try:
             if faults is not None:
                 faults.check_write()
-            self._db = Rdict(str(path), _options(), _column_families())
+            self._db, later = open_database(path, self._table)
         except Exception as error:
             raise typed(error, str(path)) from error
-        self._log = self._db.get_column_family("log")
-        self._headers = self._db.get_column_family("headers")
-        self._system = self._db.get_column_family("system")
-        self._log_handle = self._db.get_column_family_handle("log")
-        self._headers_handle = self._db.get_column_family_handle("headers")
-        self._system_handle = self._db.get_column_family_handle("system")
         try:
+            for family in self._table:
+                if family.name not in later:
+                    self._add(family.name)
             self.incarnation = self._identify(node)
-            within = _within(_DROPPED)
-            for key, value in self._system.items(from_key=_DROPPED, read_opt=within):
-                self.dropped.add(ShardId(int.from_bytes(key[len(_DROPPED) :], "big")), *_KEY.unpack(value))
+            for name, options in later.items():
+                self._create(name, options)
+            for key, value in self.rows.each(SYSTEM, DROPPED, prefix_end(DROPPED)):
+                self.dropped.add(ShardId(address_of(DROPPED, key)[1]), *ENTRY_KEY.unpack(value))
         except BaseException:
             self.close()
             raise
 
+    def _create(self, name: str, options: Options) -> None:
+        try:
+            self._db.create_column_family(name, options)
+        except Exception as error:
+            raise typed(error, str(self.path)) from error
+        self._add(name)
+
+    def _add(self, name: str) -> None:
+        self._families[name] = self._db.get_column_family(name)
+        self._handles[name] = self._db.get_column_family_handle(name)
+
     def _identify(self, node: str) -> str:
-        """Return the incarnation stored at creation, or create one."""
-        stored_format = self._system.get(_FORMAT)
+        """Return the incarnation stored at creation, or create one; bring an older format to this release's."""
+        system = self._families[SYSTEM]
+        stored_format = system.get(FORMAT)
         if stored_format is None:
             if self._holds_anything():
                 raise StoreDamaged(f"{self.path} holds entries and no format number")
             incarnation = uuid.uuid4().hex
+            handle = self._handles[SYSTEM]
             batch = WriteBatch(raw_mode=True)
-            batch.put(_FORMAT, str(STORE_FORMAT).encode(), self._system_handle)
-            batch.put(_INCARNATION, incarnation.encode(), self._system_handle)
-            batch.put(_NODE, node.encode(), self._system_handle)
+            batch.put(FORMAT, str(STORE_FORMAT).encode(), handle)
+            batch.put(_INCARNATION, incarnation.encode(), handle)
+            batch.put(_NODE, node.encode(), handle)
             self._write(batch)
             self.sync()
             return incarnation
-        if stored_format != str(STORE_FORMAT).encode():
-            raise StoreRefused(
-                f"{self.path} has store format {stored_format.decode(errors='replace')}, this release reads "
-                f"{STORE_FORMAT}: start it with the release that wrote it; nothing was changed"
-            )
-        owner = self._system.get(_NODE, b"").decode()
+        migrate = None if stored_format == str(STORE_FORMAT).encode() else migration(stored_format)
+        if migrate is None and stored_format != str(STORE_FORMAT).encode():
+            raise StoreRefused(f"{self.path} {refusal(stored_format)}")
+        owner = system.get(_NODE, b"").decode()
         if owner != node:
             raise StoreRefused(
                 f"{self.path} belongs to node {owner!r}, not to {node!r}: "
                 "give every node its own data directory"
             )
-        return self._system.get(_INCARNATION).decode()
+        if migrate is not None:
+            batch = WriteBatch(raw_mode=True)
+            migrate(self.rows.each(SYSTEM), batch, self._handles[SYSTEM])
+            self._write(batch)
+            self.sync()
+            _log.warning(
+                "the store was migrated", extra={"from": stored_format.decode(), "to": STORE_FORMAT}
+            )
+        return system.get(_INCARNATION).decode()
 
     def _holds_anything(self) -> bool:
-        found = self._headers.iter()
-        found.seek_to_first()
-        return found.valid() or bool(self.shards())
+        return bool(self.rows.scan(HEADERS, b"", None, 1)) or bool(self.rows.scan(SYSTEM, STATE, prefix_end(STATE), 1))
 
     def close(self) -> None:
         """Close; the caller has stopped every thread that reads or syncs."""
         # A live column family keeps the lock of the database, so all of them go first.
-        del self._log, self._headers, self._system
-        del self._log_handle, self._headers_handle, self._system_handle
+        self._families.clear()
+        self._handles.clear()
         try:
             self._db.close()
         except Exception as error:
@@ -186,67 +199,11 @@ class Store:
         Raises StoreFailed, after which only reads are served: memory may be ahead of the disk, reopen.
         """
         batch = WriteBatch(raw_mode=True)
-        written = 0
-        for persist in persists:
-            if len(batch) and any(isinstance(write, DropBefore) for write in persist.writes):
-                # What to trim is looked up in the database, so everything earlier must be in it.
-                written += self._write(batch)
-                batch = WriteBatch(raw_mode=True)
-            for write in persist.writes:
-                self._stage(batch, persist.shard, write, persist.writes)
-        return written + self._write(batch)
-
-    def _stage(self, batch: WriteBatch, shard: ShardId, write: Write, together: Sequence[Write]) -> None:
-        match write:
-            case PutEntry(entry):
-                key = _KEY.pack(shard, entry.base)
-                batch.put(key, folded_part(entry), self._headers_handle)
-                if (entry.payload or entry.held) and entry.kind not in FOLDED_WITH_PAYLOAD:
-                    batch.put(key, entry.payload, self._log_handle)
-            case PutState(state):
-                batch.put(_STATE + shard.to_bytes(8, "big"), state, self._system_handle)
-            case PutCheckpoint(checkpoint):
-                batch.put(_CHECKPOINT + shard.to_bytes(8, "big"), checkpoint, self._system_handle)
-            case DropAfter(offset):
-                self._stage_drop(batch, shard, offset + 1, _OFFSET_MAX)
-            case DropBefore(offset):
-                self._stage_drop(batch, shard, 0, self._kept_from(shard, offset, together))
-            case DropPayloads(first, last):
-                batch.delete_range(_KEY.pack(shard, first), _KEY.pack(shard, last + 1), self._log_handle)
-                self.dropped.add(shard, first, last)
-                self._stage_dropped(batch, shard)
-            case Wipe():
-                self._stage_drop(batch, shard, 0, _OFFSET_MAX)
-                batch.delete(_CHECKPOINT + shard.to_bytes(8, "big"), self._system_handle)
-            case _:
-                raise TypeError(f"the store does not know the write {type(write).__name__}")
-
-    def _stage_drop(self, batch: WriteBatch, shard: ShardId, start: int, end: int) -> None:
-        if start < end:
-            first, behind = _KEY.pack(shard, start), _KEY.pack(shard, end)
-            batch.delete_range(first, behind, self._headers_handle)
-            batch.delete_range(first, behind, self._log_handle)
-
-    def _stage_dropped(self, batch: WriteBatch, shard: ShardId) -> None:
-        key, known = _DROPPED + shard.to_bytes(8, "big"), self.dropped.known(shard)
-        if known is None:
-            batch.delete(key, self._system_handle)
-        else:
-            batch.put(key, _KEY.pack(*known), self._system_handle)
-
-    def _kept_from(self, shard: ShardId, offset: int, together: Sequence[Write]) -> int:
-        """Return the base of the entry that holds `offset`, or `offset` when none reaches over it."""
-        for write in together:
-            if isinstance(write, PutEntry) and write.entry.base < offset <= write.entry.last:
-                return write.entry.base
-        found = self._header_at_or_before(shard, offset - 1)
-        if found is None:
-            return max(offset, 0)
-        base, header = found
-        try:
-            return base if recovered(header).last >= offset else offset
-        except CorruptEntry:
-            return base  # keep what cannot be judged
+        dropped = lower(persists, batch, self._handles, self._header_at_or_before, self.dropped.known)
+        written = self._write(batch)
+        for shard, span in dropped.items():
+            self.dropped.add(shard, *span)
+        return written
 
     def _write(self, batch: WriteBatch) -> int:
         if self._failed is not None:
@@ -278,12 +235,12 @@ class Store:
     def remember(self, cluster: bytes) -> None:
         """Keep what of the shard map is to outlive the process, durably.  Thread-safe.  Raises StoreFailed."""
         batch = WriteBatch(raw_mode=True)
-        batch.put(_REMEMBERED, cluster, self._system_handle)
+        batch.put(_REMEMBERED, cluster, self._handles[SYSTEM])
         self._write(batch)
         self.sync()
 
     def remembered(self) -> bytes | None:
-        return self._system.get(_REMEMBERED)
+        return self._families[SYSTEM].get(_REMEMBERED)
 
     # --- space --------------------------------------------------------------------------------------------
 
@@ -297,27 +254,26 @@ class Store:
         options = CompactOptions()
         options.set_exclusive_manual_compaction(False)  # others need not wait for this one
         try:
-            self._log.compact_range(_KEY.pack(shard, first), _KEY.pack(shard, end + 1), options)
+            self._families[LOG].compact_range(ENTRY_KEY.pack(shard, first), ENTRY_KEY.pack(shard, end + 1), options)
         except Exception as error:
             raise StoreFailed(f"{self.path}: {error}", no_space="No space left" in str(error)) from error
         return end
 
     def _piece_end(self, shard: ShardId, first: int, last: int) -> int:
         """Return the offset up to which tables hold COMPACTION_BYTES from `first` on, about, or `last`."""
-        low, high = _KEY.pack(shard, first), _KEY.pack(shard, last)
+        low, high = ENTRY_KEY.pack(shard, first), ENTRY_KEY.pack(shard, last)
         size = 0
         for key, bytes_held in sorted((found["start_key"], found["size"]) for found in self._db.live_files()):
-            if len(key) == _KEY.size and low < key <= high:
+            if len(key) == ENTRY_KEY.size and low < key <= high:
                 if size >= COMPACTION_BYTES:
-                    return int(_KEY.unpack(key)[1]) - 1
+                    return int(ENTRY_KEY.unpack(key)[1]) - 1
                 size += bytes_held
         return last
 
     def payload_bytes(self, shard: ShardId, first: int, last: int, enough: int) -> int:
         """Add up payloads of entries with base in [first, last], held or not, until it is `enough`.  Thread-safe."""
-        within = _Range(self._headers, shard, first, last + 1)
+        within = self._from_header(shard, first, last + 1)
         found, size = within.found, 0
-        found.seek(within.start)
         while size < enough and found.valid():
             header = found.value()
             size += HEADER.unpack_from(header)[_PAYLOAD_BYTES] if len(header) >= HEADER.size else 0
@@ -327,43 +283,58 @@ class Store:
     def compacted(self, shard: ShardId) -> None:
         """Note what is left to compact of a shard, once a range that was taken from `dropped` is done with."""
         batch = WriteBatch(raw_mode=True)
-        self._stage_dropped(batch, shard)
+        put_dropped(shard, self.dropped.known(shard), batch, self._handles[SYSTEM])
         self._write(batch)
 
     def sizes(self) -> dict[tuple[str, str], int]:
-        """Return the bytes that payloads, headers and the rest take, in tables and in memory on the way there."""
+        """Return the bytes that each family takes, by what the metric calls it, in tables and in memory before."""
         return {
-            (what, where): int(family.property_int_value(name) or 0)
-            for what, family in (("payloads", self._log), ("headers", self._headers), ("system", self._system))
+            (family.metric, where): int(self._families[family.name].property_int_value(name) or 0)
+            for family in self._table
             for where, name in (("tables", _TABLE_BYTES), ("memory", _MEMORY_BYTES))
         }
 
     # --- reading ------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def snapshot(self, *families: str) -> Iterator[Snapshot]:
+        """Give reads of these families as all of them were at one moment, until the end of the block.
+
+        Thread-safe; the snapshot itself is of one thread.  Blocks are short: meanwhile what is overwritten stays on the
+        disk.  Raises UnknownFamily.
+        """
+        snapshot = self.rows.snapshot(self._db.latest_sequence_number, families)
+        try:
+            yield snapshot
+        finally:
+            snapshot.close()
+
     def shards(self) -> list[ShardId]:
         """Return every shard that has a stored state."""
-        within = _within(_STATE)
-        keys = self._system.keys(from_key=_STATE, read_opt=within)
-        return [ShardId(int.from_bytes(key[len(_STATE) :], "big")) for key in keys]
+        return [ShardId(number) for number in self.numbers(LOG_PLANE)]
+
+    def numbers(self, plane: int) -> list[int]:
+        """Return the number of every unit of a plane that has a stored state."""
+        prefix = STATE + bytes([plane])
+        return [address_of(STATE, key)[1] for key, _ in self.rows.each(SYSTEM, prefix, prefix_end(prefix))]
 
     def state(self, shard: ShardId) -> tuple[bytes, bytes | None]:
         """Return the stored state of a shard, and its checkpoint or None."""
-        suffix = shard.to_bytes(8, "big")
-        return self._system[_STATE + suffix], self._system.get(_CHECKPOINT + suffix)
+        system = self._families[SYSTEM]
+        return system[address_key(STATE, LOG_PLANE, shard)], system.get(address_key(CHECKPOINT, LOG_PLANE, shard))
 
     def headers(self, shard: ShardId, first: int) -> Iterator[Entry]:
         """Yield verified headers from base offset `first` on, for recovery.  Raises StoreDamaged."""
-        within = _Range(self._headers, shard, max(first, 0), _OFFSET_MAX)
+        within = self._from_header(shard, max(first, 0), OFFSET_MAX)
         found = within.found
-        found.seek(within.start)
         while found.valid():
             try:
                 yield recovered(found.value())
             except (CorruptEntry, ValueError) as error:
-                raise StoreDamaged(f"header at {_KEY.unpack(found.key())} of {self.path}: {error}") from error
+                raise StoreDamaged(f"header at {ENTRY_KEY.unpack(found.key())} of {self.path}: {error}") from error
             found.next()
-        if (broken := within.broken()) is not None:
-            raise StoreDamaged(f"{self.path}: {broken}")
+        if (why := within.broken()) is not None:
+            raise StoreDamaged(f"{self.path}: {why}")
 
     def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> Slice:
         """Return whole entries from the one that holds `first`, while their last offset is at most `last`.
@@ -391,7 +362,7 @@ class Store:
         """
         if not headers:
             return Slice((), None)
-        keys = [_KEY.pack(shard, header.base) for header in headers]
+        keys = [ENTRY_KEY.pack(shard, header.base) for header in headers]
         entries: list[Entry] = []
         for header, payload in zip(headers, self._payloads(keys), strict=True):
             try:
@@ -406,15 +377,14 @@ class Store:
         Raises EntryDamaged at the first offset up to `last` that no intact header holds.  Thread-safe.
         """
         start = self._header_at_or_before(shard, first)
-        within = _Range(self._headers, shard, first if start is None else start[0], max(last, first) + 1)
+        within = self._from_header(shard, first if start is None else start[0], max(last, first) + 1)
         found = within.found
-        found.seek(within.start)
         expected = first
         while found.valid():
             try:
                 header = recovered(found.value())
             except (CorruptEntry, ValueError) as error:
-                raise EntryDamaged(_KEY.unpack(found.key())[1]) from error
+                raise EntryDamaged(ENTRY_KEY.unpack(found.key())[1]) from error
             end = header.last
             if end >= first:
                 if header.base > expected:
@@ -424,22 +394,22 @@ class Store:
                 expected = end + 1
                 yield header
             found.next()
-        broken = within.broken()
-        if broken is not None:
-            _log.error("headers cannot be read", extra={"reason": broken})
-        if broken is not None or expected <= last:
+        why = within.broken()
+        if why is not None:
+            _log.error("headers cannot be read", extra={"reason": why})
+        if why is not None or expected <= last:
             raise EntryDamaged(expected)
 
     def _payloads(self, keys: list[bytes]) -> list[bytes | None]:
         try:
-            return self._log.get(keys)
+            return self._families[LOG].get(keys)
         except Exception:
             # A damaged block fails the whole list; ask one by one to learn which.
             return [self._payload(key) for key in keys]
 
     def _payload(self, key: bytes) -> bytes | None:
         try:
-            return self._log.get(key)
+            return self._families[LOG].get(key)
         except Exception as error:
             _log.error("a payload cannot be read", extra={"key": key.hex(), "reason": str(error)})
             return b""  # nobody knows whether it is there; this is not what any header speaks of
@@ -447,77 +417,15 @@ class Store:
     def _header_at_or_before(self, shard: ShardId, offset: int) -> tuple[int, bytes] | None:
         if offset < 0:
             return None
-        within = _Range(self._headers, shard, 0, _OFFSET_MAX)
-        within.found.seek_for_prev(_KEY.pack(shard, offset))
-        return (_KEY.unpack(within.found.key())[1], within.found.value()) if within.found.valid() else None
+        found = Range(self._families[HEADERS]).found
+        found.seek_for_prev(ENTRY_KEY.pack(shard, offset))
+        if not found.valid():
+            return None
+        of, base = ENTRY_KEY.unpack(found.key())
+        return (base, found.value()) if of == shard else None  # it may be the last entry of the shard in front
 
-
-def _within(prefix: bytes) -> ReadOptions:
-    """Return the options of a read that ends with the keys of this prefix; they must live as long as it goes on."""
-    options = ReadOptions()
-    options.set_iterate_upper_bound(prefix[:-1] + bytes([prefix[-1] + 1]))
-    return options
-
-
-class _Range:
-    """An iterator over offsets [start, end) of one shard.
-
-    The binding only borrows the bounds, so they must live as long as the iterator.
-    """
-
-    __slots__ = ("_options", "found", "start")
-
-    def __init__(self, family: Rdict, shard: ShardId, start: int, end: int) -> None:
-        self.start = _KEY.pack(shard, start)
-        self._options = ReadOptions()
-        self._options.set_iterate_lower_bound(self.start)
-        self._options.set_iterate_upper_bound(_KEY.pack(shard, end))
-        self.found: RdictIter = family.iter(self._options)
-
-    def broken(self) -> str | None:
-        """Return why the iteration ended early, None when it did not."""
-        try:
-            self.found.status()
-        except Exception as error:
-            return str(error)
-        return None
-
-
-# --- options of RocksDB --------------------------------------------------------------------------------------
-
-
-def _options() -> Options:
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    # Opens a torn tail, refuses damage in the middle; the default opens with entries gone and says nothing.
-    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
-    options.set_paranoid_checks(True)
-    options.set_db_write_buffer_size(2 * WRITE_BUFFER_BYTES)
-    options.set_max_total_wal_size(3 * WRITE_BUFFER_BYTES)
-    options.set_max_background_jobs(2)
-    options.set_max_open_files(256)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(4 << 20)
-    options.set_stats_dump_period_sec(0)
-    options.set_stats_persist_period_sec(0)
-    return options
-
-
-def _column_families() -> dict[str, Options]:
-    cache = Cache(BLOCK_CACHE_BYTES)
-    sizes = {"log": WRITE_BUFFER_BYTES, "headers": WRITE_BUFFER_BYTES // 4, "system": 4 << 20}
-    families = {}
-    for name, write_buffer_bytes in sizes.items():
-        options = Options(raw_mode=True)
-        options.set_write_buffer_size(write_buffer_bytes)
-        options.set_max_write_buffer_number(3)
-        options.set_target_file_size_base(TABLE_BYTES)
-        options.set_max_bytes_for_level_base(256 << 20)
-        options.set_compression_type(DBCompressionType.none())  # producers compress
-        table = BlockBasedOptions()
-        table.set_block_cache(cache)
-        table.set_block_size(16 << 10)
-        options.set_block_based_table_factory(table)
-        families[name] = options
-    return families
+    def _from_header(self, shard: ShardId, start: int, behind: int) -> Range:
+        """Return an iterator at the first header of a shard with a base in [start, behind)."""
+        within = Range(self._families[HEADERS], ENTRY_KEY.pack(shard, behind))
+        within.found.seek(ENTRY_KEY.pack(shard, start))
+        return within

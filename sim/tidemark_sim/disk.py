@@ -1,30 +1,39 @@
 """One node's disk: a queue of whole writes in front of what is durable, as the shell's group commit makes it.
 
+A shard's log is an `Image`, to which log writes are applied as they are; the families of planes are `Tables`.
+
 `written` is what the node believes to be stored, `durable` what a power cut leaves.  A cut keeps a prefix of the
 queued writes, each whole or not at all.  Damage is kept beside the entries: a read that meets it fails, or
 finds a header without its payload.
-Stays out: when a sync ends (the node's shell schedules it), what the bytes mean.
+Stays out: when a sync ends (the node's shell schedules it), what the bytes mean, which families a node has.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import NamedTuple
 
 from tidemark_core.base.effects import (
+    Delete,
+    DeleteRange,
     DropAfter,
     DropBefore,
     DropPayloads,
     Effect,
+    Put,
     PutCheckpoint,
     PutEntry,
     PutState,
+    StoreWrite,
     Wipe,
     Write,
 )
 from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, Entry, Kind
 from tidemark_core.base.ids import ShardId
+from tidemark_core.base.layout import RESERVED, UnknownFamily
+
+STORE_WRITES = frozenset((Put, Delete, DeleteRange))
 
 
 class Image:
@@ -110,6 +119,48 @@ class Image:
         return bisect_left(self.bases, offset)
 
 
+class Tables:
+    """The rows of the families that planes write to, of one node.  A family begins with its first write."""
+
+    __slots__ = ("_families",)
+
+    def __init__(self) -> None:
+        self._families: dict[str, tuple[list[bytes], dict[bytes, bytes]]] = {}  # keys in order, values
+
+    def copy(self) -> Tables:
+        twin = Tables()
+        twin._families = {name: (list(keys), dict(values)) for name, (keys, values) in self._families.items()}
+        return twin
+
+    def apply(self, write: StoreWrite) -> None:
+        """Apply one verb.  Raises UnknownFamily where the family is one of the log's."""
+        if write.family in RESERVED:
+            raise UnknownFamily(f"family {write.family!r} is reserved: a plane writes to families of its own")
+        keys, values = self._families.setdefault(write.family, ([], {}))
+        if isinstance(write, Put):
+            if write.key not in values:
+                insort(keys, write.key)
+            values[write.key] = write.value
+        elif isinstance(write, Delete):
+            if values.pop(write.key, None) is not None:
+                del keys[bisect_left(keys, write.key)]
+        elif write.first < write.behind:
+            low, high = bisect_left(keys, write.first), bisect_left(keys, write.behind)
+            for key in keys[low:high]:
+                del values[key]
+            del keys[low:high]
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Return the value of a key, None when it is not there."""
+        return self._families.get(family, ([], {}))[1].get(key)
+
+    def scan(self, family: str, first: bytes = b"", behind: bytes | None = None) -> list[tuple[bytes, bytes]]:
+        """Return the rows with keys in [first, behind), in order; None means the family's end."""
+        keys, values = self._families.get(family, ([], {}))
+        high = len(keys) if behind is None else bisect_left(keys, behind)
+        return [(key, values[key]) for key in keys[bisect_left(keys, first) : high]]
+
+
 class Queued(NamedTuple):
     """One Persist on its way to the platter."""
 
@@ -121,11 +172,13 @@ class Queued(NamedTuple):
 class Disk:
     """The shards of one node, and the queue."""
 
-    __slots__ = ("corrupt", "durable", "lost", "queue", "written")
+    __slots__ = ("corrupt", "durable", "durable_tables", "lost", "queue", "written", "written_tables")
 
     def __init__(self) -> None:
         self.durable: dict[ShardId, Image] = {}
         self.written: dict[ShardId, Image] = {}
+        self.durable_tables = Tables()
+        self.written_tables = Tables()
         self.queue: list[Queued] = []
         self.corrupt: dict[tuple[ShardId, int], int] = {}
         self.lost: set[tuple[ShardId, int]] = set()   # of those, where the header is whole and the payload gone
@@ -135,11 +188,14 @@ class Disk:
         return self.durable.get(shard) or Image()
 
     def enqueue(self, item: Queued, watch: Callable[[ShardId, Image, Write], None]) -> None:
-        """Take one write; it shows in `written` at once.  `watch` sees each part before it is applied."""
+        """Take one write; it shows in `written` at once.  `watch` sees each part of a log before it is applied."""
         image = self.written.get(item.shard)
-        if image is None:
-            image = self.written[item.shard] = Image()
         for write in item.writes:
+            if write.__class__ in STORE_WRITES:
+                self.written_tables.apply(write)  # type: ignore[arg-type]
+                continue
+            if image is None:
+                image = self.written[item.shard] = Image()
             watch(item.shard, image, write)
             image.apply(write)
         self.queue.append(item)
@@ -152,9 +208,12 @@ class Disk:
     def settle(self, item: Queued) -> None:
         """Make one write durable."""
         image = self.durable.get(item.shard)
-        if image is None:
-            image = self.durable[item.shard] = Image()
         for write in item.writes:
+            if write.__class__ in STORE_WRITES:
+                self.durable_tables.apply(write)  # type: ignore[arg-type]
+                continue
+            if image is None:
+                image = self.durable[item.shard] = Image()
             image.apply(write)
             if self.corrupt:
                 self._overwrite(item.shard, write)
@@ -188,10 +247,12 @@ class Disk:
         lost = len(self.queue)
         self.queue = []
         self.written = {shard: image.copy() for shard, image in self.durable.items()}
+        self.written_tables = self.durable_tables.copy()
         return lost
 
     def wipe(self) -> None:
         self.durable, self.written, self.queue, self.corrupt, self.lost = {}, {}, [], {}, set()
+        self.durable_tables, self.written_tables = Tables(), Tables()
 
     def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> tuple[tuple[Entry, ...], int | None]:
         """Return intact entries from base `first` on, and the base of the damaged one that stopped the read."""

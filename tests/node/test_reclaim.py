@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tidemark_core.base.effects import DropPayloads, Persist, PutEntry
 from tidemark_core.base.ids import ShardId
 from tidemark_node import store as store_module
 from tidemark_node.dropped import Dropped
+from tidemark_node.families import FAMILIES
 from tidemark_node.metrics import Metrics
 from tidemark_node.reclaim import Reclaimer
 from tidemark_node.store import Store, open_store
@@ -81,12 +83,11 @@ async def test_space_comes_back_though_nothing_more_is_written(tmp_path: Path, r
 
 async def test_a_large_range_is_done_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store_module, "COMPACTION_BYTES", 4 << 20)
-    monkeypatch.setattr(store_module, "TABLE_BYTES", 1 << 20)
-    store = open_store(tmp_path, "a")
+    store = open_store(tmp_path, "a", families=[replace(family, table_bytes=1 << 20) for family in FAMILIES])
     for number, entry in enumerate(chain_of(ENTRIES, payload_bytes=PAYLOAD_BYTES)):
         store.apply([Persist(S1, (PutEntry(entry),))])
         if number % 16 == 0:
-            store._log.flush()
+            store._families["log"].flush()
     store.compact(S1, 0, ENTRIES - 1)       # now there are tables of a MiB
     store.apply([Persist(S1, (DropPayloads(0, ENTRIES - 1),))])
     ends: list[int] = []

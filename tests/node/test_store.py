@@ -83,6 +83,15 @@ def test_truncation_trim_and_wipe(opened: Store):
     assert entries == list(opened.read(S2, 0, 99, EVERYTHING).entries)      # the neighbour is untouched
 
 
+def test_a_trim_below_the_first_entry_leaves_a_log_behind_another_shards(opened: Store):
+    """Before the first header of a shard lies the last one of the shard in front, which says nothing of this one."""
+    put(opened, chain_of(60, records=10))
+    put(opened, chain_of(10, records=10), S2)
+    for _ in range(2):
+        opened.apply([Persist(S2, (DropBefore(40),))])
+        assert [40, 50, 60, 70, 80, 90] == bases(opened.read(S2, 40, 99, EVERYTHING))
+
+
 def test_trim_sees_entries_of_the_same_group_of_writes(opened: Store):
     entries = chain_of(3, records=10)
     opened.apply([
@@ -203,7 +212,7 @@ def test_incarnation_stays_and_a_stranger_is_refused(tmp_path: Path):
 def test_another_format_is_refused_with_what_to_do_and_left_as_it_is(tmp_path: Path, other: bytes):
     """What another release wrote is not damage: to move it aside would empty a whole cluster at an upgrade."""
     store = open_store(tmp_path, "a")
-    store._system[b"format"] = other
+    store._families["system"][b"format"] = other
     store.close()
     for _ in range(2):
         with pytest.raises(StoreRefused, match=f"format {other.decode()}, .*the release that wrote it"):
@@ -280,7 +289,7 @@ def test_missing_table_file_begins_a_new_life(tmp_path: Path):
     store = open_store(tmp_path, "a")
     incarnation = store.incarnation
     put(store, chain_of(100))
-    store._log and store._db.flush(True)
+    store._db.flush(True)
     store.close()
     store = open_store(tmp_path, "a")
     store.close()

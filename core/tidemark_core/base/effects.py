@@ -15,6 +15,34 @@ from .entry import Entry
 from .ids import EntryId, Member, Peer, ShardId
 
 # --- writes: what a Persist holds -------------------------------------------------------------------------
+#
+# A store knows three verbs. `base.layout` lowers the writes of a log to them; a plane emits them for its own families.
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Store `value` under `key` of a column family."""
+
+    family: str
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove `key` of a column family; a key that is not there is no error."""
+
+    family: str
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRange:
+    """Remove the keys in [first, behind) of a column family, in byte order."""
+
+    family: str
+    first: bytes
+    behind: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +97,9 @@ class Wipe:
     """Remove every entry and the checkpoint of the shard; the state written beside it stays."""
 
 
-Write = PutEntry | DropAfter | DropBefore | DropPayloads | PutState | PutCheckpoint | Wipe
+StoreWrite = Put | Delete | DeleteRange
+LogWrite = PutEntry | DropAfter | DropBefore | DropPayloads | PutState | PutCheckpoint | Wipe
+Write = LogWrite | StoreWrite
 
 # --- effects ----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,9 @@ from typing import NamedTuple, NewType
 ShardId = NewType("ShardId", int)
 """A shard of a log group: `group_id << 32 | index`."""
 
+LOG_PLANE = 0
+"""The number of the plane whose units are shards.  Numbers of planes fit one byte and are never reused."""
+
 OperatorId = NewType("OperatorId", str)
 """One operator process; new on every start."""
 

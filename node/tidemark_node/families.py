@@ -1,0 +1,49 @@
+"""Families: one row for each column family of the store, with its tuning.
+
+A new family is one row: the store creates it in a new database and in one that exists already.
+Stays out: keys and values (`base.layout` for the log, each plane for its own), the database (`database`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidemark_core.base.layout import HEADERS, LOG, RESERVED, SYSTEM
+
+WRITE_BUFFER_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A column family.  `metric` is its value of the label `what` of `tidemark_store_bytes`."""
+
+    name: str
+    metric: str
+    write_buffer_bytes: int = 4 << 20
+    table_bytes: int = 64 << 20
+    block_bytes: int = 16 << 10
+    bloom_bits: int = 0         # bits per key of a Bloom filter, for point reads of keys that may be missing; 0: none
+    compressed: bool = False    # LZ4; producers compress the payloads of a log themselves
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(LOG, "payloads", write_buffer_bytes=WRITE_BUFFER_BYTES),
+    Family(HEADERS, "headers", write_buffer_bytes=WRITE_BUFFER_BYTES // 4),
+    Family(SYSTEM, "system"),
+)
+
+
+def checked(families: Sequence[Family]) -> tuple[Family, ...]:
+    """Return the table; raises ValueError when a name or a metric occurs twice or a family of the log is missing."""
+    names = [family.name for family in families]
+    for what, values in (("name", names), ("metric", [family.metric for family in families])):
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            raise ValueError(f"families: {what} {twice[0]!r} occurs twice")
+    missing = sorted(RESERVED.difference(names))
+    if missing:
+        raise ValueError(f"families: {missing[0]!r} is missing; extend FAMILIES, do not replace it")
+    if "default" in names:
+        raise ValueError("families: 'default' belongs to RocksDB")
+    return tuple(families)

@@ -1,0 +1,182 @@
+"""Families of planes in the store: a row in the table is enough; rows are written, read and there after a restart."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tidemark_core.base.effects import Delete, DeleteRange, Persist, Put, PutState
+from tidemark_core.base.ids import ShardId
+from tidemark_core.base.layout import UnknownFamily
+from tidemark_node.families import FAMILIES, Family
+from tidemark_node.store import Store, open_store
+from tidemark_node.store_errors import StoreDamaged, StoreRefused
+from tidemark_sim.disk import Disk, Queued
+
+from tests.stored_turns import SHARDS, turns
+
+S1 = ShardId(1)
+WITH_DOCS = (*FAMILIES, Family("docs", "documents", bloom_bits=10, compressed=True), Family("byseq", "sequences"))
+EVERYTHING = 1 << 30
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    opened = open_store(tmp_path, "a", families=WITH_DOCS)
+    yield opened
+    opened.close()
+
+
+def put(store: Store, **rows: bytes) -> None:
+    store.apply([Persist(S1, tuple(Put("docs", key.encode(), value) for key, value in rows.items()))])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_store_holds_what_the_simulators_disk_holds(tmp_path: Path, seed: int):
+    store, disk = open_store(tmp_path, "a", families=WITH_DOCS), Disk()
+    made = turns(Random(seed), 60)
+    for number, turn in enumerate(made):
+        store.apply(turn)
+        for persist in turn:
+            disk.enqueue(Queued(persist.shard, persist.writes, ()), lambda *_: None)
+        for item in disk.take(len(turn)):
+            disk.settle(item)
+        if number == len(made) // 2:
+            known = {shard: store.dropped.known(shard) for shard in SHARDS}
+            store.close()
+            store = open_store(tmp_path, "a", families=WITH_DOCS)
+            assert known == {shard: store.dropped.known(shard) for shard in SHARDS}
+        for shard in SHARDS:
+            image = disk.image(shard)
+            headers = list(store.headers(shard, 0))
+            assert image.entries == list(store.whole(shard, headers).entries)
+            assert (shard in store.shards()) is (image.state is not None)
+            if image.state is not None:
+                assert (image.state, image.checkpoint) == store.state(shard)
+        for name in ("docs", "byseq"):
+            assert disk.durable_tables.scan(name) == store.rows.scan(name, b"", None, 100)
+    store.close()
+
+
+def test_rows_are_read_by_key_and_by_range(store: Store):
+    put(store, a=b"1", b=b"2", c=b"3", d=b"4")
+    rows = store.rows
+    assert (b"2", None) == (rows.get("docs", b"b"), rows.get("docs", b"bb"))
+    assert [(b"b", b"2"), (b"c", b"3")] == rows.scan("docs", b"b", b"d", 9) == list(rows.each("docs", b"b", b"d"))
+    assert [(b"c", b"3"), (b"b", b"2")] == rows.scan("docs", b"b", b"d", 9, backwards=True)
+    assert [(b"d", b"4"), (b"c", b"3")] == rows.scan("docs", b"", None, 2, backwards=True)
+    assert [b"c", b"d"] == [key for key, _ in rows.each("docs", b"bb")]
+    assert [] == rows.scan("docs", b"d", b"b", 9) == rows.scan("docs", b"d", b"b", 9, backwards=True)
+    assert [] == rows.scan("docs", b"b", b"b", 9) == rows.scan("byseq", b"", None, 9) == rows.scan("docs", b"", None, 0)
+    assert [b"a"] == [key for key, _ in rows.scan("docs", b"", None, 9, 1)], "at least one"
+    assert [b"a", b"b"] == [key for key, _ in rows.scan("docs", b"", None, 9, 4)], "up to the one that makes it"
+    store.apply([Persist(S1, (DeleteRange("docs", b"b", b"d"), Delete("docs", b"a"), Delete("docs", b"not there")))])
+    assert [(b"d", b"4")] == rows.scan("docs", b"", None, 9)
+
+
+def test_a_snapshot_shows_one_moment_of_several_families(store: Store):
+    put(store, a=b"1", b=b"2")
+    with store.snapshot("docs", "byseq") as then:
+        store.apply([Persist(S1, (Put("docs", b"a", b"new"), Delete("docs", b"b"), Put("byseq", b"0", b"c")))])
+        put(store, c=b"3")
+        assert (b"1", b"2", None) == tuple(then.get("docs", key) for key in (b"a", b"b", b"c"))
+        assert [(b"a", b"1"), (b"b", b"2")] == then.scan("docs", b"", None, 9)
+        assert [(b"b", b"2"), (b"a", b"1")] == then.scan("docs", b"", None, 9, backwards=True)
+        assert [(b"a", b"1")] == then.scan("docs", b"", b"b", 9, backwards=True)
+        assert [] == then.scan("byseq", b"", None, 9)
+        with pytest.raises(UnknownFamily, match="'log'"):
+            then.get("log", b"")
+    assert [(b"a", b"new"), (b"c", b"3")] == store.rows.scan("docs", b"", None, 9)
+    assert b"c" == store.rows.get("byseq", b"0")
+
+
+def test_snapshots_in_threads_never_see_half_a_write(store: Store):
+    """Both families hold the number of the same write, at every moment that a reader takes."""
+    store.apply([Persist(S1, (Put("docs", b"k", b"0"), Put("byseq", b"k", b"0")))])
+    seen: list[tuple[bytes | None, bytes | None]] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            with store.snapshot("docs", "byseq") as at:
+                seen.append((at.get("docs", b"k"), at.get("byseq", b"k")))
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    number = 0
+    while len({pair[0] for pair in list(seen)}) < 20:
+        number += 1
+        value = str(number).encode()
+        store.apply([Persist(S1, (Put("docs", b"k", value), Put("byseq", b"k", value)))])
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert all(one == other for one, other in seen)
+
+
+def test_a_new_family_appears_in_a_store_that_exists_and_is_there_after_a_restart(tmp_path: Path):
+    store = open_store(tmp_path, "a")
+    incarnation = store.incarnation
+    store.apply([Persist(S1, (PutState(b"s"),))])
+    with pytest.raises(UnknownFamily, match="docs"):
+        put(store, a=b"1")
+    with pytest.raises(UnknownFamily, match="docs"):
+        store.rows.get("docs", b"a")
+    store.close()
+    for expected in (None, b"1"):
+        store = open_store(tmp_path, "a", families=WITH_DOCS[:-1])
+        assert incarnation == store.incarnation
+        assert expected == store.rows.get("docs", b"a")
+        put(store, a=b"1")
+        store.sync()
+        store.close()
+    with pytest.raises(StoreRefused, match="newer release"):
+        open_store(tmp_path, "a")     # this build has no such family, and must not touch what it does not know
+    store = open_store(tmp_path, "a", families=WITH_DOCS)
+    assert b"1" == store.rows.get("docs", b"a")
+    assert {what for what, _ in store.sizes()} == {"payloads", "headers", "system", "documents", "sequences"}
+    store.close()
+
+
+def test_a_refused_write_of_a_plane_changes_nothing(store: Store):
+    put(store, a=b"1")
+    for bad in (Put("headers", b"k", b"v"), Delete("system", b"format"), DeleteRange("log", b"", b"x")):
+        with pytest.raises(UnknownFamily, match=bad.family):
+            store.apply([Persist(S1, (Put("docs", b"a", b"2"), bad))])
+    assert b"1" == store.rows.get("docs", b"a")
+    put(store, a=b"3")
+    assert b"3" == store.rows.get("docs", b"a")
+
+
+def test_a_damaged_table_is_said_and_not_read_as_absence(tmp_path: Path):
+    plain = tuple(replace(family, compressed=False) for family in WITH_DOCS)
+    store = open_store(tmp_path, "a", families=plain)
+    store.apply([Persist(S1, tuple(Put("docs", b"%04d" % n, b"value %04d" % n + bytes(2000)) for n in range(100)))])
+    store.close()
+    for table in (tmp_path / "store").glob("*.sst"):
+        table.write_bytes(table.read_bytes().replace(b"value 0050", b"VALUE 0050"))
+    store = open_store(tmp_path, "a", families=plain)
+    with pytest.raises(StoreDamaged, match="docs"):
+        store.rows.scan("docs", b"", None, 1000)
+    with pytest.raises(StoreDamaged, match="docs"):
+        store.rows.get("docs", b"0050")
+    with store.snapshot("docs") as at, pytest.raises(StoreDamaged, match="docs"):
+        at.get("docs", b"0050")
+    store.close()
+
+
+@pytest.mark.parametrize(("families", "message"), [
+    ((*FAMILIES, FAMILIES[0]), "name 'log' occurs twice"),
+    ((*FAMILIES, Family("docs", "headers")), "metric 'headers' occurs twice"),
+    (FAMILIES[1:], "'log' is missing"),
+    ((*FAMILIES, Family("default", "d")), "'default' belongs to RocksDB"),
+])
+def test_a_bad_table_is_refused_before_the_disk_is_touched(tmp_path: Path, families: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        Store(tmp_path / "store", "a", families=families)
+    assert [] == list(tmp_path.iterdir())
