@@ -4,21 +4,30 @@
 PYTHON ?= python3
 SEEDS ?= 2000
 
-# Tests that want little of the machine run on all processors, a file each; the others start clusters, and have it alone.
-TOGETHER := bench client core operator sim wire
-
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# Groups of tests run beside each other, the longest first (tests/groups.py); pytest's own options do the rest.
+AT_ONCE ?= 2
+RESULTS := build/tests
+PYTEST := $(BIN)/python -m pytest --dist=loadgroup --no-loadscope-reorder
+PURE = $(PYTEST) --numprocesses=logical -m "not servers" --junitxml=$(RESULTS)/pure.xml
+SERVERS = $(BIN)/python -m tests.kube.binaries --optional && \
+	$(PYTEST) --numprocesses=$(AT_ONCE) -m servers --junitxml=$(RESULTS)/servers.xml
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit assets sim bench generate rendered clean
+.PHONY: help demo check test lint unit pure servers assets durations sim bench generate rendered clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## Run the main job: a local cluster that loses a leader, swaps a node and loses nothing.
 	$(BIN)/tidemark demo
+
+check: $(INSTALLED) ## Run lint and every test that starts no server: some minutes, for the inner loop.
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory pure
 
 test: $(INSTALLED) ## Run all checks: lint, every test, then the simulator over SEEDS seeds (default 2000).
 	$(MAKE) --no-print-directory lint
@@ -33,15 +42,22 @@ lint: $(INSTALLED) ## Check style, types, who may import whom, and the Dockerfil
 
 unit: $(INSTALLED) ## Run the tests without the simulator's seeds; ARGS="-k name" picks some.
 ifeq ($(ARGS),)
-	@failed=0; $(BIN)/python -m pytest $(TOGETHER:%=--ignore=tests/%) || failed=$$?; \
-	test $$failed -ne 2 || exit 2; \
-	$(BIN)/python -m pytest --numprocesses=logical --dist=loadfile $(TOGETHER:%=tests/%) && exit $$failed
+	@failed=0; $(PURE) || failed=$$?; test $$failed -ne 2 || exit 2; $(SERVERS) && exit $$failed
 else
 	$(BIN)/python -m pytest $(ARGS)
 endif
 
+pure: $(INSTALLED) ## Run the tests that start no server, on all processors.
+	$(PURE)
+
+servers: $(INSTALLED) ## Run the tests that start servers, AT_ONCE groups at a time (default 2).
+	$(SERVERS)
+
 assets: $(INSTALLED) ## Build the programs of the Kubernetes tests ahead; needs Go. The tests do it themselves, once.
 	$(BIN)/python -m tests.kube.binaries
+
+durations: $(INSTALLED) ## Write tests/durations.json from the results of the last `make test`.
+	$(BIN)/python -m tests.durations $(RESULTS)/pure.xml $(RESULTS)/servers.xml
 
 sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 2000); a failure prints the line that replays it.
 	$(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)

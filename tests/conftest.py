@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis runs the same examples every time, without a clock over them; a real API server."""
+"""What all tests share: the same examples of hypothesis every time, groups, the marker `servers`, a real API server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,25 @@ from tests.kube.fixtures import (
     skip_without_programs,
 )
 
+from .groups import arranged, measured
+from .servers import Watch, mark
+
 __all__ = ["control_plane", "kube", "metadata_etcd", "pod_runner", "programs", "promtool"]
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+
+watch = Watch()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        mark(item)
+    if getattr(config.option, "loadgroup", False):  # set by xdist in each of its processes
+        items[:] = arranged(items, measured())
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -34,6 +47,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     skip_without_programs(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    watch.begin(item)
+    try:
+        return (yield)
+    finally:
+        watch.end()
 
 
 @pytest.hookimpl(wrapper=True)

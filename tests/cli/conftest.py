@@ -7,12 +7,24 @@ from pathlib import Path
 import pytest
 import tidemark
 from cli_harness import Cli
+from tidemark_cli import output
 from tidemark_cli.commands import run as run_cli
 from tidemark_operator import local
 
 from tests.ran import Ran
 
 PLACES = [f"region=eu,zone={zone},rack=r1" for zone in "abcd"]
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let lines be 200 columns long, wherever the tests run.
+
+    A console keeps the COLUMNS of the moment it was made in, and some programs that run tests set that variable.
+    """
+    monkeypatch.setenv("COLUMNS", "200")
+    for console in (output.stdout, output.stderr):
+        monkeypatch.setattr(console, "width", 200)
 
 
 @pytest.fixture

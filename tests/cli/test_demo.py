@@ -136,6 +136,7 @@ def demo_processes() -> set[int]:
     return found
 
 
+@pytest.mark.servers
 def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "tidemark_cli", "demo"]
@@ -194,6 +195,7 @@ def test_a_contradiction_or_a_wrong_record_fails_the_demo(
     ]
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("after_s", [0.1, 1.5, 5.0])
 def test_an_interrupted_demo_stops_every_process(tmp_path: Path, after_s: float):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -213,6 +215,7 @@ def test_an_interrupted_demo_stops_every_process(tmp_path: Path, after_s: float)
     assert mine == set()
 
 
+@pytest.mark.servers
 def test_a_demo_interrupted_while_nodes_are_paused_stops_every_process(tmp_path: Path):
     changes = packages.load(packages.find(None))[:1_500]
     data = tmp_path / "changes.ndjson"

@@ -42,7 +42,6 @@ def plugin(fake: FakeServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
 
     monkeypatch.setattr(room, "load_user_configuration", configuration)
     monkeypatch.setattr(room, "KubeApi", lambda _configuration: fake)
-    monkeypatch.setenv("COLUMNS", "200")
 
     def call(*arguments: str) -> Ran:
         capfd.readouterr()

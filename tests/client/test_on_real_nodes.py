@@ -12,6 +12,7 @@ import tidemark
 from tidemark import LOCAL, Record
 from tidemark_operator import local
 
+pytestmark = pytest.mark.servers
 WRITERS = 12
 
 

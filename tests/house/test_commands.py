@@ -94,17 +94,18 @@ def test_an_installed_environment_is_reused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alone", "together", "runs", "good"), [(0, 0, 2, True), (1, 0, 2, False), (0, 1, 2, False), (2, 0, 1, False)])
+    ("pure", "servers", "runs", "good"), [(0, 0, 2, True), (1, 0, 2, False), (0, 1, 2, False), (2, 0, 1, False)])
 def test_unit_runs_both_parts_unless_it_is_interrupted(
-    tmp_path: Path, alone: int, together: int, runs: int, good: bool
+    tmp_path: Path, pure: int, servers: int, runs: int, good: bool
 ) -> None:
-    """pytest ends with 2 where somebody pressed Ctrl-C or a file cannot be read."""
+    """pytest ends with 2 after Ctrl-C and where a file cannot be read."""
     shutil.copy(REPOSITORY / "Makefile", tmp_path)
     (tmp_path / "pyproject.toml").touch()
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        f'#!/bin/sh\necho "ran $*"\ncase "$*" in *--numprocesses*) exit {together};; *--ignore*) exit {alone};; esac\n')
+        '#!/bin/sh\necho "ran $*"\n'
+        f'case "$*" in *"-m not servers"*) exit {pure};; *"-m servers"*) exit {servers};; esac\n')
     python.chmod(0o755)
     (tmp_path / ".venv" / ".installed").touch()
     os.utime(tmp_path / "pyproject.toml", (0, 0))
@@ -114,7 +115,7 @@ def test_unit_runs_both_parts_unless_it_is_interrupted(
     assert picked.returncode == 0 and "ran -m pytest -k a name" in picked.stdout, picked
 
 
-def test_what_runs_together_is_there() -> None:
-    together = re.search(r"^TOGETHER := (.*)$", MAKEFILE, flags=re.MULTILINE)
-    assert together is not None
-    assert all((REPOSITORY / "tests" / name).is_dir() for name in together[1].split())
+def test_check_and_test_run_every_test_between_them() -> None:
+    """The first runs what the marker leaves out of the second part of the other."""
+    assert re.search(r'^PURE = .*-m "not servers"', MAKEFILE, flags=re.MULTILINE)
+    assert re.search(r"^\t\$\(PYTEST\) .*-m servers ", MAKEFILE, flags=re.MULTILINE)

@@ -328,6 +328,7 @@ async def test_nodes_replicate_to_each_other_over_tls(
     await operator.close()
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("flags", "says"),
     [

@@ -28,6 +28,7 @@ from tidemark_wire.identity import AccessLists, Identity
 from tidemark_wire.tls import fingerprint_of
 
 from tests.kube.cert_manager import Signer
+from tests.seeds import every_seed
 
 Object = dict[str, Any]
 
@@ -164,7 +165,7 @@ async def test_what_the_secrets_look_like() -> None:
         "prod-ca", "prod-operator-tls", "prod-admin-tls", "prod-1-tls", "prod-2-tls"}, "who shall hold none has none"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@every_seed(8)
 async def test_two_operators_make_one_ca(seed: int) -> None:
     server = Server(random.Random(seed))
     made: set[bytes] = set()
@@ -215,7 +216,7 @@ class Processes:
                 assert shown.facts.issuer in judge.trusts, f"{other} turns {one} down"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@every_seed(8)
 async def test_in_a_rotation_by_two_operators_everybody_can_talk_at_every_moment(seed: int) -> None:
     dice = random.Random(seed)
     server = Server(dice)
@@ -289,7 +290,7 @@ def trusted_by(processes: Processes) -> set[str]:
     return set.union(*({*held.trusts} for held in processes.loaded.values()))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@every_seed(4)
 async def test_while_it_changes_who_issues_everybody_can_talk_at_every_moment(seed: int) -> None:
     dice = random.Random(seed)
     server, now_is = Server(dice), [PROD]

@@ -16,6 +16,8 @@ from tidemark_operator.plan import World
 from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.resources.conditions import check_condition
 
+from tests.seeds import every_seed
+
 
 def records(nodes: dict[str, Node], **lives: NodeLife) -> list[NodeRecord]:
     return [
@@ -193,7 +195,7 @@ def test_a_node_that_nobody_empties_stays() -> None:
     assert decide(facts(spec(4), HELD, known, swap("n-4", stage="Finished"))).stay == ("n-4",)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@every_seed(200)
 def test_from_any_state_it_is_decided_alike_and_never_asked_twice(seed: int) -> None:
     dice = random.Random(seed)
     nodes = {

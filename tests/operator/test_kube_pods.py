@@ -19,6 +19,8 @@ from tidemark_operator.kube.podkeeper import Live, ended, is_smaller, plan, wait
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.resources import load_resource
 
+from tests.seeds import every_seed
+
 GOLDEN = Path(__file__).parent / "golden_pods.json"
 SPEC: dict[str, Any] = {
     "version": "0.1.0",
@@ -117,7 +119,7 @@ def test_with_tls_a_node_mounts_its_certificate_and_waits_for_it() -> None:
     assert pods({**earlier, "prod-5-tls": {"metadata": {"ownerReferences": [{"uid": "uid-1"}]}}}) == ["prod-5"]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@every_seed(200)
 def test_a_pass_behind_a_pass_has_nothing_to_do(seed: int) -> None:
     """From any state: things missing, changed by others, over, on their way out, or left by an earlier cluster."""
     dice = random.Random(seed)
@@ -215,7 +217,7 @@ def test_contains_ignores_what_others_added_and_nothing_else() -> None:
         assert not contains(live, wanted)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@every_seed(50)
 def test_zones_are_dealt_evenly_and_nodes_stay_where_they_are(seed: int) -> None:
     dice = random.Random(seed)
     zones = ["a", "b", "c"][: dice.randint(1, 3)]

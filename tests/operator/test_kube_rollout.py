@@ -14,6 +14,8 @@ from tidemark_operator.plan import World
 from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.resources.events import RestartReason
 
+from tests.seeds import every_seed
+
 CHANGED = (RestartReason.REVISION_CHANGED,)
 POLICY = Policy()
 TWO = (shard(0, "n1", "n2", "n3"), shard(1, "n2", "n3", "n1", leader="n2"))
@@ -197,7 +199,7 @@ class Simulated:
             **self.world.nodes, name: replace(self.world.nodes[name], up=True)})
 
 
-@pytest.mark.parametrize("seed", range(300))
+@every_seed(300)
 def test_no_shard_falls_below_its_quorum_and_all_nodes_are_restarted(seed: int) -> None:
     simulated = Simulated(random.Random(seed))
     for _step in range(60):

@@ -28,6 +28,7 @@ from tidemark_wire.channel import open_channel
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
+pytestmark = pytest.mark.servers
 RECORDS = 2_000
 
 ORDERS = """

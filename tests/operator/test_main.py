@@ -53,6 +53,7 @@ def test_kubeconfig_is_what_the_flag_says_else_the_environment(monkeypatch: pyte
     assert parse_flags(["--kubernetes"]).kubeconfig is None
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(("flags", "said"), [
     (["--check", "--all-namespaces"], "no way to the API server"),
     (["--kubeconfig=/nowhere", "--namespace=data"], "no way to the API server"),

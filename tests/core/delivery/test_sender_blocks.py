@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Entry, Kind, control, seal
 from tidemark_core.delivery.messages import Item, Shipment, Start, Started, Window, singly
@@ -16,6 +15,8 @@ from tidemark_core.delivery.order import Block, Mode
 from tidemark_core.delivery.sender import End, Look, Say, Sender, Wait
 from tidemark_core.delivery.stretch import Stretch
 from tidemark_core.replication.log import OFFSET_MAX, Log
+
+from tests.seeds import every_seed
 
 NODES = ("a", "b", "c")
 OPENING = 0
@@ -123,7 +124,7 @@ class Member:
         self.sender.looked(self.now_ms, step, found, (self.first, self.released), self.holes, self.block_at)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@every_seed(150)
 def test_each_offset_comes_from_one_member(seed: int):
     dice = Random(seed)
     author = random_log(dice)

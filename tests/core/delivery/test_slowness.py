@@ -17,6 +17,8 @@ from tidemark_core.delivery.slowness import (
     room_for,
 )
 
+from tests.seeds import every_seed
+
 from .world import World
 
 MIB = 1 << 20
@@ -284,7 +286,7 @@ def test_switched_off_nothing_is_told() -> None:
     assert [] == made.notes
 
 
-@pytest.mark.parametrize("seed", range(12))
+@every_seed(12)
 def test_mild_differences_make_nobody_slow(seed: int) -> None:
     dice = Random(seed)
     made = world("abcde"[:dice.choice((3, 5))], window_bytes=dice.choice((3 << 20, 16 << 20)))

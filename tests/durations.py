@@ -1,0 +1,71 @@
+"""How long tests take: `python -m tests.durations RESULTS.xml...` writes `durations.json` (`make durations`).
+
+The results are those that pytest writes with `--junitxml`.  The file orders the groups of later runs (`groups`) and
+shows where the time goes: the groups, the longest first, then the tests that take a second or more.  What the results
+do not cover keeps the seconds it had, as long as its file exists.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from .groups import DURATIONS, group_of
+
+REPOSITORY = Path(__file__).parents[1]
+SLOW_S = 1.0
+
+
+def test_of(module: str, name: str) -> str | None:
+    """Return the node id of a result: pytest writes the file as a module, and xdist adds the group to the name.
+
+    None for what is no test, such as the report of an error of the run itself.
+    """
+    path = module.replace(".", "/") + ".py"
+    if not (REPOSITORY / path).is_file():
+        return None
+    head, at, group = name.rpartition("@")
+    return f"{path}::{head if at and ']' not in group else name}"
+
+
+def read(results: Iterable[Path]) -> dict[str, float]:
+    """Return the seconds of each test: its call and what was set up and torn down around it."""
+    took: dict[str, float] = defaultdict(float)
+    for path in results:
+        for case in ElementTree.parse(path).iter("testcase"):
+            if test := test_of(case.get("classname", ""), case.get("name", "")):
+                took[test] += float(case.get("time", "0"))
+    return took
+
+
+def summed(took: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each group, the longest first; `before` fills in what was not measured."""
+    groups: dict[str, float] = defaultdict(float)
+    for test, seconds in took.items():
+        groups[group_of(test)] += seconds
+    kept = {group: seconds for group, seconds in before.items()
+            if group not in groups and (REPOSITORY / group.partition("::")[0]).is_file()}
+    return _ordered({**kept, **groups})
+
+
+def _ordered(took: Mapping[str, float]) -> dict[str, float]:
+    rounded = {name: round(seconds, 1) for name, seconds in took.items()}
+    return {name: rounded[name] for name in sorted(rounded, key=lambda name: (-rounded[name], name))}
+
+
+def write(results: Iterable[Path], target: Path = DURATIONS) -> None:
+    before = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {"groups": {}, "tests": {}}
+    took = read(results)
+    files = {test.partition("::")[0] for test in took}
+    slow = {test: seconds for test, seconds in took.items() if seconds >= SLOW_S}
+    kept = {test: seconds for test, seconds in before["tests"].items() if test.partition("::")[0] not in files}
+    document = {"groups": summed(took, before["groups"]), "tests": _ordered({**kept, **slow})}
+    target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write([Path(name) for name in sys.argv[1:]])
