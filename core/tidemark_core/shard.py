@@ -26,8 +26,10 @@ from .base.effects import (
 )
 from .base.entry import Entry
 from .base.errors import RemoteViolation
+from .base.folds import Table
 from .base.ids import Member, Peer, ShardId
 from .base.refusals import Reason, Refused
+from .replication.checkpoint import FOLDS as REPLICATION_FOLDS
 from .replication.clients import (
     CLIENT_EVENTS,
     AppendRequest,
@@ -66,6 +68,9 @@ from .replication.replica import Limits, Replica, Role
 from .replication.retention import mark_every_ms
 from .replication.settings import Configure
 
+FOLDS: Table = (*REPLICATION_FOLDS,)
+"""The folds of every log in this release; a new fold is a row behind these."""
+
 
 class Shard:
     """A replica with the role it plays now."""
@@ -81,14 +86,14 @@ class Shard:
 
     @classmethod
     def new(cls, shard: ShardId, me: Member, limits: Limits) -> Shard:
-        return cls(Replica(shard, me, limits))
+        return cls(Replica(shard, me, limits, (*FOLDS, *limits.extra_folds)))
 
     @classmethod
     def restore(
         cls, shard: ShardId, me: Member, limits: Limits, state: bytes, checkpoint: bytes | None,
         headers: Iterable[Entry],
     ) -> Shard:
-        return cls(Replica.restore(shard, me, limits, state, checkpoint, headers))
+        return cls(Replica.restore(shard, me, limits, state, checkpoint, headers, (*FOLDS, *limits.extra_folds)))
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them."""

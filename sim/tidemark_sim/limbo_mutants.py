@@ -21,7 +21,6 @@ from tidemark_core.replication import outcomes as core_outcomes
 from tidemark_core.replication.cursor import Cursor, CursorStatus
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
-from tidemark_core.replication.log import Log
 from tidemark_core.replication.messages import Append, Fate
 from tidemark_core.replication.outcomes import Outcomes
 from tidemark_core.replication.producers import ProducerTable
@@ -268,15 +267,11 @@ def _oldest_told_first(stack: ExitStack) -> None:
 
 
 def _not_in_checkpoint(stack: ExitStack) -> None:
-    def checkpoint(self: Log) -> Any:
-        return original(self)._replace(decisions=Decisions())
-
-    original = Log.checkpoint
-    substitute(stack, Log, "checkpoint", checkpoint)
+    substitute(stack, Decisions, "upto", lambda self, offset, logged_ms: Decisions())
 
 
 def _not_undone(stack: ExitStack) -> None:
-    substitute(stack, Decisions, "truncate", lambda self, head: None)
+    substitute(stack, Decisions, "undo_to", lambda self, head: None)
 
 
 # --- LOCAL (L14) --------------------------------------------------------------------------------------------
@@ -379,11 +374,11 @@ def _newest_place_alone(stack: ExitStack) -> None:
 
 
 def _trim_forgets(stack: ExitStack) -> None:
-    def forget(self: Decisions, below: int) -> None:
-        original(self, max(below, self.openings[-1] if self.openings else -1))
+    def trim(self: Decisions, first: int) -> None:
+        original(self, max(first, self.openings[-1] if self.openings else -1))
 
-    original = Decisions.forget
-    substitute(stack, Decisions, "forget", forget)
+    original = Decisions.trim
+    substitute(stack, Decisions, "trim", trim)
 
 
 LIMBO_MUTANTS: tuple[Mutant, ...] = (

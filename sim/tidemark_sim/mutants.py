@@ -331,7 +331,7 @@ def _wiped_votes(stack: ExitStack) -> None:
 def _table_on_leaders_only(stack: ExitStack) -> None:
     def on_append(self: Follower, sender: Member, m: Append) -> list[Any]:
         with ExitStack() as inner:
-            substitute(inner, ProducerTable, "note", lambda table, entry: table._known.get(entry.producer))
+            substitute(inner, ProducerTable, "note", lambda self, entry: None)
             return original(self, sender, m)
 
     original = Follower.on_append
@@ -339,15 +339,11 @@ def _table_on_leaders_only(stack: ExitStack) -> None:
 
 
 def _table_not_undone(stack: ExitStack) -> None:
-    substitute(stack, ProducerTable, "restore", lambda table, producer, before: None)
+    substitute(stack, ProducerTable, "undo_to", lambda self, head: None)
 
 
 def _table_not_in_checkpoint(stack: ExitStack) -> None:
-    def checkpoint(self: Log) -> Any:
-        return original(self)._replace(producers=ProducerTable())
-
-    original = Log.checkpoint
-    substitute(stack, Log, "checkpoint", checkpoint)
+    substitute(stack, ProducerTable, "upto", lambda self, offset, logged_ms: ProducerTable())
 
 
 def _trim_past_followers(stack: ExitStack) -> None:

@@ -5,13 +5,13 @@ Stays out: everything that holds without subscriptions as well; see `mutants`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from tidemark_core.base.effects import Reply
 from tidemark_core.base.entry import Entry
+from tidemark_core.base.folds import Covering
 from tidemark_core.replication.clients import CommitPosition
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.positions import Positions
@@ -23,17 +23,17 @@ from .mutant import Mutant, substitute
 
 
 def _rolled_back_count(stack: ExitStack) -> None:
-    def settle(self: Subscriptions, confirmed: int, covering: Callable[[int], object | None]) -> None:
+    def decide(self: Subscriptions, confirmed: int, covering: Covering) -> None:
         original(self, confirmed, lambda at: None)
 
-    original = Subscriptions.settle
-    substitute(stack, Subscriptions, "settle", settle)
+    original = Subscriptions.decide
+    substitute(stack, Subscriptions, "decide", decide)
 
 
 def _unconfirmed_count(stack: ExitStack) -> None:
     def note(self: Subscriptions, entry: Entry) -> None:
         original(self, entry)
-        self.settle(entry.base, lambda at: None)
+        self.decide(entry.base, lambda at: None)
 
     original = Subscriptions.note
     substitute(stack, Subscriptions, "note", note)
@@ -44,7 +44,7 @@ def _not_in_checkpoint(stack: ExitStack) -> None:
 
 
 def _not_undone(stack: ExitStack) -> None:
-    substitute(stack, Subscriptions, "truncate", lambda self, head: None)
+    substitute(stack, Subscriptions, "undo_to", lambda self, head: None)
 
 
 # --- committing (B6, B8) --------------------------------------------------------------------------------------

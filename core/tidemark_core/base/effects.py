@@ -87,7 +87,7 @@ class PutState:
 
 @dataclass(frozen=True, slots=True)
 class PutCheckpoint:
-    """Replace the fold of the log up to a committed entry (`replication.log.Checkpoint.encode()`)."""
+    """Replace the fold of the log up to a committed entry (`replication.checkpoint`)."""
 
     checkpoint: bytes
 

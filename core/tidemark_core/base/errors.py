@@ -1,4 +1,4 @@
-"""Errors of the two kinds that are not refusals: our caller's and the peer's.  A broken invariant is an assert."""
+"""Errors that are not refusals: our caller's, the peer's, and a format's.  A broken invariant is an assert."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ class LocalMisuse(Exception):
 
 class RemoteViolation(Exception):
     """A peer, or a disk, sent what the protocol forbids; the message is dropped and nothing changed."""
+
+
+class FormatTooOld(Exception):
+    """The format that a peer reads has no place for what it would have to be sent; nothing was sent."""
 
 
 class CorruptEntry(Exception):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
+from ..base.folds import Fold
 
 _HEAD = struct.Struct(">qqI")
 _RANGE = struct.Struct(">qq")
@@ -24,10 +25,14 @@ class Range(NamedTuple):
     at: int
 
 
-class Decisions:
+class Decisions(Fold):
     """The fold.  Ranges are disjoint and in log order: a rollback starts behind everything decided before it."""
 
     __slots__ = ("confirmed", "openings", "ranges")
+
+    tag = b"deci"
+    kinds = frozenset((Kind.EPOCH_START, Kind.CONFIRM, Kind.ROLLBACK))
+    begins_empty = False
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
@@ -80,7 +85,7 @@ class Decisions:
                 holes.append((max(found.first, first), min(found.at - 1, last)))
         return holes
 
-    def truncate(self, head: int) -> None:
+    def undo_to(self, head: int) -> None:
         """Forget records behind `head`."""
         while self.ranges and self.ranges[-1].at > head:
             self.ranges.pop()
@@ -89,13 +94,13 @@ class Decisions:
         if self.confirmed > head:
             self.confirmed = -1
 
-    def forget(self, below: int) -> None:
-        """Forget ranges that end below `below`, where neither entries nor remembered producers lie any more."""
-        keep = next((index for index, found in enumerate(self.ranges) if found.at >= below), len(self.ranges))
+    def trim(self, first: int) -> None:
+        """Forget ranges that end below `first`, where neither entries nor remembered producers lie any more."""
+        keep = next((index for index, found in enumerate(self.ranges) if found.at >= first), len(self.ranges))
         del self.ranges[:keep]
-        del self.openings[:max(0, sum(opening < below for opening in self.openings) - 1)]
+        del self.openings[:max(0, sum(opening < first for opening in self.openings) - 1)]
 
-    def upto(self, offset: int) -> Decisions:
+    def upto(self, offset: int, logged_ms: int) -> Decisions:
         """Return the fold as it was behind `offset`."""
         copy = Decisions()
         copy.ranges = [found for found in self.ranges if found.at <= offset]

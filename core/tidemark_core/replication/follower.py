@@ -21,9 +21,9 @@ from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.ids import NOTHING, Member, Peer
 from ..base.refusals import Reason
+from .checkpoint import Checkpoint
 from .copies import Seat, seat_of
 from .holding import check_bare, sweep
-from .log import Checkpoint
 from .messages import (
     Append,
     AppendAck,
@@ -227,7 +227,7 @@ class Follower:
         effects: list[Effect] = []
         other = m.epoch != state.epoch or state.snapshot_head != wanted.head
         if other or self._pull is None:
-            self._below = Checkpoint.decode(wanted.checkpoint) if wanted.checkpoint else None
+            self._below = Checkpoint.decode(wanted.checkpoint, replica.log.table) if wanted.checkpoint else None
         if other:
             self._pull = None
             replica.forget_log()

@@ -1,15 +1,15 @@
-"""The fold of a replica's log: where it ends, which epochs it holds, who produced what; never the bytes on disk.
+"""The log of a replica, in memory: its index, its folds and its newest entries; never the bytes on disk.
 
-Kept for the whole log: one run per epoch (which offsets an epoch wrote), one per reading order (who keeps payloads),
-a mark about every MiB, the producer table, what is confirmed and rolled back, where subscriptions stand.  Kept for
-entries above the floor (the commit offset): enough to undo each one exactly.  A leader also keeps the newest entries
-themselves, to push them without a read.
-Stays out: roles, messages, durability.
+The index says where things are, and every entry adds to it, so it is built in: one run per epoch (which offsets an
+epoch wrote), a mark about every MiB, one run per reading order (which slots keep payloads), the control entries whose
+payload is stored apart, and a step for each entry above the floor (the commit offset), to undo exactly that one.
+All else that is computed from entries is a fold (`base.folds`): the log gives each fold the kinds it names, and what
+it stands for is the fold's business.  A leader also keeps the newest entries themselves, to push them without a read.
+Stays out: roles, messages, durability, the bytes of checkpoints.
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
@@ -17,155 +17,83 @@ from typing import NamedTuple
 
 from ..base.entry import EMPTY_CHAIN, FOLDED_WITH_PAYLOAD, Entry, Kind
 from ..base.errors import RemoteViolation
+from ..base.folds import F, Fold, Table, check_table, find, overriding
 from ..base.ids import NOTHING, EntryId
 from ..delivery.order import Block
 from ..limbo.decisions import Decisions
 from ..subscriptions.fold import Subscriptions
-from .producers import Known, ProducerTable
+from .checkpoint import FOLDS, Checkpoint, Mark, OrderRun, Run, checkpoint_end
+from .producers import ProducerTable
 
 MARK_BYTES = 1 << 20
 MARK_ENTRIES = 1024
 NEVER_MS = 1 << 62
 SLOT_ORDER = 0
 OFFSET_MAX = (1 << 63) - 1
-CHECKPOINT_FORMAT = 3
 
-_HEAD = struct.Struct(">BQqIqQqIIII")
-_RUN = struct.Struct(">Qqq")
-_MARK = struct.Struct(">qQq")
-_ORDER = struct.Struct(">qQ")
-_SOLID = struct.Struct(">q")
-
-
-class Run(NamedTuple):
-    """Offsets [first, last] that one epoch wrote; within an epoch only one leader assigns offsets."""
-
-    epoch: int
-    first: int
-    last: int
-
-
-class Mark(NamedTuple):
-    """An entry boundary: an entry starts at `base`, `bytes_before` bytes of log lie in front of it."""
-
-    base: int
-    bytes_before: int
-    logged_ms: int
-
-
-class OrderRun(NamedTuple):
-    """Data entries from base offset `first` on have this reading order, up to the next run (K1)."""
-
-    first: int
-    order: int
+_DATA = Kind.DATA
+_new = tuple.__new__   # what a named tuple's own constructor does, without a Python frame around it
 
 
 class _Step(NamedTuple):
-    """How the head looked behind one entry, and how to undo that entry."""
+    """How the head looked behind one entry."""
 
     id: EntryId
     base: int
     chain: int
     logged_ms: int
     bytes_total: int
-    producer: bytes | None
-    producer_before: Known | None
-
-
-class Checkpoint(NamedTuple):
-    """The fold of the log up to and including entry `at`, which is committed."""
-
-    at: EntryId
-    chain: int
-    logged_ms: int
-    bytes_total: int
-    first: int
-    runs: tuple[Run, ...]
-    marks: tuple[Mark, ...]
-    orders: tuple[OrderRun, ...]
-    solid: tuple[int, ...]
-    decisions: Decisions
-    subscriptions: Subscriptions
-    producers: ProducerTable
-
-    def encode(self) -> bytes:
-        return b"".join(
-            (
-                _HEAD.pack(
-                    CHECKPOINT_FORMAT, self.at.epoch, self.at.offset, self.chain, self.logged_ms,
-                    self.bytes_total, self.first, len(self.runs), len(self.marks), len(self.orders), len(self.solid),
-                ),
-                *(_RUN.pack(*run) for run in self.runs),
-                *(_MARK.pack(*mark) for mark in self.marks),
-                *(_ORDER.pack(*run) for run in self.orders),
-                *(_SOLID.pack(base) for base in self.solid),
-                self.decisions.encode(),
-                self.subscriptions.encode(),
-                self.producers.encode(),
-            )
-        )
-
-    @classmethod
-    def decode(cls, data: bytes) -> Checkpoint:
-        """Read `encode`'s bytes; raises RemoteViolation when they are damaged or of an unknown format."""
-        try:
-            version, epoch, offset, chain, logged_ms, bytes_total, first, *counts = _HEAD.unpack_from(data)
-            if version != CHECKPOINT_FORMAT:
-                raise RemoteViolation(f"checkpoint has format {version}, this build reads {CHECKPOINT_FORMAT}")
-            runs, marks, orders, solid = counts
-            at = _HEAD.size
-            marks_at = at + runs * _RUN.size
-            orders_at = marks_at + marks * _MARK.size
-            solid_at = orders_at + orders * _ORDER.size
-            decisions_at = solid_at + solid * _SOLID.size
-            decisions, subscriptions_at = Decisions.decode(data, decisions_at)
-            subscriptions, rest = Subscriptions.decode(data, subscriptions_at)
-            return cls(
-                EntryId(epoch, offset), chain, logged_ms, bytes_total, first,
-                tuple(Run(*run) for run in _RUN.iter_unpack(data[at:marks_at])),
-                tuple(Mark(*mark) for mark in _MARK.iter_unpack(data[marks_at:orders_at])),
-                tuple(OrderRun(*run) for run in _ORDER.iter_unpack(data[orders_at:solid_at])),
-                tuple(base for base, in _SOLID.iter_unpack(data[solid_at:decisions_at])),
-                decisions,
-                subscriptions,
-                ProducerTable.decode(data[rest:]),
-            )
-        except struct.error as error:
-            raise RemoteViolation(f"checkpoint is cut short: {error}") from error
 
 
 class Log:
-    """Fold of one log.  `floor` never passes what is committed: nothing at or below it can be undone."""
+    """One log.  `floor` never passes what is committed: nothing at or below it can be undone.
+
+    `folds` are in the order of their table; `decisions`, `subscriptions` and `producers` are those among them that
+    replication decides by.  Raises ValueError when two folds of the table share a tag, LookupError when it lacks one
+    of the three.
+    """
 
     __slots__ = (
-        "_steps", "_tail", "_tail_bytes", "decisions", "first", "floor", "mark_ms", "marks", "orders", "producers",
-        "runs", "settled_entries", "solid", "subscriptions", "tail_bytes_max",
+        "_deciding", "_noting", "_noting_data", "_settling", "_steps", "_tail", "_tail_bytes", "decisions", "first",
+        "floor", "folds", "mark_ms", "marks", "orders", "producers", "runs", "settled_entries", "solid",
+        "subscriptions", "table", "tail_bytes_max",
     )
 
-    def __init__(self, tail_bytes_max: int = 0) -> None:
+    def __init__(self, tail_bytes_max: int = 0, table: Table = FOLDS) -> None:
+        check_table(table)
+        self.table = table
         self.first = 0                  # offsets below were trimmed
         self.runs: list[Run] = []
         self.marks: list[Mark] = []
         self.orders: list[OrderRun] = []
         self.solid: list[int] = []      # control entries with a payload: every member keeps those
         self.mark_ms = NEVER_MS         # a mark at least so often, when entries come slowly
-        self.decisions = Decisions()
-        self.subscriptions = Subscriptions()
-        self.producers = ProducerTable()
-        self.floor = _Step(NOTHING, -1, EMPTY_CHAIN, 0, 0, None, None)
+        self.floor = _Step(NOTHING, -1, EMPTY_CHAIN, 0, 0)
         self._steps: deque[_Step] = deque()
         self.settled_entries = 0        # how many the floor has passed since this object was made
         self.tail_bytes_max = tail_bytes_max
         # base -> entry, contiguous up to the head; finding the oldest in a plain dict passes over all it has dropped
         self._tail: OrderedDict[int, Entry] = OrderedDict()
         self._tail_bytes = 0
+        self._keep(tuple(kind() for kind in table))
+
+    def _keep(self, folds: tuple[Fold, ...]) -> None:
+        """Take these folds, and note which is called when: an entry costs calls of the folds that want it alone."""
+        self.folds = folds
+        self.decisions, self.subscriptions = find(folds, Decisions), find(folds, Subscriptions)
+        self.producers = find(folds, ProducerTable)
+        self._noting = {kind: tuple(fold for fold in folds if kind in fold.kinds) for kind in Kind}
+        self._noting_data = self._noting[_DATA]
+        self._settling, self._deciding = overriding(folds, "settle"), overriding(folds, "decide")
 
     @classmethod
-    def restore(cls, checkpoint: bytes | None, headers: Iterable[Entry], commit: int) -> Log:
+    def restore(
+        cls, checkpoint: bytes | None, headers: Iterable[Entry], commit: int, table: Table = FOLDS
+    ) -> Log:
         """Rebuild from storage; `headers` start right behind the checkpoint, `commit` becomes the floor."""
-        log = cls()
+        log = cls(table=table)
         if checkpoint:
-            log.adopt(Checkpoint.decode(checkpoint))
+            log.adopt(Checkpoint.decode(checkpoint, table))
         for entry in headers:
             log.append(entry)
             log.settle(min(commit, log.head.offset))
@@ -177,13 +105,13 @@ class Log:
         self.runs = list(checkpoint.runs)
         self.marks = list(checkpoint.marks)
         self.orders, self.solid = list(checkpoint.orders), list(checkpoint.solid)
-        self.decisions = checkpoint.decisions.upto(checkpoint.at.offset)
-        self.subscriptions = checkpoint.subscriptions.upto(checkpoint.at.offset, checkpoint.logged_ms)
-        self.producers = checkpoint.producers.copy()
-        self.floor = _Step(
-            checkpoint.at, -1, checkpoint.chain, checkpoint.logged_ms, checkpoint.bytes_total, None, None
-        )
+        self._keep(tuple(fold.upto(checkpoint.at.offset, checkpoint.logged_ms) for fold in checkpoint.folds))
+        self.floor = _Step(checkpoint.at, -1, checkpoint.chain, checkpoint.logged_ms, checkpoint.bytes_total)
         self._steps.clear()
+
+    def fold(self, wanted: type[F]) -> F:
+        """Return the fold of this class; raises LookupError when the log is made without it."""
+        return find(self.folds, wanted)
 
     # --- where things are ---------------------------------------------------------------------------------
 
@@ -283,14 +211,18 @@ class Log:
         if entry.prev_chain != top.chain:
             raise RemoteViolation(f"entry {entry.id} continues another log: its chained checksum differs")
         base, last = entry.base, entry.last
-        if entry.kind is not Kind.DATA:
-            self.decisions.note(entry)
-            if entry.kind is Kind.POSITION:
-                self.subscriptions.note(entry)
-            if entry.payload_bytes and entry.kind not in FOLDED_WITH_PAYLOAD:   # those lie with their headers
-                self.solid.append(base)
-        elif not self.orders or self.orders[-1].order != entry.order:
-            self.orders.append(OrderRun(base, entry.order))
+        data = entry.kind is _DATA
+        try:
+            for fold in self._noting_data if data else self._noting[entry.kind]:
+                fold.note(entry)
+        except RemoteViolation:
+            self._undo_folds(top.id.offset)   # those that took it in before another one refused it
+            raise
+        if data:
+            if not self.orders or self.orders[-1].order != entry.order:
+                self.orders.append(OrderRun(base, entry.order))
+        elif entry.payload_bytes and entry.kind not in FOLDED_WITH_PAYLOAD:   # those lie with their headers
+            self.solid.append(base)
         if self.runs and self.runs[-1].epoch == entry.epoch:
             self.runs[-1] = Run(entry.epoch, self.runs[-1].first, last)
         else:
@@ -302,15 +234,11 @@ class Log:
             or entry.logged_ms - self.marks[-1].logged_ms >= self.mark_ms
         ):
             self.marks.append(Mark(base, top.bytes_total, entry.logged_ms))
-        producer, before = None, None
-        if entry.kind is Kind.DATA:
-            producer, before = entry.producer, self.producers.note(entry)
         size = entry.size
         self._steps.append(
-            _Step(
-                EntryId(entry.epoch, last), base, entry.chain, entry.logged_ms, top.bytes_total + size,
-                producer, before,
-            )
+            _new(_Step, (
+                _new(EntryId, (entry.epoch, last)), base, entry.chain, entry.logged_ms, top.bytes_total + size,
+            ))
         )
         if self.tail_bytes_max:
             self._tail[base] = entry
@@ -321,18 +249,30 @@ class Log:
     def settle(self, commit: int) -> None:
         """Raise the floor to the entry ending at `commit`: it can no longer be undone."""
         steps = self._steps
+        if not steps or steps[0].id.offset > commit:
+            return
         while steps and steps[0].id.offset <= commit:
             self.floor = steps.popleft()
             self.settled_entries += 1
+        for fold in self._settling:
+            fold.settle(self.floor.id.offset)
+
+    def decide(self, confirmed: int) -> None:
+        """Tell the folds that everything up to `confirmed` is decided: it counts, or a rollback covers it (L10)."""
+        for fold in self._deciding:
+            fold.decide(confirmed, self.decisions.covering)
+
+    def purge(self, logged_ms: int) -> None:
+        """Free memory of what the log's clock has passed at a committed entry; changes no answer."""
+        for fold in self.folds:
+            fold.purge(logged_ms)
 
     def truncate(self, to: EntryId) -> bool:
         """Cut back to the highest entry at or below `to`; False, and nothing done, when that is below the floor."""
         if self.floor.id > to:
             return False
         while self._steps and self._steps[-1].id > to:
-            step = self._steps.pop()
-            if step.producer is not None:
-                self.producers.restore(step.producer, step.producer_before)
+            self._steps.pop()
         head = self.head.offset
         while self.runs and self.runs[-1].first > head:
             self.runs.pop()
@@ -344,10 +284,13 @@ class Log:
             self.orders.pop()
         while self.solid and self.solid[-1] > head:
             self.solid.pop()
-        self.decisions.truncate(head)
-        self.subscriptions.truncate(head)
+        self._undo_folds(head)
         self.forget_tail()
         return True
+
+    def _undo_folds(self, head: int) -> None:
+        for fold in self.folds:
+            fold.undo_to(head)
 
     def trim_point(self, before: int) -> int:
         """Return the highest entry boundary we know of at or below `before`, at least `first`."""
@@ -363,28 +306,27 @@ class Log:
         at = bisect_right(self.orders, self.first, key=lambda run: run.first) - 1
         self.orders = self.orders[max(at, 0):]
         self.solid = self.solid[bisect_left(self.solid, self.first):]
-        # A remembered batch is answered with its fate though its bytes are gone (L19); so is one that is remembered
-        # again when what is not committed yet is undone.
-        again = (step.producer_before.places[0].base for step in self._steps if step.producer_before is not None)
-        self.decisions.forget(min(self.first, self.producers.oldest_base, *again))
+        # A remembered batch is answered with its fate though its bytes are gone (L19).
+        first = min(self.first, *(fold.oldest for fold in self.folds))
+        for fold in self.folds:
+            fold.trim(first)
+
+    @property
+    def weight(self) -> int:
+        """How many items a checkpoint holds, about."""
+        return len(self.marks) + sum(fold.weight for fold in self.folds)
 
     def checkpoint(self) -> Checkpoint:
-        """Return the fold up to the floor."""
-        producers = self.producers.copy()
-        for step in reversed(self._steps):
-            if step.producer is not None:
-                producers.restore(step.producer, step.producer_before)
-        producers.purge(self.floor.logged_ms)
-        floor = self.floor.id.offset
+        """Return the log up to the floor."""
+        at, logged_ms = self.floor.id, self.floor.logged_ms
+        floor = at.offset
         return Checkpoint(
-            self.floor.id, self.floor.chain, self.floor.logged_ms, self.floor.bytes_total, self.first,
+            at, self.floor.chain, logged_ms, self.floor.bytes_total, self.first,
             tuple(run._replace(last=min(run.last, floor)) for run in self.runs if run.first <= floor),
             tuple(mark for mark in self.marks if mark.base <= floor),
             tuple(run for run in self.orders if run.first <= floor),
             tuple(base for base in self.solid if base <= floor),
-            self.decisions.upto(floor),
-            self.subscriptions.upto(floor, self.floor.logged_ms),
-            producers,
+            tuple(fold.upto(floor, logged_ms) for fold in self.folds),
         )
 
     # --- the newest entries -------------------------------------------------------------------------------
@@ -415,4 +357,4 @@ class Log:
 
 def recovery_start(checkpoint: bytes | None) -> int:
     """Return the first base offset whose header `Log.restore` needs."""
-    return Checkpoint.decode(checkpoint).at.offset + 1 if checkpoint else 0
+    return checkpoint_end(checkpoint).offset + 1 if checkpoint else 0

@@ -8,15 +8,18 @@ replica decides alike.  Stays out: what an entry's fate is; that is a matter of 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from typing import NamedTuple
 
-from ..base.entry import Entry
+from ..base.entry import Entry, Kind
+from ..base.folds import NO_OFFSET, Fold
 
 REMEMBERED_MAX = 5
 IDLE_MS_MAX = 7 * 24 * 3600 * 1000
 
 _PRODUCER = struct.Struct(">16sqB")
 _PLACE = struct.Struct(">qQQI")
+_COUNT = struct.Struct(">I")
 
 
 class Place(NamedTuple):
@@ -50,43 +53,76 @@ class Verdict(NamedTuple):
     too_old: bool
 
 
-class ProducerTable:
-    """The fold.  `undo` values returned by `note` restore the table in reverse order."""
+class _Undo(NamedTuple):
+    """What the table said of a producer before the entry that ends at `last`."""
 
-    __slots__ = ("_known",)
+    last: int
+    producer: bytes
+    before: Known | None
+
+
+_new = tuple.__new__   # what a named tuple's own constructor does, without a Python frame around it
+
+
+class ProducerTable(Fold):
+    """The fold.  Entries that are not settled can be undone, newest first."""
+
+    __slots__ = ("_known", "_undo")
+
+    tag = b"prod"
+    kinds = frozenset((Kind.DATA,))
+    begins_empty = False
 
     def __init__(self) -> None:
         self._known: dict[bytes, Known] = {}
+        self._undo: deque[_Undo] = deque()
 
     def __len__(self) -> int:
         return len(self._known)
 
     @property
-    def oldest_base(self) -> int:
-        """Return the lowest offset remembered, a very high one when there is none."""
-        return min((known.places[0].base for known in self._known.values()), default=1 << 62)
+    def oldest(self) -> int:
+        """The lowest offset remembered, or remembered again when what is not committed yet is undone (L19)."""
+        now = (known.places[0].base for known in self._known.values())
+        again = (undo.before.places[0].base for undo in self._undo if undo.before is not None)
+        return min(min(now, default=NO_OFFSET), min(again, default=NO_OFFSET))
+
+    @property
+    def weight(self) -> int:
+        return len(self._known)
 
     def places(self, producer: bytes) -> tuple[Place, ...]:
         """Return where the remembered batches of a producer lie, oldest first."""
         known = self._known.get(producer)
         return known.places if known else ()
 
-    def note(self, entry: Entry) -> Known | None:
-        """Fold one data entry in; return what to hand to `restore` when it is truncated."""
-        before = self._known.get(entry.producer)
-        place = Place(entry.sequence, entry.epoch, entry.base, entry.count)
+    def note(self, entry: Entry) -> None:
+        """Fold one data entry in."""
+        producer, base, count = entry.producer, entry.base, entry.count
+        before = self._known.get(producer)
+        place = _new(Place, (entry.sequence, entry.epoch, base, count))
         # Entries arrive here in log order, so a sequence that starts anew means the producer had been forgotten.
         continues = before is not None and entry.sequence == before.places[-1].sequence + 1
         places = (*before.places[-(REMEMBERED_MAX - 1):], place) if before and continues else (place,)
-        self._known[entry.producer] = Known(entry.logged_ms, places)
-        return before
+        self._known[producer] = _new(Known, (entry.logged_ms, places))
+        self._undo.append(_new(_Undo, (base + count - 1, producer, before)))
 
-    def restore(self, producer: bytes, before: Known | None) -> None:
-        """Undo the newest `note` of this producer."""
-        if before is None:
-            self._known.pop(producer, None)
+    def settle(self, commit: int) -> None:
+        """Forget how to undo what is committed."""
+        undo = self._undo
+        while undo and undo[0].last <= commit:
+            undo.popleft()
+
+    def undo_to(self, head: int) -> None:
+        """Undo entries behind `head`, newest first."""
+        while self._undo and self._undo[-1].last > head:
+            self._restore(self._undo.pop())
+
+    def _restore(self, undo: _Undo) -> None:
+        if undo.before is None:
+            self._known.pop(undo.producer, None)
         else:
-            self._known[producer] = before
+            self._known[undo.producer] = undo.before
 
     def judge(self, producer: bytes, sequence: int, now_logged_ms: int) -> Verdict:
         """Say what a batch with this sequence is to the log whose newest entry was logged at `now_logged_ms`."""
@@ -101,18 +137,21 @@ class ProducerTable:
                 return Verdict(place, newest + 1, False)
         return Verdict(None, newest + 1, True)
 
-    def purge(self, committed_logged_ms: int) -> None:
+    def purge(self, logged_ms: int) -> None:
         """Free the memory of producers that a committed entry proves forgotten; changes no verdict."""
         self._known = {
-            producer: known
-            for producer, known in self._known.items()
-            if committed_logged_ms - known.logged_ms <= IDLE_MS_MAX
+            producer: known for producer, known in self._known.items() if logged_ms - known.logged_ms <= IDLE_MS_MAX
         }
 
-    def copy(self) -> ProducerTable:
-        """Return an independent table; the remembered values are shared, being immutable."""
+    def upto(self, offset: int, logged_ms: int) -> ProducerTable:
+        """Return the table as it was behind `offset`; the remembered values are shared, being immutable."""
         twin = ProducerTable()
         twin._known = dict(self._known)
+        for undo in reversed(self._undo):
+            if undo.last <= offset:
+                break
+            twin._restore(undo)
+        twin.purge(logged_ms)
         return twin
 
     def snapshot(self) -> dict[bytes, Known]:
@@ -120,7 +159,7 @@ class ProducerTable:
         return dict(self._known)
 
     def encode(self) -> bytes:
-        parts = [struct.pack(">I", len(self._known))]
+        parts = [_COUNT.pack(len(self._known))]
         for producer in sorted(self._known):
             known = self._known[producer]
             parts.append(_PRODUCER.pack(producer, known.logged_ms, len(known.places)))
@@ -128,11 +167,11 @@ class ProducerTable:
         return b"".join(parts)
 
     @classmethod
-    def decode(cls, data: bytes) -> ProducerTable:
-        """Read `encode`'s bytes; raises struct.error when they are cut short."""
+    def decode(cls, data: bytes, at: int) -> tuple[ProducerTable, int]:
+        """Read `encode`'s bytes at `at`; return the table and where it ended.  Raises struct.error when cut short."""
         table = cls()
-        (count,) = struct.unpack_from(">I", data)
-        at = 4
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
         for _ in range(count):
             producer, logged_ms, size = _PRODUCER.unpack_from(data, at)
             at += _PRODUCER.size
@@ -141,4 +180,4 @@ class ProducerTable:
                 places.append(Place(*_PLACE.unpack_from(data, at)))
                 at += _PLACE.size
             table._known[producer] = Known(logged_ms, tuple(places))
-        return table
+        return table, at

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState, Released, Send, Trace, Write
 from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
+from ..base.folds import Table
 from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId
 from ..base.refusals import Reason, Refused
 from ..delivery.copysets import BLOCK_BYTES, BLOCK_MS
 from ..limbo.settings import SynchroSettings
+from .checkpoint import FOLDS
 from .copies import Seat, seat_of
-from .log import Checkpoint, Log
+from .log import Log
 from .messages import Fate, Operation, Rejected
 from .producers import Place
 from .settings import CopySettings, RetentionSettings
@@ -32,7 +34,11 @@ OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ens
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one shard on one node; bytes count headers and payloads, times are milliseconds."""
+    """Bounds of one shard on one node; bytes count headers and payloads, times are milliseconds.
+
+    `extra_folds` are folded beside those of this release (`tidemark_core.shard.FOLDS`).  A store that was written with
+    one cannot be opened without it.
+    """
 
     pending_entries_max: int = 4096
     pending_bytes_max: int = 64 << 20
@@ -50,6 +56,7 @@ class Limits:
     retention_look_ms: int = 10_000      # least time between two looks at what has expired
     drop_ms: int = 1_000                 # how long after the last progress surplus payloads are told of (K6)
     drop_bytes: int = 8 << 20            # and at least whenever so much was committed
+    extra_folds: Table = ()
 
 
 class Role(StrEnum):
@@ -192,14 +199,14 @@ class Replica:
         "me", "peers_down", "raw_end", "released", "retention", "settings", "shard", "state",
     )
 
-    def __init__(self, shard: ShardId, me: Member, limits: Limits) -> None:
+    def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
         self.shard = shard
         self.me = me
         self.limits = limits
         self.state = ReplicaState()
         self._rest: bytes | None = None   # encoded state but for watermarks; None when it changed since it was written
         self._written = (-1, -1)          # commit and confirmed as they were written last
-        self.log = Log()
+        self.log = Log(table=table)
         self.commit = -1
         self.confirmed = -1
         self.released = -1
@@ -214,10 +221,10 @@ class Replica:
     @classmethod
     def restore(
         cls, shard: ShardId, me: Member, limits: Limits, state: bytes, checkpoint: bytes | None,
-        headers: Iterable[Entry],
+        headers: Iterable[Entry], table: Table = FOLDS,
     ) -> Replica:
         """Rebuild after a restart.  A leader comes back DEPOSED: its unsynced pushes may live on elsewhere."""
-        replica = cls(shard, me, limits)
+        replica = cls(shard, me, limits, table)
         replica.state = ReplicaState.decode(state)
         replica._rest = replica.state.encode_rest()
         replica._written = (replica.state.commit, replica.state.confirmed)
@@ -226,7 +233,7 @@ class Replica:
         stored = list(headers)
         if seeding and not checkpoint and stored and stored[0].base > 0:
             stored = []  # still in front of the snapshot's checkpoint: that part is pulled again
-        replica.log = Log.restore(checkpoint, stored, commit)
+        replica.log = Log.restore(checkpoint, stored, commit, table)
         if not seeding:
             if commit > replica.log.head.offset:
                 # State is written with or behind the entries it vouches for: synced entries are gone.
@@ -236,7 +243,7 @@ class Replica:
             replica.commit = max(commit, replica.confirmed)
             replica.released = replica.confirmed   # the stage is no promise beyond a life (K10)
             replica.log.settle(replica.commit)
-            replica.log.subscriptions.settle(replica.confirmed, replica.log.decisions.covering)
+            replica.log.decide(replica.confirmed)
         if replica.state.role is Role.LEADER:
             replica.update(role=Role.DEPOSED)
         return replica
@@ -299,7 +306,7 @@ class Replica:
             found = self.log.decisions.covering(confirmed)
             assert found is None, f"L3: confirmed {confirmed} lies inside {found}"
             self.confirmed = confirmed
-            self.log.subscriptions.settle(confirmed, self.log.decisions.covering)
+            self.log.decide(confirmed)
         released = confirmed if released is None else min(released, confirmed)
         if released <= self.released:
             return []
@@ -317,9 +324,8 @@ class Replica:
 
         A checkpoint costs as much as it holds, so one that holds much is written less often.
         """
-        log = self.log
-        entries_min = max(self.limits.checkpoint_entries, len(log.producers) + len(log.marks))
-        if log.settled_entries - self._checkpoint_at < entries_min:
+        settled = self.log.settled_entries - self._checkpoint_at
+        if settled < self.limits.checkpoint_entries or settled < self.log.weight:
             return []
         return [self._checkpoint()]
 
@@ -332,15 +338,14 @@ class Replica:
         return [self._checkpoint(), DropBefore(first)]
 
     def _checkpoint(self) -> PutCheckpoint:
-        checkpoint: Checkpoint = self.log.checkpoint()
+        checkpoint = self.log.checkpoint()
         self._checkpoint_at = self.log.settled_entries
-        self.log.producers.purge(checkpoint.logged_ms)
-        self.log.subscriptions.purge(checkpoint.logged_ms)
+        self.log.purge(checkpoint.logged_ms)
         return PutCheckpoint(checkpoint.encode())
 
     def forget_log(self) -> None:
         """Start over with an empty log; the caller writes a Wipe."""
-        self.log, mark_ms = Log(), self.log.mark_ms
+        self.log, mark_ms = Log(table=self.log.table), self.log.mark_ms
         self.log.mark_ms = mark_ms
         self.commit = self.confirmed = self.released = -1
         self.update(dropped=-1, swept=-1)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..base.entry import Entry
+from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
+from ..base.folds import Covering, Fold
 
 NAME_MAX = 128
 NAMES_MAX = 1000
@@ -20,9 +21,6 @@ UNDECIDED_MAX = 4096
 LEASE_MS_MIN = 1_000
 LEASE_MS_MAX = 365 * 86_400_000
 LEASE_MS_DEFAULT = 7 * 86_400_000
-
-Covering = Callable[[int], object | None]
-"""Says which rollback covers an offset, None when none does."""
 
 _NAME_FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _NAME_REST = _NAME_FIRST | frozenset("._-")
@@ -80,10 +78,14 @@ def noted(entry: Entry) -> Noted:
     return Noted(entry.base, name, Position(entry.sequence, entry.logged_ms, lease_ms))
 
 
-class Subscriptions:
+class Subscriptions(Fold):
     """The fold.  Everything confirmed is in `held`, by name; the rest waits in log order."""
 
     __slots__ = ("_undecided", "held")
+
+    tag = b"subs"
+    kinds = frozenset((Kind.POSITION,))
+    begins_empty = False
 
     def __init__(self) -> None:
         self.held: dict[str, Position] = {}
@@ -106,7 +108,7 @@ class Subscriptions:
         """Fold one POSITION record in; raises RemoteViolation."""
         self._undecided.append(noted(entry))
 
-    def settle(self, confirmed: int, covering: Covering) -> None:
+    def decide(self, confirmed: int, covering: Covering) -> None:
         """What lies up to `confirmed` is decided: it counts, unless it is rolled back (B2)."""
         while self._undecided and self._undecided[0].at <= confirmed:
             at, name, position = self._undecided.popleft()
@@ -119,7 +121,7 @@ class Subscriptions:
             if len(self.held) > NAMES_MAX:
                 self.purge(position.logged_ms)
 
-    def truncate(self, head: int) -> None:
+    def undo_to(self, head: int) -> None:
         """Forget records behind `head`."""
         while self._undecided and self._undecided[-1].at > head:
             self._undecided.pop()

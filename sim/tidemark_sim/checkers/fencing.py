@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidemark_core.base.effects import Send
 from tidemark_core.base.ids import NOTHING
-from tidemark_core.replication.log import Checkpoint
+from tidemark_core.replication.checkpoint import checkpoint_end
 from tidemark_core.replication.messages import Fenced
 from tidemark_core.replication.replica import ReplicaState
 
@@ -34,6 +34,6 @@ class Fencing:
         if image.entries:
             head = image.entries[-1].id
         else:
-            head = Checkpoint.decode(image.checkpoint).at if image.checkpoint else NOTHING
+            head = checkpoint_end(image.checkpoint) if image.checkpoint else NOTHING
         if message.head != head:
             raise Violation("L1", f"{node.name} is fenced with head {message.head}, durable is {head}")

@@ -11,7 +11,8 @@ from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import EntryId
 from tidemark_core.limbo.decisions import Decisions, Range
-from tidemark_core.replication.log import Checkpoint, Log
+from tidemark_core.replication.checkpoint import Checkpoint
+from tidemark_core.replication.log import Log
 from tidemark_core.replication.messages import Fate
 from tidemark_core.replication.replica import Limits, Replica
 
@@ -247,7 +248,7 @@ def test_a_log_without_decisions_survives_its_bytes() -> None:
 def test_a_fold_can_be_told_as_it_was_behind_an_entry(author: Author, offset: int, expected: tuple[Any, ...]) -> None:
     before = facts(author.log.decisions)
 
-    assert expected == facts(author.log.decisions.upto(offset))
+    assert expected == facts(author.log.decisions.upto(offset, 0))
     assert before == facts(author.log.decisions)
 
 
@@ -261,7 +262,7 @@ def test_a_fold_can_be_told_as_it_was_behind_an_entry(author: Author, offset: in
 def test_ranges_are_forgotten_when_nothing_lies_in_them_any_more(
     author: Author, below: int, ranges: list[Range]
 ) -> None:
-    author.log.decisions.forget(below)
+    author.log.decisions.trim(below)
 
     assert ranges == author.log.decisions.ranges
 
@@ -269,7 +270,7 @@ def test_ranges_are_forgotten_when_nothing_lies_in_them_any_more(
 def test_l7_the_last_epoch_start_is_never_forgotten(author: Author) -> None:
     author.opening(epoch=2)
     author.data()
-    author.log.decisions.forget(MOST)
+    author.log.decisions.trim(MOST)
 
     with pytest.raises(RemoteViolation, match="decided is 13"):
         author.log.append(author.forged(Kind.ROLLBACK, 13))
@@ -438,7 +439,7 @@ def test_l18_a_fold_cut_back_or_carried_in_a_checkpoint_is_the_fold_of_what_is_l
     for entry in author.entries:
         settled.append(entry)
     settled.settle(keep.last)
-    carried = Checkpoint.decode(settled.checkpoint().encode()).decisions
+    carried = Checkpoint.decode(settled.checkpoint().encode()).fold(Decisions)
     author.log.truncate(keep.id)
 
     for fold in (author.log.decisions, carried):

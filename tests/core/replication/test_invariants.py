@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tidemark_core.base.ids import EntryId, Member
 from tidemark_core.limbo.decisions import Decisions, Range
+from tidemark_core.replication.checkpoint import Run
 from tidemark_core.replication.invariants import (
     check_contiguous,
     check_decisions,
@@ -21,7 +22,7 @@ from tidemark_core.replication.invariants import (
     check_subscriptions,
 )
 from tidemark_core.replication.leader import Leader
-from tidemark_core.replication.log import Log, Run
+from tidemark_core.replication.log import Log
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_core.replication.replica import Role

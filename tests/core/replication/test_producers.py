@@ -5,6 +5,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tidemark_core.base.folds import NO_OFFSET
 from tidemark_core.replication.producers import IDLE_MS_MAX, REMEMBERED_MAX, Place, ProducerTable, Verdict
 
 from tests.core.support import OTHER_PRODUCER, PRODUCER, Author
@@ -107,12 +108,38 @@ def test_l18_a_truncated_entry_is_undone_exactly() -> None:
     author.data()
     table = table_of(author)
     before = table.snapshot()
-    undo = [(entry.producer, table.note(entry)) for entry in (author.data(), author.data(producer=OTHER_PRODUCER))]
+    for entry in (author.data(), author.data(producer=OTHER_PRODUCER)):
+        table.note(entry)
 
-    for producer, known in reversed(undo):
-        table.restore(producer, known)
+    table.undo_to(0)
 
     assert before == table.snapshot()
+
+
+def test_l18_what_is_settled_cannot_be_undone_and_what_is_not_still_can() -> None:
+    author = Author()
+    for _ in range(3):
+        author.data(2)
+    table = table_of(author)
+
+    table.settle(4)   # in the middle of the third batch, which begins at 4
+    table.undo_to(-1)
+
+    assert 2 == table.judge(PRODUCER, 9, 0).expected, "the third is undone, the first two are settled"
+
+
+def test_l19_the_oldest_offset_counts_what_is_remembered_again_when_entries_are_undone() -> None:
+    author = Author()
+    for _ in range(REMEMBERED_MAX):
+        author.data()
+    table = table_of(author)
+    table.settle(REMEMBERED_MAX - 1)
+    table.note(author.data())
+
+    assert 0 == table.oldest
+    table.settle(REMEMBERED_MAX)
+    assert 1 == table.oldest
+    assert NO_OFFSET == ProducerTable().oldest
 
 
 writes = st.lists(
@@ -135,7 +162,11 @@ def table_from(history: list[tuple[bytes, int, int]]) -> tuple[ProducerTable, Au
 def test_l18_the_table_survives_its_bytes(history: list[tuple[bytes, int, int]]) -> None:
     table, _ = table_from(history)
 
-    assert table.snapshot() == ProducerTable.decode(table.encode()).snapshot()
+    data = table.encode()
+    decoded, end = ProducerTable.decode(b"xy" + data + b"more", 2)
+
+    assert table.snapshot() == decoded.snapshot()
+    assert len(data) + 2 == end
 
 
 @given(writes, st.data())
@@ -145,12 +176,12 @@ def test_l18_undoing_any_suffix_gives_the_fold_of_the_prefix(
     keep = data.draw(st.integers(0, len(history)))
     prefix, _ = table_from(history[:keep])
     _, author = table_from(history)
-    table = ProducerTable()
-    undo = [(entry.producer, table.note(entry)) for entry in author.entries]
-    for producer, known in reversed(undo[keep:]):
-        table.restore(producer, known)
+    table = table_of(author)
+    head = author.entries[keep - 1].last if keep else -1
+    copy = table.upto(head, 0)
+    table.undo_to(head)
 
-    assert prefix.snapshot() == table.snapshot()
+    assert prefix.snapshot() == table.snapshot() == copy.snapshot()
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 20, 40, 60])
@@ -160,14 +191,14 @@ def test_bytes_that_are_cut_short_are_noticed(cut: int) -> None:
     assert cut < len(data)
 
     with pytest.raises(struct.error):
-        ProducerTable.decode(data[:cut])
+        ProducerTable.decode(data[:cut], 0)
 
 
 def test_a_copy_is_independent() -> None:
     author = Author()
     author.data()
     table = table_of(author)
-    twin = table.copy()
+    twin = table.upto(0, 0)
     table.note(author.data())
 
     assert (2, 1) == (table.judge(PRODUCER, 9, 0).expected, twin.judge(PRODUCER, 9, 0).expected)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tidemark_core.base.entry import Entry, Kind, control, decode_header, folded_part, recovered
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
 from tidemark_core.base.ids import EntryId
-from tidemark_core.limbo.decisions import Decisions
-from tidemark_core.replication.log import Checkpoint, Log
+from tidemark_core.replication.checkpoint import Checkpoint
+from tidemark_core.replication.log import Log
 from tidemark_core.subscriptions.fold import (
     LEASE_MS_MAX,
     NAME_MAX,
@@ -50,7 +50,7 @@ def folded(entries: list[Entry], cut: int) -> Subscriptions:
     log = Log()
     for entry in entries:
         log.append(entry)
-    log.subscriptions.settle(cut, log.decisions.covering)
+    log.decide(cut)
     return log.subscriptions
 
 
@@ -178,7 +178,7 @@ def test_the_newest_position_is_told_before_it_is_confirmed(author: Author) -> N
     assert Noted(7, "one", Position(6, 200, LEASE)) == fold.newest("one", covering)
     assert Noted(8, "two", Position(1, 200, 0)) == fold.newest("two", covering)
     assert fold.newest("three", covering) is None
-    fold.settle(8, covering)
+    fold.decide(8, covering)
     assert Noted(-1, "one", Position(6, 200, LEASE)) == fold.newest("one", covering)
     assert fold.newest("two", covering) is None
 
@@ -199,18 +199,18 @@ def test_b5_what_the_log_s_clock_has_passed_is_forgotten_alike_before_and_after_
     author.position("long", 0, 5_000)
     log = author.log
     log.settle(1)
-    log.subscriptions.settle(1, log.decisions.covering)
+    log.decide(1)
     for logged_ms, known in ((1_000, ["long", "short"]), (1_001, ["long"]), (5_001, [])):
         author.data(logged_ms=logged_ms)
         log.settle(log.head.offset)
-        carried = Checkpoint.decode(log.checkpoint().encode()).subscriptions
+        carried = Checkpoint.decode(log.checkpoint().encode()).fold(Subscriptions)
         assert known == [name for name, _ in log.subscriptions.known(logged_ms)]
         assert known == [name for name, _ in carried.known(logged_ms)]
         assert known == sorted(carried.held)
 
 
 def test_b9_names_are_bounded() -> None:
-    fold, covering = Subscriptions(), Decisions().covering
+    fold = Subscriptions()
     fold.held = {f"n{each}": Position(0, 0, 100) for each in range(NAMES_MAX - 1)}
 
     assert fold.room_for("one-more", 100)
@@ -221,7 +221,7 @@ def test_b9_names_are_bounded() -> None:
     author = Author()
     author.log.subscriptions.held = dict(fold.held)
     author.position("one-more", 0, 100, logged_ms=51)
-    author.log.subscriptions.settle(0, covering)
+    author.log.decide(0)
     assert NAMES_MAX == len(author.log.subscriptions)
     assert "last" not in author.log.subscriptions.held
 
@@ -283,7 +283,7 @@ def test_b2_the_fold_is_the_replay_at_every_cut(story: list[tuple[Any, ...]]) ->
     for entry in author.entries:
         log.append(entry)
     for cut in cuts(author):
-        log.subscriptions.settle(cut, log.decisions.covering)
+        log.decide(cut)
         assert replay(author.entries, cut) == log.subscriptions.held
 
 
@@ -298,14 +298,14 @@ def test_b3_a_fold_cut_back_or_carried_in_a_checkpoint_and_trimmed_is_the_fold_o
     for entry in author.entries:
         log.append(entry)
     log.settle(commit)
-    log.subscriptions.settle(confirmed, log.decisions.covering)
+    log.decide(confirmed)
 
     if confirmed >= 0:
         log.trim(data.draw(st.sampled_from([entry.base for entry in author.entries if entry.base <= confirmed + 1])))
     checkpoint = log.checkpoint().encode()
     rest = [recovered(folded_part(entry)) for entry in author.entries if entry.base > log.floor.id.offset]
     restored = Log.restore(checkpoint, rest, commit)
-    restored.subscriptions.settle(confirmed, restored.decisions.covering)
+    restored.decide(confirmed)
     now_ms = log.floor.logged_ms
     assert log.subscriptions.undecided == restored.subscriptions.undecided
     assert list(log.subscriptions.known(now_ms)) == list(restored.subscriptions.known(now_ms))
@@ -318,7 +318,7 @@ def test_b3_a_fold_cut_back_or_carried_in_a_checkpoint_and_trimmed_is_the_fold_o
         for later in (each for each in cuts(author) if confirmed <= each <= keep.offset):
             if cut.decisions.covering(later) is not None:
                 continue
-            cut.subscriptions.settle(later, cut.decisions.covering)
+            cut.decide(later)
             held = {name: each for name, each in replay(left, later).items() if each.live(now_ms)}
             assert held == dict(cut.subscriptions.known(now_ms))
 
@@ -326,10 +326,10 @@ def test_b3_a_fold_cut_back_or_carried_in_a_checkpoint_and_trimmed_is_the_fold_o
 def test_b3_a_checkpoint_that_is_cut_short_is_noticed(author: Author) -> None:
     log = author.log
     log.settle(8)
-    log.subscriptions.settle(5, log.decisions.covering)
+    log.decide(5)
     whole = log.checkpoint().encode()
 
-    assert facts(log.subscriptions) == facts(Checkpoint.decode(whole).subscriptions)
+    assert facts(log.subscriptions) == facts(Checkpoint.decode(whole).fold(Subscriptions))
     for size in range(len(whole)):
         with pytest.raises(RemoteViolation):
             Checkpoint.decode(whole[:size])
