@@ -17,7 +17,7 @@ SERVERS = $(BIN)/python -m tests.kube.binaries --optional && \
 	$(PYTEST) --numprocesses=$(AT_ONCE) -m servers --junitxml=$(RESULTS)/servers.xml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint unit pure servers assets durations sim bench generate rendered clean
+.PHONY: help demo check test lint unit pure servers assets durations sim bench generate english rendered clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the chart's copi
 	$(BIN)/python tools/generate_protobuf.py
 	$(BIN)/python tools/generate_resources.py
 	$(BIN)/python tools/generate_dashboards.py
+
+english: $(INSTALLED) ## Lower the committed counts of words to avoid to those of today; CONTRIBUTING.md lists the words.
+	$(BIN)/python tools/english.py --lower
 
 rendered: $(INSTALLED) ## Render the chart into charts/rendered/, for machines without Helm; needs Go, once.
 	$(BIN)/python -m tests.kube.helm
