@@ -20,7 +20,7 @@ from tidemark_operator.resources.openapi import custom_resource_definition
 
 @cache
 def schema_of(kind: str) -> dict[str, Any]:
-    return custom_resource_definition(KINDS[kind])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return custom_resource_definition(KINDS[kind].model)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def with_defaults(value: Any, schema: dict[str, Any]) -> Any:

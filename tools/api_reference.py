@@ -27,15 +27,15 @@ def reference() -> str:
     """The whole page."""
     sections = [HEADER, _contents()]
     for kind in KINDS.values():
-        sections.append(_section(kind))
+        sections.append(_section(kind.model))
     return "\n".join(sections)
 
 
 def _contents() -> str:
     rows = ["| kind | short name | what it is |", "|---|---|---|"]
     for kind in KINDS.values():
-        names = kind.NAMES
-        rows.append(f"| [{names.kind}](#{names.kind.lower()}) | `{names.short}` | {_sentence(kind)} |")
+        names = kind.names
+        rows.append(f"| [{names.kind}](#{names.kind.lower()}) | `{names.short}` | {_sentence(kind.model)} |")
     return "\n".join(rows) + "\n"
 
 

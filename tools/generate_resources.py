@@ -37,10 +37,10 @@ def files() -> dict[str, str]:
         "docs/reference/metrics.md": metrics_reference(),
     }
     for kind in KINDS.values():
-        definition = custom_resource_definition(kind)
+        definition = custom_resource_definition(kind.model)
         text = NOTE + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=160, allow_unicode=True)
         for folder in CRD_FOLDERS:
-            written[f"{folder}/{kind.NAMES.plural}.yaml"] = text
+            written[f"{folder}/{kind.names.plural}.yaml"] = text
     return written
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any
 
+from tidemark_operator.resources import kinds
 from tidemark_wire import channel as wire
 from tidemark_wire.tls import FileCredentials, TlsSettings
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
@@ -18,21 +19,12 @@ from .failures import CommandFailed
 
 CALL_TIMEOUT_S = 10.0
 
-KINDS = {
-    "tidemarkcluster": "TidemarkCluster", "tidemarkclusters": "TidemarkCluster", "cluster": "TidemarkCluster",
-    "clusters": "TidemarkCluster", "tmc": "TidemarkCluster",
-    "loggroup": "LogGroup", "loggroups": "LogGroup", "group": "LogGroup", "groups": "LogGroup", "tlg": "LogGroup",
-    "reconfiguration": "Reconfiguration", "reconfigurations": "Reconfiguration", "trc": "Reconfiguration",
-    "keyspace": "Keyspace", "keyspaces": "Keyspace", "tks": "Keyspace",
-    "shard": "Shard", "shards": "Shard", "tsh": "Shard",
-}
-
 
 def kind_of(word: str) -> str:
     """Return the kind that `word` means; raises CommandFailed naming those there are."""
-    kind = KINDS.get(word.lower())
-    if kind is None:
-        known = ", ".join(dict.fromkeys(KINDS.values()))
+    kind = kinds.kind_of(word)
+    if not kind:
+        known = ", ".join(kinds.KINDS)
         raise CommandFailed(f"there is no kind {word!r}", f"The kinds are {known}.", code=2, reason="USAGE")
     return kind
 

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import tidemark
 import typer
+from rich.table import Table
+from tidemark_operator.resources.kinds import KINDS
 from tidemark_wire.v1 import common_pb2
 
 from . import target
@@ -19,7 +21,6 @@ from .admin import kind_of
 from .failures import CommandFailed
 from .options import DEFAULT_DIR, ClusterOption, DirOption, JsonOption
 from .output import emit, table
-from .reconfigurations import condition
 
 MANIFEST_BYTES_MAX = 1 << 20
 
@@ -94,32 +95,10 @@ def shards(
 # --- objects
 
 
-def _columns(kind: str) -> list[str]:
-    return {
-        "TidemarkCluster": ["NAME", "READY", "AVAILABLE", "NODES", "RECONFIGURATION", "REASON"],
-        "LogGroup": ["NAME", "READY", "AVAILABLE", "SHARDS", "QUORUM", "REASON"],
-        "Keyspace": ["NAME", "READY", "AVAILABLE", "N/R/W", "PARTITIONS", "REASON"],
-        "Reconfiguration": ["NAME", "TYPE", "STAGE", "PROGRESS", "SUCCEEDED", "REASON"],
-        "Shard": ["NAME", "STATE", "#EPOCH", "LEADER", "MEMBERS", "IN SYNC"],
-    }[kind]
-
-
-def _row(kind: str, item: dict[str, Any]) -> list[object]:
-    name, status = item["metadata"]["name"], item.get("status", {})
-    if kind == "Shard":
-        return [name, status.get("state", ""), status.get("epoch", ""), status.get("leader", ""),
-                status.get("members", ""), status.get("inSync", "")]
-    if kind == "Reconfiguration":
-        succeeded, reason = condition(item, "Succeeded")
-        summary = (status.get("progress") or {}).get("summary", "")
-        return [name, item["spec"]["type"], status.get("stage", ""), summary, succeeded, reason]
-    ready, reason = condition(item, "Ready")
-    available, _ = condition(item, "Available")
-    if kind == "LogGroup":
-        return [name, ready, available, status.get("onlineShards", ""), status.get("quorum", ""), reason]
-    if kind == "Keyspace":
-        return [name, ready, available, status.get("quorums", ""), item["spec"]["partitions"], reason]
-    return [name, ready, available, status.get("readyNodes", ""), status.get("activeReconfiguration", ""), reason]
+def _table(kind: str, items: list[dict[str, Any]]) -> Table:
+    view = KINDS[kind].view
+    columns = ["NAME", *(("#" if column.type == "integer" else "") + column.name for column in view)]
+    return table(columns, [[item["metadata"]["name"], *(column.of(item) for column in view)] for item in items])
 
 
 def get(
@@ -140,7 +119,7 @@ def get(
     if name and not items:
         raise CommandFailed(f"there is no {wanted} {name!r}", f"`tidemark get {kind}` lists those there are.")
     document: Any = items[0] if name else {"kind": f"{wanted}List", "items": items}
-    emit(as_json, document, lambda: table(_columns(wanted), [_row(wanted, item) for item in items]))
+    emit(as_json, document, lambda: _table(wanted, items))
 
 
 def read_manifests(file: str) -> str:

@@ -39,6 +39,9 @@ _KINDS = {
     "TRANSFER": MoveKind.TRANSFER,
 }
 
+_UNKNOWN = {"LogGroup": Reason.UNKNOWN_GROUP, "Shard": Reason.UNKNOWN_SHARD}
+"""What a request for one object of a kind is refused with where there is none."""
+
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
     def __init__(self, service: OperatorService) -> None:
@@ -171,8 +174,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
                 Reason.INVALID_SPEC,
                 f"kind is {request.kind!r}, must be one of {', '.join(KINDS)}"))
         if request.name and not objects and not may_be_missing:
-            reason = Reason.UNKNOWN_GROUP if request.kind == "LogGroup" else (
-                Reason.UNKNOWN_SHARD if request.kind == "Shard" else Reason.INVALID_SPEC)
+            reason = _UNKNOWN.get(request.kind, Reason.INVALID_SPEC)
             await _refuse(context, Refused(reason, f"there is no {request.kind} {request.name!r}"))
         return admin_pb2.GetResponse(objects=[json.dumps(item, sort_keys=True) for item in objects])
 

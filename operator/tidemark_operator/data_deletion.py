@@ -59,7 +59,7 @@ class DataDeletion:
                 await self._tend(shard, tombstone, nodes)
             if records or buried:
                 self._poke_later(SAY_AGAIN_S)
-            elif await self._write([Write(self._keys.group(name), None, item.revision)]):
+            elif await self._write([Write(self._keys.object("LogGroup", name), None, item.revision)]):
                 log.info("log group %s: its data is deleted", name)
 
     def received(self, shard: ShardId, sender: Member, message: Any) -> bool:

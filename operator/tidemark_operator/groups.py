@@ -43,14 +43,17 @@ class GroupKeeper:
         self.on_created: Callable[[str, int], None] = lambda group, shards: None
 
     async def look(self, groups: Iterable[Group], world: World) -> float | None:
-        """Create what is missing; return after how many seconds time alone makes more of it due.
+        """Create what is missing of the groups that this release serves.
 
-        Raises StoreUnavailable.
+        Returns after how many seconds time alone makes more of it due.  Raises StoreUnavailable.
         """
         load, waiting = world.replicas(), set[str]()
         cluster = self._mirror.cluster
         pools = {pool["name"] for pool in cluster.value.spec["nodePools"]} if cluster is not None else set()
         for group in groups:
+            if group.unserved:
+                self.trouble.pop(group.name, None)
+                continue
             unknown = [pool for pool in group.pools if pool not in pools]
             if unknown:
                 self.trouble[group.name] = (

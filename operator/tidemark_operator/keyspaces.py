@@ -12,15 +12,14 @@ from .metadata import StoredObject
 from .resources.conditions import ConditionReason as R
 from .resources.conditions import ConditionType as T
 from .resources.keyspace import Consistency, QuorumMode
-
-NOT_SERVED = "this release does not serve keyspaces: the object is checked and kept, and that is all"
+from .resources.kinds import not_served_message
 
 
 def keyspace_status(stored: StoredObject, memory: ConditionMemory) -> dict[str, Any]:
     """Return the status of a keyspace; only what follows from its spec is claimed."""
     replication = stored.spec["replication"]
     owners, reads, writes = (replication[name] for name in ("replicas", "readQuorum", "writeQuorum"))
-    message = f"{NOT_SERVED}."
+    message = not_served_message("Keyspace", stored.spec)
     conditions: list[Condition] = [
         (T.READY, False, R.NOT_SUPPORTED, message),
         (T.RECONCILING, False, R.NOT_SUPPORTED, ""),

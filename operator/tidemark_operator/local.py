@@ -54,7 +54,7 @@ from .metadata import Keys
 from .model import certificate_policy
 from .process import identify, send_signal, wait_gone
 from .resources import Resource, TidemarkCluster
-from .resources.conditions import ConditionType
+from .resources.conditions import ConditionReason, ConditionType
 
 __all__ = ["LocalRuntimeError", "ProcessView", "Runtime", "attach", "down", "up"]
 
@@ -388,7 +388,9 @@ def _all_ready(objects: list[dict[str, Any]]) -> bool:
 
 
 def _all_served(objects: list[dict[str, Any]]) -> bool:
-    return all(_condition(item, "Available")["status"] == "True" for item in objects)
+    """Say whether every group is available, besides those that this release does not serve."""
+    served = [item for item in objects if _condition(item, "Ready")["reason"] != ConditionReason.NOT_SUPPORTED]
+    return all(_condition(item, "Available")["status"] == "True" for item in served)
 
 
 def _condition(item: dict[str, Any], type_: str) -> dict[str, Any]:

@@ -15,9 +15,6 @@ from .local_state import LocalRuntimeError, State
 from .resources import (
     API_VERSION,
     InvalidManifest,
-    Keyspace,
-    LogGroup,
-    Reconfiguration,
     Resource,
     TidemarkCluster,
     load_manifests,
@@ -49,10 +46,10 @@ def cluster_manifest(
             "the manifests name two TidemarkClusters", "A local directory holds one cluster; use two.")
     name = clusters[0].name if clusters else state.cluster if state else _referenced(resources) or cluster
     for resource in resources:
-        if isinstance(resource, LogGroup | Keyspace | Reconfiguration) and resource.spec.cluster_ref.name != name:
+        if resource.cluster != name:
             raise LocalRuntimeError(
                 f"{resource.kind} {resource.name}: spec.clusterRef.name is "
-                f"{resource.spec.cluster_ref.name!r}, the cluster is {name!r}", "Make the two names the same.")
+                f"{resource.cluster!r}, the cluster is {name!r}", "Make the two names the same.")
     if clusters:
         manifest = clusters[0].as_written()
         if nodes is not None and sum(pool["replicas"] for pool in manifest["spec"]["nodePools"]) != nodes:
@@ -80,10 +77,7 @@ def cluster_manifest(
 
 def _referenced(resources: list[Resource]) -> str:
     """Return the cluster that the manifests speak of without bringing it along."""
-    names = {
-        resource.spec.cluster_ref.name for resource in resources
-        if isinstance(resource, LogGroup | Keyspace | Reconfiguration)
-    }
+    names = {resource.cluster for resource in resources if not isinstance(resource, TidemarkCluster)}
     return names.pop() if len(names) == 1 else ""
 
 

@@ -2,7 +2,7 @@
 
     <prefix>/cluster                   the TidemarkCluster as applied
     <prefix>/groups/<name>             a LogGroup as applied, with its group id
-    <prefix>/keyspaces/<name>          a Keyspace as applied
+    <prefix>/keyspaces/<name>          a Keyspace as applied; `resources.kinds` lists the areas of objects
     <prefix>/reconfigurations/<name>   a Reconfiguration as applied, with its status
     <prefix>/shards/<shard id, hex>    `replication.records.ShardRecord`
     <prefix>/deletions/<shard id, hex> a shard that is being deleted, in place of its record (`data_deletion`)
@@ -21,22 +21,26 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, ShardId
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown
+from .resources.kinds import KINDS, STORED
 
 FORMAT = 1
 
-GROUP_IDS, NODE_IDS = "next-group-id", "next-node-id"
-RECONFIGURATIONS, MAP_TERMS = "next-reconfiguration", "map-term"
-COUNTERS = (GROUP_IDS, NODE_IDS, RECONFIGURATIONS, MAP_TERMS)
+NODE_IDS, MAP_TERMS = "next-node-id", "map-term"
+GROUP_IDS, RECONFIGURATIONS = KINDS["LogGroup"].counter, KINDS["Reconfiguration"].counter
+COUNTERS = frozenset({NODE_IDS, MAP_TERMS, *(row.counter for row in KINDS.values() if row.counter)})
 
-Area = Literal[
-    "cluster", "groups", "keyspaces", "reconfigurations", "shards", "deletions", "nodes", "operator", "disruption",
-    "recovery", "counter"]
+Area = str
+OBJECT_AREAS: dict[Area, str] = {KINDS[kind].area: kind for kind in STORED}
+"""The kind whose objects lie in an area."""
+
+SINGLE_KEYS = frozenset({"operator", "disruption", "recovery", *(row.area for row in KINDS.values() if row.single)})
+FOLDERS = frozenset({"shards", "deletions", "nodes", *(area for area in OBJECT_AREAS if area not in SINGLE_KEYS)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,6 @@ class Keys:
     @property
     def everything(self) -> str:
         return f"{self.prefix}/"
-
-    @property
-    def cluster(self) -> str:
-        return f"{self.prefix}/cluster"
 
     @property
     def operator(self) -> str:
@@ -75,14 +75,10 @@ class Keys:
     def tombstone(self, shard: ShardId) -> str:
         return f"{self.prefix}/deletions/{shard:016x}"
 
-    def group(self, name: str) -> str:
-        return f"{self.prefix}/groups/{name}"
-
-    def keyspace(self, name: str) -> str:
-        return f"{self.prefix}/keyspaces/{name}"
-
-    def reconfiguration(self, name: str) -> str:
-        return f"{self.prefix}/reconfigurations/{name}"
+    def object(self, kind: str, name: str) -> str:
+        """Return the key of an object of one of the kinds that are stored."""
+        row = KINDS[kind]
+        return f"{self.prefix}/{row.area}" if row.single else f"{self.prefix}/{row.area}/{name}"
 
     def node(self, node: str) -> str:
         return f"{self.prefix}/nodes/{node}"
@@ -94,9 +90,9 @@ class Keys:
         """Return the area and the name of a key; raises RemoteViolation for one that is not ours."""
         parts = key.removeprefix(self.everything).split("/")
         match parts:
-            case ["cluster" | "operator" | "disruption" | "recovery" as area]:
+            case [area] if area in SINGLE_KEYS:
                 return area, ""
-            case ["groups" | "keyspaces" | "reconfigurations" | "shards" | "deletions" | "nodes" as area, name] if name:
+            case [area, name] if area in FOLDERS and name:
                 return area, name
             case [name] if name in COUNTERS:
                 return "counter", name

@@ -18,7 +18,8 @@ from tidemark_core.replication.records import ShardRecord
 
 from .disruption import Hold
 from .etcd import Changes, EtcdStore, Outcome, Saved, Snapshot, Write
-from .metadata import Area, Keys, NodeRecord, StoredObject, Tombstone, shard_from_name
+from .metadata import OBJECT_AREAS, Area, Keys, NodeRecord, StoredObject, Tombstone, shard_from_name
+from .resources.kinds import KINDS, STORED
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +43,8 @@ class Mirror:
         self._seen: dict[str, int] = {}  # key -> newest revision known, deleted keys included
         self.loaded = False
         self.revision = 0
-        self.cluster: Versioned[StoredObject] | None = None
-        self.groups: dict[str, Versioned[StoredObject]] = {}
-        self.keyspaces: dict[str, Versioned[StoredObject]] = {}
-        self.reconfigurations: dict[str, Versioned[StoredObject]] = {}
+        self.objects: dict[str, dict[str, Versioned[StoredObject]]] = {kind: {} for kind in STORED}
+        """By kind and name; the name of a single object is empty."""
         self.nodes: dict[str, NodeRecord] = {}
         self.shards: dict[ShardId, Versioned[ShardRecord]] = {}
         self.tombstones: dict[ShardId, Versioned[Tombstone]] = {}
@@ -53,6 +52,22 @@ class Mirror:
         self.active_operator = ""
         self.disruption: Hold | None = None
         self.on_change: Listener = lambda area, name: None
+
+    @property
+    def cluster(self) -> Versioned[StoredObject] | None:
+        return self.objects["TidemarkCluster"].get("")
+
+    @property
+    def groups(self) -> dict[str, Versioned[StoredObject]]:
+        return self.objects["LogGroup"]
+
+    @property
+    def reconfigurations(self) -> dict[str, Versioned[StoredObject]]:
+        return self.objects["Reconfiguration"]
+
+    def known(self, kind: str, name: str) -> Versioned[StoredObject] | None:
+        """Return what is stored of an object; every name means the single object of a kind that has one."""
+        return self.objects[kind].get("" if KINDS[kind].single else name)
 
     def apply(self, news: Snapshot | Changes) -> None:
         """Take in what `follow` shows."""
@@ -98,12 +113,8 @@ class Mirror:
 
     def _store(self, area: Area, name: str, data: bytes | None, revision: int) -> None:
         match area:
-            case "cluster":
-                self.cluster = Versioned(StoredObject.decode(data), revision) if data is not None else None
-            case "groups" | "keyspaces" | "reconfigurations":
-                objects = {
-                    "groups": self.groups, "keyspaces": self.keyspaces, "reconfigurations": self.reconfigurations,
-                }[area]
+            case _ if area in OBJECT_AREAS:
+                objects = self.objects[OBJECT_AREAS[area]]
                 if data is None:
                     objects.pop(name, None)
                 else:

@@ -20,6 +20,7 @@ from .certificates.rotation import Policy
 from .detector import DetectorSettings
 from .metadata import NodeLife, StoredObject
 from .resources.base import quantity_bytes
+from .resources.kinds import not_served
 
 BATCH_BYTES_MAX = 8 << 20
 """The most a batch may have, whatever the group says; the core's own limit."""
@@ -63,6 +64,8 @@ class Group:
     access: AccessLists | None = None
     detached: bool = False
     """Nobody claims it any more: it was deleted, and its data is kept."""
+    unserved: str = ""
+    """What of it this release does not serve, as in "log groups of kind Documents"; empty: the release serves it."""
 
     @property
     def keys_required(self) -> bool:
@@ -206,6 +209,7 @@ def group_view(stored: StoredObject) -> Group:
         deletion_policy=spec.get("deletionPolicy", "Retain"),
         access=_access(spec.get("access")),
         detached=stored.detached,
+        unserved=not_served("LogGroup", spec),
     )
 
 

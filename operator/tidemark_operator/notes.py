@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from .keyspaces import NOT_SERVED
-from .resources import ClusterSpec, Keyspace, LogGroup, LogGroupSpec, Resource, TidemarkCluster
+from .resources import ClusterSpec, LogGroup, LogGroupSpec, Resource, TidemarkCluster
 from .resources.base import ApiModel
+from .resources.conditions import ConditionReason
+from .resources.kinds import not_served_message
 from .resources.labels import USER_ANNOTATIONS
 from .resources.loggroup import LeaderPreference, Projection, Rollback
 from .resources.policies import OnNodeJoin, TlsMode
@@ -38,13 +39,17 @@ def notes(resource: Resource, zones: Collection[str], *, tls: bool = False) -> l
     return found + [f"warning: {warning}" for warning in warnings(resource, zones)]
 
 
+def unsupported(resource: Resource) -> list[str]:
+    """Return what to tell of an object that this release does not serve."""
+    message = not_served_message(resource.kind, resource.as_written()["spec"])
+    return [f"{ConditionReason.NOT_SUPPORTED}: {message}"] if message else []
+
+
 def asked_in_vain(resource: Resource) -> list[str]:
     """Return the fields a manifest sets that change nothing yet, each with what happens instead."""
     match resource:
         case LogGroup():
             return list(_group_in_vain(resource.spec))
-        case Keyspace():
-            return [f"spec: {NOT_SERVED}"]
         case TidemarkCluster():
             return list(_cluster_in_vain(resource.spec))
     return []

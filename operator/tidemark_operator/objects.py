@@ -16,19 +16,16 @@ from tidemark_core.base.refusals import Reason, Refused
 
 from .condition_memory import timestamp
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown, Write
-from .metadata import GROUP_IDS, RECONFIGURATIONS, Keys, StoredObject, allocate
+from .metadata import RECONFIGURATIONS, Keys, StoredObject, allocate
 from .mirror import Mirror, Versioned
-from .notes import notes
+from .notes import notes, unsupported
 from .resources import API_VERSION, InvalidManifest, Resource, check_update, load_manifests, load_resource
+from .resources.kinds import KINDS, Deletion, not_served
 from .resources.labels import Label
-from .resources.shard import MIRRORS
 
 SOURCE = "manifest"
 ATTEMPTS_MAX = 5
 UNCHANGED = "unchanged"
-
-_COUNTERS = {"LogGroup": GROUP_IDS, "Reconfiguration": RECONFIGURATIONS}
-"""What numbers the objects of a kind; a Keyspace has no number until something serves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +96,17 @@ class Objects:
 
         A Reconfiguration that runs is canceled first.  Raises StoreUnavailable.
         """
-        match kind:
-            case "LogGroup":
-                return await self._detach_group(name, whatever_policy=True)
-            case "Reconfiguration":
-                known = self._mirror.reconfigurations.get(name)
+        match KINDS[kind].deletion:
+            case Deletion.DETACH:
+                return await self._detach(kind, name, whatever_policy=True)
+            case Deletion.WHEN_OVER:
+                known = self._mirror.known(kind, name)
                 if known is not None and _runs(known.value) and not known.value.spec.get("cancel"):
                     manifest = {**known.value.manifest, "spec": {**known.value.spec, "cancel": True}}
-                    key = self._keys.reconfiguration(name)
+                    key = self._keys.object(kind, name)
                     if not await self._write(key, replace(known.value, manifest=manifest), known.revision):
                         await self._read_again(key, known)
-                return await self._delete_reconfiguration(name)
+                return await self._delete_when_over(kind, name)
         return await self.delete(kind, name)
 
     async def delete_data(self, name: str) -> bool:
@@ -117,48 +114,41 @@ class Objects:
 
         Raises StoreUnavailable.
         """
-        return await self._rewrite(
-            name, self._mirror.groups, self._keys.group(name),
-            lambda group: replace(group, detached=True, deleting=True))
+        return await self._rewrite("LogGroup", name, lambda group: replace(group, detached=True, deleting=True))
 
     async def delete(self, kind: str, name: str) -> Refused | None:
         """Delete an object as its policy says; what runs is stopped by its own means, not by this."""
-        try:
-            match kind:
-                case "LogGroup":
-                    return await self._detach_group(name)
-                case "Keyspace":
-                    return await self._delete_stored(
-                        "keyspace", name, self._mirror.keyspaces, self._keys.keyspace(name))
-                case "Reconfiguration":
-                    return await self._delete_reconfiguration(name)
-                case "Shard":
-                    return Refused(Reason.INVALID_SPEC, MIRRORS)
-                case "TidemarkCluster":
-                    return Refused(
-                        Reason.INVALID_SPEC, "a local cluster ends with `tidemark dev down`; it is not deleted")
+        row = KINDS.get(kind)
+        if row is None:
             return Refused(Reason.INVALID_SPEC, f"kind {kind!r} cannot be deleted")
+        try:
+            match row.deletion:
+                case Deletion.DETACH:
+                    return await self._detach(kind, name)
+                case Deletion.REMOVE:
+                    return await self._delete_stored(kind, name)
+                case Deletion.WHEN_OVER:
+                    return await self._delete_when_over(kind, name)
+                case Deletion.REFUSED:
+                    return Refused(Reason.INVALID_SPEC, row.undeletable)
         except StoreUnavailable as error:
             return Refused(Reason.METADATA_UNAVAILABLE, str(error))
 
     async def save_status(self, name: str, status: Mapping[str, Any]) -> bool:
         """Store the status of a Reconfiguration; False when the object is gone.  Raises StoreUnavailable."""
-        return await self._rewrite(
-            name, self._mirror.reconfigurations, self._keys.reconfiguration(name),
-            lambda known: replace(known, status=dict(status)))
+        return await self._rewrite("Reconfiguration", name, lambda known: replace(known, status=dict(status)))
 
     # --- one object -----------------------------------------------------------------------------------------
 
     def _check(self, resource: Resource) -> None:
         """Refuse what can be refused before anything is written."""
         manifest = resource.manifest()
-        cluster = (
-            resource.name if resource.kind == "TidemarkCluster" else manifest["spec"]["clusterRef"]["name"])
-        if cluster != self._cluster:
-            field = "metadata.name" if resource.kind == "TidemarkCluster" else "spec.clusterRef.name"
+        if resource.cluster != self._cluster:
+            field = "metadata.name" if KINDS[resource.kind].single else "spec.clusterRef.name"
             raise _Refusal(Refused(
                 Reason.INVALID_SPEC,
-                f"{resource.kind}/{resource.name}: {field} is {cluster!r}, this operator runs {self._cluster!r}"))
+                f"{resource.kind}/{resource.name}: {field} is {resource.cluster!r}, "
+                f"this operator runs {self._cluster!r}"))
         held = self._mirror.cluster
         if held is not None and held.value.name != self._cluster:
             raise _Refusal(Refused(
@@ -182,8 +172,9 @@ class Objects:
         check_update(before, resource, SOURCE)
 
     def _with_notes(self, done: str, resource: Resource) -> str:
-        """Add what is to be said of a new or changed manifest; of an unchanged one it was said before."""
-        return done if done.endswith(UNCHANGED) else "; ".join([done, *notes(resource, self._zones(), tls=self._tls)])
+        """Add what this release does not serve, and notes on a new or changed manifest; repeat no other note."""
+        told = [] if done.endswith(UNCHANGED) else notes(resource, self._zones(), tls=self._tls)
+        return "; ".join([done, *unsupported(resource), *told])
 
     async def _apply_one(self, resource: Resource, dry_run: bool, identity: Identity | None = None) -> str:
         title = f"{resource.kind}/{resource.name}"
@@ -201,8 +192,7 @@ class Objects:
                 return f"{title} {what} (dry run)"
             if known is None:
                 number = 0
-                counter = _COUNTERS.get(resource.kind)
-                if counter is not None:
+                if counter := KINDS[resource.kind].counter:
                     number = await allocate(self._store, self._keys, counter)
                 new = identity or Identity(str(uuid.uuid4()), 1, timestamp())
                 stored = StoredObject(
@@ -227,7 +217,9 @@ class Objects:
     def _factor_change(self, before: StoredObject, after: StoredObject) -> StoredObject | None:
         """Return the Reconfiguration that a changed factor asks for, under `onFactorChange: Automatic`."""
         old, new = before.spec["replication"]["factor"], after.spec["replication"]["factor"]
-        if old == new or self._policy().get("onFactorChange", "Automatic") != "Automatic":
+        if old == new or not_served("LogGroup", after.spec):
+            return None
+        if self._policy().get("onFactorChange", "Automatic") != "Automatic":
             return None
         kind, field = ("Expand", "expand") if new > old else ("Contract", "contract")
         block: dict[str, Any] = {"logGroup": after.name, "factor": new}
@@ -261,11 +253,11 @@ class Objects:
         if cluster is None or name in self._mirror.reconfigurations:
             return False
         number = await allocate(self._store, self._keys, RECONFIGURATIONS)
-        key = self._keys.reconfiguration(name)
+        key = self._keys.object("Reconfiguration", name)
         return await self._write(key, replace(self._own(name, cluster.value, spec), number=number), 0)
 
-    async def _detach_group(self, name: str, *, whatever_policy: bool = False) -> Refused | None:
-        known = self._mirror.groups.get(name)
+    async def _detach(self, kind: str, name: str, *, whatever_policy: bool = False) -> Refused | None:
+        known = self._mirror.known(kind, name)
         if known is None or known.value.detached:
             return Refused(Reason.UNKNOWN_GROUP, f"there is no log group {name!r}")
 
@@ -273,26 +265,23 @@ class Objects:
             with_data = not whatever_policy and group.spec.get("deletionPolicy", "Retain") != "Retain"
             return replace(group, detached=True, deleting=group.deleting or with_data)
 
-        await self._rewrite(name, self._mirror.groups, self._keys.group(name), gone)
+        await self._rewrite(kind, name, gone)
         return None
 
-    async def _delete_reconfiguration(self, name: str) -> Refused | None:
-        known = self._mirror.reconfigurations.get(name)
+    async def _delete_when_over(self, kind: str, name: str) -> Refused | None:
+        known = self._mirror.known(kind, name)
         if known is not None and _runs(known.value):
             return Refused(
                 Reason.WRONG_STATE,
                 f"reconfiguration {name} is {known.value.status.get('stage')}: set spec.cancel to true and delete "
                 "it when it is Finished")
-        return await self._delete_stored(
-            "reconfiguration", name, self._mirror.reconfigurations, self._keys.reconfiguration(name))
+        return await self._delete_stored(kind, name)
 
-    async def _delete_stored(
-        self, what: str, name: str, objects: Mapping[str, Versioned[StoredObject]], key: str
-    ) -> Refused | None:
-        known = objects.get(name)
+    async def _delete_stored(self, kind: str, name: str) -> Refused | None:
+        known, what = self._mirror.known(kind, name), KINDS[kind].title
         if known is None:
             return Refused(Reason.INVALID_SPEC, f"there is no {what} {name!r}")
-        match await self._mirror.write(self._store, [Write(key, None, known.revision)]):
+        match await self._mirror.write(self._store, [Write(self._keys.object(kind, name), None, known.revision)]):
             case Saved():
                 return None
             case Conflict():
@@ -303,26 +292,10 @@ class Objects:
     # --- reading and writing ----------------------------------------------------------------------------------
 
     def _known(self, resource: Resource) -> Versioned[StoredObject] | None:
-        match resource.kind:
-            case "TidemarkCluster":
-                return self._mirror.cluster
-            case "LogGroup":
-                return self._mirror.groups.get(resource.name)
-            case "Keyspace":
-                return self._mirror.keyspaces.get(resource.name)
-            case _:
-                return self._mirror.reconfigurations.get(resource.name)
+        return self._mirror.known(resource.kind, resource.name)
 
     def _key(self, resource: Resource) -> str:
-        match resource.kind:
-            case "TidemarkCluster":
-                return self._keys.cluster
-            case "LogGroup":
-                return self._keys.group(resource.name)
-            case "Keyspace":
-                return self._keys.keyspace(resource.name)
-            case _:
-                return self._keys.reconfiguration(resource.name)
+        return self._keys.object(resource.kind, resource.name)
 
     async def _write(
         self, key: str, stored: StoredObject, expected: int, also: StoredObject | None = None
@@ -330,7 +303,7 @@ class Objects:
         """Write one object (and a new Reconfiguration beside it); False when the race was lost."""
         writes = [Write(key, stored.encode(), expected)]
         if also is not None:
-            writes.append(Write(self._keys.reconfiguration(also.name), also.encode(), 0))
+            writes.append(Write(self._keys.object("Reconfiguration", also.name), also.encode(), 0))
         match await self._mirror.write(self._store, writes):
             case Saved():
                 return True
@@ -343,13 +316,11 @@ class Objects:
                     return True
                 raise StoreUnavailable(message)
 
-    async def _rewrite(
-        self, name: str, objects: Mapping[str, Versioned[StoredObject]], key: str,
-        change: Callable[[StoredObject], StoredObject],
-    ) -> bool:
+    async def _rewrite(self, kind: str, name: str, change: Callable[[StoredObject], StoredObject]) -> bool:
         """Change what is stored of an object; False when there is none.  Raises StoreUnavailable."""
+        key = self._keys.object(kind, name)
         for _attempt in range(ATTEMPTS_MAX):
-            known = objects.get(name)
+            known = self._mirror.known(kind, name)
             if known is None:
                 return False
             wanted = change(known.value)

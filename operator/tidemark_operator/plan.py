@@ -22,6 +22,7 @@ from .metadata import NodeLife
 from .model import Group, Node, Shard, out_of_sync
 from .placement import PlanRefusal, best_node, distinct_domains
 from .resources.conditions import ConditionReason as R
+from .resources.kinds import KINDS
 
 NEW_NODE = "a new node"
 """In moves to a node that is still to be made: its number is known, and taken, when the plan is carried out."""
@@ -101,10 +102,9 @@ class World:
 
 def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
     """Return the moves that `spec` (a Reconfiguration's) comes to in `world`."""
-    for field in ("expand", "contract", "scope"):
-        named = {"keyspace", "keyspaces"} & (spec.get(field) or {}).keys()
-        if named:
-            return PlanRefusal(R.NOT_SUPPORTED, f"{field}.{named.pop()}: this release does not serve keyspaces")
+    refused = _not_served(spec, world)
+    if refused is not None:
+        return refused
     plan = _plan_type(spec, world)
     stuck = [] if isinstance(plan, PlanRefusal) else [
         shard.name for move in plan.moves if _leaderless_for_good(shard := world.shards[move.shard], world)]
@@ -112,6 +112,24 @@ def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRe
         return PlanRefusal(
             R.SHARDS_LEADERLESS, f"{some(stuck)}: no leader, and too few members are up to elect one")
     return plan
+
+
+def _not_served(spec: Mapping[str, Any], world: World) -> PlanRefusal | None:
+    """Refuse an act on what this release does not serve; shards that an older release created may move."""
+    unserved = {
+        name: f"{row.title}s" for row in KINDS.values() if not row.served
+        for name in (row.names.singular, row.names.plural)}
+    hosted = {shard.group for shard in world.shards.values()}
+    for field in ("expand", "contract", "scope"):
+        part = spec.get(field) or {}
+        for name in unserved.keys() & part.keys():
+            return PlanRefusal(R.NOT_SUPPORTED, f"{field}.{name}: this release does not serve {unserved[name]}")
+        for name in (part.get("logGroup"), *(part.get("logGroups") or ())):
+            group = world.groups.get(name)
+            if group is not None and group.unserved and name not in hosted:
+                return PlanRefusal(
+                    R.NOT_SUPPORTED, f"{field}: {name}: this release does not serve {group.unserved}")
+    return None
 
 
 def _leaderless_for_good(shard: Shard, world: World) -> bool:

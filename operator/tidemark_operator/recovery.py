@@ -29,12 +29,13 @@ from .condition_memory import timestamp
 from .etcd import Conflict, EtcdStore, Saved, Snapshot, StoreUnavailable, Write
 from .metadata import Keys
 from .recovery_plan import Asked, NodeAnswer, RecoveryPlan, SilentNode, make_plan
+from .resources.kinds import IN_CLUSTERS, KINDS
 
 PAGE_WRITES = 100
 PAGES_MAX = 10_000
 ATTEMPTS_MAX = 5
 RETRY_S = 0.3
-OWN_AREAS = frozenset({"shards", "groups", "keyspaces", "reconfigurations"})
+OWN_AREAS = frozenset({"shards", *(KINDS[kind].area for kind in IN_CLUSTERS)})
 """What makes a prefix more than an operator's own beginnings."""
 
 

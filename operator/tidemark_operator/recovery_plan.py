@@ -287,7 +287,7 @@ class _Planner:
         written = manifest if manifest is not None else held
         made = StoredObject(
             written.manifest(), str(uuid.uuid4()), timestamp(), number=group.group_id, detached=manifest is None)
-        self.writes.append(Write(self.keys.group(group.name), made.encode(), 0))
+        self.writes.append(Write(self.keys.object("LogGroup", group.name), made.encode(), 0))
         if manifest is None:
             self.notes.append(f"log group {group.name}: apply its manifest to serve it again; its data is kept")
         return GroupLine(group.name, group.group_id, group.shards, "detach" if manifest is None else "create")
@@ -335,7 +335,7 @@ class _Planner:
         if manifest is None or self.stored.cluster is not None:
             return
         made = StoredObject(manifest.manifest(), str(uuid.uuid4()), timestamp())
-        self.writes.append(Write(self.keys.cluster, made.encode(), 0))
+        self.writes.append(Write(self.keys.object("TidemarkCluster", ""), made.encode(), 0))
 
     def _nodes(self) -> None:
         """Records of the nodes that answered, and of those that others remember: they may come back."""

@@ -41,7 +41,7 @@ from .groups import GroupKeeper
 from .keyspaces import keyspace_status
 from .lease import ActivityLease
 from .log_sizes import log_bytes
-from .metadata import MAP_TERMS, NODE_IDS, Area, Keys, NodeLife, StoredObject, allocate
+from .metadata import MAP_TERMS, NODE_IDS, OBJECT_AREAS, Area, Keys, NodeLife, StoredObject, allocate
 from .mirror import Mirror
 from .model import (
     OPERATOR_NAME,
@@ -63,6 +63,7 @@ from .plan import World
 from .publisher import MapPublisher
 from .reconfigure import Reconfigurer
 from .resources.conditions import ConditionReason
+from .resources.kinds import KINDS, Deletion
 from .shardmap import build_shard_map
 from .status import cluster_status, group_status, shard_object, with_status
 from .tending import Tender
@@ -205,6 +206,12 @@ class OperatorService:
             if not item.value.detached or (detached and not item.value.deleting)
         }
 
+    def hosted_groups(self) -> list[Group]:
+        """Return the log groups that this release serves, or whose shards an older release created."""
+        return [
+            group for group in self.groups().values()
+            if not group.unserved or any(shard in self.mirror.shards for shard in group.shard_ids())]
+
     def nodes(self) -> dict[str, Node]:
         found = {
             name: Node(
@@ -268,28 +275,27 @@ class OperatorService:
 
     def show(self, kind: str, name: str) -> list[dict[str, Any]] | None:
         """Return the objects of a kind (one, or all for an empty name); None for an unknown kind."""
-        match kind:
-            case "TidemarkCluster":
-                stored = self.mirror.cluster
-                return [self._show_cluster(stored.value)] if stored and name in ("", stored.value.name) else []
-            case "LogGroup":
-                return self._show_groups(name)
-            case "Keyspace":
-                return [
-                    with_status(item.value, keyspace_status(item.value, self.memory))
-                    for key, item in sorted(self.mirror.keyspaces.items()) if name in ("", key)
-                ]
-            case "Shard":
-                return self._show_shards(name)
-            case "Reconfiguration":
-                found = sorted(
-                    (item.value for item in self.mirror.reconfigurations.values()),
-                    key=lambda stored: stored.number)
-                return [
-                    with_status(stored, self.reconfigurer.status_of(stored))
-                    for stored in found if name in ("", stored.name)
-                ]
-        return None
+        show = {
+            "TidemarkCluster": self._show_clusters, "LogGroup": self._show_groups, "Keyspace": self._show_keyspaces,
+            "Shard": self._show_shards, "Reconfiguration": self._show_reconfigurations,
+        }.get(kind)
+        return show(name) if show is not None else None
+
+    def _show_keyspaces(self, name: str) -> list[dict[str, Any]]:
+        return [
+            with_status(item.value, keyspace_status(item.value, self.memory))
+            for key, item in sorted(self.mirror.objects["Keyspace"].items()) if name in ("", key)
+        ]
+
+    def _show_reconfigurations(self, name: str) -> list[dict[str, Any]]:
+        found = sorted((item.value for item in self.mirror.reconfigurations.values()), key=lambda one: one.number)
+        return [
+            with_status(stored, self.reconfigurer.status_of(stored)) for stored in found if name in ("", stored.name)
+        ]
+
+    def _show_clusters(self, name: str) -> list[dict[str, Any]]:
+        stored = self.mirror.cluster
+        return [self._show_cluster(stored.value)] if stored and name in ("", stored.value.name) else []
 
     def _show_cluster(self, stored: StoredObject) -> dict[str, Any]:
         world, records = self.world(), self.records()
@@ -345,6 +351,9 @@ class OperatorService:
     # --- what happens ---------------------------------------------------------------------------------------
 
     def _on_change(self, area: Area, name: str) -> None:
+        kind = OBJECT_AREAS.get(area, "")
+        if kind and name not in self.mirror.objects[kind] and KINDS[kind].deletion is not Deletion.DETACH:
+            self.memory.forget(kind, name)  # a group whose data was deleted is shown until its last copy is gone
         match area:
             case "shards":
                 shard = ShardId(int(name, 16))
@@ -365,11 +374,7 @@ class OperatorService:
                     self.links.set_settings(settings.detector)
             case "groups":
                 self.publisher.changed()
-            case "keyspaces" if name not in self.mirror.keyspaces:
-                self.memory.forget("Keyspace", name)
             case "reconfigurations":
-                if name not in self.mirror.reconfigurations:
-                    self.memory.forget("Reconfiguration", name)
                 if self._wanted_snapshot_rate() != self._snapshot_rate:
                     self.publisher.changed()
             case "operator" if not self.mirror.active_operator:

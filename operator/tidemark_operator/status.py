@@ -21,6 +21,7 @@ from .placement import distinct_domains
 from .resources import API_VERSION
 from .resources.conditions import ConditionReason as R
 from .resources.conditions import ConditionType as T
+from .resources.kinds import does_not_serve
 from .resources.labels import Label
 from .resources.shard import ShardState
 from .shardmap import hash_range
@@ -185,7 +186,9 @@ def group_status(
         if close else (T.PLACEMENT_SATISFIED, complete, R.DOMAINS_DISTINCT if complete else R.CREATING_SHARDS, ""))
     wrong = trouble is not None and trouble[0] is R.POOL_NOT_FOUND
     ready: Condition
-    if trouble is not None:
+    if group.unserved:
+        ready = (T.READY, False, R.NOT_SUPPORTED, does_not_serve(group.unserved))
+    elif trouble is not None:
         ready = (T.READY, False, R.STALLED, trouble[1])
     elif not complete:
         ready = (T.READY, False, R.CREATING_SHARDS, f"{len(present)} of {group.shards} shards exist.")
@@ -222,6 +225,16 @@ def group_status(
         (T.STALLED, trouble is not None,
          R.INVALID_SPEC if wrong else trouble[0] if trouble else R.RECONCILED, trouble[1] if trouble else ""),
     ]
+    if group.unserved:
+        instead: list[Condition] = [
+            (T.RECONCILING, False, R.NOT_SUPPORTED, ""), (T.STALLED, True, R.NOT_SUPPORTED, ready[3])]
+        if not present:
+            instead += [(T.AVAILABLE, False, R.NOT_SUPPORTED, "")]
+            instead += [
+                (type_, None, R.NOT_SUPPORTED, "")
+                for type_ in (T.FULLY_REPLICATED, T.QUORUM_REACHABLE, T.PLACEMENT_SATISFIED)]
+        by_type = {one[0]: one for one in instead}
+        conditions = [by_type.get(one[0], one) for one in conditions]
     return {
         "observedGeneration": generation,
         "groupID": group.group_id,

@@ -441,8 +441,11 @@ async def test_bad_records_are_refused_before_anything_is_sent(connect_to):
     async with client.appender("orders") as appender:
         with pytest.raises(errors.KeyRequired, match="is missing"):
             await appender.append(b"x")
-        with pytest.raises(errors.KeyRequired, match="is empty"):
+        with pytest.raises(errors.KeyRequired, match="is empty") as caught:
             await appender.append(b"x", key=b"")
+        assert (caught.value.field, caught.value.reason) == ("key", "KEY_REQUIRED")
+        with pytest.raises(errors.KeyRequired, match=r"records\[1\].key"):
+            await appender.append_batch([Record(b"fine", b"k"), Record(b"no key")])
         with pytest.raises(errors.RecordTooLarge, match="1101 bytes, the limit of group 'orders' is 1000"):
             await appender.append(b"x" * 1100, key=b"k")
         with pytest.raises(errors.InvalidArgument, match="value: must be bytes, not str"):

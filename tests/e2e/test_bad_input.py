@@ -9,8 +9,8 @@ import grpc
 import pytest
 import tidemark
 from google_crc32c import value as crc32c
-from tidemark import Client, Record
-from tidemark.errors import InvalidArgument, KeyRequired, RecordTooLarge, RequestRefused, UnknownGroup, UnknownShard
+from tidemark import Client
+from tidemark.errors import InvalidArgument, RecordTooLarge, RequestRefused, UnknownGroup, UnknownShard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Appended
 from tidemark_wire import channel
@@ -56,20 +56,6 @@ async def test_library_names_the_field_and_sends_nothing(cluster: Cluster, clien
         client.read(group, shards=[0, 9])
     assert await log_end(cluster, group) == before
     assert await read_all(client, group) == []
-
-
-async def test_keys_are_required_where_the_group_says_so(cluster: Cluster, client: Client):
-    group = await cluster.create_group(kind="Documents")
-    await client.group(group)
-    before = await log_end(cluster, group)
-    async with client.appender(group) as appender:
-        for key, what in ((None, "missing"), (b"", "empty")):
-            with pytest.raises(KeyRequired, match=what) as caught:
-                await appender.append(b"value", key=key)
-            assert (caught.value.field, caught.value.reason) == ("key", "KEY_REQUIRED")
-        with pytest.raises(KeyRequired, match=r"records\[1\].key"):
-            await appender.append_batch([Record(b"fine", b"k"), Record(b"no key")])
-    assert await log_end(cluster, group) == before
 
 
 async def test_node_names_the_field_and_appends_nothing(cluster: Cluster, client: Client):

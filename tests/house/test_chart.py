@@ -43,7 +43,7 @@ def test_chart_metadata_is_complete() -> None:
 def test_chart_renders_one_definition_per_kind() -> None:
     documents = rendered_crds(install=True)
     assert {"CustomResourceDefinition"} == {document["kind"] for document in documents}
-    assert {kind.NAMES.kind for kind in KINDS.values()} == {
+    assert {kind.name for kind in KINDS.values()} == {
         document["spec"]["names"]["kind"] for document in documents
     }
     assert rendered_crds(install=False) == []

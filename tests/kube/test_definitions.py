@@ -19,7 +19,7 @@ pytestmark = pytest.mark.apiserver
 
 
 def plural(kind: str) -> str:
-    return f"{KINDS[kind].NAMES.plural}.tidemark.dev"
+    return f"{KINDS[kind].names.plural}.tidemark.dev"
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ async def test_the_definition_is_accepted_whole(admin: Kube, kind: str) -> None:
     assert condition(definition, "Established") == "True"
     assert condition(definition, "NamesAccepted") == "True"
     assert condition(definition, "NonStructuralSchema") == ""
-    names = KINDS[kind].NAMES
+    names = KINDS[kind].names
     served = {each["name"]: each for each in (await admin.raw("GET", "/apis/tidemark.dev/v1alpha1"))["resources"]}
     assert served[names.plural]["shortNames"] == [names.short]
     assert served[names.plural]["categories"] == ["tidemark"]
@@ -156,7 +156,7 @@ async def test_unknown_fields_are_pruned_or_refused(admin: Kube, kind: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_columns_are_shown(admin: Kube, kind: str) -> None:
-    names = KINDS[kind].NAMES
+    names = KINDS[kind].names
     table = await admin.table(plural(kind))
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", *(c.name for c in names.columns)]
     hidden = [column["name"] for column in table["columnDefinitions"] if column.get("priority")]
@@ -169,7 +169,7 @@ def value_at(data: Object, path: str) -> Any:
     return data
 
 
-SELECTABLE = [(kind, path) for kind in KINDS for path in KINDS[kind].NAMES.selectable_fields]
+SELECTABLE = [(kind, path) for kind in KINDS for path in KINDS[kind].names.selectable_fields]
 
 
 @pytest.mark.parametrize(("kind", "path"), SELECTABLE)

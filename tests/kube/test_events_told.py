@@ -15,6 +15,7 @@ from tests.kube.operators import (
     CLUSTERS,
     EVENTS,
     GROUPS,
+    KEYSPACES,
     RECONFIGURATIONS,
     SHARDS,
     Operator,
@@ -69,6 +70,28 @@ async def at_rest(kube: Kube) -> dict[str, str]:
 def swap(name: str, source: str, **spec: object) -> Object:
     return reconfiguration(
         name, "NodeSwap", nodeSwap={"from": source, "to": {"spread": {}}, "removeSource": "Keep"}, **spec)
+
+
+async def test_what_is_not_served_is_told_once_and_nothing_is_made_for_it(
+    kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
+) -> None:
+    await served(kube, cluster(metadata_etcd, replicas=3))
+    documents = log_group(name="docs")
+    documents["spec"]["kind"] = "Documents"
+    keyspace = {**log_group(name="carts"), "kind": "Keyspace", "spec": {"clusterRef": {"name": "prod"}}}
+    for kind, resource, made, what in (
+        ("LogGroup", GROUPS, documents, "log groups of kind Documents"), ("Keyspace", KEYSPACES, keyspace, "keyspaces"),
+    ):
+        name = made["metadata"]["name"]
+        await kube.create(made)
+        item = await kube.wait(resource, name, lambda found: condition(found, "Ready") == "False")
+        (ready,) = [each for each in item["status"]["conditions"] if each["type"] == "Ready"]
+        assert (ready["reason"], f"does not serve {what}:" in ready["message"]) == ("NotSupported", True)
+        (event,) = await until(kube, kind, name, lambda found: bool(found))
+        assert (event["reason"], event["type"], event["note"]) == ("NotSupported", "Warning", ready["message"])
+    await at_rest(kube)
+    assert await kube.list(SHARDS) == [] and await kube.list(RECONFIGURATIONS) == []
+    assert reasons(await told(kube, "LogGroup", "docs")) == ["NotSupported"]
 
 
 async def test_what_happens_is_told(

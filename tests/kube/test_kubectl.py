@@ -39,19 +39,19 @@ def kubectl(control_plane: ControlPlane, kube: Kube) -> Kubectl:
 async def test_our_kinds_are_listed_by_short_name_and_together(kube: Kube, kubectl: Kubectl) -> None:
     for kind in KINDS:
         await kube.create(base(kind))
-        listed = (await kubectl("get", KINDS[kind].NAMES.short)).splitlines()
-        shown = [column.name.upper() for column in KINDS[kind].NAMES.columns if not column.wide]
+        listed = (await kubectl("get", KINDS[kind].names.short)).splitlines()
+        shown = [column.name.upper() for column in KINDS[kind].names.columns if not column.wide]
         assert listed[0].split() == ["NAME", *" ".join(shown).split()]
         assert listed[1].split()[0] == "it"
     together = await kubectl("get", "tidemark", "--output=name")
-    assert sorted(together.split()) == sorted(f"{model.NAMES.singular}.tidemark.dev/it" for model in KINDS.values())
+    assert sorted(together.split()) == sorted(f"{row.names.singular}.tidemark.dev/it" for row in KINDS.values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_kind_is_explained(kubectl: Kubectl, kind: str) -> None:
-    said = await kubectl("explain", f"{KINDS[kind].NAMES.plural}.spec", "--recursive")
+    said = await kubectl("explain", f"{KINDS[kind].names.plural}.spec", "--recursive")
     assert f"KIND:       {kind}" in said
-    for field in KINDS[kind].model_fields["spec"].annotation.model_json_schema()["properties"]:
+    for field in KINDS[kind].model.model_fields["spec"].annotation.model_json_schema()["properties"]:
         assert f"\n  {field}\t" in said, field
 
 

@@ -79,7 +79,7 @@ async def see(operator: KubernetesOperator, cluster: Object | None) -> Any:
 
 def store(run: Any, cluster: Object) -> None:
     stored = StoredObject(cluster, cluster["metadata"]["uid"], "2026-01-01T00:00:00Z", kept=True)
-    run.service.mirror.cluster = Versioned(stored, 3)
+    run.service.mirror.objects["TidemarkCluster"][""] = Versioned(stored, 3)
 
 
 async def test_a_cluster_keeps_whether_it_has_tls_until_it_is_another_one(operator: KubernetesOperator) -> None:

@@ -129,7 +129,9 @@ def test_refusals_of_other_kinds_tell_the_field() -> None:
     for kind in ("LogGroup", "Keyspace"):
         assert only(kind, VALID, INVALID) == Occurrence(E.INVALID_SPEC, "spec.shards: no")
     not_served = conditions(condition(T.READY, "False", R.NOT_SUPPORTED, "later"))
-    assert told("Keyspace", {}, not_served) == ["NotSupported"]
+    for kind in ("LogGroup", "Keyspace"):
+        assert told(kind, {}, not_served) == ["NotSupported"]
+        assert told(kind, not_served, not_served) == []
 
 
 def test_leaders_are_restored_only_where_they_were_missed() -> None:

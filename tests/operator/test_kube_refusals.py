@@ -20,7 +20,7 @@ from tidemark_operator.kube.statuses import with_refusal
 from tidemark_operator.metadata import Keys, StoredObject
 from tidemark_operator.mirror import Mirror, Versioned
 from tidemark_operator.plan import PlanRefusal, plan_reconfiguration
-from tidemark_operator.resources import load_resource
+from tidemark_operator.resources import KINDS, load_resource
 from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.status import group_status
 
@@ -57,16 +57,8 @@ def store(run: ClusterRun, manifest: Object, name: str = "") -> None:
     complete = load_resource(manifest, "test").manifest()
     complete["metadata"] = {**complete["metadata"], "namespace": "data", "name": name or complete["metadata"]["name"]}
     item = Versioned(StoredObject(complete, "u1", "2026-01-01T00:00:00Z", kept=True), 3)
-    mirror = run.service.mirror
-    match manifest["kind"]:
-        case "TidemarkCluster":
-            mirror.cluster = item
-        case "LogGroup":
-            mirror.groups[item.value.name] = item
-        case "Keyspace":
-            mirror.keyspaces[item.value.name] = item
-        case "Reconfiguration":
-            mirror.reconfigurations[item.value.name] = item
+    kind = KINDS[manifest["kind"]]
+    run.service.mirror.objects[kind.name]["" if kind.single else item.value.name] = item
 
 
 REFUSED = [(kind, changes, field) for kind, changes, field in OBJECTS if field is not None and kind != "Shard"]
@@ -160,7 +152,7 @@ def condition(status: Object, type_: str) -> tuple[str, str, str]:
 
 async def test_a_pool_that_the_cluster_does_not_have(run: ClusterRun) -> None:
     mirror = Mirror(Keys("/t"))
-    mirror.cluster = run.service.mirror.cluster
+    mirror.objects["TidemarkCluster"] = run.service.mirror.objects["TidemarkCluster"]
     keeper = GroupKeeper(None, Keys("/t"), mirror)  # type: ignore[arg-type]
     one = group(pools=("default", "fast"))
     for here in (world(nodes=nodes(3), groups=[one]), world(shard(0, "n1", "n2", "n3"), nodes=nodes(3), groups=[one])):

@@ -134,7 +134,7 @@ def service_of(run: ClusterRun, nodes: list[Object], groups: list[Object], acts:
     """Have etcd and the nodes say this, in a process that has just learned of it."""
     service = run.service
     service.driver.active = True
-    service.mirror.cluster = stored(named("TidemarkCluster", "prod", PLAIN))
+    service.mirror.objects["TidemarkCluster"][""] = stored(named("TidemarkCluster", "prod", PLAIN))
     for node in nodes:
         record = NodeRecord(node["name"], "10.0.0.1:6690" if node["reached"] else "", node["zone"])
         service.mirror.nodes[node["name"]] = record
@@ -226,13 +226,13 @@ async def second_pass(nodes: list[Object], groups: list[Object], acts: list[str]
     server = api_server(nodes, groups, acts)
     run = process(server)
     service_of(run, nodes, groups, acts)
-    run.service.mirror.keyspaces["carts"] = stored(named("Keyspace", "carts", {}))
+    run.service.mirror.objects["Keyspace"]["carts"] = stored(named("Keyspace", "carts", {}))
     await run.show()
     assert server.requests
     for say, again in (("the same process", run), ("a new process", process(server))):
         if again is not run:
             service_of(again, nodes, groups, acts)
-            again.service.mirror.keyspaces["carts"] = stored(named("Keyspace", "carts", {}))
+            again.service.mirror.objects["Keyspace"]["carts"] = stored(named("Keyspace", "carts", {}))
         again.service.mirror.revision += 7  # something else was written, the operator's lease for one
         server.requests.clear()
         server.told.clear()

@@ -461,7 +461,7 @@ async def test_a_group_that_has_no_room_says_so(healthy: Runtime) -> None:
 
 async def test_a_keyspace_is_kept_and_said_not_to_be_served(healthy: Runtime) -> None:
     (done,) = await healthy.apply(CARTS)
-    assert done.startswith("Keyspace/carts created; not in force in this release")
+    assert done.startswith("Keyspace/carts created; NotSupported: this release does not serve keyspaces")
     (shown,) = await healthy.objects("Keyspace", "carts")
     assert (condition(shown, "Ready")["status"], condition(shown, "Ready")["reason"]) == ("False", "NotSupported")
     async with open_channel(healthy.admin_address) as channel:
@@ -485,7 +485,7 @@ async def test_whatever_is_shown_is_what_its_resource_allows(healthy: Runtime) -
     shown = {kind: await healthy.objects(kind) for kind in KINDS}
     assert len(shown["Shard"]) == 4 and shown["Reconfiguration"], "other tests of this file made some"
     for kind, items in shown.items():
-        status = KINDS[kind].model_fields["status"].annotation.__args__[0]
+        status = KINDS[kind].model.model_fields["status"].annotation.__args__[0]
         for item in items:
             assert load_resource(item, f"{kind} as shown").name == item["metadata"]["name"]
             status.model_validate_json(json.dumps(item["status"]))

@@ -185,7 +185,7 @@ def test_an_id_that_was_given_out_again_is_refused() -> None:
     """Somebody made a group on metadata that was set back: its id is another group's to the nodes."""
     (manifest,) = load_manifests(ORDERS.replace("orders", "bills"), "bills.yaml")
     held = StoredObject(manifest.manifest(), "uid", "now", number=3)
-    snapshot = Snapshot({KEYS.group("bills"): Item(held.encode(), 4)}, 7)
+    snapshot = Snapshot({KEYS.object("LogGroup", "bills"): Item(held.encode(), 4)}, 7)
     plan = make_plan(answers({3: ("orders", 2)}), [], snapshot, KEYS, ASKED)
     assert "gave the id 3 to the log group 'bills'" in plan.problems[0]
 
@@ -251,10 +251,10 @@ async def test_a_record_that_was_set_back_is_replaced_and_others_stay(store: Etc
 
 def test_what_an_operator_writes_by_itself_does_not_make_a_prefix_full() -> None:
     item = Item(b"1", 4)
-    own = {KEYS.cluster: item, KEYS.counter(MAP_TERMS): item, KEYS.node("a"): item}
+    own = {KEYS.object("TidemarkCluster", ""): item, KEYS.counter(MAP_TERMS): item, KEYS.node("a"): item}
     check_prefix(KEYS, Snapshot(own, 5), merge=False)
     with pytest.raises(RecoveryRefused, match="keyspaces"):
-        check_prefix(KEYS, Snapshot({KEYS.keyspace("k"): item}, 5), merge=False)
+        check_prefix(KEYS, Snapshot({KEYS.object("Keyspace", "k"): item}, 5), merge=False)
 
 
 # --- asking and comparing ---------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ def test_what_cannot_be_read_is_left_out_and_the_rest_is_kept() -> None:
     mirror = Mirror(KEYS)
     good = StoredObject({"metadata": {"name": "orders"}, "spec": {}}, "uid", "2026-01-01T00:00:00Z", number=3)
     mirror.apply(Snapshot({
-        KEYS.group("orders"): Item(good.encode(), 1),
-        KEYS.group("other"): Item(b'{"format": 99}', 2),
+        KEYS.object("LogGroup", "orders"): Item(good.encode(), 1),
+        KEYS.object("LogGroup", "other"): Item(b'{"format": 99}', 2),
         KEYS.shard(shard_id(1, 1)): Item(b"not json", 2),
         "/t/of/another/build": Item(b"", 3),
         KEYS.counter("next-group-id"): Item(b"many", 3),

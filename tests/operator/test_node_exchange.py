@@ -177,7 +177,7 @@ async def test_canceled_in_time_the_source_stays(room: Room) -> None:
         await until(run, lambda: status(room).get("targetNode") == "dev-3")
         stored = room.mirror.reconfigurations["swap"]
         manifest = {**stored.value.manifest, "spec": {**stored.value.spec, "cancel": True}}
-        key = KEYS.reconfiguration("swap")
+        key = KEYS.object("Reconfiguration", "swap")
         assert await room.objects._write(key, replace(stored.value, manifest=manifest), stored.revision)
         await until(run, lambda: status(room).get("stage") == "Finished")
     assert {name: record.life for name, record in room.mirror.nodes.items()} == dict.fromkeys(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tidemark_operator.notes import notes
+from tidemark_operator.notes import notes, unsupported
 from tidemark_operator.resources import load_resource
 
 from tests.resource_examples import changed
@@ -52,11 +52,23 @@ def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> N
      f"{RELEASE}spec.placement.leaders: leaderships are spread over all zones"),
     ("LogGroup", {"spec.shardProjection": "None"}, f"{RELEASE}spec.shardProjection: every shard is shown"),
     ("LogGroup", {"spec.access": {}}, "not in force without TLS: spec.access"),
-    ("Keyspace", {}, f"{RELEASE}spec: this release does not serve keyspaces: the object is checked and kept, and that "
-     "is all"),
 ])
 def test_what_changes_nothing_is_named(kind: str, changes: dict[str, Any], note: str) -> None:
     assert told(kind, changes) == [note]
+
+
+@pytest.mark.parametrize(("kind", "changes", "what"), [
+    ("Keyspace", {}, "keyspaces"),
+    ("LogGroup", {"spec.kind": "Documents"}, "log groups of kind Documents"),
+])
+def test_what_is_not_served_is_named_by_its_reason(kind: str, changes: dict[str, Any], what: str) -> None:
+    assert unsupported(load_resource(changed(kind, changes), "test")) == [
+        f"NotSupported: this release does not serve {what}: it checks and stores the object, and does nothing else"]
+
+
+@pytest.mark.parametrize("kind", ["LogGroup", "TidemarkCluster", "Reconfiguration"])
+def test_what_is_served_is_not_called_unsupported(kind: str) -> None:
+    assert unsupported(load_resource(changed(kind, {}), "test")) == []
 
 
 def test_every_kind_of_note_has_its_own_line() -> None:

@@ -93,15 +93,15 @@ spec: {clusterRef: {name: dev}, logGroupRef: {name: orders}, shardID: 0}
 
 async def test_a_keyspace_is_kept_as_applied_until_it_is_deleted(objects: Objects, store: EtcdStore) -> None:
     (done,) = await objects.apply(KEYSPACE)
-    assert done.startswith("Keyspace/carts created; not in force in this release: ")
+    assert done.startswith("Keyspace/carts created; NotSupported: ")
     assert "does not serve keyspaces" in done
-    stored = mirror(objects).keyspaces["carts"].value
+    stored = mirror(objects).objects["Keyspace"]["carts"].value
     assert (stored.spec["partitions"], stored.spec["replication"]["replicas"]) == (128, 3)
-    assert await objects.apply(KEYSPACE) == ["Keyspace/carts unchanged"]
+    assert await objects.apply(KEYSPACE) == [done.replace("created", "unchanged")]
     refused = await objects.apply(KEYSPACE.replace("128", "64"))
     assert isinstance(refused, Refused) and "spec.partitions: partitions is immutable" in refused.message
     assert await objects.delete("Keyspace", "carts") is None
-    assert not mirror(objects).keyspaces and not (await store.load("/t/")).items
+    assert not mirror(objects).objects["Keyspace"] and not (await store.load("/t/")).items
     gone = await objects.delete("Keyspace", "carts")
     assert isinstance(gone, Refused) and "there is no keyspace 'carts'" in gone.message
 
@@ -166,7 +166,7 @@ async def test_a_stale_mirror_is_refreshed_by_the_lost_race(objects: Objects, st
 async def test_a_deleted_object_may_come_back_at_the_next_revision(objects: Objects, store: EtcdStore) -> None:
     await objects.apply(group())
     known = mirror(objects).groups["orders"]
-    deleted = await store.delete(KEYS.group("orders"), expected=known.revision)
+    deleted = await store.delete(KEYS.object("LogGroup", "orders"), expected=known.revision)
     assert isinstance(deleted, Saved)
     assert await objects.apply(group(more=", maxRecordBytes: 2048")) == ["LogGroup/orders created"]
     assert mirror(objects).groups["orders"].revision > deleted.revision

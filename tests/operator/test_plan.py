@@ -213,6 +213,22 @@ def test_a_factor_that_is_not_declared_or_not_one_step_away_is_refused(spec, fac
     assert fact in refusal.message
 
 
+@pytest.mark.parametrize("spec", [
+    {"type": "Expand", "expand": {"logGroup": "docs", "factor": 4}},
+    {"type": "Contract", "contract": {"logGroup": "docs", "factor": 2}},
+    {"type": "Rebalance", "scope": {"logGroups": ["orders", "docs"]}},
+])
+def test_an_act_on_a_group_that_is_not_served_is_refused_unless_it_has_shards(spec) -> None:
+    docs = group("docs", group_id=2, unserved="log groups of kind Documents")
+    there = world(shard(0, "n1", "n2", "n3"), nodes=nodes(5), groups=[group(), docs])
+    refusal = plan_reconfiguration(spec, there)
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.NOT_SUPPORTED
+    assert "docs: this release does not serve log groups of kind Documents" in refusal.message
+    older = world(shard(0, "n1", "n2", "n3", of=docs), nodes=nodes(5), groups=[group(), docs])
+    planned = plan_reconfiguration(spec, older)
+    assert not isinstance(planned, PlanRefusal) or planned.reason is not ConditionReason.NOT_SUPPORTED
+
+
 @pytest.mark.parametrize(("spec", "field"), [
     ({"type": "Expand", "expand": {"keyspace": "carts", "factor": 4}}, "expand.keyspace"),
     ({"type": "Contract", "contract": {"keyspace": "carts", "factor": 3}}, "contract.keyspace"),

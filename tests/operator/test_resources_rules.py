@@ -187,19 +187,19 @@ def test_rules_on_updates_find_the_old_value() -> None:
 
 
 def test_names_of_kinds_are_distinct_and_selectors_few() -> None:
-    names = [model.NAMES for model in KINDS.values()]
+    names = [row.names for row in KINDS.values()]
     assert len({one.short for one in names}) == len({one.plural for one in names}) == len(KINDS)
     for one in names:
         assert len(one.selectable_fields) <= 8, one.kind  # what an API server allows
-        definition = custom_resource_definition(KINDS[one.kind])["spec"]["names"]
+        definition = custom_resource_definition(KINDS[one.kind].model)["spec"]["names"]
         assert definition["categories"] == ["tidemark"], one.kind
 
 
 def test_columns_and_selectable_fields_name_fields_that_exist() -> None:
-    for kind, model in KINDS.items():
+    for kind, row in KINDS.items():
         paths = {path for path, _ in every_schema(schema_of(kind))} | {".metadata.creationTimestamp"}
-        shown = [column.path.split("[?")[0] for column in model.NAMES.columns] + [*model.NAMES.selectable_fields]
-        assert set(shown) <= paths, kind
+        shown = [column.path.split("[?")[0] for column in (*row.names.columns, *row.view)]
+        assert {*shown, *row.names.selectable_fields} <= paths, kind
 
 
 def test_a_default_makes_the_whole_block_optional() -> None:
@@ -213,9 +213,9 @@ def test_a_default_makes_the_whole_block_optional() -> None:
 
 
 def test_status_is_a_subresource_and_the_definitions_survive_the_chart() -> None:
-    for model in KINDS.values():
-        definition = custom_resource_definition(model)
-        assert issubclass(model, Resource)
-        assert definition["metadata"]["name"] == f"{model.NAMES.plural}.tidemark.dev"
+    for row in KINDS.values():
+        definition = custom_resource_definition(row.model)
+        assert issubclass(row.model, Resource)
+        assert definition["metadata"]["name"] == f"{row.names.plural}.tidemark.dev"
         assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
         assert definition["spec"]["versions"][0]["subresources"] == {"status": {}}

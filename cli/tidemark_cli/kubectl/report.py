@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 from tidemark_operator.kube.api import KubeError, KubeRefused
+from tidemark_operator.resources.kinds import KINDS
 from tidemark_operator.resources.labels import Label
 from tidemark_wire.version import VERSION
 
@@ -29,7 +30,7 @@ from .state import State, name_of, status_of
 
 Object = dict[str, Any]
 
-OF_CLUSTER = ("LogGroup", "Keyspace", "Shard", "Reconfiguration")
+OF_CLUSTER = tuple(name for name, row in KINDS.items() if not row.single)
 OWNED = ("Pod", "PersistentVolumeClaim", "Service", "PodDisruptionBudget")
 LOG_BYTES_MAX = 4 << 20
 OPERATOR_LABELS = "app.kubernetes.io/name=tidemark,app.kubernetes.io/component=operator"

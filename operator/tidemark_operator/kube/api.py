@@ -85,7 +85,7 @@ CERTIFICATES = Kind("cert-manager.io/v1", "certificates", "Certificate")
 
 VOLUMES = Kind("v1", "persistentvolumes", "PersistentVolume")
 STORAGE_CLASSES = Kind("storage.k8s.io/v1", "storageclasses", "StorageClass")
-CUSTOM = {name: Kind(API_VERSION, model.NAMES.plural, name) for name, model in KINDS.items()}
+CUSTOM = {name: Kind(API_VERSION, row.names.plural, name) for name, row in KINDS.items()}
 ALL = {kind.kind: kind for kind in (
     PODS, CLAIMS, SERVICES, SECRETS, BUDGETS, NETWORK_POLICIES, MONITORS, CERTIFICATES, EVENTS, *CUSTOM.values())}
 

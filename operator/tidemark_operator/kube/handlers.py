@@ -12,9 +12,10 @@ from typing import Any
 import kopf
 from kubernetes.aio.client import Configuration
 
+from ..resources.kinds import WRITTEN
 from .api import CUSTOM, Kind
 
-KINDS = tuple(kind for name, kind in CUSTOM.items() if name != "Shard")
+KINDS = tuple(CUSTOM[name] for name in WRITTEN)
 """Shards are written by the operator alone: an informer sees whoever else writes one."""
 PAUSES_S = (1.0, 2.0, *[5.0] * 10)
 """Between attempts to reach the API server: kopf would wait up to 21 s, and so would people's specs."""

@@ -16,6 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..resources.cluster_status import NodeState
+from ..resources.kinds import KINDS, WRITTEN, Deletion
 
 Object = Mapping[str, Any]
 
@@ -45,15 +46,14 @@ class ObjectMetrics(Collector):
         families = {
             each[0]: GaugeMetricFamily(*each[:2], labels=each[2])
             for each in (NODES, DESIRED, EXPIRY, GROUP, SHARDS, MOVES, CONDITION)}
-        for kind, read in (
-                ("TidemarkCluster", _cluster), ("LogGroup", _group), ("Keyspace", _nothing),
-                ("Reconfiguration", _reconfiguration)):
+        for kind in WRITTEN:
+            read = _SAMPLES.get(kind, _nothing)
             for item in self._objects[kind]:
                 status, namespace = item.get("status") or {}, item["metadata"]["namespace"]
                 name = item["metadata"]["name"]
                 for family, labels, value in read(status):
                     families[family[0]].add_metric([namespace, name, *labels], value)
-                if kind != "Reconfiguration" or _runs(status):
+                if KINDS[kind].deletion is not Deletion.WHEN_OVER or _runs(status):
                     for each in status.get("conditions", ()):
                         families[CONDITION[0]].add_metric(
                             [kind, namespace, name, each["type"]], VALUES.get(each["status"], -1.0))
@@ -91,6 +91,9 @@ def _reconfiguration(status: Object) -> Samples:
 
 def _nothing(_status: Object) -> Samples:
     yield from ()
+
+
+_SAMPLES = {"TidemarkCluster": _cluster, "LogGroup": _group, "Reconfiguration": _reconfiguration}
 
 
 def _runs(status: Object) -> bool:

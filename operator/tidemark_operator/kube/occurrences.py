@@ -7,7 +7,7 @@ Stays out: writing events (`events`); what no status shows, which whoever does i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -42,18 +42,7 @@ class Occurrence:
 
 def occurrences(kind: str, before: Status, after: Status) -> list[Occurrence]:
     """Return what happened, in order; `before` is empty for an object that had no status."""
-    match kind:
-        case "TidemarkCluster":
-            return [*_nodes(before, after), *_cluster(before, after)]
-        case "LogGroup":
-            return list(_group(before, after))
-        case "Keyspace":
-            return list(_keyspace(before, after))
-        case "Shard":
-            return list(_shard(before, after))
-        case "Reconfiguration":
-            return list(_reconfiguration(before, after))
-    return []
+    return [*_OF_KIND[kind](before, after), *_unsupported(before, after)]
 
 
 # --- conditions ---------------------------------------------------------------------------------------------
@@ -82,7 +71,19 @@ def _refusal(before: Status, after: Status) -> Iterator[Occurrence]:
         yield Occurrence(E.INVALID_SPEC, turn[1]["message"])
 
 
+def _unsupported(before: Status, after: Status) -> Iterator[Occurrence]:
+    """Tell once that this release does not serve an object."""
+    ready = _turn(before, after, T.READY)
+    if _became(ready, "False", "reason") and ready[1]["reason"] == R.NOT_SUPPORTED:
+        yield Occurrence(E.NOT_SUPPORTED, ready[1]["message"])
+
+
 # --- clusters -----------------------------------------------------------------------------------------------
+
+
+def _all_of_cluster(before: Status, after: Status) -> Iterator[Occurrence]:
+    yield from _nodes(before, after)
+    yield from _cluster(before, after)
 
 
 def _nodes(before: Status, after: Status) -> Iterator[Occurrence]:
@@ -177,13 +178,6 @@ def _time(condition: Status) -> datetime:
     return datetime.fromisoformat(condition["lastTransitionTime"]).astimezone(UTC)
 
 
-def _keyspace(before: Status, after: Status) -> Iterator[Occurrence]:
-    ready = _turn(before, after, T.READY)
-    if _became(ready, "False", "reason") and ready[1]["reason"] == R.NOT_SUPPORTED:
-        yield Occurrence(E.NOT_SUPPORTED, ready[1]["message"])
-    yield from _refusal(before, after)
-
-
 # --- shards -------------------------------------------------------------------------------------------------
 
 
@@ -258,3 +252,12 @@ def _failure(before: Status, after: Status, succeeded: Status) -> Iterator[Occur
 
 def _count(status: Status, field: str) -> int:
     return int((status.get("progress") or {}).get(field) or 0)
+
+
+_OF_KIND: dict[str, Callable[[Status, Status], Iterator[Occurrence]]] = {
+    "TidemarkCluster": _all_of_cluster,
+    "LogGroup": _group,
+    "Keyspace": _refusal,
+    "Shard": _shard,
+    "Reconfiguration": _reconfiguration,
+}

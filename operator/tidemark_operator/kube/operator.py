@@ -22,6 +22,7 @@ from tidemark_wire.tasks import background, cancelled
 from ..detector import LoopLateness
 from ..etcd import StoreUnavailable
 from ..resources.events import EventReason
+from ..resources.kinds import IN_CLUSTERS
 from ..resources.labels import MANAGED_BY, Label
 from . import etcd_secrets
 from .api import (
@@ -55,7 +56,7 @@ from .object_metrics import ObjectMetrics
 from .occurrences import occurrences
 from .queue import Key, KeyedQueue, Later
 from .run import ClusterRun
-from .showing import OBJECT_KINDS, show_alone
+from .showing import show_alone
 from .specs import cluster_of, invalid, store_of
 from .statuses import StatusWriter
 
@@ -199,7 +200,7 @@ class KubernetesOperator:
             run.certificates_changed()
             self._queue.add(("cluster", namespace, name))
             self._queue.add(("strays", namespace, name))
-            for kind in OBJECT_KINDS:
+            for kind in IN_CLUSTERS:
                 for item in run.of(kind):
                     self._changed(CUSTOM[kind], item)
         for what in ("lives", "pods", "rollout", "show"):

@@ -18,6 +18,7 @@ from tidemark_wire.tasks import background, cancelled
 from ..certificates.subject import Subject
 from ..detector import LoopLateness
 from ..resources.events import EventReason, RestartReason
+from ..resources.kinds import IN_CLUSTERS, KINDS
 from ..resources.labels import Annotation
 from ..service import OperatorService
 from . import drains, nodes
@@ -218,16 +219,14 @@ class ClusterRun:
 
     def stored(self, kind: str, name: str) -> bool:
         """Say whether the store has a living object of that name."""
-        mirror = self.service.mirror
-        if kind == "LogGroup":
-            return name in mirror.groups and not mirror.groups[name].value.detached
-        return name in (mirror.keyspaces if kind == "Keyspace" else mirror.reconfigurations)
+        known = self.service.mirror.known(kind, name)
+        return known is not None and not known.value.detached
 
     def strays(self) -> list[tuple[str, str]]:
         """Return what the store has and the API server has not: it was deleted while nobody looked."""
-        mirror = self.service.mirror
-        names = [("LogGroup", name) for name in mirror.groups] + [("Keyspace", name) for name in mirror.keyspaces]
-        names += [("Reconfiguration", name) for name, item in mirror.reconfigurations.items() if item.value.kept]
+        names = [
+            (kind, name) for kind in IN_CLUSTERS for name, item in self.service.mirror.objects[kind].items()
+            if item.value.kept or not KINDS[kind].operator_creates]
         found = [
             (kind, name) for kind, name in names
             if self.stored(kind, name) and self.caches[kind].get(self.namespace, name) is None]
@@ -281,7 +280,7 @@ class ClusterRun:
     def _certified(self) -> list[Subject]:
         cluster = self.accepted()
         assert cluster is not None, "the archive has asked"
-        return subjects(cluster, self.service.mirror.nodes, (group.access for group in self.service.groups().values()))
+        return subjects(cluster, self.service.mirror.nodes, (group.access for group in self.service.hosted_groups()))
 
     # --- nodes ----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from ..plan import World
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.events import EventReason
+from ..resources.kinds import IN_CLUSTERS
 from ..resources.labels import MANAGED_BY, Annotation, Label
 from . import nodes
 from .api import KubeApi, KubeRefused, Object
@@ -30,8 +31,6 @@ from .statuses import NO_CLUSTER, StatusWriter, instead, on_kubernetes, orphan, 
 if TYPE_CHECKING:
     from ..service import OperatorService
     from .run import ClusterRun
-
-OBJECT_KINDS = ("LogGroup", "Keyspace", "Reconfiguration")
 
 
 class Showing:
@@ -57,14 +56,14 @@ class Showing:
             return
         if not self._run.service.knows_its_nodes():
             return  # it says when it does; until then every node would be shown as down
-        for kind in ("TidemarkCluster", *OBJECT_KINDS):
+        for kind in ("TidemarkCluster", *IN_CLUSTERS):
             for item in self._run.of(kind):
                 self._remember(item)
                 if kind != "Reconfiguration":  # an act goes on as it was accepted
                     self._run.service.memory.override(kind, item["metadata"]["name"], self._instead(item))
         await self._show_pods()
         await self._show_shards()  # who sees a group ready finds its shards
-        for kind in OBJECT_KINDS:
+        for kind in IN_CLUSTERS:
             await self._show_kind(kind)
         await self._show_cluster()
         for group in self._run.of("LogGroup"):

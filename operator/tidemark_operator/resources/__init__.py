@@ -2,16 +2,17 @@
 
 Rooms: `base` (strict models, rules over several fields, scalars), `cluster`, `loggroup`, `keyspace`, `shard`,
 `reconfiguration` (one kind each) and their parts `nodepool`, `policies`, `cluster_status`, `reconfiguration_status`,
-`conditions`, `events`, `labels` (closed lists), `manifests` (text to resources, updates that are allowed), `openapi`
-(resources to CRDs).
+`kinds` (the table of the kinds), `conditions`, `events`, `labels` (closed lists), `manifests` (text to resources,
+updates that are allowed), `openapi` (resources to CRDs).
 Stays out: what to do about a resource, and every API of Kubernetes.
 """
 
 from .base import API_VERSION, ConditionStatus, ObjectMeta, ObjectRef, Resource, quantity_bytes
 from .cluster import ClusterSpec, ClusterStatus, TidemarkCluster
 from .keyspace import Keyspace, KeyspaceSpec, KeyspaceStatus
+from .kinds import KINDS
 from .loggroup import LogGroup, LogGroupSpec, LogGroupStatus
-from .manifests import KINDS, InvalidManifest, Problem, check_update, load_manifests, load_resource
+from .manifests import InvalidManifest, Problem, check_update, load_manifests, load_resource
 from .reconfiguration import Reconfiguration, ReconfigurationSpec, ReconfigurationStatus, ReconfigurationType
 from .shard import Shard, ShardSpec, ShardStatus
 

@@ -8,7 +8,7 @@ Stays out: the kinds themselves, reading files, writing CRDs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -218,6 +218,9 @@ class ObjectMeta(ApiModel):
     self_link: str | None = None
 
 
+_CONDITION_PATH = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of `kubectl get`."""
@@ -226,6 +229,17 @@ class Column:
     path: str
     type: str = "string"
     wide: bool = False
+
+    def of(self, item: Mapping[str, Any]) -> Any:
+        """Return what the column shows of an object, an empty text where it has no such field."""
+        found: Any = item
+        if (condition := _CONDITION_PATH.fullmatch(self.path)) is not None:
+            type_, field = condition.groups()
+            conditions = (item.get("status") or {}).get("conditions") or ()
+            return next((each.get(field, "") for each in conditions if each["type"] == type_), "")
+        for name in self.path.lstrip(".").split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return "" if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +286,12 @@ class Resource(ApiModel):
     @property
     def namespace(self) -> str:
         return self.metadata.namespace
+
+    @property
+    def cluster(self) -> str:
+        """Return the name of the cluster that the object belongs to."""
+        reference: ObjectRef = self.spec.cluster_ref  # type: ignore[attr-defined]
+        return reference.name
 
     def in_namespace(self, namespace: str) -> Self:
         """Return the same object as it would be elsewhere."""

@@ -224,3 +224,7 @@ class TidemarkCluster(Resource):
     kind: Literal["TidemarkCluster"] = "TidemarkCluster"
     spec: ClusterSpec
     status: ClusterStatus | None = None
+
+    @property
+    def cluster(self) -> str:
+        return self.name

@@ -102,6 +102,7 @@ class EventRule:
 
 
 E, A = EventReason, EventAction
+NOT_SERVED = "this release does not serve the object: it checks and stores it"
 
 EVENTS: dict[str, tuple[EventRule, ...]] = {
     "TidemarkCluster": (
@@ -135,10 +136,11 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.DELETED, A.RECONCILE, "the data is deleted"),
         EventRule(E.SHARD_LEADERLESS, A.OBSERVE, "shards have no leader for 30 s; one per group, with a count", True),
         EventRule(E.LEADERS_RESTORED, A.OBSERVE, "every shard has a leader again"),
+        EventRule(E.NOT_SUPPORTED, A.VALIDATE, NOT_SERVED, True),
         EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),
     ),
     "Keyspace": (
-        EventRule(E.NOT_SUPPORTED, A.VALIDATE, "this release does not serve keyspaces", True),
+        EventRule(E.NOT_SUPPORTED, A.VALIDATE, NOT_SERVED, True),
         EventRule(E.RING_CHANGED, A.RECONCILE, "a range has other owners"),
         EventRule(E.ANTI_ENTROPY_COMPLETED, A.RECONCILE, "every range was compared over its owners"),
         EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),

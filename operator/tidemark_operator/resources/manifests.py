@@ -16,15 +16,8 @@ import yaml
 from pydantic import ValidationError
 
 from .base import API_VERSION, ApiModel, Resource
-from .cluster import TidemarkCluster
-from .keyspace import Keyspace
-from .loggroup import LogGroup
-from .reconfiguration import Reconfiguration
+from .kinds import KINDS
 from .shard import MIRRORS, Shard
-
-KINDS: dict[str, type[Resource]] = {
-    kind.NAMES.kind: kind for kind in (TidemarkCluster, LogGroup, Keyspace, Shard, Reconfiguration)
-}
 
 MANIFEST_BYTES_MAX = 256 * 1024
 DOCUMENTS_MAX = 1000
@@ -109,13 +102,13 @@ def load_resource(data: object, source: str, document: int = 1) -> Resource:
     api_version, kind = data.get("apiVersion"), data.get("kind")
     if api_version != API_VERSION:
         raise _refusal(source, document, f"must be {API_VERSION}, not {_shown(api_version)}", "apiVersion")
-    model = KINDS.get(kind) if isinstance(kind, str) else None
-    if model is None:
+    row = KINDS.get(kind) if isinstance(kind, str) else None
+    if row is None:
         raise _refusal(source, document, f"must be one of {', '.join(KINDS)}, not {_shown(kind)}", "kind")
     plain = _without_nulls({key: value for key, value in data.items() if key != "status"}, source, document)
     # Strict JSON mode: enums come as strings and tuples as arrays, but no number is taken for a string or back.
     try:
-        return model.model_validate_json(json.dumps(plain), by_alias=True, by_name=False)
+        return row.model.model_validate_json(json.dumps(plain), by_alias=True, by_name=False)
     except ValidationError as error:
         raise InvalidManifest(source, document, _problems(error)) from error
 
