@@ -40,7 +40,7 @@ _KINDS = {
 }
 
 _UNKNOWN = {"LogGroup": Reason.UNKNOWN_GROUP, "Shard": Reason.UNKNOWN_SHARD}
-"""What a request for one object of a kind is refused with where there is none."""
+"""The reason that refuses a request for an object that does not exist, by kind."""
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):

@@ -65,7 +65,7 @@ class Group:
     detached: bool = False
     """Nobody claims it any more: it was deleted, and its data is kept."""
     unserved: str = ""
-    """What of it this release does not serve, as in "log groups of kind Documents"; empty: the release serves it."""
+    """The part that this release does not serve, as in "log groups of kind Documents"; empty: it serves all."""
 
     @property
     def keys_required(self) -> bool:

@@ -23,7 +23,7 @@ from .shard import MIRRORS, Shard
 
 
 class Deletion(StrEnum):
-    """What deleting an object does."""
+    """The effect of deleting an object."""
 
     REFUSED = "refused"
     REMOVE = "the stored object goes"
@@ -41,9 +41,9 @@ class ResourceKind:
     view: tuple[Column, ...]
     """Columns of `tidemark get`, after the name."""
     title: str = ""
-    """What messages call one object."""
+    """The name of one object in messages."""
     words: tuple[str, ...] = ()
-    """What `tidemark get` understands besides the names of Kubernetes."""
+    """The names that `tidemark get` accepts besides those of Kubernetes."""
     counter: str = ""
     """The counter in etcd that numbers its objects; empty: they have no number."""
     single: bool = False
