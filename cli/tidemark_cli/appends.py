@@ -62,13 +62,14 @@ class _Source:
         self.name = "standard input" if path == "-" else path
         self.total_bytes: int | None = None
         self._raw: BinaryIO
+        self._lines: Any
         if path == "-":
             self._raw = self._lines = sys.stdin.buffer
         else:
             self._raw = open(path, "rb")  # noqa: SIM115
             self.total_bytes = os.fstat(self._raw.fileno()).st_size
             packed = Path(path).suffix == ".gz"
-            self._lines: Any = gzip.GzipFile(fileobj=self._raw) if packed else self._raw
+            self._lines = gzip.GzipFile(fileobj=self._raw) if packed else self._raw
 
     def position(self) -> int:
         """Return how many bytes of the file were read, compressed ones where it is compressed."""

@@ -37,7 +37,8 @@ async def dump_node(
         answer = await stub.DebugDump(request, timeout=timeout_s, metadata=wire.hello_metadata())
     except grpc.aio.AioRpcError as error:
         return {"error": f"{error.code().name}: {error.details()}"}
-    return json.loads(answer.json)
+    dump: dict[str, Any] = json.loads(answer.json)
+    return dump
 
 
 @debug_app.callback()

@@ -132,11 +132,12 @@ async def live_streams(
         if (node := client.routing.node(name)) is not None and node.address
     }
     dumps = await asyncio.gather(*(dump_node(client, address, request, DUMP_TIMEOUT_S) for address in nodes.values()))
-    streams, silent = [], {}
-    for node, dump in zip(nodes, dumps, strict=True):
+    streams: list[dict[str, Any]] = []
+    silent: dict[str, str] = {}
+    for name, dump in zip(nodes, dumps, strict=True):
         if "error" in dump:
-            silent[node] = dump["error"]
-        streams += [{"node": node, **stream} for stream in dump.get("deliveries", [])]
+            silent[name] = dump["error"]
+        streams += [{"node": name, **stream} for stream in dump.get("deliveries", [])]
     return sorted(streams, key=lambda stream: (stream["node"], stream["reader"])), silent
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tidemark
 import typer
+from tidemark.options import ReadOptions
 
 from . import target
 from .interrupts import until_interrupted
@@ -101,10 +102,12 @@ def read(
         async with await target.connect(state, cluster) as client:
             await client.group(group)
             starts = await starts_of(client, group, shards, start, timeout_s)
-            reader = client.read(
-                group, shards=shards, from_=starts, until=end, timeout_s=timeout_s, gaps=gaps, location=location,
-                **({} if mode is None else {"mode": mode.value}), **named,
-            )
+            options: ReadOptions = {
+                **named, "shards": shards, "from_": starts, "until": end, "timeout_s": timeout_s, "location": location,
+            }
+            if mode is not None:
+                options["mode"] = mode.value
+            reader = client.read(group, gaps=gaps, **options)
             try:
                 return await until_interrupted(copy(reader, writer, limit=limit, live=tail))
             finally:

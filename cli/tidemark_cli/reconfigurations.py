@@ -90,7 +90,7 @@ def copied_text(item: Object) -> str:
     """Return how many bytes were copied and how many there are, as far as that is known; nothing where none are."""
     status = item.get("status", {})
     told = ((status.get("progress") or {}).get("bytesMoved"), (status.get("plan") or {}).get("bytes"))
-    moved, whole = (int(text) if str(text or "").isdecimal() else 0 for text in told)
+    moved, whole = (int(text or 0) if str(text or "").isdecimal() else 0 for text in told)
     if not moved:
         return f"{bytes_text(whole)} to copy" if whole and stage(item) != "Finished" else ""
     return f"{bytes_text(moved)} of {bytes_text(whole)} copied" if whole > moved else f"{bytes_text(moved)} copied"

@@ -16,7 +16,8 @@ import typer
 from rich.console import Group
 from rich.text import Text
 from tidemark_operator import local
-from tidemark_operator.etcd import EtcdStore, Login, StoreUnavailable, TlsFiles
+from tidemark_operator.etcd import EtcdStore, StoreUnavailable
+from tidemark_operator.etcd_access import Login, TlsFiles
 from tidemark_operator.metadata import Keys
 from tidemark_operator.recovery import Address, RecoveryRefused, ask_nodes, carry_out, look
 from tidemark_operator.recovery_plan import Asked, RecoveryPlan
@@ -180,7 +181,7 @@ def _given(
         pool, given, address = text.rpartition("=")
         target.check_cluster(address, "--nodes")
         addresses.append(Address(address, pool if given else "default"))
-    etcd_tls = TlsFiles(ca.read_bytes(), cert and cert.read_bytes(), key and key.read_bytes()) if ca else None
+    etcd_tls = TlsFiles(ca.read_bytes(), *(file.read_bytes() if file else None for file in (cert, key))) if ca else None
     tls = target.tls_of(None)
     try:
         keys = Keys(prefix or f"/tidemark/default/{name}")

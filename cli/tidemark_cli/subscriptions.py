@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 from tidemark import SubscriptionsView, SubscriptionView, TidemarkError
+from tidemark.options import ReadOptions
 
 from . import target
 from .failures import FAILED, OK, CommandFailed, describe
@@ -47,13 +48,15 @@ def _subscriptions() -> None:
     """Named readers: where they stand, what they keep."""
 
 
-def options_of(subscription: str | None, lease: str | None) -> dict[str, Any]:
+def options_of(subscription: str | None, lease: str | None) -> ReadOptions:
     """Return the client's options for a read under a name."""
     if subscription is None:
         if lease is not None:
             raise typer.BadParameter("goes with --subscription", param_hint="--lease")
         return {}
-    return {"subscription": subscription} | ({} if lease is None else {"lease_s": seconds_of(lease)})
+    if lease is None:
+        return {"subscription": subscription}
+    return {"subscription": subscription, "lease_s": seconds_of(lease)}
 
 
 def seconds_of(duration: str) -> int:

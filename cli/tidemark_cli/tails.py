@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import tidemark
 import typer
 from tidemark import Gap, GapKind, Record
+from tidemark.options import ReadOptions
 
 from . import target
 from .interrupts import until_interrupted
@@ -36,7 +37,7 @@ LAST_MAX = 100_000
 
 
 async def last_records(
-    client: tidemark.Client, group: str, shard: int, end: int, count: int, options: dict[str, Any]
+    client: tidemark.Client, group: str, shard: int, end: int, count: int, options: ReadOptions
 ) -> Sequence[Record]:
     """Return the last `count` records of a shard up to offset `end`, fewer when there are no more.
 
@@ -48,7 +49,8 @@ async def last_records(
         first = max(0, end - span + 1)
         found.clear()
         trimmed = False
-        async for item in client.read(group, shards=[shard], from_=first, until=end, **{**options, "gaps": True}):
+        reading: ReadOptions = {**options, "shards": [shard], "from_": first, "until": end}
+        async for item in client.read(group, gaps=True, **reading):
             if isinstance(item, Gap):
                 trimmed = trimmed or item.kind is GapKind.TRIM
             else:
@@ -90,7 +92,7 @@ def tail(
     if stats and not (follow or named):
         raise typer.BadParameter("counts what --follow reads, and goes with it", param_hint="--stats")
     writer = Writer(form=form, keys=keys)
-    options: dict[str, Any] = {"timeout_s": timeout_s, "gaps": gaps, "location": location}
+    options: ReadOptions = {"timeout_s": timeout_s, "location": location}
     if mode is not None:
         options["mode"] = mode.value
 
@@ -115,7 +117,8 @@ def tail(
             if not (follow or named):
                 return False
             until = None if follow else tidemark.LATEST
-            reader = client.read(group, shards=wanted, from_=positions, until=until, **options, **named)
+            reading: ReadOptions = {**options, **named, "shards": wanted, "from_": positions, "until": until}
+            reader = client.read(group, gaps=gaps, **reading)
             try:
                 return await until_interrupted(copy(reader, writer, limit=None, live=True))
             finally:

@@ -111,7 +111,10 @@ async def connect(directory: Path, cluster: str | None) -> tidemark.Client:
 @asynccontextmanager
 async def admin(directory: Path, cluster: str | None) -> AsyncIterator[Admin]:
     """Yield the Admin service of the cluster that is meant."""
-    runtime = await local.attach(directory) if cluster is None else None
-    address = check_cluster(cluster) if runtime is None else runtime.admin_address
+    if cluster is None:
+        runtime = await local.attach(directory)
+        address = runtime.admin_address
+    else:
+        runtime, address = None, check_cluster(cluster)
     async with Admin(address, tls_of(runtime)) as service:
         yield service

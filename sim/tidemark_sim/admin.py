@@ -7,6 +7,7 @@ Stays out: carrying changes out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.ids import ShardId
@@ -131,7 +132,7 @@ class Admin:
         world = self.world
         alive = [operator for operator in world.operators.values() if operator.alive]
         if alive:
-            world.dice.pick(alive).request(event, lambda value, event=event: self._answer(event, value))
+            world.dice.pick(alive).request(event, partial(self._answer, event))
 
     def _answer(self, event: Any, value: Any) -> None:
         outcome = f"refused_{value.reason}" if isinstance(value, Refused) else "done"

@@ -393,7 +393,8 @@ class Faults:
     def clock_jump(self) -> None:
         """Forwards or back, mostly by seconds, sometimes by an hour."""
         world = self.world
-        one = world.dice.pick([*world.nodes.values(), *world.operators.values()])
+        machines: list[Node | Operator] = [*world.nodes.values(), *world.operators.values()]
+        one = world.dice.pick(machines)
         span = 3_600_000 if world.dice.chance(0.2) else 5_000
         one.skew_ms = world.dice.between(-span, span)
         world.trace.note(one.name, "clock", str(one.skew_ms))

@@ -149,7 +149,7 @@ def _old_acks_count(stack: ExitStack) -> None:
 def _noop_opens(stack: ExitStack) -> None:
     def decide(self: Outcomes, matches: Any, majority_holds: int) -> list[Any]:
         limbo, commit = self.limbo, self.replica.commit
-        noop = max((base for base in self.noops if base <= commit), default=-1)  # type: ignore[attr-defined]
+        noop = max((base for base in self.noops if base <= commit), default=-1)
         while limbo._asked and limbo._asked[0].last < noop:
             limbo._asked.popleft()   # confirmed by what opens the epoch, whatever the synchro quorum says
         self._decided = None
@@ -159,7 +159,7 @@ def _noop_opens(stack: ExitStack) -> None:
         before = self.epoch
         effects = prepare(self, now_ms, sender, m)
         if self.epoch > before:
-            self.outcomes.noops.append(self.head)  # type: ignore[attr-defined]
+            self.outcomes.noops.append(self.head)
         return effects
 
     class Opening(Outcomes):

@@ -305,7 +305,7 @@ def _commit_before_snapshot(stack: ExitStack) -> None:
 
 def _choice_by_offset(stack: ExitStack) -> None:
     def choose_leader(final: Any, heads: Any, preferred: Any) -> Any:
-        turned = {member: (head.offset, head.epoch) for member, head in heads.items()}
+        turned: Any = {member: (head.offset, head.epoch) for member, head in heads.items()}
         return original(final, turned, preferred)
 
     original = core_coordinator.choose_leader
@@ -363,7 +363,8 @@ def _new_member_counts(stack: ExitStack) -> None:
     def on_prepare(self: Leader, now_ms: int, sender: Any, m: Any) -> list[Any]:
         before = self.change
         effects = original(self, now_ms, sender, m)
-        if self.change is m and before is not m and m.operation is Operation.SWAP:
+        is_taken = self.change is m and before is not m
+        if is_taken and m.operation is Operation.SWAP:
             self.replica.update(ensemble=tuple(m.new if member == m.old else member for member in self.ensemble))
             self.cursors[m.new] = Cursor(m.new)
         return effects

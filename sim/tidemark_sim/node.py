@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def _holds_rollback(item: Queued) -> bool:
-    return any(write.__class__ is PutEntry and write.entry.kind is Kind.ROLLBACK for write in item.writes)  # type: ignore[union-attr]
+    return any(write.__class__ is PutEntry and write.entry.kind is Kind.ROLLBACK for write in item.writes)
 
 
 @dataclass(slots=True)
@@ -284,6 +284,7 @@ class Node:
         world = self.world
         checkers = world.checkers
         feeds: list[Any] = []
+        effect: Any  # its class says which one it is
         for number, effect in enumerate(effects):
             if number == stop_at or self.doomed:
                 break
@@ -338,11 +339,11 @@ class Node:
 
     def _watch_write(self, shard: ShardId, image: Image, write: Write) -> None:
         self.world.checkers.node_writes(self, shard, image, write)
-        if write.__class__ is PutEntry and write.entry.kind is Kind.ROLLBACK:  # type: ignore[union-attr]
-            self._rollbacks.setdefault(shard, []).append(write.entry)  # type: ignore[union-attr]
+        if write.__class__ is PutEntry and write.entry.kind is Kind.ROLLBACK:
+            self._rollbacks.setdefault(shard, []).append(write.entry)
             self.world.faults.saw_rollback(self, shard, "written")
         elif write.__class__ is DropAfter and shard in self._rollbacks:
-            keep = write.offset  # type: ignore[union-attr]
+            keep = write.offset
             self._rollbacks[shard] = [record for record in self._rollbacks[shard] if record.base <= keep]
 
     def _meets_ack(self, shard: ShardId, ack: AppendAck) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidemark_core.base.effects import Effect, Received, Reply, Send, SetTimer, TimerFired, Trace
+from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
 from tidemark_core.base.ids import Member, OperatorId, ShardId
+from tidemark_core.replication.coordinator import CoordinatorEffect
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import (
@@ -154,8 +156,11 @@ class Operator:
                     request = self.world.request_number()
                     self._returning[shard, member.node] = request
                     event = StartChange(shard, request, Operation.SWAP, member.node, member.node)
-                    self.request(event, lambda _, key=(shard, member.node): self._returning.pop(key, None))
+                    self.request(event, partial(self._is_back, shard, member.node))
                     return
+
+    def _is_back(self, shard: ShardId, node: str, _answer: Any) -> None:
+        self._returning.pop((shard, node), None)
 
     # --- effects ------------------------------------------------------------------------------------------
 
@@ -174,8 +179,9 @@ class Operator:
         if self.life == life:
             world.checkers.operator_stepped(self)
 
-    def _run(self, effects: list[Effect], stop_at: int) -> None:
+    def _run(self, effects: list[CoordinatorEffect], stop_at: int) -> None:
         world = self.world
+        effect: Any  # its class says which one it is
         for number, effect in enumerate(effects):
             if number == stop_at:
                 return

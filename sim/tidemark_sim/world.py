@@ -40,7 +40,7 @@ class World:
         self.trace = trace
         self.now_ms = 0
         self.events = 0
-        self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._born = 0
         self._requests = 0
         self._told_down: dict[tuple[str, str], bool] = {}
@@ -66,7 +66,7 @@ class World:
 
     # --- the queue ----------------------------------------------------------------------------------------
 
-    def after(self, delay_ms: int, action: Callable[..., None], *arguments: Any) -> None:
+    def after(self, delay_ms: int, action: Callable[..., object], *arguments: Any) -> None:
         """Run `action(*arguments)` in `delay_ms`."""
         self._born += 1
         heapq.heappush(self._queue, (self.now_ms + delay_ms, self._born, action, arguments))

@@ -59,8 +59,8 @@ class Ledger:
         lost = 0
         for number, change, answer in self._acked:
             place = (answer.shard, answer.offset)
-            record = found.get(place)
-            if place in promised or record is None or (record.key, record.value) != change:
+            there = found.get(place)
+            if place in promised or there is None or (there.key, there.value) != change:
                 lost += 1
                 examples.append(f"append {number} of {change.key!r} at shard {place[0]} offset {place[1]} is not there")
             promised.add(place)

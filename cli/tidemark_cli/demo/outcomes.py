@@ -96,7 +96,7 @@ def _contradictions(append: Told, places: list[tuple[int, int]], holes: set[tupl
     name, outcome = repr(append.value), append.outcome
     if append.is_read is None:
         return [f"what became of {name} is not known: {append.error!r}"]
-    final = outcome is not None and outcome.fate is not Fate.UNKNOWN
+    final = outcome if outcome is not None and outcome.fate is not Fate.UNKNOWN else None
     wrong = []
     if append.kind is Kind.CONFIRMED and not append.is_read:
         wrong.append(f"{name} was confirmed, then {outcome}")
@@ -105,14 +105,15 @@ def _contradictions(append: Told, places: list[tuple[int, int]], holes: set[tupl
     if not append.is_read:
         if places:
             wrong.append(f"{name} is read at {places}, but {outcome or append.error!r}")
-        if final and outcome.fate is Fate.ROLLED_BACK and isinstance(append.error, OutcomeUnknown | RolledBack):
-            offsets = range(outcome.base, outcome.base + outcome.count)
-            if not all((append.error.shard, offset) in holes for offset in offsets):
-                wrong.append(f"{name} was rolled back, but readers are not told of a hole at {outcome.base}")
+        error = append.error
+        if final is not None and final.fate is Fate.ROLLED_BACK and isinstance(error, OutcomeUnknown | RolledBack):
+            offsets = range(final.base, final.base + final.count)
+            if not all((error.shard, offset) in holes for offset in offsets):
+                wrong.append(f"{name} was rolled back, but readers are not told of a hole at {final.base}")
     elif len(places) != 1:
         wrong.append(f"{name} is in the log, but it is read at {places or 'no place'}")
     elif append.answer is not None and places[0] != (append.answer.shard, append.answer.offset):
         wrong.append(f"{name} is read at {places[0]}, promised was offset {append.answer.offset}")
-    elif final and not outcome.base <= places[0][1] < outcome.base + outcome.count:
-        wrong.append(f"{name} is read at {places[0]}, its batch lies at {outcome.base}")
+    elif final is not None and not final.base <= places[0][1] < final.base + final.count:
+        wrong.append(f"{name} is read at {places[0]}, its batch lies at {final.base}")
     return wrong

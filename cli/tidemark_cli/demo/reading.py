@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 import pyarrow as pa
 from tidemark import Client, Reader
@@ -100,7 +100,7 @@ async def run(
 
 
 async def _read(
-    runtime: local.Runtime, reader: Reader, comparison: Comparison, kill_at: int, screen: Screen
+    runtime: local.Runtime, reader: Reader[Never], comparison: Comparison, kill_at: int, screen: Screen
 ) -> str:
     """Read everything; return the name of the node that was killed on the way."""
     screen.tell("reading it by single copy delivery: all copies send, each record comes from one of them")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +24,7 @@ class Screen:
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console, transient=True,
             disable=not console.is_terminal,
         )
-        self._task = None
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Screen:
         self._bar.start()

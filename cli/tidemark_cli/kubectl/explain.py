@@ -11,9 +11,9 @@ from typing import Any
 
 from tidemark_operator.resources.labels import Annotation
 
-from ..reconfigurations import BLOCK_OF_TYPE, plan_hash, progress_text, stage
+from ..reconfigurations import BLOCK_OF_TYPE, condition_of, plan_hash, progress_text, stage, status_of
 from .pods import node_trouble
-from .state import State, condition_of, holds, members, name_of, said, shard_title, some, status_of
+from .state import State, holds, members, name_of, said, shard_title, some
 
 Object = dict[str, Any]
 SHARDS_SHOWN_MAX = 3
@@ -193,12 +193,12 @@ def concerns(item: Object, shard: Object) -> bool:
     nodes = [each["node"] for each in members(shard)]
     match spec["type"]:
         case "NodeSwap":
-            return body["from"] in nodes
+            return bool(body["from"] in nodes)
         case "Expand" | "Contract":
-            return body.get("logGroup") == group and len(nodes) != body["factor"]
+            return bool(body.get("logGroup") == group and len(nodes) != body["factor"])
         case "LeaderTransfer":
             leads = body.get("from") in (None, "", status.get("leader"))
-            return leads and (not body.get("to") or (body["to"] in nodes and body["to"] != status.get("leader")))
+            return bool(leads) and (not body.get("to") or (body["to"] in nodes and body["to"] != status.get("leader")))
     return True
 
 

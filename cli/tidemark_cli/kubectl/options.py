@@ -44,7 +44,8 @@ class Given:
 def on_server(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of each of its parameters that is a dataclass of options, those of the last first."""
     parameters = inspect.signature(command, eval_str=True).parameters
-    groups = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
+    groups: dict[str, Any] = {
+        name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
     options = [
         each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, each in parameters.items() if name not in groups]
     for group in reversed(groups.values()):

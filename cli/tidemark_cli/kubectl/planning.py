@@ -12,10 +12,12 @@ from typing import Any
 from tidemark_core.base.ids import Member, group_of, index_of, shard_id
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import Group, Node, Shard, group_view
-from tidemark_operator.plan import Plan, PlanRefusal, World, plan_reconfiguration
+from tidemark_operator.placement import PlanRefusal
+from tidemark_operator.plan import Plan, World, plan_reconfiguration
 
 from ..failures import CommandFailed
-from .state import State, members, name_of, status_of
+from ..reconfigurations import status_of
+from .state import State, members, name_of
 
 Object = dict[str, Any]
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from tidemark_operator.resources.labels import READINESS_GATE
 
-from .state import State, condition_of, said, status_of
+from ..reconfigurations import condition_of, status_of
+from .state import State, said
 
 Object = dict[str, Any]
 

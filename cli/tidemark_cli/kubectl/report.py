@@ -22,11 +22,12 @@ from tidemark_wire.version import VERSION
 
 from ..failures import CommandFailed
 from ..output import note, table, write
+from ..reconfigurations import status_of
 from . import redaction
 from .options import ClusterOption, Given
 from .server import Server, on
 from .showing import status_document
-from .state import State, name_of, status_of
+from .state import State, name_of
 
 Object = dict[str, Any]
 

@@ -85,6 +85,8 @@ def failure(error: KubeError) -> CommandFailed:
         f"the API server is not reached: {error}", "See `kubectl version`. An act may have been taken all the same.",
         reason="UNAVAILABLE")
 
+Objects = list[Object]
+
 
 class Server:
     """One namespace of an API server."""
@@ -96,7 +98,7 @@ class Server:
 
     # --- reading
 
-    async def list(self, kind: str, labels: str = "") -> list[Object]:
+    async def list(self, kind: str, labels: str = "") -> Objects:
         items, _version = await self.api.list(ALL[kind], self.namespace, labels)
         return items
 
@@ -133,7 +135,7 @@ class Server:
         item = await self.cluster(cluster)
         name = name_of(item)
 
-        async def of_cluster(kind: str) -> list[Object]:
+        async def of_cluster(kind: str) -> Objects:
             return [each for each in await self.list(kind) if each["spec"]["clusterRef"]["name"] == name]
 
         groups, shards, reconfigurations, pods = await asyncio.gather(
@@ -146,7 +148,7 @@ class Server:
         """Return the cluster of a log group, whose name tells it apart in a namespace."""
         return await self.state((await self.get("LogGroup", group))["spec"]["clusterRef"]["name"])
 
-    async def readable(self, kind: str, labels: str = "") -> list[Object] | None:
+    async def readable(self, kind: str, labels: str = "") -> Objects | None:
         """Return objects, None when they may not be read."""
         try:
             return await self.list(kind, labels)

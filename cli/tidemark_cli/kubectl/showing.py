@@ -15,13 +15,13 @@ from tidemark_wire.version import VERSION
 
 from ..failures import USAGE, CommandFailed
 from ..output import table, write
-from ..reconfigurations import plan_hash, progress_text, stage, throttle_text
+from ..reconfigurations import condition_of, plan_hash, progress_text, stage, status_of, throttle_text
 from .explain import Finding, explain_cluster, explain_reconfiguration, explain_shard
 from .options import ClusterOption, Given
 from .planning import find_plan, move_rows
 from .pods import pod_text, restarts
 from .server import Server, on
-from .state import State, condition_of, holds, members, name_of, shard_title, status_of
+from .state import State, holds, members, name_of, shard_title
 
 MOVES_SHOWN_MAX = 40
 

@@ -40,9 +40,9 @@ class Delivered:
 
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         if write.__class__ is PutEntry:
-            self._largest = max(self._largest, write.entry.size)  # type: ignore[union-attr]
+            self._largest = max(self._largest, write.entry.size)
         elif write.__class__ is DropBefore:
-            self._trimmed[shard] = max(self._trimmed.get(shard, 0), write.offset)  # type: ignore[union-attr]
+            self._trimmed[shard] = max(self._trimmed.get(shard, 0), write.offset)
 
     def node_released(self, node: Node, released: Released) -> None:
         self._released[released.shard] = max(self._released.get(released.shard, -1), released.upto)

@@ -32,7 +32,7 @@ class NoLogDivergence:
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         if write.__class__ is not PutEntry:
             return
-        entry = write.entry  # type: ignore[union-attr]
+        entry = write.entry
         if self.history.of(shard).chains.get((entry.epoch, entry.base), entry.chain) != entry.chain:
             raise Violation(RULE, f"{node.name} writes another entry {entry.id} than the one known by that id")
         if not image.entries:
@@ -52,7 +52,7 @@ class NoLogDivergence:
     def node_synced(self, node: Node, item: Queued) -> None:
         for write in item.writes:
             if write.__class__ is PutEntry:
-                self._known(node, item.shard, write.entry)  # type: ignore[union-attr]
+                self._known(node, item.shard, write.entry)
 
     def node_sends(self, node: Node, send: Send) -> None:
         if send.message.__class__ is Append:

@@ -102,7 +102,7 @@ class Fates:
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         if write.__class__ is not PutEntry:
             return
-        entry = write.entry  # type: ignore[union-attr]
+        entry = write.entry
         if entry.kind is Kind.DATA and entry.held:
             self.shards[shard].numbers[entry.epoch, entry.base] = item_of(entry)
         if entry.kind is Kind.ROLLBACK:

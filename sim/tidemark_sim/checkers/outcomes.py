@@ -132,7 +132,7 @@ class Outcomes:
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         if write.__class__ is not PutEntry or not self._local:
             return
-        record = write.entry  # type: ignore[union-attr]
+        record = write.entry
         if record.kind is not Kind.ROLLBACK:
             return
         for entry in reversed(image.entries):

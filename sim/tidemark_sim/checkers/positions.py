@@ -130,7 +130,7 @@ class Positions:
         held = node.core.shards[shard]
         if held.leader is None:
             return
-        first = write.offset  # type: ignore[union-attr]
+        first = write.offset
         self.history.look(node, shard)
         for name in self._told[shard]:
             stands = self._stands(shard, name, held.replica.state.epoch + 1)

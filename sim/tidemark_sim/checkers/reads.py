@@ -52,6 +52,7 @@ class PrefixReads:
         rolled_back = self.history.fates.of(shard).definite
         assert node.core is not None
         holes = node.core.holes(shard, max(first, grant.first), grant.released)
+        assert holes is not None, "what is granted is confirmed"
         for entry in entries:
             known = committed.get(entry.base)
             if known is None or known.chain != entry.chain:

@@ -40,11 +40,11 @@ class Replies:
     def node_crashed(self, node: Node) -> None:
         for kept in (self._waiting, self._bases):
             for life in [life for life in kept if life[0] == node.name]:
-                del kept[life]  # type: ignore[attr-defined]
+                del kept[life]
 
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         if write.__class__ is PutEntry:
-            entry = write.entry  # type: ignore[union-attr]
+            entry = write.entry
             if entry.kind is Kind.DATA:
                 bases = self._bases.setdefault((node.name, node.life, shard), {})
                 bases[entry.producer, entry.sequence] = entry.base
