@@ -73,7 +73,7 @@ class Image:
                 drop += 1
             del self.bases[:drop], self.entries[:drop]
         elif kind is DropPayloads:
-            self._drop_payloads(write.first, write.last)  # type: ignore[union-attr]
+            self._drop_payloads(write.first, write.last)  # type: ignore[union-attr, arg-type]
         elif kind is PutCheckpoint:
             self.checkpoint = write.checkpoint  # type: ignore[union-attr]
         elif kind is Wipe:
