@@ -79,8 +79,10 @@ def open_store(
     try:
         return Store(directory / "store", node, faults, families)
     except StoreDamaged as damage:
-        move_aside(directory, str(damage))
-        return Store(directory / "store", node, faults, families)
+        reason = str(damage)
+    # Behind the handler: frames of the error may hold families, and these the lock of the database.
+    move_aside(directory, reason)
+    return Store(directory / "store", node, faults, families)
 
 
 def move_aside(directory: Path, reason: str) -> Path:
@@ -143,24 +145,24 @@ class Store:
 
     def _identify(self, node: str) -> str:
         """Return the incarnation stored at creation, or create one; bring an older format to this release's."""
-        system = self._families[SYSTEM]
-        stored_format = system.get(FORMAT)
+        # No local name holds a family: it would keep the lock as long as the traceback of an error lives.
+        stored_format = self.rows.get(SYSTEM, FORMAT)
         if stored_format is None:
             if self._holds_anything():
                 raise StoreDamaged(f"{self.path} holds entries and no format number")
             incarnation = uuid.uuid4().hex
-            handle = self._handles[SYSTEM]
             batch = WriteBatch(raw_mode=True)
-            batch.put(FORMAT, str(STORE_FORMAT).encode(), handle)
-            batch.put(_INCARNATION, incarnation.encode(), handle)
-            batch.put(_NODE, node.encode(), handle)
+            for key, value in ((FORMAT, str(STORE_FORMAT)), (_INCARNATION, incarnation), (_NODE, node)):
+                batch.put(key, value.encode(), self._handles[SYSTEM])
             self._write(batch)
             self.sync()
             return incarnation
-        migrate = None if stored_format == str(STORE_FORMAT).encode() else migration(stored_format)
-        if migrate is None and stored_format != str(STORE_FORMAT).encode():
-            raise StoreRefused(f"{self.path} {refusal(stored_format)}")
-        owner = system.get(_NODE, b"").decode()
+        migrate = None
+        if stored_format != str(STORE_FORMAT).encode():
+            migrate = migration(stored_format)
+            if migrate is None:
+                raise StoreRefused(f"{self.path} {refusal(stored_format)}")
+        owner = (self.rows.get(SYSTEM, _NODE) or b"").decode()
         if owner != node:
             raise StoreRefused(
                 f"{self.path} belongs to node {owner!r}, not to {node!r}: "
@@ -171,10 +173,11 @@ class Store:
             migrate(self.rows.each(SYSTEM), batch, self._handles[SYSTEM])
             self._write(batch)
             self.sync()
-            _log.warning(
-                "the store was migrated", extra={"from": stored_format.decode(), "to": STORE_FORMAT}
-            )
-        return system.get(_INCARNATION).decode()
+            _log.info("the store was migrated", extra={"from": stored_format.decode(), "to": STORE_FORMAT})
+        stored = self.rows.get(SYSTEM, _INCARNATION)
+        if stored is None:
+            raise StoreDamaged(f"{self.path} has a format number and no incarnation")
+        return stored.decode()
 
     def _holds_anything(self) -> bool:
         return bool(self.rows.scan(HEADERS, b"", None, 1)) or bool(self.rows.scan(SYSTEM, STATE, prefix_end(STATE), 1))

@@ -301,6 +301,18 @@ def test_missing_table_file_begins_a_new_life(tmp_path: Path):
     store.close()
 
 
+def test_damage_in_what_a_start_reads_begins_a_new_life(tmp_path: Path):
+    store = open_store(tmp_path, "a")
+    incarnation = store.incarnation
+    store.apply([Persist(S1, (PutState(b"what a restart reads"),))])
+    store.close()
+    for table in (tmp_path / "store").glob("*.sst"):
+        table.write_bytes(table.read_bytes().replace(b"what a restart reads", b"WHAT A RESTART READS"))
+    store = open_store(tmp_path, "a")
+    assert incarnation != store.incarnation and (tmp_path / "store.damaged-1").is_dir()
+    store.close()
+
+
 def failing(faults: Faults, kind: str) -> None:
     setattr(faults, kind, OSError(errno.ENOSPC, "No space left on device"))
 
