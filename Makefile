@@ -65,7 +65,7 @@ sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 2000); a failur
 bench: $(INSTALLED) ## Measure this machine and write the results below bench/; takes minutes and wants an idle machine.
 	$(BIN)/python -m bench $(ARGS)
 
-generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the chart's copies and dashboards, and the API reference.
+generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the dashboards of the chart, and the API reference.
 	$(BIN)/python tools/generate_protobuf.py
 	$(BIN)/python tools/generate_resources.py
 	$(BIN)/python tools/generate_dashboards.py

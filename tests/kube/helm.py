@@ -1,6 +1,6 @@
 """The chart through Helm: rendered, and installed into an API server.
 
-`python -m tests.kube.helm` writes `charts/rendered/`, for machines without Helm (`make rendered`).
+`python -m tests.kube.helm` writes `charts/rendered/`, which a release has for machines without Helm (`make rendered`).
 Stays out: what the chart should hold (`test_chart_on_a_server`).
 """
 
@@ -65,7 +65,7 @@ class Helm:
             if document and ("helm.sh/hook" in document["metadata"].get("annotations", {})) == tests]
 
     def rendered_files(self) -> dict[str, str]:
-        """Return what `charts/rendered/` should hold: everything but the definitions, which `crds/` holds."""
+        """Return what `charts/rendered/` holds: everything but the definitions, which `crds/` holds."""
         made: dict[str, str] = {}
         plain: list[dict[str, Any]] = []
         for name, values in RENDERINGS.items():
