@@ -13,7 +13,7 @@ from typing import Any
 from google_crc32c import value as crc32c
 from tidemark_core.base.effects import Feed, Persist, Received, Reply, Send
 from tidemark_core.base.entry import Batch
-from tidemark_core.base.ids import Member, OperatorId, shard_id
+from tidemark_core.base.ids import Member, OperatorId, of_shard, shard_id
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.clients import AppendRequest
@@ -43,12 +43,12 @@ class _Trio:
         self._inboxes: dict[Member, deque[Any]] = {member: deque() for member in self.members}
         self._sequence = 0
         for member in self.members:
-            self.tell(member, Received(SHARD, OPERATOR, None, Fence(EPOCH, ELECTION)))
+            self.tell(member, Received(of_shard(SHARD), OPERATOR, None, Fence(EPOCH, ELECTION)))
         self.run()
         heads = tuple((m, f.head) for m, f in zip(self.members[1:], self.to_operator[1:], strict=True))
         assert all(isinstance(answer, Fenced) for answer in self.to_operator)
         become = BecomeLeader(EPOCH, ELECTION, tuple(self.members), heads)
-        self.tell(self.members[0], Received(SHARD, OPERATOR, None, become))
+        self.tell(self.members[0], Received(of_shard(SHARD), OPERATOR, None, become))
         self.run()
         assert isinstance(self.to_operator[-1], BecameLeader)
         for member in self.members:
@@ -75,7 +75,7 @@ class _Trio:
                 case Persist():
                     self._carry(member, effect.then)
                 case Send() if isinstance(effect.to, Member):
-                    self.tell(effect.to, Received(effect.shard, member, effect.to, effect.message))
+                    self.tell(effect.to, Received(effect.address, member, effect.to, effect.message))
                 case Send():
                     self.to_operator.append(effect.message)
                 case Feed():

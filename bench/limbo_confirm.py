@@ -15,7 +15,7 @@ from typing import Any
 from google_crc32c import value as crc32c
 from tidemark_core.base.effects import Feed, Persist, Received, Reply, Send
 from tidemark_core.base.entry import Batch, Durability
-from tidemark_core.base.ids import NOTHING, Member, OperatorId, shard_id
+from tidemark_core.base.ids import NOTHING, Member, OperatorId, of_shard, shard_id
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import Limits, NodeCore
 from tidemark_core.replication.clients import AppendRequest
@@ -41,10 +41,10 @@ class LoneLeader:
         self.replies: list[Any] = []
         self._said: list[Any] = []
         members = (self.me, self.prompt, self.missing)
-        self.hear(Received(SHARD, OPERATOR, None, Fence(EPOCH, ELECTION)))
+        self.hear(Received(of_shard(SHARD), OPERATOR, None, Fence(EPOCH, ELECTION)))
         assert isinstance(self._said[-1], Fenced)
         become = BecomeLeader(EPOCH, ELECTION, members, ((self.prompt, NOTHING), (self.missing, NOTHING)))
-        self.hear(Received(SHARD, OPERATOR, None, become))
+        self.hear(Received(of_shard(SHARD), OPERATOR, None, become))
         self.hear(Configure(SHARD, SynchroSettings(quorum="N")))
         self.acknowledge(self.prompt)
         self.acknowledge(self.missing)
@@ -70,12 +70,12 @@ class LoneLeader:
                     self._said.append(effect.message)
 
     def view(self) -> Any:
-        return self.core.limbo(SHARD, NOW_MS, 1)
+        return self.core.log.limbo(SHARD, NOW_MS, 1)
 
     def acknowledge(self, follower: Member) -> None:
         """A follower holds everything there is."""
         view = self.view()
-        self.hear(Received(SHARD, follower, self.me, AppendAck(EPOCH, view.head, view.commit)))
+        self.hear(Received(of_shard(SHARD), follower, self.me, AppendAck(EPOCH, view.head, view.commit)))
 
     def fill(self, entries: int) -> None:
         """Append QUORUM entries of one record; they are committed, and wait for the missing follower."""

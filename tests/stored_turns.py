@@ -20,7 +20,7 @@ from tidemark_core.base.effects import (
     Write,
 )
 from tidemark_core.base.entry import NO_PRODUCER, Batch, Entry, Kind, control, seal
-from tidemark_core.base.ids import NOTHING, EntryId, ShardId
+from tidemark_core.base.ids import NOTHING, EntryId, ShardId, of_shard
 from tidemark_core.subscriptions.fold import position_payload
 
 SHARDS = (ShardId(1), ShardId(2), ShardId(1 << 32))
@@ -105,6 +105,6 @@ def turns(dice: Random, count: int) -> list[list[Persist]]:
             writes: list[Write] = []
             for _ in range(dice.randint(1, 3)):
                 writes += [plane_write(dice)] if dice.random() < 0.2 else log.write(dice)
-            turn.append(Persist(log.shard, tuple(writes)))
+            turn.append(Persist(of_shard(log.shard), tuple(writes)))
         made.append(turn)
     return made

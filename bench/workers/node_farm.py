@@ -73,8 +73,8 @@ class Node(node_pb2_grpc.ControlServicer):
             hello_metadata(node=self._description.node, incarnation=self._description.incarnation))
         while (frame := await context.read()) is not grpc.aio.EOF:
             answers = [
-                encode_message(shard, None, answer) for shard, _to, message in decode_messages(frame)
-                if (answer := self._answer(shard, message)) is not None]
+                encode_message(unit, None, answer) for unit, _to, message in decode_messages(frame)
+                if (answer := self._answer(unit.shard, message)) is not None]
             if answers:
                 await context.write(b"".join(answers))
 

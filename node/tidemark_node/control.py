@@ -52,9 +52,9 @@ class Control:
             node=me.node, incarnation=me.incarnation, boot=self._driver.boot, address=self._address,
             zone=self._settings.zone, location=self._settings.location, wire_version=WIRE_VERSION,
             store_format=STORE_FORMAT, version=VERSION,
-            draining=self._draining.is_set(), leading=len(self._driver.core.leading()),
+            draining=self._draining.is_set(), leading=len(self._driver.core.log.leading()),
             metrics_address=self._metrics_address, pid=os.getpid(),
-            lagging=sorted(self._driver.core.lagging()),
+            lagging=sorted(self._driver.core.log.lagging()),
             tls_fingerprint=self._tls.material.fingerprint if self._tls is not None else "",
         )
 

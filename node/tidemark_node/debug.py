@@ -46,7 +46,7 @@ class Debug:
     def dump(self, shard: int, every_shard: bool) -> str:
         """Return the node's queues, links and story, and the status of one shard or of all."""
         driver = self._driver
-        wanted = sorted(driver.core.shards)[:SHARDS_MAX] if every_shard else [ShardId(shard)]
+        wanted = sorted(driver.core.log.shards)[:SHARDS_MAX] if every_shard else [ShardId(shard)]
         view: dict[str, Any] = {
             "member": list(driver.core.me),
             "boot": driver.boot,
@@ -57,11 +57,11 @@ class Debug:
             "queues": driver.depths,
             "peers": self._links.describe(),
             "pulling": self._snapshots.describe(),
-            "shards": [driver.core.status(shard) for shard in wanted if shard in driver.core.shards],
+            "shards": [driver.core.log.status(shard) for shard in wanted if shard in driver.core.log.shards],
             "limbo": self._limbo(wanted, LIMBO_ENTRIES_OF_MANY_MAX if every_shard else LIMBO_ENTRIES_MAX),
             "deliveries": self._deliveries.describe(None if every_shard else ShardId(shard)),
             "story": [
-                told for told in driver.story if every_shard or told["shard"] == f"{shard >> 32}/{shard & 0xFFFFFFFF}"
+                told for told in driver.story if every_shard or told.get("shard") == driver.core.log.name(shard)
             ],
         }
         return json.dumps(view, default=str)
@@ -69,7 +69,7 @@ class Debug:
     def _limbo(self, shards: list[ShardId], entries_max: int) -> dict[str, Any]:
         """Return what is not confirmed yet on those shards that are led here."""
         driver = self._driver
-        views = {shard: driver.core.limbo(shard, driver.now_ms(), entries_max) for shard in shards}
+        views = {shard: driver.core.log.limbo(shard, driver.now_ms(), entries_max) for shard in shards}
         return {
             f"{shard >> 32}/{shard & 0xFFFFFFFF}": asdict(view, dict_factory=_readable)
             for shard, view in views.items() if view is not None

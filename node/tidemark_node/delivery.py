@@ -204,14 +204,14 @@ class _Stream:
             self._driver.board.unwatch(run.shard, self.wake)
 
     def _next(self, run: _Run) -> Step:
-        core = self._driver.core
-        readable = core.readable(run.shard) if self._driver.open else None
+        log = self._driver.core.log
+        readable = log.readable(run.shard) if self._driver.open else None
         if not run.sender.ended and (unavailable := self._unavailable(run)):
-            return run.sender.give_up(Status.UNAVAILABLE, unavailable, core.readable(run.shard))
+            return run.sender.give_up(Status.UNAVAILABLE, unavailable, log.readable(run.shard))
         refused = self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
         if refused is not None and not run.sender.ended:
             return run.sender.give_up(Status.ACCESS, refused.message, readable)
-        return run.sender.step(_now_ms(), readable, partial(core.holes, run.shard), partial(core.block_at, run.shard))
+        return run.sender.step(_now_ms(), readable, partial(log.holes, run.shard), partial(log.block_at, run.shard))
 
     def _unavailable(self, run: _Run) -> str:
         """Say why this node has nothing to send to any reader of the shard; empty when it has."""
@@ -221,20 +221,20 @@ class _Stream:
 
     async def _look(self, run: _Run, look: Look) -> None:
         """Read a stretch."""
-        core, shard = self._driver.core, run.shard
+        log, shard = self._driver.core.log, run.shard
         try:
             found = await self._driver.deliver(partial(take, shard=shard, rule=run.sender.rule, asked=look.asked))
         except StoreFailed:
             return                                          # whoever calls finds out what happened
-        if self.run_now is not run or self._driver.core is not core:
+        if self.run_now is not run or self._driver.core.log is not log:
             return                                          # nobody waits for it any more, or the log is another
         lacking = [item for item in found.items if item.body is NOT_HELD]
         self._metrics.delivery_not_held.inc(len(lacking))
         for item in lacking:
-            if not core.may_lack(shard, item.last):
+            if not log.may_lack(shard, item.last):
                 self._driver.post(LogReadFailed(shard, None, item.first))
         run.sender.looked(
-            _now_ms(), look, found, core.readable(shard), partial(core.holes, shard), partial(core.block_at, shard)
+            _now_ms(), look, found, log.readable(shard), partial(log.holes, shard), partial(log.block_at, shard)
         )
 
     # --- the wire -----------------------------------------------------------------------------------------------

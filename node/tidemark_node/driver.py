@@ -36,7 +36,7 @@ from tidemark_core.base.effects import (
     SetTimer,
     Trace,
 )
-from tidemark_core.base.ids import Peer, ShardId
+from tidemark_core.base.ids import LOG_PLANE, Address, Peer, ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 
@@ -73,7 +73,7 @@ _log = logging.getLogger(__name__)
 class LinksLike(Protocol):
     """What the driver needs of the links to peers and operators."""
 
-    def send(self, shard: ShardId, to: Peer, message: Any) -> None: ...
+    def send(self, unit: Address, to: Peer, message: Any) -> None: ...
     def flush(self) -> None: ...
     def reset(self) -> None: ...
 
@@ -112,7 +112,7 @@ class Driver:
         self._inbox = Inbox()
         self._scheduled = False
         self._stopped = False
-        self._told_ms: dict[tuple[ShardId, str], int] = {}  # of OFTEN: when it was told last
+        self._told_ms: dict[tuple[Address, str], int] = {}  # of OFTEN: when it was told last
         self._requests: dict[int, Callable[[Any], None]] = {}
         self._request_count = 0
         self._timers = Timers()
@@ -255,7 +255,7 @@ class Driver:
 
     def _look_at_shards(self, *, loaded: bool = False) -> None:
         """Tell whoever wants to know that this core holds shards that it did not hold before; it drops none."""
-        held = len(self.core.shards)
+        held = len(self.core.log.shards)
         if loaded or held != self._shards_held:
             self._shards_held = held
             self.on_shards()
@@ -270,7 +270,7 @@ class Driver:
                     persists.append(effect)
                 case Send():
                     self._sent = True
-                    self.links.send(effect.shard, effect.to, effect.message)
+                    self.links.send(effect.address, effect.to, effect.message)
                 case Reply():
                     self._reply(effect)
                 case Feed():
@@ -278,7 +278,7 @@ class Driver:
                 case Released():
                     self.board.released(effect.shard, effect.upto)
                 case SetTimer():
-                    self._timers.set(effect.shard, effect.name, effect.at_ms)
+                    self._timers.set(effect.address, effect.name, effect.at_ms)
                 case ReadLog():
                     reads.append(effect)
                 case Trace():
@@ -336,16 +336,16 @@ class Driver:
         if effect.what in self.metrics.of_traces:
             self.metrics.of_traces[effect.what].inc()
         if effect.what in OFTEN:
-            now_ms, key = self.now_ms(), (effect.shard, effect.what)
+            now_ms, key = self.now_ms(), (effect.address, effect.what)
             if now_ms - self._told_ms.get(key, -OFTEN_TOLD_MS) < OFTEN_TOLD_MS:
                 return  # counted, and it would only push out what else happened
             self._told_ms[key] = now_ms
-        told = {"shard": f"{effect.shard >> 32}/{effect.shard & 0xFFFFFFFF}", "what": effect.what}
+        told = {**self.core.name_of(effect.address), "what": effect.what}
         self.story.append({"at_ms": self.now_ms(), **told, "detail": effect.detail})
         _log.info(effect.what, extra={**told, "detail": effect.detail})
-        if effect.what == "resigned":
+        if effect.what == "resigned" and effect.address.plane == LOG_PLANE:
             self.resigned.set()
-            self.board.wake(effect.shard)  # readers ask again whether this node may serve them
+            self.board.wake(effect.address.shard)  # readers ask again whether this node may serve them
 
     # --- group commit ---------------------------------------------------------------------------------------
 

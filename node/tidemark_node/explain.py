@@ -48,15 +48,15 @@ class Explain:
         if isinstance(start, Refused):
             await self._routing.refuse(context, start, None)
         driver = self._driver
-        readable = driver.core.readable(target.shard) if driver.open else None
+        readable = driver.core.log.readable(target.shard) if driver.open else None
         if readable is None:
             nobody = Refused(Reason.NOT_MEMBER, f"{driver.core.me.node} is no member of this shard")
             await self._routing.refuse(context, nobody if driver.open else RELOADING, target)
         first, released = readable
         position = max(start.first, first)
-        block_at = partial(driver.core.block_at, target.shard)
+        block_at = partial(driver.core.log.block_at, target.shard)
         order = block_at(position).order
-        holes = holes_of(driver.core.holes(target.shard, position, released) or (), block_at)
+        holes = holes_of(driver.core.log.holes(target.shard, position, released) or (), block_at)
         count = request.count or COUNT_DEFAULT
         try:
             found = await driver.deliver(

@@ -34,11 +34,11 @@ class Inventory:
         await self._loaded(context)
         driver = self._driver
         count = min(request.replicas_max or REPLICAS_MAX, REPLICAS_MAX)
-        found = nsmallest(count + 1, (shard for shard in driver.core.shards if shard >= getattr(request, "from")))
+        found = nsmallest(count + 1, (shard for shard in driver.core.log.shards if shard >= getattr(request, "from")))
         me = driver.core.me
         answer = node_pb2.ReplicasResponse(
             node=me.node, incarnation=me.incarnation, more=len(found) > count,
-            replicas=[report_to_proto(driver.core.report(shard)) for shard in found[:count]],
+            replicas=[report_to_proto(driver.core.log.report(shard)) for shard in found[:count]],
             cluster=self._remembered.cluster)
         answer.cluster.map_version = max(answer.cluster.map_version, self._routing.map.version)
         return answer
@@ -48,7 +48,7 @@ class Inventory:
         if len(request.shards) > SIZES_MAX:
             many = Refused(Reason.INVALID_SPEC, f"shards: {len(request.shards)} are more than {SIZES_MAX}")
             await context.abort(*to_rpc_error(many))
-        found = ((shard, self._driver.core.bytes_held(ShardId(shard))) for shard in request.shards)
+        found = ((shard, self._driver.core.log.bytes_held(ShardId(shard))) for shard in request.shards)
         return node_pb2.SizesResponse(shards=[
             node_pb2.ShardSize(shard=shard, bytes=held) for shard, held in found if held is not None])
 

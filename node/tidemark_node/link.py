@@ -127,8 +127,8 @@ class Link:
             await room()
             size = len(frame)
             try:
-                for shard, to, message in decode_messages(frame):
-                    post(Received(shard, self.peer, to, message), size)
+                for address, to, message in decode_messages(frame):
+                    post(Received(address, self.peer, to, message), size)
                     size = 0
             except RemoteViolation as violation:
                 self._metrics.link_violations.inc()

@@ -84,7 +84,7 @@ def load(store: Store, node: str, limits: Limits) -> NodeCore:
     core = NodeCore(Member(node, store.incarnation), limits)
     for shard in store.shards():
         state, checkpoint = store.state(shard)
-        core.load(shard, state, checkpoint, store.headers(shard, recovery_start(checkpoint)))
+        core.log.load(shard, state, checkpoint, store.headers(shard, recovery_start(checkpoint)))
     return core
 
 
@@ -162,7 +162,7 @@ class Node:
             Outcomes(driver, routing, metrics), self.subscriptions, Explain(driver, routing),
             *self._contributes(self),
         ))
-        metrics.watch_shards(lambda: [driver.core.status(shard) for shard in driver.core.shards])
+        metrics.watch_shards(lambda: [driver.core.log.status(shard) for shard in driver.core.log.shards])
         metrics.watch_limbo(lambda: _limbo_views(driver))
         metrics.watch_subscriptions(lambda: _subscriptions_views(driver))
         metrics.watch_store(lambda: driver.store.sizes() if driver.open else {})
@@ -186,11 +186,11 @@ class Node:
         self.draining.set()
         await self.health.say(False)
         operators = self.links.tell_operators(Draining(True))
-        leading = len(self.driver.core.leading())
+        leading = len(self.driver.core.log.leading())
         _log.info("draining", extra={"operators": operators, "leading": leading})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_seconds if operators else 0):
-                while self.driver.core.leading():
+                while self.driver.core.log.leading():
                     await self.driver.resigned.wait()
                     self.driver.resigned.clear()
         # The answer to the fence that ended our last leadership must still get out.
@@ -198,7 +198,7 @@ class Node:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self.driver.durable()
                 await self.links.sent()
-        _log.info("drained", extra={"leading": len(self.driver.core.leading())})
+        _log.info("drained", extra={"leading": len(self.driver.core.log.leading())})
 
     async def stop(self) -> None:
         """Stop serving, make durable what was applied, close."""
@@ -217,15 +217,15 @@ class Node:
 
 
 def _limbo_views(driver: Driver) -> Iterator[LimboView]:
-    for shard in driver.core.leading():
-        view = driver.core.limbo(shard, driver.now_ms(), 0)
+    for shard in driver.core.log.leading():
+        view = driver.core.log.limbo(shard, driver.now_ms(), 0)
         if view is not None:
             yield view
 
 
 def _subscriptions_views(driver: Driver) -> Iterator[SubscriptionsView]:
-    for shard in driver.core.leading():
-        view = driver.core.subscriptions(shard, driver.now_ms())
+    for shard in driver.core.log.leading():
+        view = driver.core.log.subscriptions(shard, driver.now_ms())
         if view is not None:
             yield view
 

@@ -78,7 +78,7 @@ class Outcomes:
         driver = self._driver
         if driver.reloading:
             await self._routing.refuse(context, RELOADING, target)
-        view = driver.core.limbo(target.shard, driver.now_ms(), request.entries_max)
+        view = driver.core.log.limbo(target.shard, driver.now_ms(), request.entries_max)
         if view is None:
             await self._routing.refuse(context, Refused(Reason.NOT_LEADER, "the limbo is with the leader"), target)
         return limbo_to_proto(view)

@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 import grpc
 import grpc.aio
 from tidemark_core.base.effects import PeerDown, PeerUp
-from tidemark_core.base.ids import Member, OperatorId, Peer, ShardId
+from tidemark_core.base.ids import Address, Member, OperatorId, Peer
+from tidemark_core.node import NODE
 from tidemark_wire import channel
 from tidemark_wire.convert import Draining
 from tidemark_wire.frames import message_parts
@@ -66,14 +67,14 @@ class Links:
         self._metrics = metrics
         self._tls = tls
         self._reaches: dict[Peer, _Reach] = {}
-        self._outbox: dict[Peer, list[tuple[ShardId, Any]]] = {}
+        self._outbox: dict[Peer, list[tuple[Address, Any]]] = {}
         self._closed = False
 
     # --- sending --------------------------------------------------------------------------------------------
 
-    def send(self, shard: ShardId, to: Peer, message: Any) -> None:
+    def send(self, unit: Address, to: Peer, message: Any) -> None:
         """Collect a message; it leaves with `flush`."""
-        self._outbox.setdefault(to, []).append((shard, message))
+        self._outbox.setdefault(to, []).append((unit, message))
 
     def flush(self) -> None:
         """Let the messages of this turn go, grouped by peer."""
@@ -85,8 +86,8 @@ class Links:
             if queue is None:
                 continue  # an operator that is gone
             meant = peer if isinstance(peer, Member) else None
-            for shard, message in messages:
-                if not queue.put(message_parts(shard, meant, message)):
+            for unit, message in messages:
+                if not queue.put(message_parts(unit, meant, message)):
                     self._metrics.link_drops.inc()
 
     def _queue(self, peer: Peer) -> OutQueue | None:
@@ -105,7 +106,7 @@ class Links:
         """Send to every linked operator; return how many there are."""
         operators = [peer for peer, reach in self._reaches.items() if not isinstance(peer, Member) and reach.links]
         for operator in operators:
-            self.send(ShardId(0), operator, message)
+            self.send(NODE, operator, message)
         self.flush()
         return len(operators)
 

@@ -186,7 +186,7 @@ class _Reader:
             await asyncio.sleep(REPAIR_RETRY_SECONDS)
 
     async def _refuse_lacking(self, entry: Entry) -> NoReturn:
-        if self._driver.core.may_lack(self._shard, entry.last):
+        if self._driver.core.log.may_lack(self._shard, entry.last):
             await self._routing.refuse(self._context, NOT_HELD, self._target)
         self._driver.post(LogReadFailed(self._shard, None, entry.base))
         gone = f"the payload at offset {entry.base} is gone and no peer repaired it yet"
@@ -199,7 +199,7 @@ class _Reader:
         What was read a moment ago may be of a log that this node lost since; then it asks anew how far it may serve.
         """
         through = entries[-1].last if entries else self._position - 1
-        holes = self._driver.core.holes(self._shard, self._position, through) if entries else []
+        holes = self._driver.core.log.holes(self._shard, self._position, through) if entries else []
         if holes is None:
             self._released = -1
             await self._ask()

@@ -138,7 +138,7 @@ class SnapshotServer:
                 await context.abort(*to_rpc_error(Refused(Reason.SHUTTING_DOWN, str(failure))))
             if not found.entries:
                 await self._give_up(context, shard, found.damaged_at, position)
-            part, _ = self._driver.core.snapshot_part(shard, request.epoch, found.entries)
+            part, _ = self._driver.core.log.snapshot_part(shard, request.epoch, found.entries)
             if not part:
                 lacking = f"the entry at offset {position} is not to be had from {self._driver.core.me.node}"
                 await context.abort(*to_rpc_error(Refused(Reason.NOT_HELD, lacking, expected=position)))

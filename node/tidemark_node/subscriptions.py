@@ -75,7 +75,7 @@ class Subscriptions:
     async def _counted(self, shard: ShardId, view: SubscriptionsView) -> SubscriptionsView:
         """Return the view with lags in records; as it is where the headers cannot be read."""
         first = max(view.first, view.released + 1 - COUNTED_OFFSETS)
-        holes = self._driver.core.holes(shard, first, view.released)
+        holes = self._driver.core.log.holes(shard, first, view.released)
         if not view.subscriptions or holes is None:
             return view
         try:

@@ -100,7 +100,7 @@ class Synchro:
             self._wanted = settings_of(self._map)
         if driver.core is not self._core:
             self._core, self._told = driver.core, {}
-        for shard in driver.core.shards:
+        for shard in driver.core.log.shards:
             settings = self._wanted.get(shard)
             if settings is not None and settings != self._told.get(shard):
                 self._told[shard] = settings

@@ -1,4 +1,4 @@
-"""Timers of all shards in one heap, with a single wake-up of the event loop: an idle shard costs nothing.
+"""Timers of all units in one heap, with a single wake-up of the event loop: an idle one costs nothing.
 
 Stays out: what a timer means.
 """
@@ -9,13 +9,13 @@ import heapq
 from collections.abc import Callable
 
 from tidemark_core.base.effects import TimerFired
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import Address
 
-_Key = tuple[ShardId, str]
+_Key = tuple[Address, str]
 
 
 class Timers:
-    """Named timers per shard; setting one replaces the last of that name."""
+    """Named timers per unit; setting one replaces the last of that name."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, _Key]] = []
@@ -25,9 +25,9 @@ class Timers:
     def __len__(self) -> int:
         return len(self._live)
 
-    def set(self, shard: ShardId, name: str, at_ms: int | None) -> None:
+    def set(self, address: Address, name: str, at_ms: int | None) -> None:
         """Fire at `at_ms` or later; None cancels."""
-        key = (shard, name)
+        key = (address, name)
         if at_ms is None:
             self._live.pop(key, None)
             return

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.ids import Member, ShardId, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.records import (
     CancelChange,
@@ -155,7 +155,7 @@ class CoordinatorDriver:
 
     def received(self, shard: ShardId, sender: Member, message: Any) -> None:
         if shard in self._machine.shards:
-            self.feed(Received(shard, sender, None, message))
+            self.feed(Received(of_shard(shard), sender, None, message))
 
     def metadata_changed(self, shard: ShardId, record: ShardRecord | None, revision: int) -> None:
         """The watch saw a record."""
@@ -207,10 +207,10 @@ class CoordinatorDriver:
 
     def _run(self, effect: Any) -> None:
         match effect:
-            case Send(shard, to, message):
-                self._send(shard, to, message)  # type: ignore[arg-type]
-            case SetTimer(shard, name, at_ms):
-                self._timers.set(shard, name, at_ms)
+            case Send(address, to, message):
+                self._send(address.shard, to, message)  # type: ignore[arg-type]
+            case SetTimer(address, name, at_ms):
+                self._timers.set(address.shard, name, at_ms)
             case SaveMetadata():
                 self._spawn(self._save(effect))
             case LoadMetadata(shard):
@@ -225,7 +225,8 @@ class CoordinatorDriver:
                 listener = self._listeners.get(effect.request)
                 if listener is not None:
                     listener(effect)
-            case Trace(shard, what, detail):
+            case Trace(address, what, detail):
+                shard = address.shard
                 self.traces[what] += 1
                 if what == "metadata_behind":
                     self.on_behind(shard, detail)
@@ -234,7 +235,7 @@ class CoordinatorDriver:
                 raise AssertionError(f"an effect this driver does not know: {effect!r}")
 
     def _fire(self, shard: ShardId, name: str) -> None:
-        self.feed(TimerFired(shard, name))
+        self.feed(TimerFired(of_shard(shard), name))
 
     # --- etcd ---------------------------------------------------------------------------------------------
 

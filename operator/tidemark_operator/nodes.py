@@ -21,7 +21,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import Member, OperatorId, ShardId
+from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
 from tidemark_wire.channel import (
     CONTROL_LINK,
     WIRE_VERSION,
@@ -114,7 +114,7 @@ class NodeLink:
         if not self.up or len(self._queue) >= QUEUE_MESSAGES_MAX:
             self.dropped += 1
             return
-        self._queue.append(encode_message(shard, to, message))
+        self._queue.append(encode_message(of_shard(shard), to, message))
         self._queued.set()
 
     async def push_map(self, shard_map: common_pb2.ShardMap) -> int:
@@ -307,12 +307,12 @@ class NodeLink:
 
     def _on_frame(self, frame: bytes, member: Member) -> None:
         try:
-            for shard, _to, message in decode_messages(frame):
+            for unit, _to, message in decode_messages(frame):
                 if isinstance(message, Draining):
                     self.draining = message.draining
                     self._listener.on_draining(self.node, message.draining)
                 else:
-                    self._listener.on_message(shard, member, message)
+                    self._listener.on_message(unit.shard, member, message)
         except RemoteViolation as error:
             log.warning("frame of %s dropped: %s", self.node, error)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
-from tidemark_core.base.ids import EntryId, Member, ShardId
+from tidemark_core.base.ids import Address, EntryId, Member, ShardId, of_shard
 from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.messages import Append, AppendAck, Appended
 
@@ -147,7 +147,7 @@ def short_text(text: str, field: str) -> bytes:
 # --- links ------------------------------------------------------------------------------------------------
 
 
-def message_parts(shard: ShardId, to: Member | None, message: Any) -> list[bytes]:
+def message_parts(unit: Address, to: Member | None, message: Any) -> list[bytes]:
     """Return one message as parts; the concatenation of the parts of several messages is a frame."""
     match message:
         case Append():
@@ -159,16 +159,16 @@ def message_parts(shard: ShardId, to: Member | None, message: Any) -> list[bytes
             kind, body = codec.kind, [codec.encode(message)]
     node = short_text(to.node, "node") if to else b""
     incarnation = short_text(to.incarnation, "incarnation") if to else b""
-    head = _LINK.pack(kind, shard, len(node), len(incarnation), sum(map(len, body)))
+    head = _LINK.pack(kind, unit.id, len(node), len(incarnation), sum(map(len, body)))
     return [head, node, incarnation, *body]
 
 
-def encode_message(shard: ShardId, to: Member | None, message: Any) -> bytes:
+def encode_message(unit: Address, to: Member | None, message: Any) -> bytes:
     """Return a frame of one message.  `to` is the member meant, None when the receiver is an operator."""
-    return b"".join(message_parts(shard, to, message))
+    return b"".join(message_parts(unit, to, message))
 
 
-def decode_messages(frame: bytes) -> Iterator[tuple[ShardId, Member | None, Any]]:
+def decode_messages(frame: bytes) -> Iterator[tuple[Address, Member | None, Any]]:
     """Yield the messages of a link frame; raises RemoteViolation where it is malformed."""
     cursor = Cursor(frame)
     while cursor.at < cursor.end:
@@ -187,7 +187,7 @@ def decode_messages(frame: bytes) -> Iterator[tuple[ShardId, Member | None, Any]
             raise RemoteViolation(f"message kind {kind} is not known to this build")
         if cursor.at != body_end:
             raise RemoteViolation(f"message of kind {kind} does not fill its {body_bytes} bytes")
-        yield ShardId(shard), to, message
+        yield of_shard(ShardId(shard)), to, message
 
 
 def _member(node: str, incarnation: str) -> Member | None:

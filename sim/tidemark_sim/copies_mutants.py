@@ -108,7 +108,7 @@ def _acked_by_header(stack: ExitStack) -> None:
                     else write for write in effect.writes
                 )
                 whole = tuple(write for write in effect.writes if isinstance(write, PutEntry))
-                effects += [replace(effect, writes=bare), Persist(effect.shard, whole, ())]
+                effects += [replace(effect, writes=bare), Persist(effect.address, whole, ())]
             else:
                 effects.append(effect)
         return effects

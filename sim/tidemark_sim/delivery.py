@@ -207,8 +207,8 @@ class Stream:
         sender, shard = self._sender, self.client.shard
         while sender is not None:
             step = sender.step(
-                self.world.now_ms, node.core.readable(shard), partial(node.core.holes, shard),
-                partial(node.core.block_at, shard),
+                self.world.now_ms, node.core.log.readable(shard), partial(node.core.log.holes, shard),
+                partial(node.core.log.block_at, shard),
             )
             match step:
                 case Say():
@@ -241,8 +241,8 @@ class Stream:
             newest = self._inbox[-1] if self._inbox else None
             if not isinstance(newest, Start):
                 sender.looked(
-                    self.world.now_ms, look, found, node.core.readable(shard), partial(node.core.holes, shard),
-                    partial(node.core.block_at, shard),
+                    self.world.now_ms, look, found, node.core.log.readable(shard), partial(node.core.log.holes, shard),
+                    partial(node.core.log.block_at, shard),
                 )
         self._run()
 
@@ -523,7 +523,7 @@ class Readings:
 
     def stands_behind(self, client: Client) -> str:
         """Say where a reader stands that has not taken everything that live members may show; empty when it has."""
-        shown = [node.core.readable(client.shard) for node in self.world.nodes.values() if node.core]
+        shown = [node.core.log.readable(client.shard) for node in self.world.nodes.values() if node.core]
         released = max((upto for _, upto in filter(None, shown)), default=-1)
         if client.reader.next <= released or client.queue:
             return f"{client.name} stands at {client.reader.next} of {released}"

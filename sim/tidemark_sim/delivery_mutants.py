@@ -20,7 +20,7 @@ from tidemark_core.delivery.reader import Reader
 from tidemark_core.delivery.sender import Say, Sender
 from tidemark_core.delivery.slowness import Slowness
 from tidemark_core.delivery.stretch import Rule, Stretch
-from tidemark_core.node import NodeCore
+from tidemark_core.log_plane import LogPlane
 from tidemark_core.replication.log import Log
 
 from .mutant import Mutant, substitute
@@ -179,16 +179,16 @@ def _control_in_slot_order(stack: ExitStack) -> None:
 
 
 def _released_ignored(stack: ExitStack) -> None:
-    def readable(self: NodeCore, shard: Any) -> Any:
+    def readable(self: LogPlane, shard: Any) -> Any:
         found = original(self, shard)
         return found and (found[0], self.shards[shard].replica.log.head.offset)
 
-    def holes(self: NodeCore, shard: Any, first: int, last: int) -> Any:
+    def holes(self: LogPlane, shard: Any, first: int, last: int) -> Any:
         return known(self, shard, first, min(last, self.shards[shard].replica.confirmed))
 
-    original, known = NodeCore.readable, NodeCore.holes
-    substitute(stack, NodeCore, "readable", readable)
-    substitute(stack, NodeCore, "holes", holes)
+    original, known = LogPlane.readable, LogPlane.holes
+    substitute(stack, LogPlane, "readable", readable)
+    substitute(stack, LogPlane, "holes", holes)
 
 
 def _holes_unseen(stack: ExitStack) -> None:

@@ -30,7 +30,7 @@ from tidemark_core.base.effects import (
     Write,
 )
 from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, Entry, Kind
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import Address, ShardId
 from tidemark_core.base.layout import RESERVED, UnknownFamily
 
 STORE_WRITES = frozenset((Put, Delete, DeleteRange))
@@ -164,9 +164,13 @@ class Tables:
 class Queued(NamedTuple):
     """One Persist on its way to the platter."""
 
-    shard: ShardId
+    address: Address
     writes: tuple[Write, ...]
     then: tuple[Effect, ...]
+
+    @property
+    def shard(self) -> ShardId:
+        return self.address.shard
 
 
 class Disk:

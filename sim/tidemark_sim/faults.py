@@ -292,7 +292,7 @@ class Faults:
         up = [node for node in world.nodes.values() if node.core is not None and world.dice.chance(ANSWERS)]
         answered = {node.member for node in up}
         of_shard = {
-            shard: [node.core.report(shard) for node in up if node.core is not None and shard in node.core.shards]
+            shard: [node.core.log.report(shard) for node in up if node.core and shard in node.core.log.shards]
             for shard in world.shards
         }
         facts = filter(None, map(newest_facts, of_shard.values()))

@@ -148,13 +148,13 @@ def _unmet(world: World, shard: ShardId) -> list[str]:
     leading = [
         node.name
         for node in world.nodes.values()
-        if node.core and shard in node.core.shards and node.core.shards[shard].leader is not None
+        if node.core and shard in node.core.log.shards and node.core.log.shards[shard].leader is not None
     ]
     if leading != [record.leader.node]:
         return [f"{name} is led by {leading or 'nobody'}, the record says {record.leader.node}"]
     leader = world.nodes[record.leader.node]
     assert leader.core is not None
-    theirs = leader.core.shards[shard]
+    theirs = leader.core.log.shards[shard]
     assert theirs.leader is not None
     if theirs.leader.ensemble != record.ensemble or theirs.leader.change is not None:
         return [f"{name}: the leader's ensemble or change is not the record's"]
@@ -170,7 +170,7 @@ def _unmet(world: World, shard: ShardId) -> list[str]:
     facts: list[str] = []
     for member in record.ensemble:
         node = world.nodes[member.node]
-        held = node.core.shards.get(shard) if node.core else None
+        held = node.core.log.shards.get(shard) if node.core else None
         theirs_are = (head, commit, commit)
         if held is None or (held.replica.log.head, held.replica.commit, held.replica.confirmed) != theirs_are:
             has = f"head {held.replica.log.head}, commit {held.replica.commit}, " if held else "nothing"
@@ -190,7 +190,7 @@ def _compare(world: World, shard: ShardId) -> None:
     assert record.leader is not None
     leader = world.nodes[record.leader.node]
     assert leader.core is not None
-    first = leader.core.shards[shard].replica.log.first
+    first = leader.core.log.shards[shard].replica.log.first
     entries, damaged = leader.disk.read(shard, first, history.last, 1 << 40)
     if damaged is not None:
         raise Violation("liveness", f"entry {damaged} of {leader.name} is still damaged")
@@ -202,7 +202,7 @@ def _compare(world: World, shard: ShardId) -> None:
         assert node.core is not None
         image = node.disk.image(shard)
         # A copy may begin later than the leader's: trimming that an older leader allowed.
-        begin = max(first, node.core.shards[shard].replica.log.first)
+        begin = max(first, node.core.log.shards[shard].replica.log.first)
         copy = [entry.chain for entry in image.entries[image.position(begin):]]
         wanted = [entry.chain for entry in history.entries if entry.base >= begin]
         if copy != wanted:

@@ -132,7 +132,7 @@ def _h5_fence_old_only(stack: ExitStack) -> None:
         assert self.record is not None
         message = original(self, member)
         if self.election is not None and member not in self.record.ensemble:
-            return Send(self.shard, self.record.ensemble[0], message.message)
+            return Send(self.address, self.record.ensemble[0], message.message)
         return message
 
     original = Coordinator._fence

@@ -35,7 +35,7 @@ from tidemark_core.base.effects import (
     Write,
 )
 from tidemark_core.base.entry import Entry, Kind, folded_part, recovered
-from tidemark_core.base.ids import Member, Peer, ShardId
+from tidemark_core.base.ids import Address, Member, Peer, ShardId
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication.clients import CommitPosition
@@ -87,7 +87,7 @@ class Node:
         self.told: dict[ShardId, SynchroSettings] = {}
         self._heard: dict[ShardId, tuple[int, SynchroSettings]] = {}
         self._rollbacks: dict[ShardId, list[Entry]] = {}   # records written in this life, not confirmed here
-        self._timers: dict[tuple[ShardId, str], int] = {}
+        self._timers: dict[tuple[Address, str], int] = {}
         self._timer_token = 0
         self._pulls: dict[ShardId, Pull] = {}
         self._requests: dict[int, tuple[Any, Callable[[Any], None]]] = {}
@@ -112,7 +112,7 @@ class Node:
         for shard, image in self.disk.durable.items():
             assert image.state is not None, "a stored shard has a state"
             at = image.position(recovery_start(image.checkpoint))
-            core.load(shard, image.state, image.checkpoint, [recovered(folded_part(e)) for e in image.entries[at:]])
+            core.log.load(shard, image.state, image.checkpoint, [recovered(folded_part(e)) for e in image.entries[at:]])
         self.world.trace.note(self.name, "start", self.boot)
         self.world.checkers.node_started(self)
         self.world.shard_map.node_started(self)
@@ -186,14 +186,15 @@ class Node:
 
     # --- what comes in ------------------------------------------------------------------------------------
 
-    def receive(self, shard: ShardId, sender: Peer, to: Member, message: Any) -> None:
-        if self.core is not None and not self._holds(self.receive, shard, sender, to, message):
+    def receive(self, address: Address, sender: Peer, to: Member, message: Any) -> None:
+        if self.core is not None and not self._holds(self.receive, address, sender, to, message):
             self.world.trace.note(self.name, "receive", message)
+            shard = address.shard
             if message.__class__ is AppendAck and self._rollbacks.get(shard):
                 self._meets_ack(shard, message)
             elif message.__class__ is BecomeLeader:
                 self.world.successors.chosen(self, shard, message)
-            self.turn((Received(shard, sender, to, message),))
+            self.turn((Received(address, sender, to, message),))
             if message.__class__ is AppendAck:
                 self.world.successors.acked(self, shard)
 
@@ -225,7 +226,7 @@ class Node:
         assert self.core is not None
         events: list[Configure] = []
         for shard, (_, settings) in self._heard.items():
-            held = self.core.shards.get(shard)
+            held = self.core.log.shards.get(shard)
             before = self.told.get(shard)
             if held is None or before == settings:
                 continue
@@ -333,7 +334,7 @@ class Node:
     # --- disk ---------------------------------------------------------------------------------------------
 
     def _persist(self, effect: Persist) -> None:
-        self.disk.enqueue(Queued(effect.shard, effect.writes, effect.then), self._watch_write)
+        self.disk.enqueue(Queued(effect.address, effect.writes, effect.then), self._watch_write)
         if not self.syncing:
             self._start_sync()
 
@@ -349,7 +350,7 @@ class Node:
     def _meets_ack(self, shard: ShardId, ack: AppendAck) -> None:
         """An acknowledgement arrives while a rollback is not confirmed here."""
         assert self.core is not None
-        if self.core.shards[shard].leader is None:
+        if self.core.log.shards[shard].leader is None:
             return
         oldest = self._rollbacks[shard][0]
         if ack.upto >= oldest.base:
@@ -416,7 +417,7 @@ class Node:
     # --- timers -------------------------------------------------------------------------------------------
 
     def _set_timer(self, effect: SetTimer) -> None:
-        key = (effect.shard, effect.name)
+        key = (effect.address, effect.name)
         if effect.at_ms is None:
             self._timers.pop(key, None)
             return
@@ -425,7 +426,7 @@ class Node:
         delay = max(0, effect.at_ms - (self.world.now_ms + self.skew_ms))
         self.world.after(delay, self._fire, key, self._timer_token, self.life)
 
-    def _fire(self, key: tuple[ShardId, str], token: int, life: int) -> None:
+    def _fire(self, key: tuple[Address, str], token: int, life: int) -> None:
         if self.life != life or self._timers.get(key) != token:
             self.world.idle()
             return

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
-from tidemark_core.base.ids import Member, OperatorId, ShardId
+from tidemark_core.base.ids import Address, Member, OperatorId, ShardId
 from tidemark_core.replication.coordinator import CoordinatorEffect
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.messages import Operation
@@ -47,7 +47,7 @@ class Operator:
         self._missed: dict[str, int] = {}
         self._requests: dict[int, Callable[[Any], None]] = {}
         self._returning: dict[tuple[ShardId, str], int] = {}
-        self._timers: dict[tuple[ShardId, str], int] = {}
+        self._timers: dict[tuple[Address, str], int] = {}
         self._timer_token = 0
 
     @property
@@ -92,10 +92,10 @@ class Operator:
 
     # --- what comes in ------------------------------------------------------------------------------------
 
-    def receive(self, shard: ShardId, sender: Member, to: OperatorId, message: Any) -> None:
+    def receive(self, address: Address, sender: Member, to: OperatorId, message: Any) -> None:
         if self.core is not None and to == self.id:
             self.world.trace.note(self.name, "receive", message)
-            self.turn(Received(shard, sender, None, message))
+            self.turn(Received(address, sender, None, message))
 
     def answer(self, life: int, event: Any) -> None:
         """The metadata store speaks."""
@@ -209,7 +209,7 @@ class Operator:
                 raise TypeError(f"an operator cannot run {effect!r}")
 
     def _set_timer(self, effect: SetTimer) -> None:
-        key = (effect.shard, effect.name)
+        key = (effect.address, effect.name)
         if effect.at_ms is None:
             self._timers.pop(key, None)
             return
@@ -218,7 +218,7 @@ class Operator:
         delay = max(0, effect.at_ms - (self.world.now_ms + self.skew_ms))
         self.world.after(delay, self._fire, key, self._timer_token, self.life)
 
-    def _fire(self, key: tuple[ShardId, str], token: int, life: int) -> None:
+    def _fire(self, key: tuple[Address, str], token: int, life: int) -> None:
         if self.life != life or self._timers.get(key) != token:
             self.world.idle()
             return

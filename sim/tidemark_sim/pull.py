@@ -64,7 +64,7 @@ class Pull:
             world.trace.count("damage_met")
             source.feed(source.life, LogReadFailed(self.shard, None, damaged))
             return
-        part, goes_on = source.core.snapshot_part(self.shard, self.descriptor.epoch, entries)
+        part, goes_on = source.core.log.snapshot_part(self.shard, self.descriptor.epoch, entries)
         world.network.send(self.source.node, self.node.name, self._arrive, question, part, goes_on)
 
     def _arrive(self, question: int, entries: tuple[Entry, ...], goes_on: bool) -> None:

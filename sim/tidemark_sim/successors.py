@@ -87,7 +87,7 @@ class Successors:
     def acked(self, node: Node, shard: ShardId) -> None:
         """A leader hears of what a follower holds, and of its EPOCH_START not yet enough: somebody wants to trim."""
         world = self.world
-        held = node.core.shards.get(shard) if node.core is not None else None
+        held = node.core.log.shards.get(shard) if node.core is not None else None
         if (
             not self.options.opening or self.over or held is None or held.leader is None
             or held.replica.confirmed >= held.leader.outcomes.limbo.opening
@@ -103,7 +103,7 @@ class Successors:
     def chosen(self, node: Node, shard: ShardId, m: BecomeLeader) -> None:
         """Somebody is asked to lead: a payload above its commit may be gone, if another could lead as well as it."""
         world = self.world
-        held = node.core.shards.get(shard) if node.core is not None else None
+        held = node.core.log.shards.get(shard) if node.core is not None else None
         election = (m.epoch, m.election)
         if not self.options.payload or self.over or held is None or self._chosen.get((shard, node.name)) == election:
             return

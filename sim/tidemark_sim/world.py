@@ -130,12 +130,12 @@ class World:
         if isinstance(to, Member):
             target = self.nodes[to.node]
             self.network.send(
-                node.name, to.node, target.receive, effect.shard, node.member, to, effect.message
+                node.name, to.node, target.receive, effect.address, node.member, to, effect.message
             )
         else:
             operator = self.operators[to.split(".")[0]]
             self.network.send(
-                node.name, operator.name, operator.receive, effect.shard, node.member, to, effect.message
+                node.name, operator.name, operator.receive, effect.address, node.member, to, effect.message
             )
 
     def send_from_operator(self, operator: Operator, effect: Send) -> None:
@@ -143,7 +143,7 @@ class World:
         assert isinstance(to, Member), "operators speak to nodes only"
         target = self.nodes[to.node]
         self.network.send(
-            operator.name, to.node, target.receive, effect.shard, operator.id, to, effect.message
+            operator.name, to.node, target.receive, effect.address, operator.id, to, effect.message
         )
 
     def links_changed(self, name: str) -> None:

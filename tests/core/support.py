@@ -57,7 +57,7 @@ from tidemark_core.base.entry import (
     seal,
 )
 from tidemark_core.base.errors import CorruptEntry
-from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, shard_id
+from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, of_shard, shard_id
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.limbo.view import LimboView
@@ -111,6 +111,7 @@ from tidemark_core.shard import Shard
 from tidemark_core.subscriptions.fold import LEASE_MS_DEFAULT, position_payload
 
 SHARD = shard_id(1, 0)
+AT = of_shard(SHARD)
 OPERATOR = OperatorId("op/1")
 PRODUCER = b"producer-number1"
 OTHER_PRODUCER = b"producer-number2"
@@ -357,7 +358,8 @@ class Node:
         self.core = NodeCore(self.me, self.limits)
         for shard, image in self.durable.items():
             if image.state is not None:
-                self.core.load(shard, image.state, image.checkpoint, image.headers(recovery_start(image.checkpoint)))
+                headers = image.headers(recovery_start(image.checkpoint))
+                self.core.log.load(shard, image.state, image.checkpoint, headers)
         self._configure()
         self.check()
 
@@ -390,7 +392,7 @@ class Node:
     @property
     def shard(self) -> Shard:
         assert self.core is not None
-        return self.core.shards[SHARD]
+        return self.core.log.shards[SHARD]
 
     @property
     def replica(self) -> Replica:
@@ -407,7 +409,7 @@ class Node:
 
     @property
     def leads(self) -> bool:
-        return self.core is not None and SHARD in self.core.shards and self.shard.leader is not None
+        return self.core is not None and SHARD in self.core.log.shards and self.shard.leader is not None
 
     def stored(self) -> list[Entry]:
         """Return the durable entries."""
@@ -443,12 +445,12 @@ class Node:
     def _configure(self) -> None:
         """A shell tells every new shard its settings."""
         assert self.core is not None
-        for shard, held in self.core.shards.items():
+        for shard, held in self.core.log.shards.items():
             if held.replica.settings is None and self.settings is not None:
                 self.run(self.core.step(self.now_ms, [Configure(shard, self.settings, self.retention)]))
 
     def receive(self, sender: Peer, message: Any) -> list[Effect]:
-        return self.step(Received(SHARD, sender, self.me, message))
+        return self.step(Received(AT, sender, self.me, message))
 
     def append(self, request: int, what: Batch, resume_after: int = -1) -> Any:
         """Ask for an append; return the answer if it came at once."""
@@ -473,13 +475,13 @@ class Node:
     def holes(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
         """Return what this node knows to be rolled back."""
         assert self.core is not None
-        holes = self.core.holes(SHARD, first, self.replica.confirmed if last is None else last)
+        holes = self.core.log.holes(SHARD, first, self.replica.confirmed if last is None else last)
         assert holes is not None
         return holes
 
     def limbo(self, entries_max: int = 100) -> LimboView:
         assert self.core is not None
-        view = self.core.limbo(SHARD, self.now_ms, entries_max)
+        view = self.core.log.limbo(SHARD, self.now_ms, entries_max)
         assert view is not None, "does not lead"
         return view
 
@@ -506,7 +508,7 @@ class Node:
 
     def fire(self, name: str) -> list[Effect]:
         self.timers.pop((SHARD, name), None)
-        return self.step(TimerFired(SHARD, name))
+        return self.step(TimerFired(AT, name))
 
     def time_out(self) -> list[Effect]:
         """Let the clock come to the next deadline of the limbo."""
@@ -518,7 +520,7 @@ class Node:
         done = 0
         while self.queue and (count is None or done < count):
             persist = self.queue.popleft()
-            image = self.durable.setdefault(persist.shard, Image())
+            image = self.durable.setdefault(persist.address.shard, Image())
             for write in persist.writes:
                 image.apply(write)
             done += 1
@@ -533,11 +535,12 @@ class Node:
             match effect:
                 case Persist():
                     self.queue.append(effect)
-                    image = self.written.setdefault(effect.shard, Image())
+                    shard = effect.address.shard
+                    image = self.written.setdefault(shard, Image())
                     for write in effect.writes:
                         image.apply(write)
                         if isinstance(write, Wipe):
-                            self.released.pop(effect.shard, None)
+                            self.released.pop(shard, None)
                     if self.cluster is not None:
                         self.cluster.written(self)
                 case Send():
@@ -546,8 +549,8 @@ class Node:
                     self.replies.setdefault(request, []).append(value)
                     if self.cluster is not None:
                         self.cluster.replied(self, request, value)
-                case SetTimer(shard, name, at_ms):
-                    self._set_timer(shard, name, at_ms)
+                case SetTimer(address, name, at_ms):
+                    self._set_timer(address.shard, name, at_ms)
                 case Released(shard, upto):
                     assert upto > self.released.get(shard, -1), "L13: released fell"
                     self.released[shard] = upto
@@ -566,7 +569,7 @@ class Node:
 
     def _send(self, effect: Send) -> None:
         if self.cluster is not None:
-            self.cluster.post(self.me, effect.shard, effect.to, effect.message)
+            self.cluster.post(self.me, effect.address.shard, effect.to, effect.message)
         else:
             self.sent.append(effect)
 
@@ -596,7 +599,7 @@ class Node:
         """Run the invariants that one node can be held to."""
         if self.core is None:
             return
-        for shard in self.core.shards.values():
+        for shard in self.core.log.shards.values():
             invariants.check_replica(shard.replica)
             if shard.leader is not None:
                 invariants.check_leader(shard.leader)
@@ -715,11 +718,11 @@ class Operator:
                     self.cluster.save(self, effect)
             case LoadMetadata(shard):
                 self.cluster.after(1, self.cluster.load, self, shard)
-            case Send(shard, to, message):
+            case Send(address, to, message):
                 if self._boundary(effect):
-                    self.cluster.post(self.name, shard, to, message)
-            case SetTimer(shard, name, at_ms):
-                self._set_timer(shard, name, at_ms)
+                    self.cluster.post(self.name, address.shard, to, message)
+            case SetTimer(address, name, at_ms):
+                self._set_timer(address.shard, name, at_ms)
             case Reply(request, value):
                 if self.alive:
                     self.cluster.answers.setdefault(request, []).append(value)
@@ -740,7 +743,7 @@ class Operator:
     def _fire(self, shard: ShardId, name: str, at_ms: int) -> None:
         if self.alive and self.timers.get((shard, name)) == at_ms:
             del self.timers[shard, name]
-            self.step(TimerFired(shard, name))
+            self.step(TimerFired(of_shard(shard), name))
 
 
 # --- a cluster --------------------------------------------------------------------------------------------
@@ -853,7 +856,7 @@ class Cluster:
             if node.core is None:
                 lines.append(f"  {node.me}: down")
             else:
-                lines += [f"  {node.me}: {node.core.status(shard)}" for shard in node.core.shards]
+                lines += [f"  {node.me}: {node.core.log.status(shard)}" for shard in node.core.log.shards]
         for operator in self.operators.values():
             if operator.alive and SHARD in operator.core.shards:
                 lines.append(f"  {operator.name}: unattached {operator.shard.unattached} {operator.boundaries[-6:]}")
@@ -877,10 +880,10 @@ class Cluster:
         if isinstance(to, Member):
             node = self.nodes[to.node]
             if node.alive:
-                node.step(Received(shard, sender, to, message))
+                node.step(Received(of_shard(shard), sender, to, message))
                 self.note_leader(node)
         elif (operator := self.operators.get(str(to))) is not None:
-            operator.step(Received(shard, sender, None, message))
+            operator.step(Received(of_shard(shard), sender, None, message))
 
     def rule(
         self, action: str, kind: type, *, sender: str | None = None, to: str | None = None, left: int | None = None
@@ -928,7 +931,7 @@ class Cluster:
     def _fire(self, node: Node, life: int, shard: ShardId, name: str, at_ms: int) -> None:
         if node.life == life and node.timers.get((shard, name)) == at_ms:
             del node.timers[shard, name]
-            node.step(TimerFired(shard, name))
+            node.step(TimerFired(of_shard(shard), name))
 
     def pulling(self, node: Node, pull: PullSnapshot) -> None:
         self.pull_lives[node.me] = self.pull_lives.get(node.me, 0) + 1
@@ -949,7 +952,7 @@ class Cluster:
             node.step(SnapshotFailed(pull.shard, epoch, "the source is damaged"))
             return
         assert source.core is not None
-        chunk, goes_on = source.core.snapshot_part(pull.shard, epoch, entries[:CHUNK_ENTRIES])
+        chunk, goes_on = source.core.log.snapshot_part(pull.shard, epoch, entries[:CHUNK_ENTRIES])
         if chunk:
             if goes_on and chunk[-1].last < head:
                 self.after(1, self._pull, node, life, pull_life, pull, chunk[-1].last + 1)
@@ -1101,7 +1104,7 @@ class Cluster:
         """Every node is told other settings of the limbo."""
         for node in self.nodes.values():
             node.settings = replace(node.settings or SynchroSettings(), **changes)
-            if node.core is not None and SHARD in node.core.shards:
+            if node.core is not None and SHARD in node.core.log.shards:
                 node.step(Configure(SHARD, node.settings, node.retention))
 
     def append(self, what: Batch, to: str | None = None, resume_after: int = -1) -> int:
@@ -1180,7 +1183,7 @@ class Cluster:
         replicas: list[tuple[Node, list[Entry]]] = []
         for node in self.nodes.values():
             node.check()
-            if node.alive and node.core is not None and SHARD in node.core.shards and not node.queue:
+            if node.alive and node.core is not None and SHARD in node.core.log.shards and not node.queue:
                 entries = node.stored()
                 invariants.check_contiguous(entries)
                 replicas.append((node, entries))

@@ -19,7 +19,7 @@ from tidemark_core.base.effects import (
     Trace,
 )
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, ShardId, shard_id
+from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, ShardId, of_shard, shard_id
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
@@ -42,7 +42,7 @@ from tidemark_core.replication.replica import Limits, Role
 
 from tests.syntax import parsed
 
-from .support import OPERATOR, OTHER_PRODUCER, SHARD, A, Author, B, C, Node, ack, append_of, batch, fence, lead
+from .support import AT, OPERATOR, OTHER_PRODUCER, SHARD, A, Author, B, C, Node, ack, append_of, batch, fence, lead
 
 OTHER_SHARD = shard_id(1, 1)
 WIPED = Member("a", "a-disk0")
@@ -50,18 +50,18 @@ WIPED = Member("a", "a-disk0")
 
 def test_k14_a_message_for_another_life_of_the_disk_is_answered_no_and_acted_upon_by_nobody(node: Node) -> None:
     """The sender means a disk that is gone; this one has promised nothing."""
-    effects = node.step(Received(SHARD, OPERATOR, WIPED, Fence(3, 30)))
+    effects = node.step(Received(AT, OPERATOR, WIPED, Fence(3, 30)))
 
     refusal = Refused(Reason.NOT_MEMBER, f"this is {A}, not {WIPED}")
-    assert [Send(SHARD, OPERATOR, Rejected(3, "Fence", refusal))] == effects
-    assert node.core is not None and {} == node.core.shards
+    assert [Send(AT, OPERATOR, Rejected(3, "Fence", refusal))] == effects
+    assert node.core is not None and {} == node.core.log.shards
 
 
 def test_k14_an_append_for_another_life_of_the_disk_is_refused(node: Node) -> None:
     entry = Author().opening()
-    effects = node.step(Received(SHARD, B, WIPED, append_of([entry], 1)))
+    effects = node.step(Received(AT, B, WIPED, append_of([entry], 1)))
 
-    assert [Send(SHARD, B, AppendRefused(1, -1, NOTHING, Reason.NOT_MEMBER))] == effects
+    assert [Send(AT, B, AppendRefused(1, -1, NOTHING, Reason.NOT_MEMBER))] == effects
 
 
 @pytest.mark.parametrize("message", [AppendAck(1, 5, 5), Truncate(1, NOTHING), Fetch(0, 1)])
@@ -69,7 +69,7 @@ def test_k14_other_words_of_peers_for_another_life_are_dropped(node: Node, messa
     lead(node)
     before = node.replica.state
 
-    assert [] == node.step(Received(SHARD, B, WIPED, message))
+    assert [] == node.step(Received(AT, B, WIPED, message))
     assert before == node.replica.state
 
 
@@ -82,17 +82,17 @@ def test_a_shard_begins_with_a_fence_or_a_snapshot_and_nothing_else(node: Node, 
     effects = node.receive(OPERATOR, message)
 
     refusal = Refused(Reason.UNKNOWN_SHARD, "this node holds no such shard")
-    assert [Send(SHARD, OPERATOR, Rejected(1, type(message).__name__, refusal))] == effects
-    assert node.core is not None and {} == node.core.shards
+    assert [Send(AT, OPERATOR, Rejected(1, type(message).__name__, refusal))] == effects
+    assert node.core is not None and {} == node.core.log.shards
 
 
 def test_o4_a_shard_never_begins_by_a_peer_s_word(node: Node) -> None:
     entry = Author().opening()
-    assert [Send(SHARD, B, AppendRefused(1, -1, NOTHING, Reason.UNKNOWN_SHARD))] == node.receive(
+    assert [Send(AT, B, AppendRefused(1, -1, NOTHING, Reason.UNKNOWN_SHARD))] == node.receive(
         B, append_of([entry], 1)
     )
     assert [] == node.receive(B, Fence(1, 10))
-    assert node.core is not None and {} == node.core.shards
+    assert node.core is not None and {} == node.core.log.shards
 
 
 def test_o8_a_fence_creates_the_replica_of_a_new_member(node: Node) -> None:
@@ -109,7 +109,7 @@ def test_requests_for_an_unknown_shard_are_refused(node: Node, event: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "event", [TimerFired(SHARD, "resend"), LocalDurable(SHARD, 1, 5), LogRead(SHARD, ("push", B, 1, 0), ())]
+    "event", [TimerFired(AT, "resend"), LocalDurable(SHARD, 1, 5), LogRead(SHARD, ("push", B, 1, 0), ())]
 )
 def test_late_events_of_an_unknown_shard_are_dropped(node: Node, event: Any) -> None:
     assert [] == node.step(event)
@@ -117,31 +117,31 @@ def test_late_events_of_an_unknown_shard_are_dropped(node: Node, event: Any) -> 
 
 def test_a_turn_closes_every_shard_it_touched_once(node: Node) -> None:
     for shard in (SHARD, OTHER_SHARD):
-        node.step(Received(shard, OPERATOR, A, Fence(1, 10)))
+        node.step(Received(of_shard(shard), OPERATOR, A, Fence(1, 10)))
         node.complete()
-        node.step(Received(shard, OPERATOR, A, BecomeLeader(1, 10, (A, B, C), ((B, NOTHING), (C, NOTHING)))))
+        node.step(Received(of_shard(shard), OPERATOR, A, BecomeLeader(1, 10, (A, B, C), ((B, NOTHING), (C, NOTHING)))))
         node.complete()
     assert node.core is not None
-    assert [SHARD, OTHER_SHARD] == node.core.leading()
+    assert [SHARD, OTHER_SHARD] == node.core.log.leading()
 
     effects = node.step(
         AppendRequest(SHARD, 1, batch(0)), AppendRequest(OTHER_SHARD, 2, batch(0)), AppendRequest(SHARD, 3, batch(1)),
     )
 
     assert [(SHARD, 2), (OTHER_SHARD, 1)] == [
-        (effect.shard, sum(type(write).__name__ == "PutEntry" for write in effect.writes))
+        (effect.address.id, sum(type(write).__name__ == "PutEntry" for write in effect.writes))
         for effect in effects if isinstance(effect, Persist)
     ]
 
 
 def test_a_full_disk_is_known_to_every_shard_also_to_those_that_come_later(node: Node) -> None:
     lead(node)
-    assert [Trace(ShardId(0), "disk_full")] == node.step(DiskSpace(True))
-    node.step(Received(OTHER_SHARD, OPERATOR, A, Fence(1, 10)))
+    assert [Trace(of_shard(ShardId(0)), "disk_full")] == node.step(DiskSpace(True))
+    node.step(Received(of_shard(OTHER_SHARD), OPERATOR, A, Fence(1, 10)))
     assert node.core is not None
 
-    assert [True, True] == [shard.replica.disk_full for shard in node.core.shards.values()]
-    assert [Trace(ShardId(0), "disk_has_space")] == node.step(DiskSpace(False))
+    assert [True, True] == [shard.replica.disk_full for shard in node.core.log.shards.values()]
+    assert [Trace(of_shard(ShardId(0)), "disk_has_space")] == node.step(DiskSpace(False))
     assert not node.replica.disk_full
 
 
@@ -205,7 +205,7 @@ def test_l18_a_restart_from_any_checkpoint_gives_back_the_same_fold(
 
 def test_damaged_state_stops_the_recovery_with_a_clear_error() -> None:
     with pytest.raises(RemoteViolation, match="replica state cannot be read"):
-        NodeCore(A).load(SHARD, b"nonsense", None, [])
+        NodeCore(A).log.load(SHARD, b"nonsense", None, [])
 
 
 def test_headers_that_do_not_continue_each_other_stop_the_recovery(node: Node) -> None:
@@ -215,7 +215,7 @@ def test_headers_that_do_not_continue_each_other_stop_the_recovery(node: Node) -
     fence(node, 1)
 
     with pytest.raises(RemoteViolation, match="L2"):
-        NodeCore(A).load(SHARD, node.replica.state.encode(), None, [author.entries[0], author.entries[2]])
+        NodeCore(A).log.load(SHARD, node.replica.state.encode(), None, [author.entries[0], author.entries[2]])
 
 
 def test_status_is_what_a_person_wants_to_know(node: Node) -> None:
@@ -225,7 +225,7 @@ def test_status_is_what_a_person_wants_to_know(node: Node) -> None:
     ack(node, B)
     node.append(1, batch(0))
     assert node.core is not None
-    status = node.core.status(SHARD)
+    status = node.core.log.status(SHARD)
 
     assert status == json.loads(json.dumps(status))
     assert ("1/0", "LEADER", "1:1", 0, 1) == (
@@ -286,7 +286,7 @@ def test_a_damaged_entry_is_not_pushed_and_every_other_member_is_asked_for_it(no
 
     fetches = [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
     assert [(B, Fetch(1, 1)), (C, Fetch(1, 1))] == fetches
-    assert Trace(SHARD, "corrupt_entry", "offset 1") == effects[0]
+    assert Trace(AT, "corrupt_entry", "offset 1") == effects[0]
 
 
 def test_a_fetched_copy_replaces_the_damaged_entry(node: Node) -> None:

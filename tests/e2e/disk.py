@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tidemark_core.base.effects import Persist, PutEntry
 from tidemark_core.base.entry import Kind
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_node.store import Store, open_store
 
 from .cluster import Cluster
@@ -137,7 +137,7 @@ def flip_payloads(cluster: Cluster, node: str, shard: ShardId, every: int, first
         for entry in damaged:
             payload = bytearray(entry.payload)
             payload[len(payload) // 2] ^= 0x10
-            store.apply([Persist(shard, (PutEntry(entry._replace(payload=bytes(payload))),))])
+            store.apply([Persist(of_shard(shard), (PutEntry(entry._replace(payload=bytes(payload))),))])
         store.sync()
         return [entry.last for entry in damaged]
     finally:

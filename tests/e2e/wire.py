@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability, Kind
-from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.ids import Member, ShardId, of_shard
 from tidemark_core.base.refusals import Refused
 from tidemark_core.delivery.messages import NOT_HELD, Start, Started, Status, singly
 from tidemark_core.delivery.order import Mode
@@ -91,10 +91,10 @@ async def say(target: str, shard: ShardId, to: Member, message: Any, answer: typ
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await channel.answered_hello(call)
-                await call.write(frames.encode_message(shard, to, message))
+                await call.write(frames.encode_message(of_shard(shard), to, message))
                 while (frame := await call.read()) is not grpc.aio.EOF:
                     for of, _, said in frames.decode_messages(frame):
-                        if of == shard and isinstance(said, answer):
+                        if of.id == shard and isinstance(said, answer):
                             return said
         finally:
             call.cancel()

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 from google_crc32c import value as crc32c
-from node_harness import GROUP, SHARD, push_map, shard_map
+from node_harness import AT, GROUP, push_map, shard_map
 from tidemark_core.base.effects import DropPayloads, Persist, PutEntry, PutState
 from tidemark_core.base.entry import Batch, Entry, Kind, control, seal
 from tidemark_core.base.ids import NOTHING, EntryId, Member
@@ -86,8 +86,8 @@ def begin_with(
     me = Member(name, store.incarnation)
     state = ReplicaState(
         1, 1, Role.FOLLOWER, confirmed, confirmed, (me, *others), copies=copies, told=1, dropped=dropped)
-    store.apply([Persist(SHARD, (*map(PutEntry, entries), PutState(state.encode())))])
-    store.apply([Persist(SHARD, tuple(DropPayloads(base, base) for base in without))])
+    store.apply([Persist(AT, (*map(PutEntry, entries), PutState(state.encode())))])
+    store.apply([Persist(AT, tuple(DropPayloads(base, base) for base in without))])
     store.sync()
     store.close()
     return Node(settings)

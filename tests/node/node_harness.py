@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability
-from tidemark_core.base.ids import EntryId, Member, ShardId, shard_id
+from tidemark_core.base.ids import EntryId, Member, ShardId, of_shard, shard_id
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced, Outcome
 from tidemark_wire import channel, frames
@@ -27,6 +27,7 @@ from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 GROUP, GROUP_ID = "orders", 7
 SHARD = shard_id(GROUP_ID, 0)
+AT = of_shard(SHARD)
 START_SECONDS = 20.0
 
 
@@ -106,14 +107,14 @@ class OperatorHand:
     async def _receive(self, node: str, call: Any) -> None:
         try:
             while (frame := await call.read()) is not grpc.aio.EOF:
-                for shard, _, message in frames.decode_messages(frame):
-                    self.received.append((node, shard, message))
+                for unit, _, message in frames.decode_messages(frame):
+                    self.received.append((node, unit.shard, message))
                 self._news.set()
         except grpc.RpcError:
             pass  # the node went away; the test knows why
 
     async def send(self, to: Member, message: Any, shard: ShardId = SHARD) -> None:
-        await self._links[to.node][1].write(frames.encode_message(shard, to, message))
+        await self._links[to.node][1].write(frames.encode_message(of_shard(shard), to, message))
 
     async def ask(
         self, to: Member, message: Any, answer: type, shard: ShardId = SHARD, timeout_seconds: float = 10.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from google_crc32c import value as crc32c
 from tidemark_core.base.effects import Persist, PutEntry, PutState
 from tidemark_core.base.entry import Batch, Entry, Kind, seal
-from tidemark_core.base.ids import NOTHING, ShardId
+from tidemark_core.base.ids import NOTHING, ShardId, of_shard
 from tidemark_node.store import open_store
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     for at in range(0, len(entries), 3):
         group = entries[at : at + 3]
         persists = [
-            Persist(shard, (*(PutEntry(entry) for entry in group), PutState(str(group[-1].last).encode())))
+            Persist(of_shard(shard), (*(PutEntry(entry) for entry in group), PutState(str(group[-1].last).encode())))
             for shard in (ShardId(1), ShardId(2))
         ]
         store.apply(persists)

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 from node_harness import (
+    AT,
     GROUP,
     SHARD,
     Appender,
@@ -448,7 +449,7 @@ async def test_damaged_entry_is_repaired_from_a_peer_before_it_is_served(start_n
     nodes[0].kill()
     store = open_store(nodes[0].directory, "a")
     (entry,) = store.read(SHARD, 5, 5, 1 << 20).entries
-    store.apply([Persist(SHARD, (PutEntry(entry._replace(payload=b"damaged")),))])
+    store.apply([Persist(AT, (PutEntry(entry._replace(payload=b"damaged")),))])
     store.sync()
     store.close()
     nodes[0].start()

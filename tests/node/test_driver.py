@@ -31,8 +31,9 @@ from tidemark_core.base.effects import (
     Trace,
 )
 from tidemark_core.base.entry import Kind
-from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.ids import Address, Member, ShardId, of_shard
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.node import NodeCore
 from tidemark_core.replication.messages import Appended
 from tidemark_node.disk import DiskGuard
 from tidemark_node.driver import QUICK_SYNC_BYTES, Driver
@@ -46,6 +47,7 @@ from tidemark_wire.frames import AppendCall
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 S1 = ShardId(1)
+AT = of_shard(S1)
 ME = Member("a", "i")
 
 
@@ -57,12 +59,11 @@ class Do:
     shard: ShardId = S1
 
 
-class ScriptedCore:
+class ScriptedCore(NodeCore):
     """A core that does as it is told and remembers what it was fed."""
 
     def __init__(self) -> None:
-        self.me = ME
-        self.shards: dict = {}
+        super().__init__(ME)
         self.turns: list[list[Any]] = []
 
     def step(self, now_ms: int, events: list[Any]) -> list[Effect]:
@@ -82,7 +83,7 @@ class Outbox:
         self.flushed: list[Any] = []
         self.resets = 0
 
-    def send(self, shard: ShardId, to: Any, message: Any) -> None:
+    def send(self, unit: Address, to: Any, message: Any) -> None:
         self.sent.append(message)
 
     def flush(self) -> None:
@@ -149,12 +150,12 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 def persist(number: int, *then: Effect) -> Persist:
-    return Persist(S1, (PutEntry(chain_of(number + 1)[number]),), then)
+    return Persist(AT, (PutEntry(chain_of(number + 1)[number]),), then)
 
 
 async def test_what_rides_on_a_write_waits_for_its_sync(rig: Rig):
     GatedStore.gate = threading.Event()
-    rig.driver.post(Do([persist(0, Send(S1, ME, "ack"), Feed("durable")), Send(S1, ME, "push")]))
+    rig.driver.post(Do([persist(0, Send(AT, ME, "ack"), Feed("durable")), Send(AT, ME, "push")]))
     await rig.until(lambda: rig.store.syncs == 1)
     assert ["push"] == rig.out.flushed
     GatedStore.gate.set()
@@ -167,7 +168,7 @@ async def test_what_rides_on_a_write_waits_for_its_sync(rig: Rig):
     [
         (0.0001, (), 10, True),
         (0.01, (), 10, False),                             # a slow disk must not hold up the loop
-        (0.0001, (Send(S1, ME, "push"),), 10, False),      # others wait for what this turn has to say
+        (0.0001, (Send(AT, ME, "push"),), 10, False),      # others wait for what this turn has to say
         (0.0001, (), QUICK_SYNC_BYTES + 1, False),
     ],
 )
@@ -177,7 +178,7 @@ async def test_a_quick_disk_is_waited_for_when_nobody_else_waits(
     rig.driver._sync_seconds = seconds
     GatedStore.threads.clear()
     entry = chain_of(1, payload_bytes=size)[0]
-    rig.driver.post(Do([Persist(S1, (PutEntry(entry),), (Feed("durable"),)), *beside]))
+    rig.driver.post(Do([Persist(AT, (PutEntry(entry),), (Feed("durable"),)), *beside]))
     await rig.until(lambda: rig.core.seen == ["durable"])
     assert [here] == [name == threading.current_thread().name for name in GatedStore.threads]
 
@@ -207,13 +208,13 @@ async def test_turns_go_on_during_a_sync_and_join_the_next_one(rig: Rig):
 
 
 async def test_an_empty_persist_queues_behind_earlier_writes_and_needs_no_sync_alone(rig: Rig):
-    rig.driver.post(Do([Persist(S1, (), (Feed("alone"),))]))
+    rig.driver.post(Do([Persist(AT, (), (Feed("alone"),))]))
     await rig.until(lambda: rig.core.seen == ["alone"])
     assert 0 == rig.store.syncs
     GatedStore.gate = threading.Event()
     rig.driver.post(Do([persist(0, Feed("first"))]))
     await rig.until(lambda: rig.store.syncs == 1)
-    rig.driver.post(Do([Persist(S1, (), (Feed("behind"),))]))
+    rig.driver.post(Do([Persist(AT, (), (Feed("behind"),))]))
     await rig.until(lambda: not rig.driver.depths["inbox_events"])
     assert ["alone"] == rig.core.seen
     GatedStore.gate.set()
@@ -223,7 +224,7 @@ async def test_an_empty_persist_queues_behind_earlier_writes_and_needs_no_sync_a
 async def test_reads_of_a_turn_see_its_writes_and_damage_is_told(rig: Rig):
     entries = chain_of(3)
     rig.driver.post(Do([
-        ReadLog(S1, "tag", 0, 2, 1 << 20), Persist(S1, tuple(map(PutEntry, entries))),
+        ReadLog(S1, "tag", 0, 2, 1 << 20), Persist(AT, tuple(map(PutEntry, entries))),
         ReadLog(S1, "beyond", 7, 9, 1 << 20),
     ]))
     await rig.until(lambda: len(rig.core.seen) == 2)
@@ -234,13 +235,13 @@ async def test_reads_of_a_turn_see_its_writes_and_damage_is_told(rig: Rig):
 async def test_timers_fire_are_replaced_and_cancelled(rig: Rig):
     now = rig.driver.now_ms()
     rig.driver.post(Do([
-        SetTimer(S1, "late", now + 60), SetTimer(S1, "soon", now + 20), SetTimer(S1, "never", now + 10),
-        SetTimer(S1, "never", None), SetTimer(S1, "moved", now + 5), SetTimer(S1, "moved", now + 40),
+        SetTimer(AT, "late", now + 60), SetTimer(AT, "soon", now + 20), SetTimer(AT, "never", now + 10),
+        SetTimer(AT, "never", None), SetTimer(AT, "moved", now + 5), SetTimer(AT, "moved", now + 40),
     ]))
     await rig.until(lambda: len(rig.core.seen) == 3)
     assert ["soon", "moved", "late"] == [event.name for event in rig.core.seen]
     assert rig.driver.now_ms() >= now + 60
-    assert {S1} == {event.shard for event in rig.core.seen if isinstance(event, TimerFired)}
+    assert {AT} == {event.address for event in rig.core.seen if isinstance(event, TimerFired)}
 
 
 async def test_replies_run_once_and_released_wakes_readers(rig: Rig):
@@ -265,7 +266,7 @@ async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig
         answers.append(value)
         rig.faults.write = full  # the store cannot be opened either, for a while
 
-    rig.driver.ask(lambda number: Do([persist(1, Send(S1, ME, "ack"), Reply(number, "durable"))]), answered)
+    rig.driver.ask(lambda number: Do([persist(1, Send(AT, ME, "ack"), Reply(number, "durable"))]), answered)
     await rig.until(lambda: answers)
     assert isinstance(answers[0], Refused) and Reason.NOT_LEADER is answers[0].reason
     assert "the outcome is unknown, retry the same sequence" in answers[0].message
@@ -283,14 +284,14 @@ async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig
     assert [False, True] == rig.health
     found = await rig.driver.read(S1, 0, 0, 1 << 20)
     assert chain_of(1) == list(found.entries)
-    rig.driver.post(Do([Persist(S1, (), (Feed("works"),))]))
+    rig.driver.post(Do([Persist(AT, (), (Feed("works"),))]))
     await rig.until(lambda: rig.core.seen[-1:] == ["works"])
 
 
 async def test_what_happens_often_is_counted_always_and_told_once_a_second(rig: Rig):
     """A majority that is away must not fill the log and push everything else out of the story."""
-    traces = [Trace(shard, "quorum_timeout", str(n)) for n in range(100) for shard in (S1, ShardId(2))]
-    rig.driver.post(Do([*traces, Trace(S1, "rolled_back"), Trace(S1, "rolled_back")]))
+    traces = [Trace(of_shard(shard), "quorum_timeout", str(n)) for n in range(100) for shard in (S1, ShardId(2))]
+    rig.driver.post(Do([*traces, Trace(AT, "rolled_back"), Trace(AT, "rolled_back")]))
     await rig.until(lambda: len(rig.driver.story) >= 4)
     told = [(story["shard"], story["what"]) for story in rig.driver.story]
     assert [("0/1", "quorum_timeout"), ("0/2", "quorum_timeout"), *[("0/1", "rolled_back")] * 2] == told
@@ -407,7 +408,7 @@ async def test_damaged_entry_without_a_peer_is_refused_not_served(node: Node, op
         await appender.append(batch(sequence))
     await appender.close()
     (entry,) = node.driver.store.read(SHARD, 2, 2, 1 << 20).entries
-    node.driver.store.apply([Persist(SHARD, (PutEntry(entry._replace(payload=b"damaged")),))])
+    node.driver.store.apply([Persist(of_shard(SHARD), (PutEntry(entry._replace(payload=b"damaged")),))])
     got: list[bytes] = []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         got += [e.payload for e in await read_all(node.address, first=2)]

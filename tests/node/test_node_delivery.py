@@ -26,6 +26,7 @@ from delivery_harness import (
     shipped,
 )
 from node_harness import (
+    AT,
     GROUP,
     SHARD,
     Appender,
@@ -163,7 +164,7 @@ async def test_grant_is_not_taken_back_and_coverage_goes_on_without_one(
     await stream.window(5)
     await stream.nothing()                          # it has come
     for confirmed, expected, through in ((5, [(2, 2), (5, 5)], 5), (8, [], 7)):
-        node.driver.post(Received(SHARD, Member("a", "x"), None, followed(entries, confirmed, commit=30)))
+        node.driver.post(Received(AT, Member("a", "x"), None, followed(entries, confirmed, commit=30)))
         got = await stream.through(through)         # the last one is ours, and there is no grant for it
         assert expected == offsets(got) and through == got[-1].through
 
@@ -296,9 +297,9 @@ async def test_reader_that_has_everything_asked_for_hears_no_more(
     await stream.start(until=9)
     await stream.ok()
     assert [(0, 0), (1, 1), (4, 4), (7, 7)] == offsets(await stream.through(8))
-    node.driver.post(Received(SHARD, Member("b", "x"), None, followed(entries, confirmed=9, commit=30)))
+    node.driver.post(Received(AT, Member("b", "x"), None, followed(entries, confirmed=9, commit=30)))
     assert [] == offsets(await stream.through(9))   # the last of it at once
-    node.driver.post(Received(SHARD, Member("b", "x"), None, followed(entries, confirmed=30, commit=30)))
+    node.driver.post(Received(AT, Member("b", "x"), None, followed(entries, confirmed=30, commit=30)))
     await stream.nothing()
     await stream.start(first=20, until=10)          # nothing was asked for, and START is answered all the same
     await stream.ok()
@@ -325,7 +326,7 @@ async def test_follower_shows_what_it_knows_to_be_confirmed_and_no_more(
     got = await stream.through(9)
     assert [(2, 2), (5, 5), (8, 8)] == offsets(got) and 9 == got[-1].through == got[-1].released
     leader = Member("a", "x")
-    node.driver.post(Received(SHARD, leader, None, followed(entries, confirmed=12, commit=20)))
+    node.driver.post(Received(AT, leader, None, followed(entries, confirmed=12, commit=20)))
     got = await stream.through(12)
     assert [(11, 11)] == offsets(got) and 12 == got[-1].through == got[-1].released
     await stream.nothing()
@@ -344,7 +345,7 @@ async def test_tail_is_sent_at_once_and_coverage_of_others_now_and_then(
     await mine.through(0)
     leader, began = Member("b", "x"), time.monotonic()
     for confirmed in range(1, 1001):
-        node.driver.post(Received(SHARD, leader, None, followed(entries, confirmed, commit=1000)))
+        node.driver.post(Received(AT, leader, None, followed(entries, confirmed, commit=1000)))
         if confirmed % 20 == 0:
             await asyncio.sleep(0.01)
     slowest = time.monotonic() - began
@@ -425,7 +426,7 @@ async def test_undecided_rollback_is_not_shown_either_way(
     await stream.start(mode=Mode.ALL_SEND_ALL)
     await stream.ok()
     assert [(0, "EPOCH_START"), (1, "DATA")] == kinds(await stream.through(1))
-    node.driver.post(Received(SHARD, Member("b", "x"), None, followed(entries, confirmed=9, commit=9)))
+    node.driver.post(Received(AT, Member("b", "x"), None, followed(entries, confirmed=9, commit=9)))
     assert [(2, "HOLE"), (8, "ROLLBACK"), (9, "DATA")] == kinds(await stream.through(9))
 
 
@@ -443,7 +444,7 @@ async def test_reader_below_the_log_is_told_where_it_begins(
     entries = rotating_log(3000, members=1)
     (node, *_) = await begun(entries, names=("a",))
     trim(node, entries, 1500)
-    (first, released) = node.driver.core.readable(SHARD)
+    (first, released) = node.driver.core.log.readable(SHARD)
     assert 0 < first <= 1500 and released == 3000
     stream = open_stream(node, ("a",))
     await stream.start(first=7)
@@ -463,7 +464,7 @@ async def test_reader_that_retention_overtakes_is_told_in_mid_stream(
     trim(node, entries, 1500)
     await stream.window(1 << 30)
     again = await stream.ok()
-    first, _ = node.driver.core.readable(SHARD)
+    first, _ = node.driver.core.log.readable(SHARD)
     assert again.first == first > 1
     got = await stream.through(3000)
     assert first == got[0].first and [(o, o) for o in range(first, 3001)] == offsets(got)
@@ -473,7 +474,7 @@ def trim(node: Node, entries: list[Entry], before: int) -> None:
     """Trim as a leader of whom this node is a follower would have it."""
     last = entries[-1]
     message = Append(1, last.id, (), last.last, last.last, last.last, before)
-    node.driver.post(Received(SHARD, Member("b", "x"), None, message))
+    node.driver.post(Received(AT, Member("b", "x"), None, message))
     node.driver._turn()
 
 
@@ -508,9 +509,9 @@ async def test_member_that_leaves_in_mid_stream_says_so(
     await stream.start()
     await stream.ok()
     await stream.through(3)
-    node.driver.post(Received(SHARD, OperatorId("o"), None, DeleteShard(2, 2)))
+    node.driver.post(Received(AT, OperatorId("o"), None, DeleteShard(2, 2)))
     assert Status.NOT_MEMBER is (await stream.started()).status
-    assert node.driver.core.readable(SHARD) is None
+    assert node.driver.core.log.readable(SHARD) is None
 
 
 @pytest.mark.parametrize(
@@ -566,7 +567,7 @@ async def test_streams_are_bounded(
 
 
 def damage(node: Node, entry: Entry) -> None:
-    node.driver.store.apply([Persist(SHARD, (PutEntry(entry._replace(payload=b"not what was written")),))])
+    node.driver.store.apply([Persist(AT, (PutEntry(entry._replace(payload=b"not what was written")),))])
 
 
 async def test_damaged_entry_is_waited_for_and_coverage_ends_in_front_of_it(
@@ -586,7 +587,7 @@ async def test_damaged_entry_is_waited_for_and_coverage_ends_in_front_of_it(
     async with asyncio.timeout(10):
         while "corrupt_entry" not in {told["what"] for told in node.driver.story}:
             await asyncio.sleep(0.01)
-    node.driver.store.apply([Persist(SHARD, (PutEntry(entries[7]),))])
+    node.driver.store.apply([Persist(AT, (PutEntry(entries[7]),))])
     got = await stream.through(30)
     assert (7, 7) == offsets(got)[0] and 8 == len(offsets(got))
     await stream.nothing(1.2)                       # nobody is blamed for what was repaired
@@ -605,7 +606,7 @@ async def test_damage_that_nobody_repairs_ends_the_generation(
     await stream.start()
     await stream.ok()
     await stream.through(3)
-    node.driver.store.apply([Persist(SHARD, (PutEntry(entries[4]),))])
+    node.driver.store.apply([Persist(AT, (PutEntry(entries[4]),))])
     await stream.through(9)
     answer = await stream.started()
     assert Status.UNAVAILABLE is answer.status and "offset 10 is damaged" in answer.message
@@ -713,7 +714,7 @@ async def test_question_that_cannot_be_explained_names_the_field(
 async def test_explanation_ends_in_front_of_a_damaged_header(begun: Callable[..., Any]):
     entries = rotating_log(10)
     (node, *_) = await begun(entries)
-    node.driver.store.apply([Persist(SHARD, (PutEntry(entries[5]._replace(header=bytes(100))),))])
+    node.driver.store.apply([Persist(AT, (PutEntry(entries[5]._replace(header=bytes(100))),))])
     answer = await explain(node.address)
     assert ([0, 1, 2, 3, 4], 4) == ([item.first for item in answer.items], answer.through)
 

@@ -131,9 +131,9 @@ async def test_timeout_is_told_then_rolled_back_for_ever_and_for_everybody(
 
     await look(node.address)
     core = node.driver.core
-    confirmed = core.shards[SHARD].replica.confirmed
-    assert [(2, record - 1)] == core.holes(SHARD, 0, confirmed)
-    assert core.holes(SHARD, 0, confirmed + 1) is None  # nobody can say that yet
+    confirmed = core.log.shards[SHARD].replica.confirmed
+    assert [(2, record - 1)] == core.log.holes(SHARD, 0, confirmed)
+    assert core.log.holes(SHARD, 0, confirmed + 1) is None  # nobody can say that yet
     counted = generate_latest(node.metrics.registry).decode()
     assert "tidemark_limbo_rollbacks_total 1.0" in counted and "tidemark_limbo_timeouts_total 1.0" in counted
     assert 'tidemark_outcomes_total{outcome="ROLLED_BACK"} 1.0' in counted

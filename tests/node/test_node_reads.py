@@ -55,7 +55,7 @@ def test_entry_that_began_in_front_of_the_frame_is_left_out_too():
 
 def test_a_core_that_is_not_confirmed_that_far_does_not_say_that_nothing_was_rolled_back():
     core = NodeCore(ME)
-    assert core.holes(SHARD, 0, 3) is None
+    assert core.log.holes(SHARD, 0, 3) is None
 
 
 class Rig:
@@ -67,7 +67,8 @@ class Rig:
         self.asked = 0
         self.released = released
         driver = SimpleNamespace(
-            core=SimpleNamespace(holes=lambda shard, first, last: self.holes.pop(0)), read=self.read,
+            core=SimpleNamespace(log=SimpleNamespace(holes=lambda shard, first, last: self.holes.pop(0))),
+            read=self.read,
             ask_and_wait=self.ask,
         )
         self.log = log

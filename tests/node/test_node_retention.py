@@ -63,18 +63,18 @@ async def fill(appender: Appender, count: int, start: int = 0) -> None:
 
 
 def first(node: Node) -> int:
-    return node.driver.core.status(SHARD)["first"]
+    return node.driver.core.log.status(SHARD)["first"]
 
 
 def held(node: Node) -> int:
-    return node.driver.core.status(SHARD)["bytes"]
+    return node.driver.core.log.status(SHARD)["bytes"]
 
 
 async def until_removed(nodes: list[Node], least: int) -> None:
     """Wait until the leader has no look before it, and all nodes have removed the same, at least what is below."""
     async with asyncio.timeout(20):
         while (
-            nodes[0].driver.core.shards[SHARD].leader.retention.armed
+            nodes[0].driver.core.log.shards[SHARD].leader.retention.armed
             or len({first(node) for node in nodes}) > 1
             or first(nodes[0]) < least
         ):

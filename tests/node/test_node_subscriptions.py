@@ -108,7 +108,7 @@ async def test_positions_are_committed_listed_and_deleted(nodes: list[Node], ope
     counted = generate_latest(nodes[0].metrics.registry).decode()
     assert "tidemark_subscriptions 2.0" in counted
     assert "tidemark_position_commits_total 4.0" in counted
-    held = nodes[0].driver.core.shards[SHARD].replica.log.bytes_total
+    held = nodes[0].driver.core.log.shards[SHARD].replica.log.bytes_total
     assert f"tidemark_subscription_pinned_bytes {float(held)}" in counted
     assert SubscriptionDeleted(1, True) == await delete(nodes[0], "one")
     assert SubscriptionDeleted(1, False) == await delete(nodes[0], "one")
@@ -173,7 +173,7 @@ async def test_all_nodes_know_them_and_know_them_again_when_they_start_anew(
     await commit(nodes[0], "x" * 128, 1)
 
     def known(node: Node) -> dict[str, int]:
-        subscriptions = node.driver.core.shards[SHARD].replica.log.subscriptions
+        subscriptions = node.driver.core.log.shards[SHARD].replica.log.subscriptions
         return {name: position.offset for name, position in subscriptions.held.items()} | {
             each.name: each.position.offset for each in subscriptions.undecided
         }
@@ -203,7 +203,7 @@ async def test_a_pin_holds_the_log_until_its_reader_goes_on_and_the_hard_bound_w
             sequence += 1
 
     def first(node: Node) -> int:
-        return node.driver.core.status(SHARD)["first"]
+        return node.driver.core.log.status(SHARD)["first"]
 
     async def until_first_is(least: int) -> None:
         async with asyncio.timeout(20):
@@ -221,7 +221,7 @@ async def test_a_pin_holds_the_log_until_its_reader_goes_on_and_the_hard_bound_w
     assert 6 >= first(nodes[0])
     await fill(10)
     await until_first_is(7)
-    assert nodes[0].driver.core.status(SHARD)["bytes"] <= 9 * MIB
+    assert nodes[0].driver.core.log.status(SHARD)["bytes"] <= 9 * MIB
     assert "tidemark_pin_overruns_total 1.0" in generate_latest(nodes[0].metrics.registry).decode()
     await appender.close()
 

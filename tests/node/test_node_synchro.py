@@ -22,7 +22,8 @@ class Rig:
 
     def __init__(self) -> None:
         self.driver: Any = SimpleNamespace(
-            core=SimpleNamespace(shards={}), reloading=False, post=lambda event: self.told.append(event)
+            core=SimpleNamespace(log=SimpleNamespace(shards={})), reloading=False,
+            post=lambda event: self.told.append(event)
         )
         self.told: list[Configure] = []
         self.routing = Routing()
@@ -33,7 +34,7 @@ class Rig:
         return self.tell()
 
     def hold(self, *shards: ShardId) -> list[Configure]:
-        self.driver.core.shards.update(dict.fromkeys(shards))
+        self.driver.core.log.shards.update(dict.fromkeys(shards))
         return self.tell()
 
     def tell(self) -> list[Configure]:
@@ -138,5 +139,5 @@ def test_shards_that_were_loaded_again_are_told_again():
     rig.push(1, synchro_quorum="N")
     rig.driver.reloading = True
     assert [] == rig.push(2, synchro_quorum="2")                    # what is posted now would be lost
-    rig.driver.core, rig.driver.reloading = SimpleNamespace(shards={FIRST: None}), False
+    rig.driver.core, rig.driver.reloading = SimpleNamespace(log=SimpleNamespace(shards={FIRST: None})), False
     assert [Configure(FIRST, SynchroSettings("2"))] == rig.tell()

@@ -11,7 +11,7 @@ import time
 import pytest
 from node_harness import shard_map
 from tidemark_core.base.effects import TimerFired
-from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.ids import Member, ShardId, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_node import inbox
 from tidemark_node.inbox import Barrier, Inbox
@@ -60,7 +60,7 @@ async def test_inbox_makes_posters_wait_and_ends_a_turn_at_a_barrier():
 
 def test_timers_replace_cancel_and_stay_small():
     timers, fired = Timers(), []
-    one, two = ShardId(1), ShardId(2)
+    one, two = of_shard(ShardId(1)), of_shard(ShardId(2))
     for at_ms in range(1000, 3000):
         timers.set(one, "x", at_ms)
     timers.set(two, "y", 1500)

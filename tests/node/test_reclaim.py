@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from store_writer import chain_of
 from tidemark_core.base.effects import DropPayloads, Persist, PutEntry
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_node import store as store_module
 from tidemark_node.dropped import Dropped
 from tidemark_node.families import FAMILIES
@@ -20,6 +20,7 @@ from tidemark_node.store import Store, open_store
 from tidemark_node.store_errors import StoreFailed
 
 S1, S2 = ShardId(1), ShardId(2)
+AT = of_shard(S1)
 PAYLOAD_BYTES = 64 << 10
 ENTRIES = 160
 EVERYTHING = 1 << 30
@@ -41,7 +42,7 @@ def filled(tmp_path: Path) -> Store:
     store = open_store(tmp_path, "a")
     entries = chain_of(ENTRIES, payload_bytes=PAYLOAD_BYTES)
     for shard in (S1, S2):
-        store.apply([Persist(shard, tuple(map(PutEntry, entries)))])
+        store.apply([Persist(of_shard(shard), tuple(map(PutEntry, entries)))])
     store.close()
     return open_store(tmp_path, "a")
 
@@ -57,7 +58,7 @@ async def test_space_comes_back_though_nothing_more_is_written(tmp_path: Path, r
     store = filled(tmp_path)
     whole = store.sizes()["payloads", "tables"]
     assert whole >= 2 * ENTRIES * PAYLOAD_BYTES
-    store.apply([Persist(S1, (DropPayloads(0, 59),)), Persist(S1, (DropPayloads(100, 139),))])
+    store.apply([Persist(AT, (DropPayloads(0, 59),)), Persist(AT, (DropPayloads(100, 139),))])
     store.sync()
     if restart:
         store.close()
@@ -85,11 +86,11 @@ async def test_a_large_range_is_done_in_pieces(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(store_module, "COMPACTION_BYTES", 4 << 20)
     store = open_store(tmp_path, "a", families=[replace(family, table_bytes=1 << 20) for family in FAMILIES])
     for number, entry in enumerate(chain_of(ENTRIES, payload_bytes=PAYLOAD_BYTES)):
-        store.apply([Persist(S1, (PutEntry(entry),))])
+        store.apply([Persist(AT, (PutEntry(entry),))])
         if number % 16 == 0:
             store._families["log"].flush()
     store.compact(S1, 0, ENTRIES - 1)       # now there are tables of a MiB
-    store.apply([Persist(S1, (DropPayloads(0, ENTRIES - 1),))])
+    store.apply([Persist(AT, (DropPayloads(0, ENTRIES - 1),))])
     ends: list[int] = []
     taken = store.dropped.take(S1)
     assert taken == (0, ENTRIES - 1)
@@ -115,7 +116,7 @@ async def test_a_disk_that_fails_is_tried_again_later(tmp_path: Path):
 
     store = filled(tmp_path)
     whole = store.sizes()["payloads", "tables"]
-    store.apply([Persist(S1, (DropPayloads(0, ENTRIES - 1),))])
+    store.apply([Persist(AT, (DropPayloads(0, ENTRIES - 1),))])
     reclaimer = Reclaimer(Failing(store), Metrics(), 0, 1)  # type: ignore[arg-type]
     reclaimer.start()
     await given_back(store, whole, 0.6)
@@ -133,19 +134,19 @@ async def test_little_is_left_to_the_database_until_it_has_become_much(tmp_path:
             return looks[-1]
 
     reclaimer = Reclaimer(Counting(store), Metrics(), 0, 20 * PAYLOAD_BYTES)  # type: ignore[arg-type]
-    store.apply([Persist(S1, (DropPayloads(0, 9),))])
+    store.apply([Persist(AT, (DropPayloads(0, 9),))])
     whole = store.sizes()["payloads", "tables"]
     reclaimer.start()
     async with asyncio.timeout(60):
         while not looks:
             await asyncio.sleep(0.01)
-    store.apply([Persist(S1, (DropPayloads(10, 14),))])
+    store.apply([Persist(AT, (DropPayloads(10, 14),))])
     async with asyncio.timeout(60):
         while len(looks) < 2:
             await asyncio.sleep(0.01)
     assert looks == [10 * PAYLOAD_BYTES, 5 * PAYLOAD_BYTES], "only what is new is counted"
     assert store.sizes()["payloads", "tables"] == whole
-    store.apply([Persist(S1, (DropPayloads(30, 60),))])
+    store.apply([Persist(AT, (DropPayloads(30, 60),))])
     await given_back(store, whole, 0.9)
     await reclaimer.stop()
     store.close()

@@ -22,13 +22,14 @@ from tidemark_core.base.effects import (
     Wipe,
 )
 from tidemark_core.base.entry import Entry, Kind, control
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_core.subscriptions.fold import position_payload
 from tidemark_node.disk import DiskGuard
 from tidemark_node.store import Slice, Store, open_store
 from tidemark_node.store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
 
 S1, S2 = ShardId(1), ShardId(2)
+AT = of_shard(S1)
 EVERYTHING = 1 << 30
 
 
@@ -40,7 +41,7 @@ def opened(tmp_path: Path) -> Store:
 
 
 def put(store: Store, entries: list, shard: ShardId = S1) -> None:
-    store.apply([Persist(shard, (*map(PutEntry, entries), PutState(b"s")))])
+    store.apply([Persist(of_shard(shard), (*map(PutEntry, entries), PutState(b"s")))])
     store.sync()
 
 
@@ -70,14 +71,14 @@ def test_truncation_trim_and_wipe(opened: Store):
     entries = chain_of(10, records=10)
     put(opened, entries)
     put(opened, entries, S2)
-    opened.apply([Persist(S1, (DropAfter(79),))])
+    opened.apply([Persist(AT, (DropAfter(79),))])
     assert [0, 10, 20, 30, 40, 50, 60, 70] == bases(opened.read(S1, 0, 79, EVERYTHING))
-    opened.apply([Persist(S1, (DropBefore(25),))])     # inside an entry: that entry stays
+    opened.apply([Persist(AT, (DropBefore(25),))])     # inside an entry: that entry stays
     assert Slice((), 0) == opened.read(S1, 0, 79, EVERYTHING)
     assert [20, 30] == bases(opened.read(S1, 20, 39, EVERYTHING))
-    opened.apply([Persist(S1, (DropBefore(40),))])
+    opened.apply([Persist(AT, (DropBefore(40),))])
     assert [40, 50, 60, 70] == bases(opened.read(S1, 40, 79, EVERYTHING))
-    opened.apply([Persist(S1, (PutCheckpoint(b"c"),)), Persist(S1, (Wipe(), PutState(b"t")))])
+    opened.apply([Persist(AT, (PutCheckpoint(b"c"),)), Persist(AT, (Wipe(), PutState(b"t")))])
     assert [] == bases(opened.read(S1, 40, 79, EVERYTHING))
     assert (b"t", None) == opened.state(S1)
     assert entries == list(opened.read(S2, 0, 99, EVERYTHING).entries)      # the neighbour is untouched
@@ -88,15 +89,15 @@ def test_a_trim_below_the_first_entry_leaves_a_log_behind_another_shards(opened:
     put(opened, chain_of(60, records=10))
     put(opened, chain_of(10, records=10), S2)
     for _ in range(2):
-        opened.apply([Persist(S2, (DropBefore(40),))])
+        opened.apply([Persist(of_shard(S2), (DropBefore(40),))])
         assert [40, 50, 60, 70, 80, 90] == bases(opened.read(S2, 40, 99, EVERYTHING))
 
 
 def test_trim_sees_entries_of_the_same_group_of_writes(opened: Store):
     entries = chain_of(3, records=10)
     opened.apply([
-        Persist(S1, tuple(map(PutEntry, entries[:2]))),
-        Persist(S1, (PutEntry(entries[2]), DropBefore(25))),
+        Persist(AT, tuple(map(PutEntry, entries[:2]))),
+        Persist(AT, (PutEntry(entries[2]), DropBefore(25))),
     ])
     assert [20] == bases(opened.read(S1, 20, 29, EVERYTHING))
     assert Slice((), 10) == opened.read(S1, 10, 29, EVERYTHING)
@@ -105,7 +106,7 @@ def test_trim_sees_entries_of_the_same_group_of_writes(opened: Store):
 def test_truncation_then_other_entries_in_one_write(opened: Store):
     entries = chain_of(5)
     put(opened, entries)
-    opened.apply([Persist(S1, (DropAfter(1), PutEntry(entries[2])))])
+    opened.apply([Persist(AT, (DropAfter(1), PutEntry(entries[2])))])
     assert [0, 1, 2] == bases(opened.read(S1, 0, 2, EVERYTHING))
     assert Slice(tuple(entries[:3]), 3) == opened.read(S1, 0, 4, EVERYTHING)
 
@@ -124,7 +125,7 @@ def test_dropped_payloads_leave_their_headers(opened: Store):
     entries = chain_of(6, records=10)
     put(opened, entries)
     put(opened, entries, S2)
-    opened.apply([Persist(S1, (DropPayloads(10, 20), PutState(b"t")))])
+    opened.apply([Persist(AT, (DropPayloads(10, 20), PutState(b"t")))])
     expected = [*entries[:1], *(bare(entry) for entry in entries[1:3]), *entries[3:]]
     found = opened.read(S1, 0, 59, EVERYTHING)
     assert Slice(tuple(expected), None) == found
@@ -143,7 +144,7 @@ def test_a_payload_that_a_restart_reads_lies_with_its_header(opened: Store):
         argument=1,
     )
     put(opened, [data, position])
-    opened.apply([Persist(S1, (DropPayloads(0, 1),))])
+    opened.apply([Persist(AT, (DropPayloads(0, 1),))])
     assert Slice((bare(data), position), None) == opened.read(S1, 0, 1, EVERYTHING)
     assert [bare(data), position] == list(opened.headers(S1, 0))
 
@@ -304,7 +305,7 @@ def test_missing_table_file_begins_a_new_life(tmp_path: Path):
 def test_damage_in_what_a_start_reads_begins_a_new_life(tmp_path: Path):
     store = open_store(tmp_path, "a")
     incarnation = store.incarnation
-    store.apply([Persist(S1, (PutState(b"what a restart reads"),))])
+    store.apply([Persist(AT, (PutState(b"what a restart reads"),))])
     store.close()
     for table in (tmp_path / "store").glob("*.sst"):
         table.write_bytes(table.read_bytes().replace(b"what a restart reads", b"WHAT A RESTART READS"))
@@ -354,7 +355,7 @@ import sys, pathlib
 sys.path.insert(0, sys.argv[2])
 from store_writer import chain_of
 from tidemark_core.base.effects import Persist, PutEntry, PutState
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_node.store import open_store
 from tidemark_node.store_errors import StoreFailed
 path = pathlib.Path(sys.argv[1])
@@ -363,7 +364,7 @@ entries = chain_of(4000, payload_bytes=20_000)
 synced = -1
 try:
     for entry in entries:
-        store.apply([Persist(ShardId(1), (PutEntry(entry), PutState(str(entry.last).encode())))])
+        store.apply([Persist(of_shard(ShardId(1)), (PutEntry(entry), PutState(str(entry.last).encode())))])
         store.sync()
         synced = entry.last
 except StoreFailed as failed:
@@ -376,7 +377,7 @@ store = open_store(path, "a")
 last = int(store.state(ShardId(1))[0])
 assert last >= synced
 assert entries[:last + 1] == list(store.read(ShardId(1), 0, last, 1 << 30).entries)
-store.apply([Persist(ShardId(1), (PutEntry(entries[last + 1]),))])
+store.apply([Persist(of_shard(ShardId(1)), (PutEntry(entries[last + 1]),))])
 store.sync()
 print("recovered")
 """

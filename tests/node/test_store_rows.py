@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tidemark_core.base.effects import Delete, DeleteRange, Persist, Put, PutState
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_core.base.layout import UnknownFamily
 from tidemark_node.families import FAMILIES, Family
 from tidemark_node.store import Store, open_store
@@ -20,6 +20,7 @@ from tidemark_sim.disk import Disk, Queued
 from tests.stored_turns import SHARDS, turns
 
 S1 = ShardId(1)
+AT = of_shard(S1)
 WITH_DOCS = (*FAMILIES, Family("docs", "documents", bloom_bits=10, compressed=True), Family("byseq", "sequences"))
 EVERYTHING = 1 << 30
 
@@ -32,7 +33,7 @@ def store(tmp_path: Path) -> Any:
 
 
 def put(store: Store, **rows: bytes) -> None:
-    store.apply([Persist(S1, tuple(Put("docs", key.encode(), value) for key, value in rows.items()))])
+    store.apply([Persist(AT, tuple(Put("docs", key.encode(), value) for key, value in rows.items()))])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -42,7 +43,7 @@ def test_the_store_holds_what_the_simulators_disk_holds(tmp_path: Path, seed: in
     for number, turn in enumerate(made):
         store.apply(turn)
         for persist in turn:
-            disk.enqueue(Queued(persist.shard, persist.writes, ()), lambda *_: None)
+            disk.enqueue(Queued(persist.address, persist.writes, ()), lambda *_: None)
         for item in disk.take(len(turn)):
             disk.settle(item)
         if number == len(made) // 2:
@@ -74,14 +75,14 @@ def test_rows_are_read_by_key_and_by_range(store: Store):
     assert [] == rows.scan("docs", b"b", b"b", 9) == rows.scan("byseq", b"", None, 9) == rows.scan("docs", b"", None, 0)
     assert [b"a"] == [key for key, _ in rows.scan("docs", b"", None, 9, 1)], "at least one"
     assert [b"a", b"b"] == [key for key, _ in rows.scan("docs", b"", None, 9, 4)], "up to the one that makes it"
-    store.apply([Persist(S1, (DeleteRange("docs", b"b", b"d"), Delete("docs", b"a"), Delete("docs", b"not there")))])
+    store.apply([Persist(AT, (DeleteRange("docs", b"b", b"d"), Delete("docs", b"a"), Delete("docs", b"not there")))])
     assert [(b"d", b"4")] == rows.scan("docs", b"", None, 9)
 
 
 def test_a_snapshot_shows_one_moment_of_several_families(store: Store):
     put(store, a=b"1", b=b"2")
     with store.snapshot("docs", "byseq") as then:
-        store.apply([Persist(S1, (Put("docs", b"a", b"new"), Delete("docs", b"b"), Put("byseq", b"0", b"c")))])
+        store.apply([Persist(AT, (Put("docs", b"a", b"new"), Delete("docs", b"b"), Put("byseq", b"0", b"c")))])
         put(store, c=b"3")
         assert (b"1", b"2", None) == tuple(then.get("docs", key) for key in (b"a", b"b", b"c"))
         assert [(b"a", b"1"), (b"b", b"2")] == then.scan("docs", b"", None, 9)
@@ -96,7 +97,7 @@ def test_a_snapshot_shows_one_moment_of_several_families(store: Store):
 
 def test_snapshots_in_threads_never_see_half_a_write(store: Store):
     """Both families hold the number of the same write, at every moment that a reader takes."""
-    store.apply([Persist(S1, (Put("docs", b"k", b"0"), Put("byseq", b"k", b"0")))])
+    store.apply([Persist(AT, (Put("docs", b"k", b"0"), Put("byseq", b"k", b"0")))])
     seen: list[tuple[bytes | None, bytes | None]] = []
     done = threading.Event()
 
@@ -112,7 +113,7 @@ def test_snapshots_in_threads_never_see_half_a_write(store: Store):
     while len({pair[0] for pair in list(seen)}) < 20:
         number += 1
         value = str(number).encode()
-        store.apply([Persist(S1, (Put("docs", b"k", value), Put("byseq", b"k", value)))])
+        store.apply([Persist(AT, (Put("docs", b"k", value), Put("byseq", b"k", value)))])
     done.set()
     for reader in readers:
         reader.join()
@@ -122,7 +123,7 @@ def test_snapshots_in_threads_never_see_half_a_write(store: Store):
 def test_a_new_family_appears_in_a_store_that_exists_and_is_there_after_a_restart(tmp_path: Path):
     store = open_store(tmp_path, "a")
     incarnation = store.incarnation
-    store.apply([Persist(S1, (PutState(b"s"),))])
+    store.apply([Persist(AT, (PutState(b"s"),))])
     with pytest.raises(UnknownFamily, match="docs"):
         put(store, a=b"1")
     with pytest.raises(UnknownFamily, match="docs"):
@@ -147,7 +148,7 @@ def test_a_refused_write_of_a_plane_changes_nothing(store: Store):
     put(store, a=b"1")
     for bad in (Put("headers", b"k", b"v"), Delete("system", b"format"), DeleteRange("log", b"", b"x")):
         with pytest.raises(UnknownFamily, match=bad.family):
-            store.apply([Persist(S1, (Put("docs", b"a", b"2"), bad))])
+            store.apply([Persist(AT, (Put("docs", b"a", b"2"), bad))])
     assert b"1" == store.rows.get("docs", b"a")
     put(store, a=b"3")
     assert b"3" == store.rows.get("docs", b"a")
@@ -156,7 +157,7 @@ def test_a_refused_write_of_a_plane_changes_nothing(store: Store):
 def test_a_damaged_table_is_said_and_not_read_as_absence(tmp_path: Path):
     plain = tuple(replace(family, compressed=False) for family in WITH_DOCS)
     store = open_store(tmp_path, "a", families=plain)
-    store.apply([Persist(S1, tuple(Put("docs", b"%04d" % n, b"value %04d" % n + bytes(2000)) for n in range(100)))])
+    store.apply([Persist(AT, tuple(Put("docs", b"%04d" % n, b"value %04d" % n + bytes(2000)) for n in range(100)))])
     store.close()
     for table in (tmp_path / "store").glob("*.sst"):
         table.write_bytes(table.read_bytes().replace(b"value 0050", b"VALUE 0050"))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tidemark_core.base.effects import DropPayloads, Persist, PutEntry, Wipe
 from tidemark_core.base.entry import Entry, Kind
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_core.delivery.messages import HOLE_BYTES, NOT_HELD, Item, Start, singly
 from tidemark_core.delivery.order import Mode
 from tidemark_core.delivery.stretch import Asked, Hole, Rule, Stretch
@@ -22,6 +22,7 @@ from tidemark_node.store_errors import StoreDamaged
 from tidemark_node.stretch import take
 
 S1 = ShardId(1)
+AT = of_shard(S1)
 PLENTY = 1 << 40
 NODES = ("N0", "N1", "N2", "N3", "N4", "N5")
 
@@ -34,7 +35,7 @@ def opened(tmp_path: Path) -> Iterator[Store]:
 
 
 def put(store: Store, entries: list[Entry]) -> None:
-    store.apply([Persist(S1, tuple(map(PutEntry, entries)))])
+    store.apply([Persist(AT, tuple(map(PutEntry, entries)))])
 
 
 def rule(
@@ -152,7 +153,7 @@ def test_every_offset_comes_from_one_member_however_it_is_cut(
 ):
     """Holes are whole, coverage has no gap, and who is not listed sends the others' part exactly once."""
     entries, holes, first = log
-    opened.apply([Persist(S1, (Wipe(), *map(PutEntry, entries)))])
+    opened.apply([Persist(AT, (Wipe(), *map(PutEntry, entries)))])
     last = entries[-1].last
     clipped = [(max(begin, first), end) for begin, end in holes if end >= first]
     near = tuple(data.draw(st.lists(st.integers(0, 5), min_size=3, max_size=3)))
@@ -279,7 +280,7 @@ def test_entries_that_lie_together_go_as_one_item(opened: Store):
     assert [(0, 5, 3), (8, 11, 2)] == [(i.first, i.last, i.entry_count) for i in look(opened, of, 0, 11).items]
     cut = look(opened, of, 0, 11, holes=[(2, 3)]).items
     assert [(0, 1, 1), (2, 3, 1), (4, 5, 1), (8, 11, 2)] == [(i.first, i.last, i.entry_count) for i in cut]
-    opened.apply([Persist(S1, (DropPayloads(8, 9),))])
+    opened.apply([Persist(AT, (DropPayloads(8, 9),))])
     bare = look(opened, of, 0, 11).items
     assert [(0, 5, 3), (8, 9, 1), (10, 11, 1)] == [(i.first, i.last, i.entry_count) for i in bare]
 
@@ -292,7 +293,7 @@ def test_what_is_ours_and_not_held_is_said(opened: Store):
     made = LogMaker()
     entries = [made.data(order_of(number % 2, 1 - number % 2)) for number in range(6)]
     put(opened, entries)
-    opened.apply([Persist(S1, (DropPayloads(1, 2),))])
+    opened.apply([Persist(AT, (DropPayloads(1, 2),))])
     ours = look(opened, rule("N0", NODES[:2]), 0, 5)
     assert [(0, True), (2, False), (4, True)] == [(item.first, item.body is not NOT_HELD) for item in ours.items]
     assert ours.damaged_at is None and ours.through == 5

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_wire.channel import CONTROL_LINK, WIRE_VERSION, bind, hello_metadata, server_options
 from tidemark_wire.frames import decode_messages, encode_message
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
@@ -55,7 +55,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
 
     async def send(self, shard: ShardId, message: Any) -> None:
         for context in self.links:
-            await context.write(encode_message(shard, None, message))
+            await context.write(encode_message(of_shard(shard), None, message))
 
     async def break_links(self) -> None:
         for task in list(self.links.values()):
@@ -92,7 +92,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
 
     async def _receive(self, context: Any) -> None:
         while (frame := await context.read()) is not grpc.aio.EOF:
-            self.received.extend(decode_messages(frame))
+            self.received.extend((unit.id, to, message) for unit, to, message in decode_messages(frame))
 
 
 class _Raw(grpc.GenericRpcHandler):

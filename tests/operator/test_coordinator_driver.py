@@ -10,7 +10,7 @@ import pytest
 from operator_views import member, record
 from tidemark_core.base.effects import Reply as ReplyEffect
 from tidemark_core.base.effects import Send, SetTimer, TimerFired
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.records import (
     ChangeDone,
@@ -28,6 +28,7 @@ from tidemark_operator.etcd import Conflict, Item, Saved, StoreUnavailable, Unkn
 from tidemark_operator.metadata import Keys
 
 SHARD = ShardId(1 << 32)
+AT = of_shard(SHARD)
 KEYS = Keys("/t")
 
 
@@ -107,15 +108,15 @@ async def test_timers_fire_in_order_and_the_last_setting_counts() -> None:
     def arm(_event: Any) -> list[Any]:
         now = now_ms()
         return [
-            SetTimer(SHARD, "late", now + 60), SetTimer(SHARD, "early", now + 20),
-            SetTimer(SHARD, "moved", now + 10), SetTimer(SHARD, "moved", now + 40),
-            SetTimer(SHARD, "cancelled", now + 5), SetTimer(SHARD, "cancelled", None),
+            SetTimer(AT, "late", now + 60), SetTimer(AT, "early", now + 20),
+            SetTimer(AT, "moved", now + 10), SetTimer(AT, "moved", now + 40),
+            SetTimer(AT, "cancelled", now + 5), SetTimer(AT, "cancelled", None),
         ]
 
     script = Script({NodeUp: arm})
     driver = make(script)
     driver.node_up(member("n1"), "boot")
-    await until(lambda: TimerFired(SHARD, "late") in script.seen)
+    await until(lambda: TimerFired(AT, "late") in script.seen)
     names = [event.name for event in script.seen if isinstance(event, TimerFired)]
     assert names == ["early", "moved", "late"]
     await driver.close()
@@ -151,7 +152,7 @@ async def test_events_of_effects_come_after_the_step_that_caused_them() -> None:
     driver = make(script, sent=sent)
 
     def nested(_event: Any) -> list[Any]:
-        return [Send(SHARD, member("n1"), "hello")]
+        return [Send(AT, member("n1"), "hello")]
 
     script.answers[NodeUp] = nested
     driver._send = lambda *message: (sent.append(message), driver.node_down("n1"))  # type: ignore[assignment]

@@ -87,9 +87,9 @@ class Scenario:
 
     def leads(self, number: int) -> bool:
         core = self.world.nodes[f"n{number}"].core
-        if core is None or self.shard not in core.shards:
+        if core is None or self.shard not in core.log.shards:
             return False
-        leader = core.shards[self.shard].leader
+        leader = core.log.shards[self.shard].leader
         return leader is not None and leader.active
 
     def finish(self) -> None:

@@ -23,7 +23,7 @@ from tidemark_core.base.effects import (
     Write,
 )
 from tidemark_core.base.entry import Batch, Entry, Kind, recovered, seal, with_payload
-from tidemark_core.base.ids import LOG_PLANE, EntryId, ShardId
+from tidemark_core.base.ids import LOG_PLANE, EntryId, ShardId, of_shard
 from tidemark_core.base.layout import (
     CHECKPOINT,
     DROPPED,
@@ -41,6 +41,8 @@ from tidemark_sim.disk import Disk, Image, Queued, Tables
 
 from tests import stored_turns
 from tests.stored_turns import SHARDS, turns
+
+FIRST, SECOND = of_shard(SHARDS[0]), of_shard(SHARDS[1])
 
 NAMES = (HEADERS, LOG, SYSTEM, *stored_turns.FAMILIES)
 
@@ -89,7 +91,7 @@ class Plain:
 
 def disk_turn(disk: Disk, persists: list[Persist]) -> None:
     for persist in persists:
-        disk.enqueue(Queued(persist.shard, persist.writes, ()), lambda *_: None)
+        disk.enqueue(Queued(persist.address, persist.writes, ()), lambda *_: None)
     for item in disk.take(len(persists)):
         disk.settle(item)
 
@@ -142,7 +144,7 @@ def test_a_trim_looks_past_what_the_same_turn_removed(removal: Write, together: 
     old = (data(0, 9), data(10, 14), data(15, 40))
     new = (removal, data(10, 30), DropBefore(20))
     for turn in [(*old, *new)] if together else [old, new]:
-        plain.turn([Persist(SHARDS[0], (write,)) for write in turn])
+        plain.turn([Persist(FIRST, (write,)) for write in turn])
     assert [10] == [entry.base for entry in plain.entries(SHARDS[0])]
 
 
@@ -151,19 +153,19 @@ def test_a_trim_looks_past_what_the_same_turn_removed(removal: Write, together: 
 ])
 def test_a_family_of_the_log_or_without_a_row_is_refused_by_its_name(write: Any):
     with pytest.raises(UnknownFamily, match=write.family):
-        Plain().turn([Persist(SHARDS[0], (PutState(b"s"), write))])
+        Plain().turn([Persist(FIRST, (PutState(b"s"), write))])
 
 
 def test_a_range_that_ends_in_front_of_its_first_key_holds_nothing():
     plain = Plain()
-    plain.turn([Persist(SHARDS[0], (Put("docs", b"b", b"1"), DeleteRange("docs", b"c", b"a")))])
+    plain.turn([Persist(FIRST, (Put("docs", b"b", b"1"), DeleteRange("docs", b"c", b"a")))])
     assert plain.families["docs"] == {b"b": b"1"}
 
 
 def test_where_payloads_were_dropped_is_one_range_with_what_was_known():
     plain = Plain()
-    assert plain.turn([Persist(SHARDS[0], (DropPayloads(5, 6),))]) == {SHARDS[0]: (5, 6)}
-    turn = [Persist(SHARDS[0], (DropPayloads(9, 9), DropPayloads(7, 7))), Persist(SHARDS[1], (DropPayloads(1, 1),))]
+    assert plain.turn([Persist(FIRST, (DropPayloads(5, 6),))]) == {SHARDS[0]: (5, 6)}
+    turn = [Persist(FIRST, (DropPayloads(9, 9), DropPayloads(7, 7))), Persist(SECOND, (DropPayloads(1, 1),))]
     assert plain.turn(turn) == {SHARDS[0]: (7, 9), SHARDS[1]: (1, 1)}
     plain.before = plain.families
     assert [(5, 9), (1, 1)] == [plain.known_dropped(shard) for shard in SHARDS[:2]]
@@ -172,7 +174,7 @@ def test_where_payloads_were_dropped_is_one_range_with_what_was_known():
 def test_a_power_cut_takes_the_rows_that_no_sync_has_seen():
     disk = Disk()
     for value in (b"1", b"2"):
-        disk.enqueue(Queued(SHARDS[0], (Put("docs", b"k", value), Put("docs", value, value)), ()), lambda *_: None)
+        disk.enqueue(Queued(FIRST, (Put("docs", b"k", value), Put("docs", value, value)), ()), lambda *_: None)
     disk.settle(disk.take(1)[0])
     assert (b"1", b"2") == (disk.durable_tables.get("docs", b"k"), disk.written_tables.get("docs", b"k"))
     assert disk.power_cut() == 1

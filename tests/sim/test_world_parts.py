@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemark_core.base.effects import DropAfter, DropBefore, PutEntry, PutState, Wipe
 from tidemark_core.base.entry import Entry, Kind, control
-from tidemark_core.base.ids import NOTHING, EntryId, ShardId
+from tidemark_core.base.ids import NOTHING, EntryId, ShardId, of_shard
 from tidemark_sim.dice import Dice
 from tidemark_sim.disk import Disk, Queued
 from tidemark_sim.network import Network, NetworkOptions
@@ -25,7 +25,7 @@ def entries(count: int) -> list[Entry]:
 
 
 def put(disk: Disk, *writes: Any) -> None:
-    disk.enqueue(Queued(SHARD, writes, ()), lambda *_: None)
+    disk.enqueue(Queued(of_shard(SHARD), writes, ()), lambda *_: None)
 
 
 def settle(disk: Disk, count: int) -> None:

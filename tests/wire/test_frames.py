@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.entry import Batch, Durability, Entry, Kind, control, seal
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardId
+from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages
 from tidemark_wire import convert, frames
@@ -97,6 +97,7 @@ OFFSETS = {"upto", "matches", "released", "through", "commit", "confirmed", "tri
 CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.PositionCommitted, messages.SubscriptionDeleted,
 }
+AT = of_shard(1)
 LINK_MESSAGES = [
     value for value in vars(messages).values()
     if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__ and value not in CLIENT_WORDS
@@ -120,8 +121,8 @@ def test_message_round_trip(message: type):
     @settings(max_examples=30, deadline=None)
     @given(st.integers(0, (1 << 64) - 1), st.one_of(st.none(), members), values)
     def check(shard: int, to: Member | None, value: object) -> None:
-        frame = frames.encode_message(ShardId(shard), to, value)
-        assert [(shard, to, value)] == list(frames.decode_messages(frame))
+        frame = frames.encode_message(of_shard(shard), to, value)
+        assert [((LOG_PLANE, shard), to, value)] == list(frames.decode_messages(frame))
 
     check()
 
@@ -129,8 +130,9 @@ def test_message_round_trip(message: type):
 @given(st.lists(st.tuples(unsigned, members, strategy(messages.Append) | strategy(messages.Truncate))))
 @settings(max_examples=30, deadline=None)
 def test_messages_of_a_turn_share_a_frame(sent: list):
-    parts = [part for shard, to, message in sent for part in frames.message_parts(shard, to, message)]
-    assert sent == list(frames.decode_messages(b"".join(parts)))
+    addressed = [(of_shard(shard), to, message) for shard, to, message in sent]
+    parts = [part for message in addressed for part in frames.message_parts(*message)]
+    assert addressed == list(frames.decode_messages(b"".join(parts)))
 
 
 calls = st.builds(AppendCall, unsigned, words, st.integers(0, (1 << 32) - 1), batches(), signed)
@@ -236,11 +238,11 @@ SAMPLES = [
     (
         frames.decode_messages,
         frames.encode_message(
-            ShardId(1), Member("a", "x"), messages.Append(1, NOTHING, (SAMPLE_ENTRY,), 0, -1, -1, -1)
+            AT, Member("a", "x"), messages.Append(1, NOTHING, (SAMPLE_ENTRY,), 0, -1, -1, -1)
         ),
     ),
-    (frames.decode_messages, frames.encode_message(ShardId(1), Member("a", "x"), messages.Fence(2, 3))),
-    (frames.decode_messages, frames.encode_message(ShardId(1), None, messages.AppendAck(2, 3, 1))),
+    (frames.decode_messages, frames.encode_message(AT, Member("a", "x"), messages.Fence(2, 3))),
+    (frames.decode_messages, frames.encode_message(AT, None, messages.AppendAck(2, 3, 1))),
     (
         frames.decode_appends,
         frames.encode_appends([AppendCall(1, "orders", 0, Batch(b"p" * 16, 0, 1, 0, 0, 1, b"payload"), 12)]),
@@ -287,7 +289,7 @@ def test_random_bytes_never_crash(decode: typing.Callable, noise: bytes):
 
 def test_corrupt_entry_in_an_append_is_a_violation():
     append = messages.Append(1, NOTHING, (SAMPLE_ENTRY,), 0, -1, -1, -1)
-    frame = frames.encode_message(ShardId(1), Member("a", "x"), append)
+    frame = frames.encode_message(AT, Member("a", "x"), append)
     with pytest.raises(RemoteViolation, match="checksum"):
         list(frames.decode_messages(frame[:-1] + b"!"))
 
@@ -300,21 +302,21 @@ def append_of(count: int) -> messages.Append:
 def test_an_append_of_whole_entries_costs_nothing_more():
     """Where every member keeps every payload, nothing travels that was not there before but one byte."""
     message = append_of(9)
-    plain = frames.encode_message(ShardId(1), None, message)
+    plain = frames.encode_message(AT, None, message)
     bare = replace(message, entries=tuple(entry.bare() for entry in message.entries))
     payloads = sum(entry.payload_bytes for entry in message.entries)
-    assert len(frames.encode_message(ShardId(1), None, bare)) == len(plain) - payloads + 2      # a bit for each
+    assert len(frames.encode_message(AT, None, bare)) == len(plain) - payloads + 2      # a bit for each
 
 
 def test_what_follows_an_append_is_known_or_a_violation():
-    frame = bytearray(frames.encode_message(ShardId(1), None, append_of(1)))
+    frame = bytearray(frames.encode_message(AT, None, append_of(1)))
     frame[frames._LINK.size + frames._APPEND.size - 1] = 8
     with pytest.raises(RemoteViolation, match="0x8 follows"):
         list(frames.decode_messages(bytes(frame)))
 
 
 def test_a_member_of_an_append_is_named_whole():
-    named = frames.encode_message(ShardId(1), None, replace(append_of(1), ensemble=(Member("n", "i"),), copies=3))
+    named = frames.encode_message(AT, None, replace(append_of(1), ensemble=(Member("n", "i"),), copies=3))
     at = frames._LINK.size + frames._APPEND.size + frames._COPIES.size
     assert named[at : at + 4] == b"\1\1ni"
     with pytest.raises(RemoteViolation, match="named without"):
@@ -334,7 +336,7 @@ def test_entry_count_beyond_the_frame_is_a_violation():
 
 
 def test_unknown_kind_is_a_violation():
-    frame = bytearray(frames.encode_message(ShardId(1), None, messages.Fence(2, 3)))
+    frame = bytearray(frames.encode_message(AT, None, messages.Fence(2, 3)))
     frame[0] = 250
     with pytest.raises(RemoteViolation, match="kind 250"):
         list(frames.decode_messages(bytes(frame)))

@@ -1,5 +1,8 @@
 """Effects: all that a shell must know how to run, and the events it may feed back.
 
+Writes, messages, timers and traces belong to a unit of any plane and carry its `Address`.  What deals with the log
+alone carries a `ShardId`.
+
 Two promises of the shell carry every proof:
 1. persists complete in the order given, whole or not at all;
 2. `then` runs only after its persist is durable (fsync), and in order.
@@ -12,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .entry import Entry
-from .ids import EntryId, Member, Peer, ShardId
+from .ids import Address, EntryId, Member, Peer, ShardId
 
 # --- writes: what a Persist holds -------------------------------------------------------------------------
 #
@@ -108,7 +111,7 @@ Write = LogWrite | StoreWrite
 class Persist:
     """Make `writes` durable in one atomic write; then run `then`."""
 
-    shard: ShardId
+    address: Address
     writes: tuple[Write, ...]
     then: tuple[Effect, ...] = ()
 
@@ -117,7 +120,7 @@ class Persist:
 class Send:
     """Send a message (`replication.messages`) to a member or an operator."""
 
-    shard: ShardId
+    address: Address
     to: Peer
     message: Any
 
@@ -148,9 +151,9 @@ class ReadLog:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Fire `TimerFired(shard, name)` at `at_ms` or later, replacing the timer of that name; None cancels."""
+    """Fire `TimerFired(address, name)` at `at_ms` or later, replacing the timer of that name; None cancels."""
 
-    shard: ShardId
+    address: Address
     name: str
     at_ms: int | None
 
@@ -174,7 +177,7 @@ class Feed:
 class PullSnapshot:
     """Pull entries [first, descriptor.head] from `source` in chunks; feed `SnapshotChunk` events.
 
-    The source serves what `NodeCore.snapshot_part` lets it, and where that ends early, so does the pull
+    The source serves what `LogPlane.snapshot_part` lets it, and where that ends early, so does the pull
     (`SnapshotFailed`).  A new PullSnapshot of the shard replaces the running one; `source` None stops it.
     """
 
@@ -188,7 +191,7 @@ class PullSnapshot:
 class Trace:
     """Something worth counting and logging happened; `what` is a metric name, `detail` is for people."""
 
-    shard: ShardId
+    address: Address
     what: str
     detail: str = ""
 
@@ -224,7 +227,7 @@ class SnapshotDescriptor:
 class Received:
     """A message arrived.  `to` is the member the sender meant; None when it is this operator."""
 
-    shard: ShardId
+    address: Address
     sender: Peer
     to: Member | None
     message: Any
@@ -232,7 +235,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    shard: ShardId
+    address: Address
     name: str
 
 

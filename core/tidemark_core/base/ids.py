@@ -14,6 +14,27 @@ ShardId = NewType("ShardId", int)
 LOG_PLANE = 0
 """The number of the plane whose units are shards.  Numbers of planes fit one byte and are never reused."""
 
+
+class Address(NamedTuple):
+    """One unit of one plane on a node: a shard of the log plane, a ring of keyspaces.
+
+    Effects and events carry it, so that shells run them without knowing what the unit is.
+    """
+
+    plane: int
+    id: int
+
+    @property
+    def shard(self) -> ShardId:
+        """The shard that an address of the log plane names."""
+        return ShardId(self.id)
+
+
+def of_shard(shard: ShardId) -> Address:
+    """Return the address of a shard.  Build it once per replica, not once per effect."""
+    return Address(LOG_PLANE, shard)
+
+
 OperatorId = NewType("OperatorId", str)
 """One operator process; new on every start."""
 

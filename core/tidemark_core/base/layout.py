@@ -100,7 +100,7 @@ def lower(
     put, entry_key, address = sink.put, ENTRY_KEY.pack, _ADDRESS.pack
     dropped: dict[ShardId, Span] = {}
     for persist in persists:
-        shard = persist.shard
+        shard = persist.address.shard
         for write in persist.writes:
             # In the order of how often they come: every turn passes here.
             if type(write) is PutEntry:
@@ -168,7 +168,7 @@ def _own(name: str, families: Mapping[str, F]) -> F:
 def _earlier(persists: Sequence[Persist], shard: ShardId, until: Write) -> Iterator[Write]:
     """Yield the writes of the turn to the same shard in front of `until`."""
     for persist in persists:
-        if persist.shard == shard:
+        if persist.address == (LOG_PLANE, shard):
             for write in persist.writes:
                 if write is until:
                     return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..base.effects import Effect, Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
-from ..base.ids import NOTHING, EntryId, Member, ShardId
+from ..base.ids import NOTHING, EntryId, Member, ShardId, of_shard
 from ..base.refusals import Reason, Refused
 from .ensembles import (
     ROLLED_BACK,
@@ -112,6 +112,7 @@ class Coordinator:
         self, shard: ShardId, settings: CoordinatorSettings, nodes: dict[str, Member | None]
     ) -> None:
         self.shard = shard
+        self.address = of_shard(shard)
         self.settings = settings
         self.nodes = nodes                     # node -> its member when up, None when down; shared by all shards
         self.active = True
@@ -243,7 +244,8 @@ class Coordinator:
         if self.behind:
             return []
         self.behind = True
-        return [*self._forget("the metadata store was set back"), Trace(self.shard, "metadata_behind", self._suspicion)]
+        behind = Trace(self.address, "metadata_behind", self._suspicion)
+        return [*self._forget("the metadata store was set back"), behind]
 
     def _adopt(self, now_ms: int, record: ShardRecord, revision: int) -> list[CoordinatorEffect]:
         """Start over from a record that somebody else wrote, or that we find at start."""
@@ -259,7 +261,7 @@ class Coordinator:
         if record.status is Status.STEADY or first:
             return effects + self.resume(now_ms)
         # Another operator is at work: give it time, then take over (O2, O3).
-        return [*effects, SetTimer(self.shard, TAKEOVER_TIMER, now_ms + self.settings.takeover_ms)]
+        return [*effects, SetTimer(self.address, TAKEOVER_TIMER, now_ms + self.settings.takeover_ms)]
 
     def resume(self, now_ms: int) -> list[CoordinatorEffect]:
         """Go on from the record alone, whoever wrote it.
@@ -275,7 +277,7 @@ class Coordinator:
             return []
         if record.status is Status.STEADY:
             return self._settle_in(now_ms)
-        resumed = Trace(self.shard, "resumed", f"{record.status} epoch {record.epoch}")
+        resumed = Trace(self.address, "resumed", f"{record.status} epoch {record.epoch}")
         leader = record.leader
         change = record.change
         if (
@@ -346,7 +348,7 @@ class Coordinator:
         effects: list[CoordinatorEffect] = []
         change = record.change
         if change is not None and goes_back(change):
-            effects.append(Trace(self.shard, "change_dropped", f"{change.operation} in {change.phase}"))
+            effects.append(Trace(self.address, "change_dropped", f"{change.operation} in {change.phase}"))
             effects += self._end_change(Refused(Reason.ABORTED, "an election dropped the change; nothing changed"))
             removed = self._also_removed(record, change.new)
             change = None
@@ -374,14 +376,14 @@ class Coordinator:
         self._abort_owed = False
         self.election = Election(ensembles_of(self.record))
         return [
-            Trace(self.shard, "election", f"epoch {self.record.epoch}"),
+            Trace(self.address, "election", f"epoch {self.record.epoch}"),
             *(self._fence(member) for member in self.election.ensembles.fencing),
             self._retry(now_ms),
         ]
 
     def _fence(self, member: Member) -> Send:
         assert self.record is not None
-        return Send(self.shard, member, Fence(self.record.epoch, self.record.election))
+        return Send(self.address, member, Fence(self.record.epoch, self.record.election))
 
     def _on_fenced(self, now_ms: int, sender: Member, m: Fenced) -> list[CoordinatorEffect]:
         record, election = self.record, self.election
@@ -406,7 +408,7 @@ class Coordinator:
             if member not in election.heads and self.nodes.get(member.node) == member
         ]
         if missing and not election.grace_over:
-            return [SetTimer(self.shard, GRACE_TIMER, now_ms + self.settings.grace_ms)]
+            return [SetTimer(self.address, GRACE_TIMER, now_ms + self.settings.grace_ms)]
         preferred = self.transfer.to if self.transfer and self.transfer.to not in self._unfit else None
         leader = choose_leader(election.ensembles.final, election.heads, preferred)
         if leader is not None and preferred is None and self._unwanted(leader):
@@ -435,7 +437,7 @@ class Coordinator:
         assert self.record is not None and self.election is not None and self.election.leader is not None
         record, election = self.record, self.election
         message = BecomeLeader(record.epoch, record.election, election.ensembles.final, election.told, record.copies)
-        return Send(self.shard, self.election.leader, message)
+        return Send(self.address, self.election.leader, message)
 
     def _on_became_leader(self, now_ms: int, sender: Member, m: BecameLeader) -> list[CoordinatorEffect]:
         """Rule O15: STEADY, and a change stalled in COMMIT is thereby complete (O19)."""
@@ -468,19 +470,19 @@ class Coordinator:
                 for member in record.ensemble
                 if member != record.leader and member not in told
             }
-            effects.append(Trace(self.shard, "elected", f"{record.leader} epoch {record.epoch}"))
+            effects.append(Trace(self.address, "elected", f"{record.leader} epoch {record.epoch}"))
             if before is not None and before.change is not None:
-                effects.append(Trace(self.shard, "change_resumed", f"{before.change.operation} by election"))
+                effects.append(Trace(self.address, "change_resumed", f"{before.change.operation} by election"))
         elif before is not None and before.change is not None:
             done = before.change.phase is Phase.COMMIT
             if done and self.change is not None and self.change.resumed:
-                effects.append(Trace(self.shard, "change_resumed", f"{before.change.operation} by another operator"))
+                effects.append(Trace(self.address, "change_resumed", f"{before.change.operation} by another operator"))
                 # Found in mid-change, so nobody here knows yet who follows.
                 for member in record.ensemble:
                     if member != record.leader:
                         self.unattached.setdefault(member, None)
             name = "change_committed" if done else "change_aborted"
-            effects.append(Trace(self.shard, name, f"{before.change.operation}"))
+            effects.append(Trace(self.address, name, f"{before.change.operation}"))
             if not done or before.change.operation in ROLLED_BACK:
                 self._abort_owed = True
                 effects += self._send_abort()
@@ -525,7 +527,7 @@ class Coordinator:
         record = self.record
         if record is None or record.leader is None:
             return []
-        return [Send(self.shard, record.leader, Abort(record.epoch, record.election))]
+        return [Send(self.address, record.leader, Abort(record.epoch, record.election))]
 
     def _on_late_fenced(self, now_ms: int, sender: Member, head: EntryId) -> list[CoordinatorEffect]:
         """Rule O16; or the leader itself answers, which means that it restarted and leads no more."""
@@ -545,14 +547,14 @@ class Coordinator:
         assert self.record is not None and self.record.leader is not None
         record = self.record
         assert record.leader is not None
-        return Send(self.shard, record.leader, AddFollower(record.epoch, record.election, member, head))
+        return Send(self.address, record.leader, AddFollower(record.epoch, record.election, member, head))
 
     def _deletable(self, record: ShardRecord) -> list[Member]:
         return [member for member in record.removed if self.nodes.get(member.node) == member]
 
     def _delete(self, member: Member) -> Send:
         assert self.record is not None
-        return Send(self.shard, member, DeleteShard(self.record.epoch, self.record.election))
+        return Send(self.address, member, DeleteShard(self.record.epoch, self.record.election))
 
     def _on_deleted(self, sender: Member) -> list[CoordinatorEffect]:
         record = self.record
@@ -643,7 +645,7 @@ class Coordinator:
     # --- timers -----------------------------------------------------------------------------------------------
 
     def _retry(self, now_ms: int) -> SetTimer:
-        return SetTimer(self.shard, RETRY_TIMER, now_ms + self.settings.retry_ms)
+        return SetTimer(self.address, RETRY_TIMER, now_ms + self.settings.retry_ms)
 
     def _retry_if_needed(self, now_ms: int) -> list[CoordinatorEffect]:
         """Only while something is owed to a node that is believed up: a settled shard has no timer."""
@@ -681,11 +683,11 @@ class Coordinator:
             if record.status is Status.STEADY or self.election or self.change:
                 return []
             if self._busy:   # the store is away: whoever is at work has time until it answers
-                return [SetTimer(self.shard, TAKEOVER_TIMER, now_ms + self.settings.takeover_ms)]
+                return [SetTimer(self.address, TAKEOVER_TIMER, now_ms + self.settings.takeover_ms)]
             return self.resume(now_ms)
         if self._busy:
             # A grace that ends meanwhile means nothing; the others are still wanted once the outcome is known.
-            return [] if name == GRACE_TIMER else [SetTimer(self.shard, name, now_ms + self.settings.retry_ms)]
+            return [] if name == GRACE_TIMER else [SetTimer(self.address, name, now_ms + self.settings.retry_ms)]
         if name == GRACE_TIMER:
             if self.election is not None:
                 self.election.grace_over = True
@@ -748,7 +750,7 @@ class Coordinator:
         assert record is not None
         self.change = RunningChange(m.request)
         return [
-            Trace(self.shard, "change_started", f"{m.operation} {checked.old} -> {checked.new}"),
+            Trace(self.address, "change_started", f"{m.operation} {checked.old} -> {checked.new}"),
             *self._save(
                 replace(
                     record, epoch=record.epoch + 1, election=self.revision, status=Status.RECONFIGURATION,
@@ -776,7 +778,7 @@ class Coordinator:
             *self._progress("PREPARE"),
             *self._resend_change(),
             self._retry(now_ms),
-            SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
+            SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
         ]
 
     def _resend_change(self) -> list[CoordinatorEffect]:
@@ -791,16 +793,16 @@ class Coordinator:
                 record.epoch, record.election, change.operation, changed_ensemble(record.ensemble, change),
                 change.old, change.new, change.new_head, change.copies,
             )
-            return [Send(self.shard, record.leader, commit)]
+            return [Send(self.address, record.leader, commit)]
         if not running.prepared:
             prepare = Prepare(
                 record.epoch, record.election, change.operation, change.old, change.new, change.copies
             )
-            return [Send(self.shard, record.leader, prepare)]
+            return [Send(self.address, record.leader, prepare)]
         if change.new is None or running.snapshot is None:
             return []
         install = InstallSnapshot(record.epoch, record.election, record.leader, running.snapshot)
-        return [Send(self.shard, change.new, install)]
+        return [Send(self.address, change.new, install)]
 
     def _on_prepared(self, now_ms: int, sender: Member, m: Prepared) -> list[CoordinatorEffect]:
         record, running = self.record, self.change
@@ -819,7 +821,7 @@ class Coordinator:
         record = self.record
         if record is None or self.change is None or m.epoch != record.epoch:
             return []
-        deadline = SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms)
+        deadline = SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms)
         return [*self._progress("SNAPSHOT", m.received_bytes, m.total_bytes), deadline]
 
     def _on_snapshot_installed(self, now_ms: int, sender: Member, m: SnapshotInstalled) -> list[CoordinatorEffect]:
@@ -831,13 +833,13 @@ class Coordinator:
         ):
             return []
         if m.head < running.snapshot.head:
-            return [Trace(self.shard, "violation", f"A3: {sender} installed {m.head}, asked {running.snapshot.head}")]
+            return [Trace(self.address, "violation", f"A3: {sender} installed {m.head}, asked {running.snapshot.head}")]
         return self._save_commit(record, m.head)
 
     def _save_commit(self, record: ShardRecord, new_head: EntryId) -> list[CoordinatorEffect]:
         assert record.change is not None
         change = replace(record.change, phase=Phase.COMMIT, new_head=new_head)
-        return [SetTimer(self.shard, DEADLINE_TIMER, None), *self._save(replace(record, change=change))]
+        return [SetTimer(self.address, DEADLINE_TIMER, None), *self._save(replace(record, change=change))]
 
     def _send_commit(self, now_ms: int) -> list[CoordinatorEffect]:
         effects = [*self._progress("COMMIT"), *self._resend_change(), self._retry(now_ms)]
@@ -847,7 +849,7 @@ class Coordinator:
             # A contract waits for a majority of those who stay (O40), and like more copies for payloads to be filled
             # (K13).  If too many have lost their disks they return only by swaps, which wait for the change: then an
             # election rolls it back (H6).
-            effects.append(SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms))
+            effects.append(SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms))
         return effects
 
     def _on_committed(self, now_ms: int, sender: Member, m: Committed) -> list[CoordinatorEffect]:
@@ -872,7 +874,7 @@ class Coordinator:
         if record is None or running is None or m.epoch != record.epoch or m.filled <= running.filled:
             return []
         running.filled = m.filled
-        return [SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms)]
+        return [SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms)]
 
     def _awaits_prepared(self, record: ShardRecord) -> bool:
         """A repeat of Prepare may be refused long after the first was heeded; only the first answer matters."""
@@ -899,7 +901,7 @@ class Coordinator:
         if old is not None and old != record.leader:
             self.unattached.setdefault(old, None)
         saved = self._save(replace(record, status=Status.STEADY, change=None, removed=removed))
-        return [*ended, SetTimer(self.shard, DEADLINE_TIMER, None), *saved]
+        return [*ended, SetTimer(self.address, DEADLINE_TIMER, None), *saved]
 
     def _cancel(self, now_ms: int, m: CancelChange) -> list[CoordinatorEffect]:
         record = self.record
@@ -941,13 +943,13 @@ class Coordinator:
             ChangeProgress(self.shard, m.request, "TRANSFER"),
             self._prepare_transfer(),
             self._retry(now_ms),
-            SetTimer(self.shard, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
+            SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
         ]
 
     def _prepare_transfer(self) -> Send:
         assert self.record is not None and self.record.leader is not None and self.transfer is not None
         message = PrepareTransfer(self.record.epoch, self.record.election, self.transfer.to)
-        return Send(self.shard, self.record.leader, message)
+        return Send(self.address, self.record.leader, message)
 
     def _on_transfer_ready(self, now_ms: int, sender: Member, m: TransferReady) -> list[CoordinatorEffect]:
         record, transfer = self.record, self.transfer
@@ -1043,7 +1045,7 @@ class Coordinator:
                 return []
             if reason is Reason.RECONFIGURING and record.change is None:
                 # The leader missed our Abort: it still holds a change that the record no longer has.
-                return [Send(self.shard, sender, Abort(record.epoch, record.election))]
+                return [Send(self.address, sender, Abort(record.epoch, record.election))]
             if reason in (Reason.NOT_LEADER, Reason.UNKNOWN_SHARD):
                 return self._elect(now_ms)
             if reason is Reason.NOT_MEMBER and m.about == "Fence":

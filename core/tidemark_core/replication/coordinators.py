@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base.effects import Reply
+from ..base.effects import Received, Reply, TimerFired
 from ..base.ids import Member, ShardId
 from ..base.refusals import Reason, Refused
 from .coordinator import Coordinator, CoordinatorEffect
@@ -34,19 +34,20 @@ class Coordinators:
                 return self._tell(now_ms, event.node, event)
             case SetActive():
                 return self._set_active(now_ms, event.active)
-        coordinator = self.shards.get(event.shard)
+        shard = event.address.shard if isinstance(event, Received | TimerFired) else event.shard
+        coordinator = self.shards.get(shard)
         if coordinator is None:
             if not isinstance(event, MetadataLoaded):
                 request = getattr(event, "request", None)
                 return [] if request is None else [
                     Reply(request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))
                 ]
-            coordinator = Coordinator(event.shard, self.settings, self.nodes)
+            coordinator = Coordinator(shard, self.settings, self.nodes)
             coordinator.active = self.active
-            self.shards[event.shard] = coordinator
+            self.shards[shard] = coordinator
         effects = coordinator.step(now_ms, event)
         if isinstance(event, MetadataLoaded) and event.record is None:
-            self.shards.pop(event.shard, None)
+            self.shards.pop(shard, None)
         return effects
 
     def _tell(self, now_ms: int, node: str, event: NodeUp | NodeDown) -> list[CoordinatorEffect]:

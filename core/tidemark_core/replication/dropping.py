@@ -68,7 +68,7 @@ class Dropping:
             return []
         self._armed = True
         replica = self.leader.replica
-        return [SetTimer(replica.shard, DROP_TIMER, now_ms + replica.limits.drop_ms)]
+        return [SetTimer(replica.address, DROP_TIMER, now_ms + replica.limits.drop_ms)]
 
     def on_timer(self, now_ms: int) -> list[Effect]:
         """Tell, and go on until nothing is new: the last facts are told twice, for the first may be lost."""

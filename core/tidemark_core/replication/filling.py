@@ -96,7 +96,7 @@ class Filling:
         """Answer behind every earlier write of ours."""
         replica, filled = self.replica, Filled(job.asked.epoch, job.at - 1)
         if job.asker == replica.me:
-            return replica.persist((), [Feed(Received(replica.shard, replica.me, replica.me, filled))])
+            return replica.persist((), [Feed(Received(replica.address, replica.me, replica.me, filled))])
         return replica.persist((), [replica.send(job.asker, filled)])
 
     def pull(self) -> list[Effect]:
@@ -146,7 +146,7 @@ class Filling:
             return self.pull()
         return [
             replica.trace("fill_failed", message),
-            SetTimer(replica.shard, PULL_TIMER, now_ms + replica.limits.pull_retry_ms),
+            SetTimer(replica.address, PULL_TIMER, now_ms + replica.limits.pull_retry_ms),
         ]
 
     def stop(self) -> list[Effect]:

@@ -334,7 +334,7 @@ class Follower:
                 return [replica.trace("snapshot_source_changed", message), *self.pull()]
         return [
             replica.trace("snapshot_pull_failed", message),
-            SetTimer(replica.shard, PULL_TIMER, now_ms + replica.limits.pull_retry_ms),
+            SetTimer(replica.address, PULL_TIMER, now_ms + replica.limits.pull_retry_ms),
         ]
 
     def _seeded(self) -> list[Effect]:

@@ -206,9 +206,9 @@ class Leader:
         if self._fresh:
             effects.append(self._persist_fresh())
         for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER, POSITION_TIMER):
-            effects.append(SetTimer(replica.shard, timer, None))
+            effects.append(SetTimer(replica.address, timer, None))
         if self.selective:
-            effects += (SetTimer(replica.shard, timer, None) for timer in (DROP_TIMER, RELEASE_TIMER))
+            effects += (SetTimer(replica.address, timer, None) for timer in (DROP_TIMER, RELEASE_TIMER))
         replica.log.tail_bytes_max = 0
         replica.log.forget_tail()
         return [*effects, replica.trace("resigned", f"epoch {self.epoch}")]
@@ -435,7 +435,7 @@ class Leader:
                 self.outcomes.note_confirmed(now_ms)
                 # Followers learn of what was confirmed late by the CONFIRM alone: one that cannot be written is owed.
                 self._notice_armed = self.outcomes.owes_confirm
-                owed = [SetTimer(self.replica.shard, NOTICE_TIMER, now_ms + self.replica.limits.resend_ms)]
+                owed = [SetTimer(self.replica.address, NOTICE_TIMER, now_ms + self.replica.limits.resend_ms)]
                 late = self._released_told < self.replica.released and self.selective
                 self._released_told = self.replica.released
                 return (owed if self._notice_armed else []) + [
@@ -476,7 +476,7 @@ class Leader:
         ):
             return []
         self._resend_armed = True
-        return [SetTimer(self.replica.shard, RESEND_TIMER, now_ms + self.replica.limits.resend_ms)]
+        return [SetTimer(self.replica.address, RESEND_TIMER, now_ms + self.replica.limits.resend_ms)]
 
     # --- answers of followers -----------------------------------------------------------------------------
 
@@ -572,7 +572,7 @@ class Leader:
         if self._notice_armed or not self.cursors:
             return []
         self._notice_armed = True
-        return [SetTimer(self.replica.shard, NOTICE_TIMER, now_ms + self.replica.limits.commit_notice_ms)]
+        return [SetTimer(self.replica.address, NOTICE_TIMER, now_ms + self.replica.limits.commit_notice_ms)]
 
     def is_dead(self, member: Member) -> bool:
         """Say whether nothing reaches a member now, as far as we know."""
@@ -655,7 +655,7 @@ class Leader:
         replica, fill, matches = self.replica, self._fill, self.matches()
         return [
             replica.send(member, fill) if member != replica.me else
-            replica.persist((), [Feed(Received(replica.shard, member, member, fill))])
+            replica.persist((), [Feed(Received(replica.address, member, member, fill))])
             for member in fill.ensemble
             # A member that lags has nothing to fill in what it does not hold at all: that has to come first.
             if min(self._filled.get(member, -1), matches.get(member, -1)) < fill.upto
@@ -764,7 +764,7 @@ class Leader:
             self.transfer = Transfer(m.to, sender)   # asked again: answered again, but writers wait no longer for it
             return self._transfer_ready()
         self.transfer = Transfer(m.to, sender)
-        timer = SetTimer(replica.shard, TRANSFER_TIMER, now_ms + replica.limits.transfer_ms)
+        timer = SetTimer(replica.address, TRANSFER_TIMER, now_ms + replica.limits.transfer_ms)
         return [timer, *self._transfer_ready()]
 
     def _transfer_expired(self, transfer: Transfer) -> list[Effect]:

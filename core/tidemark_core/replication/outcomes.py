@@ -220,7 +220,7 @@ class Outcomes:
         if self._armed_at is not None and self._armed_at <= deadline_ms:
             return []
         self._armed_at = deadline_ms
-        return [SetTimer(self.replica.shard, QUORUM_TIMER, deadline_ms)]
+        return [SetTimer(self.replica.address, QUORUM_TIMER, deadline_ms)]
 
     def on_timer(self, now_ms: int) -> list[Effect]:
         """A deadline came: whoever waited that long is told so, and the oldest entry's timeout decides (F21)."""

@@ -163,7 +163,7 @@ class Positions:
             return []
         self._armed = True
         soonest_ms = min(each.deadline_ms for each in self._waiting)
-        return [SetTimer(self.leader.replica.shard, POSITION_TIMER, soonest_ms)]
+        return [SetTimer(self.leader.replica.address, POSITION_TIMER, soonest_ms)]
 
     def _refuse(self, request: int, reason: Reason, message: str, retry_after_ms: int = -1) -> list[Effect]:
         return [Reply(request, Refused(reason, message, self.leader.epoch, -1, retry_after_ms))]

@@ -16,7 +16,7 @@ from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState,
 from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
 from ..base.folds import Table
-from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId
+from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId, of_shard
 from ..base.refusals import Reason, Refused
 from ..delivery.copysets import BLOCK_BYTES, BLOCK_MS
 from ..limbo.settings import SynchroSettings
@@ -195,12 +195,13 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_rest", "_written", "commit", "confirmed", "copy_settings", "disk_full", "limits", "log",
-        "me", "peers_down", "raw_end", "released", "retention", "settings", "shard", "state",
+        "_checkpoint_at", "_rest", "_written", "address", "commit", "confirmed", "copy_settings", "disk_full",
+        "limits", "log", "me", "peers_down", "raw_end", "released", "retention", "settings", "shard", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
         self.shard = shard
+        self.address = of_shard(shard)
         self.me = me
         self.limits = limits
         self.state = ReplicaState()
@@ -288,7 +289,7 @@ class Replica:
                 self._rest = self.state.encode_rest()
             self._written = (self.commit, self.confirmed)
             together.append(PutState(with_watermarks(self.commit, self.confirmed, self._rest)))
-        return Persist(self.shard, tuple(together), tuple(then))
+        return Persist(self.address, tuple(together), tuple(then))
 
     def advance_commit(self, commit: int) -> bool:
         """Raise commit, never lower it (H3); say whether it moved."""
@@ -353,7 +354,7 @@ class Replica:
         self._checkpoint_at = 0
 
     def send(self, to: Peer, message: Any) -> Send:
-        return Send(self.shard, to, message)
+        return Send(self.address, to, message)
 
     def reject(self, to: Peer, request: Any, reason: Reason, message: str = "") -> list[Effect]:
         """Answer an operator's request with a typed no that carries our epoch."""
@@ -361,4 +362,4 @@ class Replica:
         return [self.send(to, Rejected(request.epoch, type(request).__name__, refusal))]
 
     def trace(self, what: str, detail: str = "") -> Trace:
-        return Trace(self.shard, what, detail)
+        return Trace(self.address, what, detail)

@@ -98,7 +98,7 @@ class Retention:
         was_armed, self.armed = self.armed, False
         effects = self._arm(now_ms)
         if was_armed and not effects:
-            effects.append(SetTimer(self._leader.replica.shard, RETENTION_TIMER, None))
+            effects.append(SetTimer(self._leader.replica.address, RETENTION_TIMER, None))
         return effects
 
     def on_growth(self, now_ms: int) -> list[Effect]:
@@ -165,7 +165,7 @@ class Retention:
         if due_ms is None:
             return []
         self.armed = True
-        return [SetTimer(self._leader.replica.shard, RETENTION_TIMER, due_ms)]
+        return [SetTimer(self._leader.replica.address, RETENTION_TIMER, due_ms)]
 
     def _due_ms(self, now_ms: int) -> int | None:
         replica, settings = self._leader.replica, self._settings

@@ -40,7 +40,7 @@ class Stages:
             effects += replica.advance_confirmed(replica.confirmed, reached)
         if replica.released < replica.confirmed and self._waits_to is None:
             self._waits_to = replica.confirmed
-            effects.append(SetTimer(replica.shard, RELEASE_TIMER, now_ms + replica.copy_settings.release_ms))
+            effects.append(SetTimer(replica.address, RELEASE_TIMER, now_ms + replica.copy_settings.release_ms))
         return effects
 
     def on_timer(self, now_ms: int) -> list[Effect]:

@@ -29,12 +29,12 @@ class Acks:
         message = send.message
         kind = message.__class__
         if kind is Fenced:
-            self._fenced[node.member, send.shard] = message.epoch
+            self._fenced[node.member, send.address.shard] = message.epoch
         elif kind is AppendAck:
             self._check(node, send)
 
     def _check(self, node: Node, send: Send) -> None:
-        message, shard = send.message, send.shard
+        message, shard = send.message, send.address.shard
         if message.epoch < self._fenced.get((node.member, shard), 0):
             raise Violation("L1", f"{node.name} acks epoch {message.epoch} after it was fenced in a newer one")
         if message.upto < 0:
@@ -49,7 +49,7 @@ class Acks:
         leader = self.world.nodes[send.to.node] if isinstance(send.to, Member) else None
         if leader is None or leader.core is None or leader.member != send.to:
             return
-        held = leader.core.shards.get(shard)
+        held = leader.core.log.shards.get(shard)
         if held is None or held.leader is None or held.replica.state.epoch != message.epoch:
             return
         theirs = leader.disk.written[shard].at(entry.base)

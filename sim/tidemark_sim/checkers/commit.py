@@ -51,7 +51,7 @@ class CommitMonotone:
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
-        for shard, held in node.core.shards.items():
+        for shard, held in node.core.log.shards.items():
             replica = held.replica
             key = (node.name, node.life, shard)
             before = self._commit.get(key, -1)

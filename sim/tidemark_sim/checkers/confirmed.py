@@ -60,7 +60,7 @@ class NoLossOfConfirmedWrite:
         if value.__class__ is not Appended or value.durability != Durability.QUORUM:
             return
         assert node.core is not None
-        held = node.core.shards[shard]
+        held = node.core.log.shards[shard]
         entry = node.disk.written[shard].at(value.base)
         if held.leader is None or entry is None:
             return  # answered while it stepped down, or trimmed since

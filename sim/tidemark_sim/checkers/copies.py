@@ -97,10 +97,10 @@ class Copies:
         m = send.message
         if not isinstance(m, Drop):
             return
-        record = self.world.metadata.record(send.shard)
+        record = self.world.metadata.record(send.address.shard)
         change = record.change if record.epoch == m.epoch else None
         for member, match in zip(m.ensemble, m.matches, strict=True):
-            durable = self.world.nodes[member.node].disk.image(send.shard).last
+            durable = self.world.nodes[member.node].disk.image(send.address.shard).last
             if self.world.nodes[member.node].member == member and match > durable:
                 raise Violation("K4", f"{node.name} counts {match} of {member}, its disk has {durable}")
             if change is None or change.phase is not Phase.PREPARE:
@@ -151,7 +151,7 @@ class Copies:
     def led(self, shard: ShardId, node: Node, epoch: int) -> None:
         """K15: where members drop payloads, whoever leads has each one above its commit: nobody may have dropped it."""
         assert node.core is not None
-        replica = node.core.shards[shard].replica
+        replica = node.core.log.shards[shard].replica
         state, image = replica.state, node.disk.image(shard)
         if state.dropped < 0 and not selective(state.copies, len(state.ensemble)):
             return
@@ -172,7 +172,7 @@ class Copies:
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
-        for shard, held in node.core.shards.items():
+        for shard, held in node.core.log.shards.items():
             replica = held.replica
             if replica.released > replica.confirmed:
                 raise Violation("A2", f"{node.name} shows {replica.released}, confirmed is {replica.confirmed}")
@@ -181,7 +181,7 @@ class Copies:
 
     def _forgotten(self, node: Node, shard: ShardId) -> None:
         assert node.core is not None
-        if node.core.shards[shard].replica.state.role not in (Role.SEEDING, Role.DELETED):
+        if node.core.log.shards[shard].replica.state.role not in (Role.SEEDING, Role.DELETED):
             raise Violation("K10", f"released of {node.name} went back")
         self._released.pop((node.name, node.life, shard), None)
 

@@ -49,7 +49,7 @@ class Delivered:
 
     def node_started(self, node: Node) -> None:
         assert node.core is not None
-        for shard, held in node.core.shards.items():
+        for shard, held in node.core.log.shards.items():
             self._released[shard] = max(self._released.get(shard, -1), held.replica.released)
 
     # --- what readers are given ---------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Delivered:
                 raise Violation("K18", f"{client.name} is told {gap}, {entry.id} was rolled back")
             for name in client.reader.ensemble:
                 node = world.nodes[name]
-                held = node.core.shards.get(client.shard) if node.core is not None else None
+                held = node.core.log.shards.get(client.shard) if node.core is not None else None
                 copy = node.disk.image(client.shard).at(entry.base)
                 if (
                     held is not None and held.replica.state.role not in (Role.SEEDING, Role.DELETED)

@@ -57,7 +57,7 @@ class NoLogDivergence:
     def node_sends(self, node: Node, send: Send) -> None:
         if send.message.__class__ is Append:
             for entry in send.message.entries:
-                self._known(node, send.shard, entry)
+                self._known(node, send.address.shard, entry)
 
     def _known(self, node: Node, shard: ShardId, entry: Entry) -> None:
         """An entry exists once it is durable or was sent; one that was neither dies with its node."""
@@ -67,7 +67,7 @@ class NoLogDivergence:
     def node_stepped(self, node: Node, events: Any) -> None:
         """What a core thinks its log is, is what it wrote."""
         assert node.core is not None
-        for shard, held in node.core.shards.items():
+        for shard, held in node.core.log.shards.items():
             image = node.disk.written.get(shard)
             if image is None or held.replica.state.role is Role.SEEDING:
                 continue

@@ -35,7 +35,7 @@ class Epochs:
 
     def node_sends(self, node: Node, send: Send) -> None:
         if send.message.__class__ in PROMISES:
-            key = (node.member, send.shard)
+            key = (node.member, send.address.shard)
             epoch = send.message.epoch
             if epoch > self._promised.get(key, 0):
                 self._promised[key] = epoch
@@ -45,7 +45,7 @@ class Epochs:
         for (member, shard), epoch in self._promised.items():
             if member != node.member:
                 continue
-            held = node.core.shards.get(shard)
+            held = node.core.log.shards.get(shard)
             if held is None or held.replica.state.epoch < epoch:
                 has = held.replica.state.epoch if held else "none"
                 raise Violation("#87", f"{node.name} answered in epoch {epoch} and restarts with {has}")

@@ -91,12 +91,12 @@ class Fates:
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
-        for shard in node.core.shards:
+        for shard in node.core.log.shards:
             self.look(node, shard)
 
     def node_answers(self, node: Node, event: Any, value: Any) -> None:
         """An answer leaves in the middle of a step, and the node may die before the step ends."""
-        if node.core is not None and event.shard in node.core.shards:
+        if node.core is not None and event.shard in node.core.log.shards:
             self.look(node, event.shard)
 
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
@@ -107,7 +107,7 @@ class Fates:
             self.shards[shard].numbers[entry.epoch, entry.base] = item_of(entry)
         if entry.kind is Kind.ROLLBACK:
             self.shards[shard].rollbacks.setdefault((entry.epoch, entry.base), entry.sequence)
-            held = node.core.shards[shard] if node.core is not None else None
+            held = node.core.log.shards[shard] if node.core is not None else None
             if held is not None and held.leader is not None and image.at(entry.base) is None:
                 _aimed(node, image, entry, held.replica.confirmed)
 
@@ -139,7 +139,7 @@ class Fates:
     def look(self, node: Node, shard: ShardId) -> None:
         """Fold what this node confirmed since the last look."""
         assert node.core is not None
-        replica = node.core.shards[shard].replica
+        replica = node.core.log.shards[shard].replica
         key = (node.name, node.life, shard)
         seen = self._cut.get(key, -1)
         if replica.confirmed == seen or replica.state.role in (Role.SEEDING, Role.DELETED):

@@ -26,7 +26,7 @@ class Fencing:
         message = send.message
         if message.__class__ is not Fenced:
             return
-        image = node.disk.durable.get(send.shard)
+        image = node.disk.durable.get(send.address.shard)
         if image is None or image.state is None:
             raise Violation("#87", f"{node.name} answers a fence of epoch {message.epoch} with nothing on disk")
         if ReplicaState.decode(image.state).epoch < message.epoch:

@@ -60,7 +60,7 @@ class History:
         node = self.world.nodes[history.leader.node]
         if node.core is None or node.member != history.leader:
             return None
-        held = node.core.shards.get(shard)
+        held = node.core.log.shards.get(shard)
         if held is None or held.leader is None or held.replica.state.epoch != history.leader_epoch:
             return None
         return node.disk.written.get(shard)
@@ -71,7 +71,7 @@ class History:
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
-        for shard, held in node.core.shards.items():
+        for shard, held in node.core.log.shards.items():
             replica = held.replica
             if held.leader is not None:
                 epoch = replica.state.epoch
@@ -89,8 +89,8 @@ class History:
 
     def look(self, node: Node, shard: ShardId) -> None:
         """Learn in the middle of a step what a node has committed by now."""
-        if node.core is not None and shard in node.core.shards:
-            self._look(shard, node, node.core.shards[shard].replica.commit)
+        if node.core is not None and shard in node.core.log.shards:
+            self._look(shard, node, node.core.log.shards[shard].replica.commit)
 
     def _look(self, shard: ShardId, node: Node, commit: int) -> None:
         seen = self._seen.get((node.member, shard), -1)
@@ -127,12 +127,12 @@ class History:
                 )
             assert node.core is not None
             history.entries.append(entry)
-            history.committed_in.append(node.core.shards[shard].replica.state.epoch)
+            history.committed_in.append(node.core.log.shards[shard].replica.state.epoch)
             history.at_base[entry.base] = entry
             history.last = entry.last
             self.checkers.committed(shard, node, entry)
         assert node.core is not None
-        replica = node.core.shards[shard].replica
+        replica = node.core.log.shards[shard].replica
         # Everything up to commit may have been trimmed away.
         first = image.bases[0] if image.bases else replica.log.first
         if end != commit >= first and replica.state.role is not Role.SEEDING:

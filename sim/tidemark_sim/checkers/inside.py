@@ -22,7 +22,7 @@ class CoreInvariants:
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
-        for held in node.core.shards.values():
+        for held in node.core.log.shards.values():
             check_replica(held.replica)
             if held.leader is not None:
                 check_leader(held.leader)

@@ -29,7 +29,7 @@ class OneLeaderPerEpoch:
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
-        for shard, held in node.core.shards.items():
+        for shard, held in node.core.log.shards.items():
             key = (node.name, node.life, shard)
             if held.leader is not None:
                 self._leading[key] = held.replica.state.epoch
@@ -43,7 +43,7 @@ class OneLeaderPerEpoch:
     def node_sends(self, node: Node, send: Send) -> None:
         message = send.message
         if message.__class__ is Append or message.__class__ is Truncate:
-            self._acts(node, send.shard, message.epoch, "pushes")
+            self._acts(node, send.address.shard, message.epoch, "pushes")
 
     def _acts(self, node: Node, shard: ShardId, epoch: int, how: str) -> None:
         mine = (str(node.member), node.life)
@@ -54,7 +54,7 @@ class OneLeaderPerEpoch:
 
 def _ends(event: Any, shard: ShardId, epoch: int) -> bool:
     """Say whether this event may end the leadership of `epoch`."""
-    if event.__class__ is not Received or event.shard != shard:
+    if event.__class__ is not Received or event.address.id != shard:
         return False
     message = event.message
     if isinstance(message, Fence | DeleteShard):

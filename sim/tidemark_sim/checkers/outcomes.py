@@ -72,13 +72,13 @@ class Outcomes:
         if entry is None or (entry.epoch, entry.base, entry.count) != (epoch, base, count):
             at = entry.id if entry else "nowhere"
             raise Violation("L19", f"{node.name} calls sequence {key[2]} confirmed at {epoch}:{base}, it is {at}")
-        confirmed = node.core.shards[shard].replica.confirmed
+        confirmed = node.core.log.shards[shard].replica.confirmed
         if entry.last > confirmed:
             raise Violation("L3", f"{node.name} calls {entry.id} confirmed, its watermark is {confirmed}")
         fates = self.history.fates.of(shard)
         if (epoch, base) in fates.hidden:
             raise Violation("L5", f"{node.name} calls {entry.id} confirmed, which was rolled back")
-        if base >= node.core.shards[shard].replica.log.first and (epoch, base) not in fates.visible:
+        if base >= node.core.log.shards[shard].replica.log.first and (epoch, base) not in fates.visible:
             raise Violation("L5", f"{node.name} calls {entry.id} confirmed, which nobody shows")
         self._tell(key, "CONFIRMED")
 
@@ -103,7 +103,7 @@ class Outcomes:
         shard = key[0]
         image, durable = node.disk.written[shard], node.disk.durable.get(shard)
         entry = image.at(value.base)
-        confirmed = node.core.shards[shard].replica.confirmed
+        confirmed = node.core.log.shards[shard].replica.confirmed
         if entry is None:
             return   # trimmed since
         if (entry.epoch, entry.producer, entry.sequence) != (value.epoch, *key[1:]):

@@ -101,7 +101,7 @@ class Positions:
     def led(self, shard: ShardId, node: Node, epoch: int) -> None:
         """The newest record of each name in a new leader's log is not older than what was told before its election."""
         assert node.core is not None
-        log = node.core.shards[shard].replica.log
+        log = node.core.log.shards[shard].replica.log
         for name in self._told[shard]:
             stands = self._stands(shard, name, epoch)
             found = log.subscriptions.newest(name, log.decisions.covering)
@@ -127,7 +127,7 @@ class Positions:
         """
         if write.__class__ is not DropBefore or node.core is None:
             return
-        held = node.core.shards[shard]
+        held = node.core.log.shards[shard]
         if held.leader is None:
             return
         first = write.offset
@@ -146,7 +146,7 @@ class Positions:
 
     def _shown(self, node: Node, shard: ShardId, view: SubscriptionsView) -> None:
         assert node.core is not None
-        confirmed = node.core.shards[shard].replica.confirmed
+        confirmed = node.core.log.shards[shard].replica.confirmed
         stands: dict[str, int] = {}
         for entry in self._replayed(shard, confirmed):
             if entry.kind is Kind.POSITION:

@@ -29,7 +29,7 @@ class PrefixReads:
 
     def node_released(self, node: Node, released: Released) -> None:
         assert node.core is not None
-        confirmed = node.core.shards[released.shard].replica.confirmed
+        confirmed = node.core.log.shards[released.shard].replica.confirmed
         if released.upto > confirmed:
             raise Violation("A2", f"{node.name} releases {released.upto}, it has confirmed {confirmed}")
 
@@ -51,7 +51,7 @@ class PrefixReads:
         committed = self.history.of(shard).at_base
         rolled_back = self.history.fates.of(shard).definite
         assert node.core is not None
-        holes = node.core.holes(shard, max(first, grant.first), grant.released)
+        holes = node.core.log.holes(shard, max(first, grant.first), grant.released)
         assert holes is not None, "what is granted is confirmed"
         for entry in entries:
             known = committed.get(entry.base)

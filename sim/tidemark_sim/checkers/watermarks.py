@@ -38,17 +38,17 @@ class Watermarks:
 
     def node_sends(self, node: Node, send: Send) -> None:
         if send.message.__class__ is Append:
-            self._leads(node, send.shard)
+            self._leads(node, send.address.shard)
 
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         self._leads(node, shard)
 
     def node_answers(self, node: Node, event: Any, value: Any) -> None:
-        if node.core is not None and event.shard in node.core.shards:
-            self._look(node, event.shard, node.core.shards[event.shard])
+        if node.core is not None and event.shard in node.core.log.shards:
+            self._look(node, event.shard, node.core.log.shards[event.shard])
 
     def _leads(self, node: Node, shard: ShardId) -> None:
-        held = node.core.shards.get(shard) if node.core is not None else None
+        held = node.core.log.shards.get(shard) if node.core is not None else None
         if held is not None and held.leader is not None:
             led, epoch = self._led[shard], held.replica.state.epoch
             if held.replica.confirmed > led.get(epoch, -2):
@@ -58,7 +58,7 @@ class Watermarks:
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None
-        for shard, held in node.core.shards.items():
+        for shard, held in node.core.log.shards.items():
             self._look(node, shard, held)
 
     def _look(self, node: Node, shard: ShardId, held: Shard) -> None:

@@ -319,17 +319,17 @@ def test_a_node_is_started_with_one_more_fold_and_keeps_it_over_a_restart(author
     limits = Limits(extra_folds=(Tally,))
     state = ReplicaState(1, 10, Role.FOLLOWER, 8, 8, (A, B, C)).encode()
     first = NodeCore(A, limits)
-    first.load(SHARD, state, None, author.entries)
-    [written_] = [w for w in first.shards[SHARD].replica.trim_to(9) if isinstance(w, PutCheckpoint)]
+    first.log.load(SHARD, state, None, author.entries)
+    [written_] = [w for w in first.log.shards[SHARD].replica.trim_to(9) if isinstance(w, PutCheckpoint)]
 
     again = NodeCore(A, limits)
-    again.load(SHARD, state, written_.checkpoint, [])
+    again.log.load(SHARD, state, written_.checkpoint, [])
 
     for core in (first, again):
-        log = core.shards[SHARD].replica.log
+        log = core.log.shards[SHARD].replica.log
         assert Counter({PRODUCER: 5, OTHER_PRODUCER: 1}) == log.fold(Tally).counted
-        core.shards[SHARD].replica.forget_log()
-        assert not core.shards[SHARD].replica.log.fold(Tally).counted, "an empty log has the same folds"
+        core.log.shards[SHARD].replica.forget_log()
+        assert not core.log.shards[SHARD].replica.log.fold(Tally).counted, "an empty log has the same folds"
 
 
 def test_a_checkpoint_with_a_fold_that_this_build_does_not_know_is_refused(author: Author) -> None:
@@ -340,7 +340,7 @@ def test_a_checkpoint_with_a_fold_that_this_build_does_not_know_is_refused(autho
         Checkpoint.decode(data)
     state = ReplicaState(1, 10, Role.FOLLOWER, 8, 8, (A, B, C)).encode()
     with pytest.raises(RemoteViolation, match="a newer release wrote it"):
-        NodeCore(A).load(SHARD, state, data, [])
+        NodeCore(A).log.load(SHARD, state, data, [])
 
 
 def test_decisions_is_found_by_its_class(author: Author) -> None:

@@ -38,7 +38,7 @@ from tidemark_core.replication.records import ChangeDone, ShardRecord, StartChan
 from tidemark_core.replication.replica import Limits
 
 from tests.core.copies.cluster import bare, fill, held, order_of, orders
-from tests.core.support import OPERATOR, SHARD, A, Author, B, C, Cluster, D, E, F, Node, append_of, fence
+from tests.core.support import AT, OPERATOR, SHARD, A, Author, B, C, Cluster, D, E, F, Node, append_of, fence
 
 MakeCluster = Callable[..., Cluster]
 QUICK = Limits(drop_ms=50, pull_retry_ms=100)
@@ -252,15 +252,15 @@ def test_k13_there_is_time_as_long_as_payloads_are_being_filled(make_cluster: Ma
     epoch = cluster.record.epoch
 
     def pending(filled: int) -> list[Any]:
-        return operator.step(Received(SHARD, leader, None, CommitPending(epoch, filled)))
+        return operator.step(Received(AT, leader, None, CommitPending(epoch, filled)))
 
-    later = SetTimer(SHARD, DEADLINE_TIMER, cluster.now_ms + operator.shard.settings.change_timeout_ms)
+    later = SetTimer(AT, DEADLINE_TIMER, cluster.now_ms + operator.shard.settings.change_timeout_ms)
     assert operator.shard.change is not None
     before = operator.shard.change.filled   # the leader fills too
     assert [later] == pending(before + 2)
     assert [] == pending(before + 2) + pending(before + 1)
     assert [later] == pending(before + 3)
-    assert [] == operator.step(Received(SHARD, leader, None, CommitPending(epoch - 1, 9)))
+    assert [] == operator.step(Received(AT, leader, None, CommitPending(epoch - 1, 9)))
 
 
 # --- contracts --------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tidemark_core.replication.messages import Append, AppendAck, AppendRefused,
 from tidemark_core.replication.replica import ReplicaState
 
 from tests.core.copies.cluster import bare, data, fill, held, order_of, orders, settled_bare
-from tests.core.support import SHARD, A, Author, B, C, Cluster, D, E, Node, append_of, fence
+from tests.core.support import AT, SHARD, A, Author, B, C, Cluster, D, E, Node, append_of, fence
 
 MakeNode = Callable[..., Node]
 MakeCluster = Callable[..., Cluster]
@@ -228,7 +228,7 @@ def test_k6_a_member_that_is_not_among_those_told_of_drops_nothing(node: Node, a
 def test_k6_facts_that_do_not_fit_each_other_are_a_violation(node: Node, author: Author) -> None:
     follower(node, author, commit=6)
 
-    assert [Trace(SHARD, "violation", "K6: 2 matches for 3 slots")] == told(node, author, 6, 6)
+    assert [Trace(AT, "violation", "K6: 2 matches for 3 slots")] == told(node, author, 6, 6)
 
 
 def test_k9_control_entries_keep_their_payload(make_node: MakeNode) -> None:
@@ -307,7 +307,7 @@ def test_k8_a_header_alone_is_refused_above_commit_and_where_its_member_is_desig
     fence(node, 1)
     effects = node.receive(B, replace(bare_append(away, commit=3), **changes))
 
-    assert [Trace(SHARD, "violation", why)] == effects
+    assert [Trace(AT, "violation", why)] == effects
     assert -1 == node.replica.log.head.offset
 
 
@@ -317,7 +317,7 @@ def test_k8_a_control_entry_without_its_payload_is_refused(node: Node, away: Aut
     opening = message.entries[0].bare()
 
     effects = node.receive(B, replace(message, entries=(opening, *message.entries[1:])))
-    assert [Trace(SHARD, "violation", f"K8: control entry {opening.id} comes without its payload")] == effects
+    assert [Trace(AT, "violation", f"K8: control entry {opening.id} comes without its payload")] == effects
 
 
 def test_k8_a_header_alone_of_an_older_epoch_is_refused(node: Node, away: Author) -> None:

@@ -170,7 +170,7 @@ def test_k10_leaders_say_when_an_entry_is_complete(make_node: MakeNode) -> None:
             ack(node, member)
 
     assert 1 == leader.stages.complete()
-    assert node.core is not None and 1 == node.core.status(SHARD)["leader"]["complete"]
+    assert node.core is not None and 1 == node.core.log.status(SHARD)["leader"]["complete"]
 
 
 def test_k10_released_is_a_prefix(make_node: MakeNode) -> None:
@@ -247,7 +247,7 @@ def test_k10_a_follower_releases_what_it_is_told_and_never_less_than_before(node
     node.receive(B, replace(append_of((), 1, 3, prev=author.entries[-1].id), released=2))
     node.receive(B, replace(append_of((), 1, 3, prev=author.entries[-1].id), released=1))
     assert 2 == node.replica.released
-    assert node.core is not None and (0, 2) == node.core.readable(SHARD)
+    assert node.core is not None and (0, 2) == node.core.log.readable(SHARD)
     node.receive(B, append_of((), 1, 3, prev=author.entries[-1].id))
     assert 3 == node.replica.released
 

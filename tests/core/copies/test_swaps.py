@@ -20,7 +20,7 @@ from tidemark_core.replication.records import ChangeDone
 from tidemark_core.replication.replica import Limits
 
 from tests.core.copies.cluster import bare, fill, held, order_of, orders
-from tests.core.support import OPERATOR, SHARD, A, Author, B, C, Cluster, D, Node
+from tests.core.support import AT, OPERATOR, SHARD, A, Author, B, C, Cluster, D, Node
 
 MakeCluster = Callable[..., Cluster]
 QUICK = Limits(drop_ms=50, pull_retry_ms=100)
@@ -100,7 +100,7 @@ def test_k12_a_payload_that_nobody_can_give_delays_the_change_and_is_never_skipp
         cluster.run_for(2_000)
         for name in (leaver, one, two):
             core = cluster.nodes[name].core
-            core.snapshot_part = lambda shard, epoch, entries: ((), False)  # type: ignore[union-attr, method-assign]
+            core.log.snapshot_part = lambda shard, epoch, entries: ((), False)  # type: ignore[union-attr, method-assign]
         request = cluster.change(Operation.SWAP, leaver, "f")
         assert cluster.run_until(lambda: request in cluster.answers, 30_000)
 
@@ -212,7 +212,7 @@ def test_k12_what_may_not_be_left_out_is_not_taken(
     node.receive(OPERATOR, InstallSnapshot(2, 20, A, descriptor(author, commit)))
     effects = node.step(chunk(author, 0, 1, 2, 3, 4, 5, without=without))
 
-    assert Trace(SHARD, "violation", why) in effects
+    assert Trace(AT, "violation", why) in effects
     assert without[0] - 1 == node.replica.log.head.offset
 
 
@@ -221,7 +221,7 @@ def test_k12_whoever_does_not_lead_leaves_nothing_out(seeded: Node, author: Auth
     effects = seeded.step(chunk(author, 0, 1, without=(1,)))
 
     why = f"K12: {B} does not lead and leaves out the payload of 1:1"
-    assert Trace(SHARD, "violation", why) in effects
+    assert Trace(AT, "violation", why) in effects
 
 
 def test_k12_sources_are_asked_round_and_round_and_the_clock_only_after_a_round_for_nothing(
@@ -282,15 +282,15 @@ def test_k12_the_leader_omits_only_surplus_below_the_commit_it_described_and_oth
     assert node.core is not None
     epoch = node.replica.state.epoch
     entries = node.stored()
-    part, goes_on = node.core.snapshot_part(SHARD, epoch, entries)
+    part, goes_on = node.core.log.snapshot_part(SHARD, epoch, entries)
     kept = [entry.sequence for entry in part if entry.held and entry.kind is Kind.DATA]
     assert goes_on and [2] == kept, "the third was committed later than described"
-    assert (tuple(entries), True) == node.core.snapshot_part(SHARD, epoch - 1, entries)
+    assert (tuple(entries), True) == node.core.log.snapshot_part(SHARD, epoch - 1, entries)
     other = cluster.nodes[one].core
     assert other is not None
     mixed = [entry.bare() if entry.sequence == 1 and entry.kind is Kind.DATA else entry for entry in entries]
     assert ([0], False) == (
-        [entry.sequence for entry in other.snapshot_part(SHARD, epoch, mixed)[0] if entry.kind is Kind.DATA],
-        other.snapshot_part(SHARD, epoch, mixed)[1],
+        [entry.sequence for entry in other.log.snapshot_part(SHARD, epoch, mixed)[0] if entry.kind is Kind.DATA],
+        other.log.snapshot_part(SHARD, epoch, mixed)[1],
     )
-    assert ((), False) == other.snapshot_part(SHARD + 1, epoch, mixed)  # type: ignore[arg-type]
+    assert ((), False) == other.log.snapshot_part(SHARD + 1, epoch, mixed)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
 from tidemark_core.replication.replica import Limits, Role
 
 from tests.core.support import (
+    AT,
     OPERATOR,
     OTHER_PRODUCER,
     PRODUCER,
@@ -300,7 +301,7 @@ def test_l6_l11_no_confirm_is_written_before_the_epoch_start_is_committed(node: 
     lead(node)
     node.append(1, other(0, LOCAL))
     node.complete()
-    node.step(TimerFired(SHARD, NOTICE_TIMER))
+    node.step(TimerFired(AT, NOTICE_TIMER))
 
     assert [] == records(node)
 
@@ -329,7 +330,7 @@ def test_issue_6057_an_append_that_arrives_while_a_confirm_is_written_waits_for_
     led.append(1, batch(0))
     led.complete()
     everybody_acks(led)
-    led.step(TimerFired(SHARD, NOTICE_TIMER), AppendRequest(SHARD, 2, other(0, level)))
+    led.step(TimerFired(AT, NOTICE_TIMER), AppendRequest(SHARD, 2, other(0, level)))
     assert [(2, "CONFIRM", 1)] == records(led)
     assert (None, 1) == (led.answer(2), led.replica.confirmed)
     led.complete()
@@ -755,24 +756,24 @@ def test_the_view_shows_the_quorum_and_the_zones_in_force(led: Node) -> None:
 
 def test_f2_only_the_leader_has_a_limbo(node: Node) -> None:
     assert node.core is not None
-    assert node.core.limbo(SHARD, 0, 9) is None
+    assert node.core.log.limbo(SHARD, 0, 9) is None
     fence(node, 1)
-    assert node.core.limbo(SHARD, 0, 9) is None
+    assert node.core.log.limbo(SHARD, 0, 9) is None
     serving(node, epoch=2)
-    assert node.core.limbo(SHARD, 0, 9) is not None
+    assert node.core.log.limbo(SHARD, 0, 9) is not None
 
 
 def test_holes_are_told_only_as_far_as_this_node_has_confirmed(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
     assert led.core is not None
-    assert (None, []) == (led.core.holes(SHARD, 0, 1), led.core.holes(SHARD, 0, 0))
+    assert (None, []) == (led.core.log.holes(SHARD, 0, 1), led.core.log.holes(SHARD, 0, 0))
     led.time_out()
     led.complete()
     ack(led, B)
 
-    assert ([(1, 1)], None) == (led.core.holes(SHARD, 0, 2), led.core.holes(SHARD, 0, 3))
-    assert led.core.holes(SHARD, 2, 2) == []
+    assert ([(1, 1)], None) == (led.core.log.holes(SHARD, 0, 2), led.core.log.holes(SHARD, 0, 3))
+    assert led.core.log.holes(SHARD, 2, 2) == []
 
 
 def kinds(entries: list[Entry]) -> list[Kind]:

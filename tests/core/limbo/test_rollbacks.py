@@ -28,6 +28,7 @@ from tidemark_core.replication.outcomes import QUORUM_TIMER
 from tidemark_core.replication.replica import Limits
 
 from tests.core.support import (
+    AT,
     OPERATOR,
     OTHER_PRODUCER,
     SHARD,
@@ -154,12 +155,12 @@ def test_f22_what_is_confirmed_is_never_rolled_back_whatever_the_clock_says(led:
     ack(led, B)
     led.now_ms = 5_000
     led.step(
-        Received(SHARD, C, A, AppendAck(1, 1, -1)), TimerFired(SHARD, NOTICE_TIMER), TimerFired(SHARD, QUORUM_TIMER),
+        Received(AT, C, A, AppendAck(1, 1, -1)), TimerFired(AT, NOTICE_TIMER), TimerFired(AT, QUORUM_TIMER),
     )
 
     assert (confirmed(1), [(2, "CONFIRM", 1)]) == (led.answer(1), records(led))
     led.now_ms = 99_000
-    led.step(TimerFired(SHARD, QUORUM_TIMER))
+    led.step(TimerFired(AT, QUORUM_TIMER))
     assert [(2, "CONFIRM", 1)] == records(led)
 
 
@@ -277,7 +278,7 @@ def test_issue_13095_an_append_parked_during_the_rollback_does_not_enter_the_log
     led.complete()
     led.now_ms = 5_000
     led.step(
-        AppendRequest(SHARD, 2, batch(1)), TimerFired(SHARD, QUORUM_TIMER), AppendRequest(SHARD, 3, batch(2)),
+        AppendRequest(SHARD, 2, batch(1)), TimerFired(AT, QUORUM_TIMER), AppendRequest(SHARD, 3, batch(2)),
         AppendRequest(SHARD, 4, other(0)),
     )
 
@@ -677,8 +678,8 @@ def test_issue_2_10_0_a_leadership_that_ended_decides_nothing(led: Node) -> None
     led.now_ms = 9_000
     head = led.replica.log.head
     led.step(
-        Received(SHARD, B, A, AppendAck(1, 1, -1)), Received(SHARD, C, A, AppendAck(1, 1, -1)),
-        TimerFired(SHARD, QUORUM_TIMER), TimerFired(SHARD, NOTICE_TIMER), AppendRequest(SHARD, 2, other(0)),
+        Received(AT, B, A, AppendAck(1, 1, -1)), Received(AT, C, A, AppendAck(1, 1, -1)),
+        TimerFired(AT, QUORUM_TIMER), TimerFired(AT, NOTICE_TIMER), AppendRequest(SHARD, 2, other(0)),
     )
     led.complete()
 

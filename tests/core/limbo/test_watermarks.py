@@ -20,6 +20,7 @@ from tidemark_core.replication.messages import (
 from tidemark_core.replication.replica import Role
 
 from tests.core.support import (
+    AT,
     OPERATOR,
     SHARD,
     A,
@@ -123,7 +124,7 @@ def test_l9_a_watermark_of_a_leader_that_is_ahead_does_not_confirm_what_it_does_
 def test_l9_a_watermark_inside_a_range_is_refused_whole(follower: Node, author: Author) -> None:
     effects = follower.receive(LEADER, append_of(author.entries, 1, 6, confirmed=3))
 
-    assert [Trace(SHARD, "violation", f"L3: append confirms 3, which lies inside {Range(3, 5)}")] == effects
+    assert [Trace(AT, "violation", f"L3: append confirms 3, which lies inside {Range(3, 5)}")] == effects
     assert (NOTHING, -1, -1) == (follower.replica.log.head, follower.replica.commit, follower.replica.confirmed)
     fed(follower, author, 6, 6)
     assert [1, 6] == shown(follower), "and the right message is taken"
@@ -140,7 +141,7 @@ def test_l7_a_rollback_of_what_is_confirmed_here_is_refused_whole(follower: Node
     effects = follower.receive(LEADER, append_of(forged.entries[-2:], 1, 6))
     follower.complete()
 
-    assert [Trace(SHARD, "violation", "L7: ROLLBACK at 8 reaches back to 6, confirmed is 6")] == effects
+    assert [Trace(AT, "violation", "L7: ROLLBACK at 8 reaches back to 6, confirmed is 6")] == effects
     assert (before, EntryId(1, 6)) == (follower.stored(), follower.replica.log.head)
     assert [1, 6] == shown(follower)
 

@@ -58,7 +58,7 @@ from tidemark_core.replication.records import (
     first_record,
 )
 
-from tests.core.support import OPERATOR, SHARD, A, B, C, D, E
+from tests.core.support import AT, OPERATOR, SHARD, A, B, C, D, E
 
 HEAD = EntryId(1, 9)
 SNAPSHOT = SnapshotDescriptor(6, EntryId(6, 10), 0, 9, 1_000)
@@ -98,10 +98,10 @@ class Desk:
         return self.step(MetadataLoaded(SHARD, record, self.revision))
 
     def hear(self, sender: Member, message: Any) -> list[Any]:
-        return self.step(Received(SHARD, sender, None, message))
+        return self.step(Received(AT, sender, None, message))
 
     def fire(self, name: str) -> list[Any]:
-        return self.step(TimerFired(SHARD, name))
+        return self.step(TimerFired(AT, name))
 
     def saves(self) -> list[ShardRecord]:
         return [effect.record for effect in self.effects if isinstance(effect, SaveMetadata)]
@@ -196,11 +196,11 @@ def test_o7_the_epoch_and_the_election_are_stored_before_anybody_is_fenced(desk:
     effects = desk.load(record, revision=10)
 
     election = replace(record, epoch=1, election=10, status=Status.ELECTION, writer="op/1#1")
-    assert [Trace(SHARD, "resumed", "ELECTION epoch 0"), SaveMetadata(SHARD, election, 10)] == effects
+    assert [Trace(AT, "resumed", "ELECTION epoch 0"), SaveMetadata(SHARD, election, 10)] == effects
     assert [
-        Trace(SHARD, "election", "epoch 1"),
-        *(Send(SHARD, member, Fence(1, 10)) for member in (A, B, C)),
-        SetTimer(SHARD, RETRY_TIMER, 1_500),
+        Trace(AT, "election", "epoch 1"),
+        *(Send(AT, member, Fence(1, 10)) for member in (A, B, C)),
+        SetTimer(AT, RETRY_TIMER, 1_500),
     ] == desk.stored()
 
 
@@ -902,8 +902,8 @@ def test_o41_a_change_in_commit_cannot_be_cancelled(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "cause",
     [
-        NodeDown("d"), TimerFired(SHARD, DEADLINE_TIMER),
-        Received(SHARD, D, None, Rejected(6, "InstallSnapshot", Refused(Reason.WRONG_STATE, "no room"))),
+        NodeDown("d"), TimerFired(AT, DEADLINE_TIMER),
+        Received(AT, D, None, Rejected(6, "InstallSnapshot", Refused(Reason.WRONG_STATE, "no room"))),
     ],
     ids=["new member down", "no progress", "snapshot refused"],
 )

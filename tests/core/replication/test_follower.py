@@ -41,17 +41,17 @@ from tidemark_core.replication.messages import (
 )
 from tidemark_core.replication.replica import Role
 
-from tests.core.support import OPERATOR, SHARD, A, Author, B, C, Node, append_of, fence, lead
+from tests.core.support import AT, OPERATOR, SHARD, A, Author, B, C, Node, append_of, fence, lead
 
 LEADER = B
 
 
 def send(message: Any, to: Member = LEADER) -> Send:
-    return Send(SHARD, to, message)
+    return Send(AT, to, message)
 
 
 def reply(message: Any) -> Send:
-    return Send(SHARD, OPERATOR, message)
+    return Send(AT, OPERATOR, message)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def fed(follower: Node, author: Author, commit: int = -1) -> Node:
 def test_o9_a_fenced_node_names_its_head_once_the_fence_is_durable(node: Node) -> None:
     effects = fence(node, 3)
 
-    assert [Persist(SHARD, (node.state_write(),), (reply(Fenced(3, 30, NOTHING)),))] == effects
+    assert [Persist(AT, (node.state_write(),), (reply(Fenced(3, 30, NOTHING)),))] == effects
     assert [] == node.sent
     node.complete()
     assert [Fenced(3, 30, NOTHING)] == node.take_sent()
@@ -121,7 +121,7 @@ def test_o8_a_repeated_fence_is_answered_again_with_the_present_head(follower: N
     fed(follower, author)
     effects = fence(follower, 1)
 
-    assert [Persist(SHARD, (), (reply(Fenced(1, 10, EntryId(1, 6))),))] == effects
+    assert [Persist(AT, (), (reply(Fenced(1, 10, EntryId(1, 6))),))] == effects
     assert Role.FOLLOWER is follower.replica.state.role
 
 
@@ -183,8 +183,8 @@ def test_o21_truncation_is_durable_before_the_answer(follower: Node, author: Aut
     effects = follower.receive(LEADER, Truncate(2, EntryId(1, 3)))
 
     assert [
-        Trace(SHARD, "truncated", "to 1:3"),
-        Persist(SHARD, (DropAfter(3),), (send(Truncated(2, EntryId(1, 3))),)),
+        Trace(AT, "truncated", "to 1:3"),
+        Persist(AT, (DropAfter(3),), (send(Truncated(2, EntryId(1, 3))),)),
     ] == effects
     follower.complete()
     assert author.entries[:3] == follower.stored()
@@ -222,7 +222,7 @@ def test_truncation_below_commit_is_refused_and_noticed(follower: Node, author: 
     effects = follower.receive(LEADER, Truncate(2, EntryId(1, 3)))
     follower.complete()
 
-    assert Trace(SHARD, "truncate_below_commit_refused", "to 1:3, commit 6") == effects[0]
+    assert Trace(AT, "truncate_below_commit_refused", "to 1:3, commit 6") == effects[0]
     assert [AppendRefused(2, 2, EntryId(1, 6), Reason.BELOW_COMMIT)] == follower.take_sent()
     assert author.entries == follower.stored()
 
@@ -242,7 +242,7 @@ def test_k4_an_append_is_acknowledged_by_the_write_that_makes_it_durable(followe
     effects = follower.receive(LEADER, append_of(author.entries[:2], 1))
 
     puts = tuple(PutEntry(entry) for entry in author.entries[:2])
-    assert [Persist(SHARD, (*puts, follower.state_write()), (send(AppendAck(1, 2, -1)),))] == effects
+    assert [Persist(AT, (*puts, follower.state_write()), (send(AppendAck(1, 2, -1)),))] == effects
     assert [] == follower.sent
 
 
@@ -295,7 +295,7 @@ def test_l9_confirmed_is_lowered_by_the_leader_and_a_message_that_did_not_is_ref
     effects = follower.receive(LEADER, Append(2, EntryId(1, 2), (), 2, commit, confirmed, 0))
 
     ends = f"L9: append vouches through 2 and confirms {confirmed}, its entries end at 2"
-    assert [Trace(SHARD, "violation", ends)] == effects
+    assert [Trace(AT, "violation", ends)] == effects
     assert (-1, -1, before) == (follower.replica.commit, follower.replica.confirmed, follower.replica.state)
 
 
@@ -310,7 +310,7 @@ def test_l2_an_append_that_leaves_a_gap_is_refused(follower: Node, author: Autho
     follower.receive(LEADER, append_of(author.entries[:1], 1))
     effects = follower.receive(LEADER, append_of(author.entries[2:], 1))
 
-    assert [Persist(SHARD, (), (send(AppendRefused(1, 1, EntryId(1, 0), Reason.GAP)),))] == effects
+    assert [Persist(AT, (), (send(AppendRefused(1, 1, EntryId(1, 0), Reason.GAP)),))] == effects
 
 
 def test_l2_an_append_behind_another_entry_is_refused(follower: Node, author: Author) -> None:
@@ -322,7 +322,7 @@ def test_l2_an_append_behind_another_entry_is_refused(follower: Node, author: Au
 
     effects = follower.receive(LEADER, append_of(other.entries[-1:], 3))
 
-    assert [Persist(SHARD, (), (send(AppendRefused(3, 3, EntryId(1, 6), Reason.MISMATCH)),))] == effects
+    assert [Persist(AT, (), (send(AppendRefused(3, 3, EntryId(1, 6), Reason.MISMATCH)),))] == effects
 
 
 def test_issue_144_a_repeated_append_is_acknowledged_and_not_written_again(follower: Node, author: Author) -> None:
@@ -330,7 +330,7 @@ def test_issue_144_a_repeated_append_is_acknowledged_and_not_written_again(follo
     fed(follower, author)
     effects = follower.receive(LEADER, append_of(author.entries[1:3], 1))
 
-    assert [Persist(SHARD, (), (send(AppendAck(1, 6, -1)),))] == effects
+    assert [Persist(AT, (), (send(AppendAck(1, 6, -1)),))] == effects
     follower.complete()
     assert author.entries == follower.stored()
 
@@ -340,7 +340,7 @@ def test_an_append_that_overlaps_writes_only_what_is_new(follower: Node, author:
     effects = follower.receive(LEADER, append_of(author.entries, 1))
 
     assert [
-        Persist(SHARD, tuple(PutEntry(entry) for entry in author.entries[2:]), (send(AppendAck(1, 6, -1)),))
+        Persist(AT, tuple(PutEntry(entry) for entry in author.entries[2:]), (send(AppendAck(1, 6, -1)),))
     ] == effects
 
 
@@ -381,7 +381,7 @@ def test_a_heartbeat_vouches_for_the_entry_it_names(follower: Node, author: Auth
     fed(follower, author)
     effects = follower.receive(LEADER, append_of([], 1, commit=6, prev=EntryId(1, 6)))
 
-    assert [Released(SHARD, 6), Persist(SHARD, (), (send(AppendAck(1, 6, 6)),))] == effects
+    assert [Released(SHARD, 6), Persist(AT, (), (send(AppendAck(1, 6, 6)),))] == effects
 
 
 def test_commit_is_stored_with_the_next_write(follower: Node, author: Author) -> None:
@@ -481,7 +481,7 @@ def test_l9_an_append_that_vouches_for_other_than_its_entries_changes_nothing(
     follower.complete()
 
     assert [
-        Trace(SHARD, "violation", "L9: append vouches through 9 and confirms -1, its entries end at 6")
+        Trace(AT, "violation", "L9: append vouches through 9 and confirms -1, its entries end at 6")
     ] == effects
     assert (NOTHING, []) == (follower.replica.log.head, follower.stored())
 
@@ -558,7 +558,7 @@ def test_o32_a_seeded_node_answers_when_all_of_the_snapshot_is_durable(node: Nod
     snapshot = descriptor(author, 2, commit=6)
     effects = node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, snapshot))
 
-    assert [Persist(SHARD, (Wipe(), node.state_write())), PullSnapshot(SHARD, LEADER, snapshot, 0)] == effects
+    assert [Persist(AT, (Wipe(), node.state_write())), PullSnapshot(SHARD, LEADER, snapshot, 0)] == effects
     assert Role.SEEDING is node.replica.state.role
 
     node.step(SnapshotChunk(SHARD, 2, tuple(author.entries[:2])))
@@ -621,7 +621,7 @@ def test_o32_a_repeated_snapshot_request_is_answered_again_and_pulls_nothing(nod
 
     effects = node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, snapshot))
 
-    assert [Persist(SHARD, (), (reply(SnapshotInstalled(2, EntryId(1, 6))),))] == effects
+    assert [Persist(AT, (), (reply(SnapshotInstalled(2, EntryId(1, 6))),))] == effects
 
 
 def test_chunks_that_repeat_or_belong_to_another_epoch_change_nothing(node: Node, author: Author) -> None:
@@ -641,8 +641,8 @@ def test_o32_a_snapshot_that_ends_early_is_pulled_again_from_where_it_stopped(no
 
     effects = node.step(SnapshotFailed(SHARD, 2, "connection lost"))
     assert [
-        Trace(SHARD, "snapshot_pull_failed", "connection lost"),
-        SetTimer(SHARD, PULL_TIMER, node.limits.pull_retry_ms),
+        Trace(AT, "snapshot_pull_failed", "connection lost"),
+        SetTimer(AT, PULL_TIMER, node.limits.pull_retry_ms),
     ] == effects
     assert [PullSnapshot(SHARD, LEADER, snapshot, 3)] == node.fire(PULL_TIMER)
 
@@ -679,7 +679,7 @@ def test_a_source_that_was_truncated_meanwhile_ends_the_pull_and_no_entry_of_ano
     effects = node.step(SnapshotChunk(SHARD, 2, tuple(elsewhere.entries)))
     node.complete()
 
-    assert Trace(SHARD, "snapshot_superseded", f"by {elsewhere.entries[-2].id}") in effects
+    assert Trace(AT, "snapshot_superseded", f"by {elsewhere.entries[-2].id}") in effects
     assert author.entries[:-1] == node.stored()
     assert author.entries[-2].id == node.replica.log.head
     assert [] == node.take_sent(SnapshotInstalled)
@@ -774,7 +774,7 @@ def test_issue_559_a_replica_is_deleted_at_its_own_epoch_or_above(follower: Node
     effects = follower.receive(OPERATOR, DeleteShard(epoch, epoch * 10))
 
     assert [
-        Persist(SHARD, (Wipe(), follower.state_write()), (reply(ShardDeleted(epoch)),)), Trace(SHARD, "deleted"),
+        Persist(AT, (Wipe(), follower.state_write()), (reply(ShardDeleted(epoch)),)), Trace(AT, "deleted"),
     ] == effects
     follower.complete()
     assert [] == follower.stored()
@@ -826,8 +826,8 @@ def test_a_deletion_stops_the_pull(node: Node, author: Author) -> None:
 def test_a_message_for_somebody_else_s_role_is_a_violation(follower: Node) -> None:
     effects = follower.receive(OPERATOR, Append(1, NOTHING, (), -1, -1, -1, 0))
 
-    assert [Trace(SHARD, "violation", "Append from op/1 is not for a node")] == effects
-    assert [Trace(SHARD, "violation", "Fenced from b/b-disk1 is not for a node")] == follower.receive(
+    assert [Trace(AT, "violation", "Append from op/1 is not for a node")] == effects
+    assert [Trace(AT, "violation", "Fenced from b/b-disk1 is not for a node")] == follower.receive(
         LEADER, Fenced(1, 10, NOTHING)
     )
 
@@ -836,7 +836,7 @@ def test_o4_a_node_is_fenced_by_operators_and_never_by_a_peer(follower: Node) ->
     """A node knows no membership: only what an operator tells it in an epoch counts."""
     effects = follower.receive(LEADER, Fence(9, 90))
 
-    assert [Trace(SHARD, "violation", "Fence from b/b-disk1 is not for a node")] == effects
+    assert [Trace(AT, "violation", "Fence from b/b-disk1 is not for a node")] == effects
     assert 1 == follower.replica.state.epoch
 
 

@@ -62,6 +62,7 @@ from tidemark_core.replication.retention import RETENTION_TIMER
 from tidemark_core.replication.settings import Configure
 
 from tests.core.support import (
+    AT,
     OPERATOR,
     OTHER_PRODUCER,
     SHARD,
@@ -83,7 +84,7 @@ QUORUM = Durability.QUORUM
 
 
 def reply(message: Any) -> Send:
-    return Send(SHARD, OPERATOR, message)
+    return Send(AT, OPERATOR, message)
 
 
 def rejected(epoch: int, about: str, reason: Reason, message: str = "", own: int | None = None) -> Send:
@@ -145,9 +146,9 @@ def test_o14_a_leader_answers_when_its_leadership_is_durable(node: Node) -> None
     start = node.leader.replica.log
     entry = Author(epoch=1).opening()
     assert [
-        Trace(SHARD, "became_leader", "epoch 1, head 1:0"),
+        Trace(AT, "became_leader", "epoch 1, head 1:0"),
         Persist(
-            SHARD, (PutEntry(entry), node.state_write()),
+            AT, (PutEntry(entry), node.state_write()),
             (
                 Feed(LocalDurable(SHARD, 1, 0)),
                 Feed(LocalStep(SHARD, 1, LEADING, (((B, NOTHING), (C, NOTHING)),))),
@@ -218,7 +219,7 @@ def test_o9_only_the_election_that_fenced_a_node_can_make_it_leader(
 def test_o14_a_repeat_of_become_leader_is_answered_again(leader: Node) -> None:
     effects = leader.receive(OPERATOR, BecomeLeader(1, 10, (A, B, C), ()))
 
-    assert [Persist(SHARD, (), (reply(BecameLeader(1, 10)),))] == effects
+    assert [Persist(AT, (), (reply(BecameLeader(1, 10)),))] == effects
     assert 1 == len(leader.stored())
 
 
@@ -427,10 +428,10 @@ def test_an_append_is_written_and_pushed_at_the_end_of_its_turn_and_answered_by_
     assert (1, 1, 3, what.payload) == (entry.epoch, entry.base, entry.count, entry.payload)
     push = Append(1, EntryId(1, 0), (entry,), 3, 0, 0, 0)
     assert [
-        SetTimer(SHARD, QUORUM_TIMER, SynchroSettings().timeout_ms),
-        Persist(SHARD, (PutEntry(entry), led.state_write()), (Feed(LocalDurable(SHARD, 1, 3)),)),
-        Send(SHARD, B, push),
-        Send(SHARD, C, push),
+        SetTimer(AT, QUORUM_TIMER, SynchroSettings().timeout_ms),
+        Persist(AT, (PutEntry(entry), led.state_write()), (Feed(LocalDurable(SHARD, 1, 3)),)),
+        Send(AT, B, push),
+        Send(AT, C, push),
     ] == effects
     assert {RESEND_TIMER, QUORUM_TIMER} == {name for _, name in led.timers}
     assert led.timers[SHARD, QUORUM_TIMER] == SynchroSettings().timeout_ms
@@ -818,8 +819,8 @@ def test_a_commit_is_announced_soon_without_waiting_for_the_next_append(led: Nod
     assert (Kind.CONFIRM, 1) == (record.kind, record.sequence)
     notice = Append(1, EntryId(1, 1), (record,), 2, 1, 1, 0)
     assert [
-        Persist(SHARD, (PutEntry(record), led.state_write()), (Feed(LocalDurable(SHARD, 1, 2)),)),
-        Send(SHARD, B, notice), Send(SHARD, C, notice),
+        Persist(AT, (PutEntry(record), led.state_write()), (Feed(LocalDurable(SHARD, 1, 2)),)),
+        Send(AT, B, notice), Send(AT, C, notice),
     ] == effects
 
 
@@ -836,7 +837,7 @@ def test_a_commit_without_a_decision_is_announced_by_a_heartbeat(led: Node) -> N
     effects = led.fire(NOTICE_TIMER)
 
     notice = Append(1, EntryId(1, 2), (), 2, 2, 2, 0)
-    assert [Send(SHARD, B, notice), Send(SHARD, C, notice)] == effects
+    assert [Send(AT, B, notice), Send(AT, C, notice)] == effects
 
 
 def test_a_refused_gap_rewinds_to_the_follower_s_head_once(led: Node) -> None:
@@ -942,9 +943,9 @@ def test_o9_a_fence_ends_the_leadership_and_names_all_that_was_appended(led: Nod
     refusal = Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known; retry the same sequence")
     assert [
         Reply(1, refusal),
-        SetTimer(SHARD, RESEND_TIMER, None), SetTimer(SHARD, NOTICE_TIMER, None), SetTimer(SHARD, TRANSFER_TIMER, None),
-        SetTimer(SHARD, QUORUM_TIMER, None), SetTimer(SHARD, RETENTION_TIMER, None),
-        SetTimer(SHARD, POSITION_TIMER, None), Trace(SHARD, "resigned", "epoch 1"),
+        SetTimer(AT, RESEND_TIMER, None), SetTimer(AT, NOTICE_TIMER, None), SetTimer(AT, TRANSFER_TIMER, None),
+        SetTimer(AT, QUORUM_TIMER, None), SetTimer(AT, RETENTION_TIMER, None),
+        SetTimer(AT, POSITION_TIMER, None), Trace(AT, "resigned", "epoch 1"),
     ] == effects[:-1]
     led.complete()
     assert EntryId(1, 1) == led.take_sent()[-1].head
@@ -952,7 +953,7 @@ def test_o9_a_fence_ends_the_leadership_and_names_all_that_was_appended(led: Nod
 
 
 def test_l1_appends_of_the_turn_in_which_a_fence_arrives_are_written_in_front_of_its_answer(led: Node) -> None:
-    led.step(AppendRequest(SHARD, 1, batch(0)), Received(SHARD, OPERATOR, A, Fence(2, 20)))
+    led.step(AppendRequest(SHARD, 1, batch(0)), Received(AT, OPERATOR, A, Fence(2, 20)))
     led.complete(1)
     assert 2 == len(led.stored())
     assert [] == [m for m in led.sent if type(m.message).__name__ == "Fenced"]
@@ -990,7 +991,7 @@ def test_o31_prepare_adopts_the_epoch_silences_the_leaver_and_describes_a_snapsh
     assert (2, EntryId(2, 1), 0, 0) == (
         answer.epoch, answer.snapshot.head, answer.snapshot.first, answer.snapshot.commit
     )
-    assert Trace(SHARD, "prepared", "SWAP epoch 2") == effects[0]
+    assert Trace(AT, "prepared", "SWAP epoch 2") == effects[0]
 
 
 def test_h3b_prepare_opens_the_epoch_with_a_noop(led: Node) -> None:
@@ -1083,7 +1084,7 @@ def test_o34_a_repeated_commit_is_answered_again(led: Node) -> None:
     led.complete()
     led.take_sent()
 
-    assert [Persist(SHARD, (), (reply(Committed(2)),))] == led.receive(OPERATOR, AFTER_SWAP)
+    assert [Persist(AT, (), (reply(Committed(2)),))] == led.receive(OPERATOR, AFTER_SWAP)
 
 
 def test_issue_880_an_answer_of_the_old_node_after_commit_is_not_counted(led: Node) -> None:
@@ -1181,7 +1182,7 @@ def test_o41_abort_gives_the_leaver_back_its_place(led: Node) -> None:
     led.take_sent()
     effects = led.receive(OPERATOR, Abort(2, 20))
 
-    assert [Trace(SHARD, "change_aborted", "epoch 2"), reply(Aborted(2))] == effects[:2]
+    assert [Trace(AT, "change_aborted", "epoch 2"), reply(Aborted(2))] == effects[:2]
     assert [EntryId(1, 0)] == [push.prev for push in pushes(led, C)]
     ack(led, C)
     assert Appended(2, 2, 1, QUORUM) == led.answer(1)
@@ -1259,7 +1260,7 @@ def test_a_transfer_that_takes_too_long_is_given_up_and_whoever_asked_is_told(le
     led.receive(OPERATOR, PrepareTransfer(1, 10, B))
     assert [reply(TransferReady(1, B))] == led.receive(OPERATOR, PrepareTransfer(1, 10, B)), "and no new timer"
     assert [
-        Trace(SHARD, "transfer_expired", "to b"),
+        Trace(AT, "transfer_expired", "to b"),
         rejected(1, "PrepareTransfer", Reason.ABORTED, "b did not catch up in time"),
     ] == led.fire(TRANSFER_TIMER)
 
@@ -1429,18 +1430,18 @@ def test_who_lags_is_who_is_down_or_has_entries_before_it_that_are_not_on_their_
 ) -> None:
     node = make_node(limits=Limits(push_bytes_max=1_000, inflight_bytes_max=3_000))
     lead(node)
-    assert node.core.lagging() == set(), "what is on its way will be there in a moment"
+    assert node.core.log.lagging() == set(), "what is on its way will be there in a moment"
     node.step(PeerDown(B))
-    assert node.core.lagging() == {"b"}
+    assert node.core.log.lagging() == {"b"}
     node.step(PeerUp(B))
-    assert node.core.lagging() == set()
+    assert node.core.log.lagging() == set()
     node.step(*(AppendRequest(SHARD, n, batch(n, payload=bytes(850))) for n in range(10)))
     node.complete()
     while node.leader.cursors[C].match < node.leader.head:
         ack(node, C, node.leader.cursors[C].next - 1)
-    assert node.core.lagging() == {"b"}, "no more fits on its way"
+    assert node.core.log.lagging() == {"b"}, "no more fits on its way"
     while node.leader.cursors[B].match < node.leader.head:
         ack(node, B, node.leader.cursors[B].next - 1)
-    assert node.core.lagging() == set()
+    assert node.core.log.lagging() == set()
     node.leader.cursors[C].full = True
-    assert node.core.lagging() == {"c"}
+    assert node.core.log.lagging() == {"c"}

@@ -278,8 +278,8 @@ def test_a_look_shows_where_each_stands(node: Node) -> None:
         SubscriptionView("two", 9, LEASE, BEGAN, -1, 4, size),
     )) == node.subscriptions(3)
     assert node.core is not None
-    assert node.subscriptions(4) == node.core.subscriptions(SHARD, node.now_ms)
-    assert 2 == node.core.status(SHARD)["subscriptions"]
+    assert node.subscriptions(4) == node.core.log.subscriptions(SHARD, node.now_ms)
+    assert 2 == node.core.log.status(SHARD)["subscriptions"]
 
 
 def test_b5_a_subscription_that_the_log_has_outlived_begins_anew(node: Node) -> None:

@@ -99,10 +99,10 @@ def test_n3_a_leader_persists_what_it_is_about_to_change_and_so_does_whoever_fol
     assert asked == cluster.nodes["a"].replica.state.pending
     assert ReplicaState.decode(cluster.nodes["a"].replica.state.encode()).pending == asked
     cluster.settle()
-    leader, follower = (cluster.nodes[name].core.report(SHARD) for name in "ab")
+    leader, follower = (cluster.nodes[name].core.log.report(SHARD) for name in "ab")
     assert (leader.ensemble, leader.pending, leader.opened) == (NEW, None, leader.epoch)
     assert (follower.ensemble, follower.pending, follower.opened) == (OLD, asked, leader.epoch)
-    reports = [cluster.nodes[name].core.report(SHARD) for name in "abcd"]
+    reports = [cluster.nodes[name].core.log.report(SHARD) for name in "abcd"]
     facts = newest_facts(reports)
     assert facts is not None and facts.ensemble == NEW
 
@@ -147,7 +147,7 @@ def test_n4_a_leader_that_still_leads_may_have_a_commit_under_way_to_it() -> Non
     cluster.settle()
     cluster.change(Operation.SWAP, "c", "d")
     assert cluster.run_until(lambda: cluster.record.change is not None and cluster.record.change.phase is Phase.COMMIT)
-    reports = [cluster.nodes[name].core.report(SHARD) for name in "abcd"]
+    reports = [cluster.nodes[name].core.log.report(SHARD) for name in "abcd"]
     assert (reports[0].role, reports[0].pending) == (Role.LEADER, Pending(Operation.SWAP, C, D, 0))
     facts = newest_facts(reports)
     assert facts is not None
@@ -338,7 +338,7 @@ def test_n9_no_leader_is_elected_from_a_store_that_was_set_back() -> None:
     assert operator.shard.behind
     assert cluster.record.epoch < newest.epoch and cluster.record.leader == A, "nothing was begun from the old record"
     assert not any(cluster.nodes[name].leads for name in "bc")
-    reports = [node.core.report(SHARD) for node in cluster.nodes.values() if SHARD in node.core.shards]
+    reports = [node.core.log.report(SHARD) for node in cluster.nodes.values() if SHARD in node.core.log.shards]
     assert is_behind(cluster.record, reports)
     fixed = find_record(SHARD, reports, {r.member for r in reports}, 0, stored=cluster.record).record
     assert fixed is not None and {m.node for m in fixed.ensemble} == set("ade") and fixed.epoch > newest.epoch
@@ -369,6 +369,6 @@ def test_a_node_reports_every_replica_it_holds() -> None:
     cluster.start_operator()
     cluster.settle()
     core: NodeCore = cluster.nodes["b"].core
-    report = core.report(SHARD)
+    report = core.log.report(SHARD)
     assert (report.member, report.epoch, report.ensemble, report.role) == (B, 1, OLD, Role.FOLLOWER)
     assert has_majority(report.ensemble, OLD)

@@ -21,6 +21,7 @@ from tidemark_core.replication.retention import (
 from tidemark_core.replication.settings import RetentionSettings
 
 from tests.core.support import (
+    AT,
     OPERATOR,
     SHARD,
     A,
@@ -323,7 +324,7 @@ def test_no_bound_any_more_means_no_timer(kept: Node) -> None:
     add(kept, 3, every_ms=MINUTE)
     effects = kept.retain(age_ms=0)
 
-    assert SetTimer(SHARD, RETENTION_TIMER, None) in effects
+    assert SetTimer(AT, RETENTION_TIMER, None) in effects
     assert due(kept) is None
 
 
@@ -374,7 +375,7 @@ def test_issue_281_what_is_not_confirmed_stays(make_node: MakeNode) -> None:
     effects = look(node)
 
     assert 0 == first(node)
-    assert Trace(SHARD, "retention_blocked", "offset 0 is kept, retention ends at 3: confirmed is 0") in effects
+    assert Trace(AT, "retention_blocked", "offset 0 is kept, retention ends at 3: confirmed is 0") in effects
 
 
 @pytest.mark.parametrize("contract", [False, True])
@@ -421,6 +422,6 @@ def test_status_says_what_is_kept(kept: Node) -> None:
     look(kept)
 
     assert kept.core is not None
-    view = kept.core.status(SHARD)
+    view = kept.core.log.status(SHARD)
     assert (2, BEGAN + 2 * MINUTE) == (view["first"], view["oldest_logged_ms"])
     assert {"age_ms": HOUR, "bytes_max": 0, "bytes_hard": 0} == view["retention"]

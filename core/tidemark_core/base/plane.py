@@ -1,0 +1,47 @@
+"""A plane: everything of one kind that a node holds and serves, behind one door.
+
+Stays out: which planes there are (`planes`), and how events reach one (`node`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from .effects import Effect, Received
+
+
+class Plane(Protocol):
+    """The units of one plane on one node.  An effect names its unit by `Address(number of the plane, id of the unit)`.
+
+    `unit` is the word for one of them ("shard"), for people.  `events` are the classes of events that belong to this
+    plane alone, requests of clients above all.
+    """
+
+    @property
+    def unit(self) -> str: ...
+
+    @property
+    def events(self) -> tuple[type, ...]: ...
+
+    def name(self, unit: int) -> str:
+        """Return what people call the unit of this id."""
+
+    def step(self, now_ms: int, event: Any) -> list[Effect]:
+        """Consume one event; return effects in the order the shell must run them.
+
+        The event is one of `events`, a `Received` or `TimerFired` at an address of this plane, or news of the node
+        itself: `PeerUp`, `PeerDown`, `DiskSpace`.
+        """
+
+    def finish_turn(self, now_ms: int) -> list[Effect]:
+        """Return what is to be done once every event of a turn was consumed."""
+
+    def not_meant(self, event: Received) -> list[Effect]:
+        """Answer a message to another life of this disk, or not; it must change nothing (K14)."""
+
+    def units(self) -> Iterable[int]:
+        """Return the ids of the units that this node holds."""
+
+    def status(self, unit: int) -> dict[str, Any]:
+        """Return the state of one unit that this node holds, for people, ready for JSON."""

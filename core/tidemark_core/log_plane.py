@@ -1,0 +1,280 @@
+"""The log plane of one node: its shards; routes events to them, creates replicas, closes their turns.
+
+Stays out: protocols; they are behind `shard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .base.effects import (
+    DiskSpace,
+    Effect,
+    LocalDurable,
+    LocalStep,
+    LogRead,
+    LogReadFailed,
+    PeerDown,
+    PeerUp,
+    Received,
+    Reply,
+    Send,
+    SnapshotChunk,
+    SnapshotFailed,
+    TimerFired,
+)
+from .base.entry import Entry
+from .base.ids import Member, ShardId, group_of, index_of
+from .base.refusals import Reason, Refused
+from .delivery.order import Block
+from .limbo.view import LimboView
+from .replication.clients import CLIENT_EVENTS
+from .replication.holding import may_lack
+from .replication.inspection import limbo_view
+from .replication.log import recovery_start
+from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Rejected
+from .replication.positions import subscriptions_view
+from .replication.recovery import ReplicaReport
+from .replication.replica import Limits, Role
+from .replication.settings import Configure
+from .shard import Shard
+from .subscriptions.view import SubscriptionsView
+
+__all__ = ["LogPlane", "recovery_start"]
+
+LOG_EVENTS = (
+    LogRead, LogReadFailed, SnapshotChunk, SnapshotFailed, LocalDurable, LocalStep, Configure,
+    *CLIENT_EVENTS,
+)
+"""Events of the log plane alone; they carry a ShardId."""
+
+
+class LogPlane:
+    """The decisions of one node, for all its shards."""
+
+    unit = "shard"
+    events = LOG_EVENTS
+
+    def __init__(self, me: Member, limits: Limits) -> None:
+        self.me = me
+        self.limits = limits
+        self.shards: dict[ShardId, Shard] = {}
+        self._disk_full = False
+        self._peers_down: dict[Member, None] = {}
+        self._touched: dict[ShardId, Shard] = {}
+
+    def load(
+        self, shard: ShardId, state: bytes, checkpoint: bytes | None, headers: Iterable[Entry]
+    ) -> None:
+        """Recover one stored shard; call before the first step.  Raises RemoteViolation on damaged state."""
+        self._hold(shard, Shard.restore(shard, self.me, self.limits, state, checkpoint, headers))
+
+    def _hold(self, shard_id: ShardId, shard: Shard) -> Shard:
+        shard.replica.disk_full = self._disk_full
+        shard.replica.peers_down = self._peers_down
+        self.shards[shard_id] = shard
+        return shard
+
+    def leading(self) -> list[ShardId]:
+        """Return the shards this node leads, in order of id."""
+        return sorted(shard for shard, held in self.shards.items() if held.leader is not None)
+
+    def lagging(self) -> set[str]:
+        """Return the nodes that some shard led here waits for: down, full, or still catching up."""
+        leaders = [held.leader for held in self.shards.values() if held.leader is not None]
+        return {member.node for leader in leaders for member in leader.lagging()}
+
+    def units(self) -> Iterable[int]:
+        """Return the shards held here."""
+        return self.shards
+
+    def name(self, unit: int) -> str:
+        """Return a shard's name for people: group and index."""
+        return f"{group_of(ShardId(unit))}/{index_of(ShardId(unit))}"
+
+    def step(self, now_ms: int, event: Any) -> list[Effect]:
+        """Consume one event; return effects in the order the shell must run them."""
+        match event:
+            case Received() | TimerFired():
+                shard_id = event.address.shard
+            case PeerUp() | PeerDown():
+                return self._on_peer(now_ms, event)
+            case DiskSpace():
+                return self._on_disk_space(event)
+            case _:
+                shard_id = event.shard
+        shard = self.shards.get(shard_id)
+        if shard is None:
+            if isinstance(event, Received):
+                shard = self._create(shard_id, event)
+                if shard is None:
+                    return self._refuse(event, Reason.UNKNOWN_SHARD, "this node holds no such shard")
+            elif isinstance(event, CLIENT_EVENTS):
+                return [Reply(event.request, Refused(Reason.UNKNOWN_SHARD, "this node holds no such shard"))]
+            else:
+                return []
+        self._touched[shard_id] = shard
+        return shard.step(now_ms, event)
+
+    def finish_turn(self, now_ms: int) -> list[Effect]:
+        """Close the turn of every shard that this turn touched."""
+        effects: list[Effect] = []
+        for shard in self._touched.values():
+            effects += shard.finish_turn(now_ms)
+        self._touched.clear()
+        return effects
+
+    def _create(self, shard: ShardId, event: Received) -> Shard | None:
+        """A replica begins when an operator fences a new member or seeds one; never by a peer's word."""
+        if not isinstance(event.message, Fence | InstallSnapshot) or isinstance(event.sender, Member):
+            return None
+        return self._hold(shard, Shard.new(shard, self.me, self.limits))
+
+    def not_meant(self, event: Received) -> list[Effect]:
+        """Refuse a message to another life of this disk and act on nothing (K14)."""
+        return self._refuse(event, Reason.NOT_MEMBER, f"this is {self.me}, not {event.to}")
+
+    def _refuse(self, event: Received, reason: Reason, message: str) -> list[Effect]:
+        request = event.message
+        if isinstance(event.sender, Member):
+            if not isinstance(request, Append):
+                return []
+            head = AppendRefused(request.epoch, -1, request.prev, reason)
+            return [Send(event.address, event.sender, head)]
+        refused = Rejected(getattr(request, "epoch", -1), type(request).__name__, Refused(reason, message))
+        return [Send(event.address, event.sender, refused)]
+
+    def _on_peer(self, now_ms: int, event: PeerUp | PeerDown) -> list[Effect]:
+        effects: list[Effect] = []
+        if isinstance(event, PeerDown):
+            self._peers_down[event.member] = None
+        else:
+            self._peers_down.pop(event.member, None)
+        for shard_id, shard in self.shards.items():
+            if shard.leader is not None and event.member in shard.leader.cursors:
+                self._touched[shard_id] = shard
+                effects += shard.leader.on_peer(now_ms, event.member, isinstance(event, PeerUp))
+        return effects
+
+    def _on_disk_space(self, event: DiskSpace) -> list[Effect]:
+        self._disk_full = event.full
+        for shard in self.shards.values():
+            shard.replica.disk_full = event.full
+        return []
+
+    def holes(self, shard_id: ShardId, first: int, last: int) -> list[tuple[int, int]] | None:
+        """Return what is rolled back of offsets [first, last], inclusive ranges in order: no reader is given them.
+
+        None when that cannot be said: the log is not confirmed that far here, or not any more (it was loaded again).
+        """
+        shard = self.shards.get(shard_id)
+        if shard is None or shard.replica.confirmed < last:
+            return None
+        return shard.replica.log.decisions.holes(first, last, shard.replica.confirmed)
+
+    def block_at(self, shard_id: ShardId, offset: int) -> Block:
+        """Return in which reading order offsets from here on are sent, and how far; of a shard that we hold."""
+        return self.shards[shard_id].replica.log.block_at(offset)
+
+    def readable(self, shard_id: ShardId) -> tuple[int, int] | None:
+        """Return the first offset held here and the last one that may be shown, -1 when there is none yet.
+
+        None when this node is no member in good standing: it holds no such shard, is being seeded, or gave it up.  A
+        follower shows what it knows to be confirmed, so a fenced or stale one shows less, never what others hide.
+        """
+        shard = self.shards.get(shard_id)
+        if shard is None or shard.replica.state.role in (Role.SEEDING, Role.DELETED):
+            return None
+        return shard.replica.log.first, shard.replica.released
+
+    def snapshot_part(
+        self, shard_id: ShardId, epoch: int, entries: Sequence[Entry]
+    ) -> tuple[tuple[Entry, ...], bool]:
+        """Return what of `entries`, stored here in a row, a pull of `epoch` may get, and whether it goes on behind.
+
+        The leader of `epoch` leaves out payloads that are surplus in the slot it seeds; others serve whole entries.
+        Where it ends, the pulling member asks another one (K12).
+        """
+        shard = self.shards.get(shard_id)
+        return shard.snapshot_part(epoch, entries) if shard is not None else ((), False)
+
+    def may_lack(self, shard_id: ShardId, offset: int) -> bool:
+        """Say whether the payload of the data entry at `offset` may rightly be missing here (K9); else it is damage."""
+        shard = self.shards.get(shard_id)
+        return shard is None or may_lack(shard.replica, offset)
+
+    def report(self, shard_id: ShardId) -> ReplicaReport:
+        """Return what this node persisted of a shard that it holds, for whoever rebuilds metadata."""
+        replica = self.shards[shard_id].replica
+        state = replica.state
+        return ReplicaReport(
+            shard_id, self.me, state.role, state.epoch, state.election, state.told, state.ensemble, state.copies,
+            state.opened, state.pending, replica.log.head, replica.commit,
+        )
+
+    def bytes_held(self, shard_id: ShardId) -> int | None:
+        """Return how much log of a shard is held here, as a snapshot of it would tell; None when there is none."""
+        shard = self.shards.get(shard_id)
+        return shard.replica.log.bytes_held if shard is not None else None
+
+    def limbo(self, shard_id: ShardId, now_ms: int, entries_max: int) -> LimboView | None:
+        """Return who waits for whom on a shard led here, None when it is not."""
+        shard = self.shards.get(shard_id)
+        return limbo_view(shard.leader, now_ms, entries_max) if shard is not None and shard.leader else None
+
+    def subscriptions(self, shard_id: ShardId, now_ms: int) -> SubscriptionsView | None:
+        """Return where the subscriptions of a shard led here stand, None when it is not."""
+        shard = self.shards.get(shard_id)
+        if shard is None or shard.leader is None:
+            return None
+        return subscriptions_view(shard.replica, shard.leader.epoch, now_ms)
+
+    def status(self, unit: int) -> dict[str, Any]:
+        """Return what a person wants to know of one shard, ready for JSON."""
+        shard = self.shards[ShardId(unit)]
+        replica, leader = shard.replica, shard.leader
+        view: dict[str, Any] = {
+            "shard": self.name(unit),
+            "role": replica.state.role,
+            "epoch": replica.state.epoch,
+            "election": replica.state.election,
+            "ensemble": [str(member) for member in replica.state.ensemble],
+            "head": str(replica.log.head),
+            "commit": replica.commit,
+            "confirmed": replica.confirmed,
+            "rolled_back": [list(found) for found in replica.log.decisions.ranges[-16:]],
+            "released": replica.released,
+            "copies": replica.state.copies,
+            "dropped": replica.state.dropped,
+            "swept": replica.state.swept,
+            "first": replica.log.first,
+            "oldest_logged_ms": replica.log.marks[0].logged_ms if replica.log.marks else None,
+            "retention": {
+                "age_ms": replica.retention.age_ms, "bytes_max": replica.retention.bytes_max,
+                "bytes_hard": replica.retention.bytes_hard,
+            },
+            "subscriptions": len(replica.log.subscriptions),
+            "bytes": replica.log.bytes_held,
+            "unsettled_entries": replica.log.unsettled_entries,
+            "producers": len(replica.log.producers),
+            "disk_full": replica.disk_full,
+        }
+        if leader is not None and replica.state.role is Role.LEADER:
+            view["leader"] = {
+                "active": leader.active,
+                "durable": leader.durable,
+                "limbo": len(leader.outcomes.limbo),
+                "limbo_bytes": leader.outcomes.limbo.bytes,
+                "change": leader.change.operation if leader.change else None,
+                "complete": leader.stages.complete(),
+                "transfer_to": leader.transfer.to.node if leader.transfer else None,
+                "cursors": {
+                    str(member): {
+                        "status": cursor.status, "match": cursor.match, "next": cursor.next, "commit": cursor.commit,
+                        "up": cursor.up, "inflight_bytes": cursor.inflight_bytes,
+                    }
+                    for member, cursor in leader.cursors.items()
+                },
+            }
+        return view
