@@ -1,7 +1,7 @@
 """Effects: all that a shell must know how to run, and the events it may feed back.
 
-Writes, messages, timers and traces belong to a unit of any plane and carry its `Address`.  What deals with the log
-alone carries a `ShardId`.
+Writes, messages, timers and traces belong to a unit of any plane and carry its `Address`.  Effects on the log
+alone carry a `ShardId`.
 
 Two promises of the shell carry every proof:
 1. persists complete in the order given, whole or not at all;
