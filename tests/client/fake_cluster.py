@@ -249,6 +249,8 @@ class FakeNode:
         self.frames = 0
         self.calls = 0
         self.streams = 0
+        self.map_calls = 0
+        self.asked = 0  # calls of a kind that only a leader answers
         self.delay_s = 0.0
         self.read_delay_s = 0.0  # between two frames of a read
         self.delivery = Faults()
@@ -296,6 +298,7 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
         self.node = node
 
     async def GetShardMap(self, request, context):  # type: ignore[no-untyped-def]
+        self.node.map_calls += 1
         await self.node.paused.wait()
         return self.node.known
 
@@ -362,6 +365,7 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
         await FakeStream(self.node, context).run()
 
     async def _led(self, request, context) -> FakeShard:  # type: ignore[no-untyped-def]
+        self.node.asked += 1
         await self.node.paused.wait()
         shard = self.node.cluster.groups[request.group][request.shard]
         if shard.leader != self.node.name:

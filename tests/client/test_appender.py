@@ -13,6 +13,8 @@ from tidemark.batch import ReadBatch
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
 
+from tests.waiting import PATIENCE_S, remains, until
+
 
 def stored(shard: FakeShard) -> list[Record]:
     return [
@@ -97,8 +99,8 @@ async def test_at_most_five_batches_of_a_shard_are_unanswered(connect_to):
     shard.silent = 100
     appender = client.appender("orders", batch_records=1, linger_ms=0)
     futures = [appender.append_nowait(b"x") for _ in range(50)]
-    await asyncio.sleep(0.3)
-    assert len(shard.sent) == 5
+    await until(lambda: len(shard.sent) == 5)
+    await remains(lambda: len(shard.sent) == 5)
     appender.abort(errors.Closed("done"))
     for future in futures:
         assert isinstance(future.exception(), errors.Closed)
@@ -144,7 +146,7 @@ async def test_a_retry_is_appended_once(connect_to):
     shard.silent = 3  # appended, and the answers are lost with the connection
     appender = client.appender("orders", batch_records=1, linger_ms=0)
     futures = [appender.append_nowait(str(number).encode()) for number in range(20)]
-    await asyncio.sleep(0.2)
+    await until(lambda: not shard.silent)
     client.links.to(cluster.nodes["n0"].address).abort("test cuts the stream")
     places = await asyncio.gather(*futures)
     await appender.close()
@@ -171,7 +173,7 @@ async def test_refusals_of_batches_in_one_frame_are_retried_together(connect_to)
     async with client.appender("orders", batch_records=1, linger_ms=0) as appender:
         await appender.append(b"first")
         shard.refusals.extend([Refused(Reason.NOT_LEADER, "not now", 1)] * 5)
-        await asyncio.wait_for(asyncio.gather(*(appender.append_nowait(b"x") for _ in range(5))), 5)
+        await asyncio.wait_for(asyncio.gather(*(appender.append_nowait(b"x") for _ in range(5))), PATIENCE_S)
     assert len(stored(shard)) == 6
     assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
     assert cluster.nodes["n0"].streams == 1
@@ -194,7 +196,7 @@ async def test_a_hinted_leader_is_followed_before_the_map_arrives(connect_to):
     async with client.appender("orders") as appender:
         await appender.append(b"before")
         cluster.elect(shard, "n1", push=False)
-        place = await asyncio.wait_for(appender.append(b"after"), 2)
+        place = await asyncio.wait_for(appender.append(b"after"), PATIENCE_S)
     assert place.epoch == 2
     assert [record.value for record in stored(shard)] == [b"before", b"after"]
 
@@ -206,10 +208,10 @@ async def test_without_hints_the_pushed_map_is_followed(connect_to):
         await appender.append(b"before")
         cluster.elect(shard, "n2", push=False)
         waiting = asyncio.create_task(appender.append(b"after"))
-        await asyncio.sleep(0.2)
-        assert not waiting.done()
+        await until(lambda: cluster.nodes["n0"].calls >= 2)  # refused without a hint
+        await remains(lambda: not waiting.done())
         cluster.push()
-        assert (await asyncio.wait_for(waiting, 2)).epoch == 2
+        assert (await asyncio.wait_for(waiting, PATIENCE_S)).epoch == 2
 
 
 async def test_a_deposed_leader_that_hears_of_no_newer_one_does_not_keep_the_client(connect_to, monkeypatch):
@@ -221,7 +223,7 @@ async def test_a_deposed_leader_that_hears_of_no_newer_one_does_not_keep_the_cli
         await appender.append(b"before")
         cluster.elect(shard, "n1", push=False)
         cluster.push(to=["n1", "n2"])
-        assert (await asyncio.wait_for(appender.append(b"after"), 2)).epoch == 2
+        assert (await asyncio.wait_for(appender.append(b"after"), PATIENCE_S)).epoch == 2
 
 
 async def test_after_a_failover_everything_unanswered_is_resent_in_order(connect_to):
@@ -230,11 +232,12 @@ async def test_after_a_failover_everything_unanswered_is_resent_in_order(connect
     shard.silent = 2
     appender = client.appender("orders", batch_records=1, linger_ms=0)
     futures = [appender.append_nowait(str(number).encode()) for number in range(30)]
-    await asyncio.sleep(0.1)
+    await until(lambda: not shard.silent)
+    link = client.links.to(cluster.nodes["n0"].address)
     await cluster.nodes["n0"].kill()
-    await asyncio.sleep(0.1)
+    await until(lambda: link.broken)
     cluster.elect(shard, "n1")
-    places = await asyncio.wait_for(asyncio.gather(*futures), 5)
+    places = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
     await appender.close()
     assert [int(record.value) for record in stored(shard)] == list(range(30))
     assert [place.offset for place in places] == sorted(place.offset for place in places)
@@ -247,9 +250,9 @@ async def test_a_paused_leader_is_left_when_another_is_elected(connect_to):
         await appender.append(b"warm")
         cluster.nodes["n0"].paused.clear()  # it also keeps its watchers waiting
         waiting = asyncio.create_task(appender.append(b"x"))
-        await asyncio.sleep(0.1)
+        await until(lambda: cluster.nodes["n0"].calls >= 2)
         cluster.elect(shard, "n1")
-        assert (await asyncio.wait_for(waiting, 5)).shard == 0
+        assert (await asyncio.wait_for(waiting, PATIENCE_S)).shard == 0
         cluster.nodes["n0"].paused.set()
 
 
@@ -270,13 +273,13 @@ async def test_random_trouble_loses_and_repeats_nothing(cluster, client):
                 cluster.elect(shard, f"n{dice.randrange(3)}", push=dice.random() < 0.7)
             elif what == 2:
                 shard.silent += 1
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(dice.uniform(0.005, 0.02))
                 client.links.to(cluster.nodes[shard.leader].address).abort("test cuts the stream")
             else:
                 node = dice.choice(list(cluster.nodes.values()))
                 port = int(node.address.rpartition(":")[2])
                 await node.kill()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(dice.uniform(0.01, 0.03))
                 await node.start(port)
 
     places = []
@@ -402,9 +405,7 @@ async def test_append_waits_when_the_buffer_is_full_and_nowait_refuses(connect_t
             appender.append_nowait(b"x" * 1000)
         waiting = asyncio.create_task(appender.append(b"x" * 1000))
         many = asyncio.create_task(appender.append_batch([b"x" * 1000] * 100))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        assert appender.buffered_bytes <= 10_000
+        await remains(lambda: not waiting.done() and appender.buffered_bytes <= 10_000)
         cluster.nodes["n0"].paused.set()
         await asyncio.gather(*futures, waiting, many)
         assert appender.buffered_bytes == 0
@@ -417,7 +418,7 @@ async def test_a_cancelled_append_gives_its_place_in_the_queue_back(connect_to):
     async with client.appender("orders", max_buffered_bytes=2000) as appender:
         first = appender.append_nowait(b"x" * 1900)
         waiting = [asyncio.create_task(appender.append(b"y" * 1900)) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        await until(lambda: len(appender._dispatcher.room._line) == 3)
         waiting[0].cancel()
         cluster.nodes["n0"].paused.set()
         await asyncio.gather(first, *waiting[1:])
@@ -428,9 +429,9 @@ async def test_flush_sends_without_linger_and_waits(cluster, client):
     appender = client.appender("orders", linger_ms=60_000)
     cluster.nodes["n0"].delay_s = cluster.nodes["n1"].delay_s = cluster.nodes["n2"].delay_s = 0.05
     first = appender.append_nowait(b"first", key=b"k")
-    await asyncio.sleep(0.01)
+    await until(lambda: any(node.calls for node in cluster.nodes.values()))
     second = appender.append_nowait(b"second", key=b"k")
-    await asyncio.wait_for(appender.flush(), 2)
+    await asyncio.wait_for(appender.flush(), PATIENCE_S)
     assert first.done() and second.done()
     await appender.flush()
     await appender.close()
@@ -494,7 +495,8 @@ async def test_use_after_close_is_refused(cluster, client):
 
 async def test_a_cancelled_task_leaves_at_once_without_flushing(connect_to):
     cluster, client = await connect_to(nodes=1, shards=1)
-    cluster.groups["orders"][0].deaf = True
+    shard = cluster.groups["orders"][0]
+    shard.deaf = True
     futures = []
 
     async def work() -> None:
@@ -503,8 +505,8 @@ async def test_a_cancelled_task_leaves_at_once_without_flushing(connect_to):
             await asyncio.sleep(60)
 
     task = asyncio.create_task(work())
-    await asyncio.sleep(0.05)
+    await until(lambda: shard.sent)
     task.cancel()
-    await asyncio.wait({task}, timeout=1)
+    await asyncio.wait({task}, timeout=10)
     assert task.cancelled()
     assert isinstance(futures[0].exception(), errors.Closed)

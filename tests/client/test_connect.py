@@ -11,6 +11,8 @@ import tidemark.sync
 from fake_cluster import FakeCluster
 from tidemark import errors
 
+from tests.waiting import PATIENCE_S, until
+
 
 @pytest.mark.parametrize("addresses", ["", [], "localhost", "localhost:", "localhost:http", ":80", "host:99999"])
 async def test_malformed_addresses_are_refused(addresses):
@@ -32,7 +34,7 @@ async def test_the_watch_moves_on_when_its_node_dies(cluster, client):
     for name in ("n0", "n1"):
         await cluster.nodes[name].kill()
     cluster.elect(cluster.groups["orders"][0], "n2")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE_S):
         while client.routing.leader("orders", 0).node != "n2":
             await client.routing.wait_changed(0.1)
 
@@ -56,8 +58,11 @@ async def test_an_older_map_changes_nothing(cluster, client):
 
 
 async def test_a_group_made_a_moment_ago_is_waited_for(cluster, client):
+    node = cluster.nodes["n0"]
+    before = node.map_calls
+
     async def create() -> None:
-        await asyncio.sleep(0.1)
+        await until(lambda: node.map_calls > before)  # the client has asked for the newest map
         cluster.groups["fresh"] = {}
         cluster.groups["fresh"] = type(cluster.groups["orders"])(cluster.groups["orders"])
         cluster.push()

@@ -20,6 +20,8 @@ from tidemark_core.delivery.messages import Status
 from tidemark_core.delivery.order import Mode
 from tidemark_wire.v1 import common_pb2
 
+from tests.waiting import PATIENCE_S, remains, until
+
 FAST = {"mode": "scd", "scd_timeout_s": 0.3, "all_send_all_timeout_s": 0.9, "started_timeout_s": 0.3}
 RECORDS = 300
 
@@ -58,12 +60,11 @@ class Tail:
             self.values.append(int(record.value))
             self.offsets.append(record.offset)
 
-    async def reach(self, count: int, timeout_s: float = 10.0) -> None:
-        async with asyncio.timeout(timeout_s):
-            while len(self.values) < count:
-                if self._task.done():
-                    self._task.result()
-                await asyncio.sleep(0.005)
+    async def reach(self, count: int) -> None:
+        await until(lambda: len(self.values) >= count or self._task.done(), f"the reader has {count} records")
+        if len(self.values) < count:
+            self._task.result()
+            raise AssertionError(f"the reader ended after {len(self.values)} of {count} records")
 
     async def close(self) -> None:
         await self.reader.close()
@@ -84,12 +85,6 @@ async def tail(client: tidemark.Client) -> AsyncIterator[Callable[..., Tail]]:
     yield start
     for one in started:
         await one.close()
-
-
-async def until(true: Callable[[], object], timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 def slow_down(cluster: FakeCluster, seconds: float = 0.004) -> None:
@@ -202,7 +197,7 @@ async def test_a_killed_member_is_passed_over_and_taken_back(cluster, client, ta
     await reading.reach(50)
     port = int(cluster.nodes["n1"].address.rpartition(":")[2])
     await cluster.nodes["n1"].kill()
-    await reading.reach(RECORDS, 3)
+    await reading.reach(RECORDS)
     stats = reading.reader.stats
     assert stats.known_down[0].keys() == {"n1"}
     assert stats.rewinds == {"CLOSED": 1}
@@ -391,12 +386,13 @@ async def test_a_new_address_is_tried_at_once(cluster, client, tail):
     reading = tail()
     await reading.reach(RECORDS)
     node = cluster.nodes["n0"]
+    stream = reading.reader.cursors[0]._streams["n0"]
+    stream.backoff._next_s = 30.0  # as after a long time
     await node.kill()
-    reading.reader.cursors[0]._streams["n0"]._backoff_s = 30.0  # as after a long time
-    await asyncio.sleep(1.0)
+    await until(lambda: stream.call is None)
     await node.start()
     cluster.push()
-    await until(lambda: node.delivery.streams, 1)
+    await until(lambda: node.delivery.streams, timeout_s=10)  # the pause takes 15 s at least
 
 
 async def test_a_group_that_is_gone_ends_the_read(cluster, client):
@@ -412,7 +408,7 @@ async def test_a_group_that_is_gone_ends_the_read(cluster, client):
     await cluster.nodes["n1"].start(int(cluster.nodes["n1"].address.rpartition(":")[2]))
     cluster.push()
     with pytest.raises(errors.UnknownGroup):
-        await asyncio.wait_for(reading._task, 5)
+        await asyncio.wait_for(reading._task, PATIENCE_S)
 
 
 # --- nobody there
@@ -437,7 +433,7 @@ async def test_the_end_that_no_leader_tells_is_unavailable(cluster, client):
 async def test_a_cluster_without_the_service_says_so(cluster, client):
     for node in cluster.nodes.values():
         node.delivery.unimplemented = True
-    async with asyncio.timeout(5):  # at once, not when its time is over
+    async with asyncio.timeout(15):  # at once, not when its time is over
         with pytest.raises(errors.Unavailable, match="UNIMPLEMENTED"):
             _ = [record async for record in client.read("orders", until=20, **FAST)]
 
@@ -464,8 +460,7 @@ async def test_windows_bound_what_members_send_ahead(cluster, client):
     reader = client.read("orders", window_bytes=9 * entry, timeout_s=0.5, **FAST)
     batches = reader.batches()
     first = await anext(batches)
-    await asyncio.sleep(1.2)  # far beyond every timeout
-    assert reader.buffered_bytes <= 2 * 9 * entry + 3 * entry
+    await remains(lambda: reader.buffered_bytes <= 2 * 9 * entry + 3 * entry, for_s=1.2)  # far beyond every timeout
     assert all(node.delivery.over_window <= entry for node in cluster.nodes.values())
     assert sum(len(node.delivery.sent) for node in cluster.nodes.values()) < 25
     stats = reader.stats
@@ -554,9 +549,8 @@ async def test_a_paused_shard_is_nobodys_fault(cluster, client, tail):
     reading = tail(buffer_bytes=4_000)
     await reading.reach(20)
     reading.reader.pause()
-    await asyncio.sleep(1.2)
+    await remains(lambda: reading.reader.stats.rewinds == {}, for_s=1.2)
     seen = len(reading.values)
-    assert reading.reader.stats.rewinds == {}
     reading.reader.resume()
     await reading.reach(RECORDS)
     assert seen < RECORDS
@@ -577,7 +571,7 @@ async def test_readers_of_many_shards_and_members(connect_to):
         return [record async for record in reader]
 
     reading = asyncio.gather(*map(read, readers))
-    await asyncio.sleep(0.05)
+    await until(lambda: all(reader.stats.bytes_delivered for reader in readers))
     await cluster.nodes["n3"].kill()
     cluster.nodes["n4"].paused.clear()
     for records in await asyncio.wait_for(reading, 20):

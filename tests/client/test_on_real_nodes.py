@@ -12,7 +12,10 @@ import tidemark
 from tidemark import LOCAL, Record
 from tidemark_operator import local
 
+from tests.waiting import PATIENCE_S, until
+
 pytestmark = pytest.mark.servers
+PACE_S = 0.002  # each writer pauses so long between appends: the load need not fill the machine
 WRITERS = 12
 
 
@@ -67,14 +70,12 @@ class Load:
             self.numbers[writer] += 1
             assert (place.shard, place.offset) not in self.acked, "two appends were answered with one place"
             self.acked[place.shard, place.offset] = value
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(PACE_S)
 
     async def progress(self, count: int = 200) -> None:
         """Wait for so many more acknowledgements on every shard together."""
         goal = len(self.acked) + count
-        async with asyncio.timeout(30):
-            while len(self.acked) < goal:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.acked) >= goal, f"{goal} appends are acknowledged")
 
     def check(self, records: list[Record]) -> None:
         assert {(r.shard, r.offset): r.value for r in records} == self.acked
@@ -125,11 +126,9 @@ async def test_killed_paused_and_stopped_leaders_lose_and_repeat_nothing(
     await asyncio.wait_for(writing, 30)
     records = [record async for record in client.read("orders")]
     load.check(records)
-    async with asyncio.timeout(20):
-        while len(tailed) < len(records):
-            await asyncio.sleep(0.05)
+    await until(lambda: len(tailed) >= len(records))
     await reader.close()
-    await asyncio.wait_for(tailing, 5)
+    await asyncio.wait_for(tailing, PATIENCE_S)
     load.check(tailed)
     for shard in range(3):
         offsets = [record.offset for record in tailed if record.shard == shard]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Callable
 
 import pytest
 import tidemark
@@ -13,11 +12,7 @@ from fake_cluster import FakeCluster, FakeShard
 from tidemark import Fate, Outcome, errors
 from tidemark_core.base.refusals import Reason
 
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not true():
-            await asyncio.sleep(0.005)
+from tests.waiting import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -53,7 +48,7 @@ async def test_waiting_goes_on_over_the_leaders_own_timeout(undecided):
     await until(lambda: shard.undecided[1])
     at = shard.begin_rollback(1)
     shard.finish_rollback()
-    assert await asyncio.wait_for(asking, 2) == Outcome(Fate.ROLLED_BACK, 1, 1, 1, at)
+    assert await asyncio.wait_for(asking, PATIENCE_S) == Outcome(Fate.ROLLED_BACK, 1, 1, 1, at)
     assert len(cluster.questions) == 4
 
 
@@ -62,18 +57,18 @@ async def test_when_time_is_over_unknown_is_the_answer(undecided):
     asking = asyncio.create_task(client.outcome("orders", 0, producer, 0, timeout_s=0.4))
     await until(lambda: shard.undecided[1])
     shard.time_out()
-    assert (await asyncio.wait_for(asking, 2)).fate is Fate.UNKNOWN
+    assert (await asyncio.wait_for(asking, PATIENCE_S)).fate is Fate.UNKNOWN
 
 
 async def test_the_question_follows_the_leader(undecided):
     cluster, client, shard, producer = undecided
     cluster.elect(shard, "n2", push=False)
     asking = asyncio.create_task(client.outcome("orders", 0, producer, 0))
-    await asyncio.sleep(0.1)
+    await until(lambda: cluster.nodes["n0"].asked)  # it leads no longer and knows no newer leader
     cluster.push()
     await until(lambda: shard.undecided[1])
     shard.confirm()
-    assert (await asyncio.wait_for(asking, 2)).fate is Fate.CONFIRMED
+    assert (await asyncio.wait_for(asking, PATIENCE_S)).fate is Fate.CONFIRMED
     assert cluster.questions == [("n2", 0)]
 
 
@@ -81,11 +76,11 @@ async def test_a_paused_leader_is_left_when_another_is_elected(undecided):
     cluster, client, shard, producer = undecided
     cluster.nodes["n0"].paused.clear()
     asking = asyncio.create_task(client.outcome("orders", 0, producer, 0))
-    await asyncio.sleep(0.1)
+    await until(lambda: cluster.nodes["n0"].asked)
     cluster.elect(shard, "n1")
     await until(lambda: shard.undecided[1])
     shard.confirm()
-    assert (await asyncio.wait_for(asking, 3)).fate is Fate.CONFIRMED
+    assert (await asyncio.wait_for(asking, PATIENCE_S)).fate is Fate.CONFIRMED
     cluster.nodes["n0"].paused.set()
 
 

@@ -12,6 +12,8 @@ from google_crc32c import value as crc32c
 from tidemark import errors
 from tidemark_core.base.entry import Batch
 
+from tests.waiting import PATIENCE_S, remains, until
+
 
 @pytest.fixture(params=["leader", "scd"])
 def mode(request: pytest.FixtureRequest) -> str:
@@ -78,15 +80,11 @@ async def test_tail_delivers_what_comes_later_and_stops_on_close(cluster, client
 
     task = asyncio.create_task(tail())
     await fill(client, 40)
-    async with asyncio.timeout(3):
-        while len(seen) < 40:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(seen) >= 40)
     await fill(client, 20)
-    async with asyncio.timeout(3):
-        while len(seen) < 60:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(seen) >= 60)
     await reader.close()
-    await asyncio.wait_for(task, 2)
+    await asyncio.wait_for(task, PATIENCE_S)
     assert sorted(seen) == sorted([*range(40), *range(20)])
 
 
@@ -162,8 +160,8 @@ async def test_slow_readers_bound_what_is_read_ahead(connect_to, mode):
     reader = client.read("orders", mode=mode, buffer_bytes=300_000)
     batches = reader.batches()
     await anext(batches)
-    await asyncio.sleep(0.3)
-    assert 100_000 < reader.buffered_bytes <= 300_000 + 3 * 11_000, "each sender oversteps by a batch at most"
+    await until(lambda: reader.buffered_bytes > 100_000)
+    await remains(lambda: reader.buffered_bytes <= 300_000 + 3 * 11_000, "each sender oversteps by a batch at most")
     assert 1 + len([batch async for batch in batches]) == 100
 
 
@@ -174,20 +172,20 @@ async def test_paused_shards_wait_and_hold_nobody_up(cluster, client, mode):
     assert reader.paused == {1, 3}
     seen: list[tidemark.ReadBatch] = []
     while sum(len(batch) for batch in seen) < 200:
-        seen += await asyncio.wait_for(reader.next_batches(100), 5)
+        seen += await asyncio.wait_for(reader.next_batches(100), PATIENCE_S)
     assert {batch.shard for batch in seen} == {0, 2}
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(reader.next_batches(1), 0.1)
     assert {shard: reader.positions[shard] for shard in (1, 3)} == {1: 0, 3: 0}
     reader.resume(1)
-    (batch,) = await asyncio.wait_for(reader.next_batches(1), 5)
+    (batch,) = await asyncio.wait_for(reader.next_batches(1), PATIENCE_S)
     assert (batch.shard, batch.first) == (1, 1)
     reader.pause()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(reader.next_batches(1), 0.1)
     reader.resume()
     rest = [batch]
-    while batches := await asyncio.wait_for(reader.next_batches(100), 5):
+    while batches := await asyncio.wait_for(reader.next_batches(100), PATIENCE_S):
         rest += batches
     for shard in (1, 3):
         assert [batch.first for batch in rest if batch.shard == shard] == list(range(1, 101, 10))
@@ -248,9 +246,7 @@ async def holed(connect_to) -> tuple[FakeCluster, tidemark.Client]:  # type: ign
     appender = client.appender("orders", batch_records=10, on_rollback="raise")
     lost = appender.append_batch([b"rolled back"] * 20)
     waiting = asyncio.create_task(lost)
-    async with asyncio.timeout(3):
-        while len(shard.undecided) < 2:
-            await asyncio.sleep(0.005)
+    await until(lambda: len(shard.undecided) == 2)
     shard.begin_rollback(21)
     shard.finish_rollback()
     with pytest.raises(errors.RolledBack):
@@ -337,17 +333,15 @@ async def test_a_tail_is_told_of_holes_too_and_undecided_records_are_not_shown(c
     shard.limbo = True
     appender = client.appender("orders", on_rollback="raise")
     waiting = appender.append_nowait(b"rolled back")
-    await asyncio.sleep(0.1)
-    assert seen == []
+    await until(lambda: shard.undecided and (cluster.reads or cluster.nodes["n0"].delivery.starts))
+    await remains(lambda: seen == [])
     shard.begin_rollback(1)
     shard.finish_rollback()
     with pytest.raises(errors.RolledBack):
         await waiting
     shard.limbo = False
     await appender.append(b"kept")
-    async with asyncio.timeout(3):
-        while len(seen) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(seen) == 2)
     await reader.close()
     await tailing
     assert seen[0] == tidemark.Gap(tidemark.GapKind.HOLE, 0, 1, 1)

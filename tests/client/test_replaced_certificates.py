@@ -20,6 +20,8 @@ from tidemark_wire import channel as wire
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import FileCredentials, TlsSettings
 
+from tests.waiting import until
+
 DAY = timedelta(days=1)
 ALICE = Identity("dev", Kind.CLIENT, "alice")
 NODE = Identity("dev", Kind.NODE, "n1")
@@ -79,9 +81,7 @@ async def test_new_calls_show_the_new_certificate_and_a_running_one_goes_on(file
     assert b"1" == await running.read()
     generation = tls.generation
     files.give(ALICE, 1)
-    async with asyncio.timeout(20):
-        while not tls.changed_since(generation):
-            await asyncio.sleep(0.05)
+    await until(lambda: tls.changed_since(generation))
     after = await shown(channels, address)
     assert before != after
     assert files.store.holders()[ALICE].leaf.certificate.strip() == after.strip()

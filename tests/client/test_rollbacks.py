@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+import time
 
 import pytest
 import tidemark
@@ -16,6 +16,8 @@ from tidemark.pending import Pending
 from tidemark_core.base.entry import Batch, Kind
 from tidemark_core.base.refusals import Reason, Refused
 
+from tests.waiting import PATIENCE_S, remains, until
+
 
 def log_of(shard: FakeShard) -> list[bytes]:
     """Values in the log that are not rolled back."""
@@ -25,12 +27,6 @@ def log_of(shard: FakeShard) -> list[bytes]:
         if entry.kind is Kind.DATA and shard.covering(entry.base) is None
         for record in ReadBatch(shard.index, entry, entry.base, entry.last).records()
     ]
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -134,7 +130,7 @@ async def test_an_undecided_batch_that_a_failover_lost_fills_its_place_again(one
         shard.drop_last(2)
         shard.limbo = False
         cluster.elect(shard, "n1")
-        assert (await asyncio.wait_for(second, 5)).sequence == 1
+        assert (await asyncio.wait_for(second, PATIENCE_S)).sequence == 1
         assert len({producer for producer, _ in shard.sent}) == 1
     assert log_of(shard) == [b"a", b"b"]
     assert losses == [], "nothing that was acknowledged is gone"
@@ -153,7 +149,7 @@ async def test_more_undecided_batches_than_the_cluster_remembers_are_left_behind
         shard.drop_last(7)
         shard.limbo = False
         cluster.elect(shard, "n1")
-        assert (await asyncio.wait_for(appender.append(b"after"), 5)).sequence == 0
+        assert (await asyncio.wait_for(appender.append(b"after"), PATIENCE_S)).sequence == 0
         assert appender.lost_local_records == 0
     assert losses == []
     assert log_of(shard) == [b"after"]
@@ -166,10 +162,10 @@ async def test_a_long_quorum_timeout_is_no_dead_stream(connect_to, monkeypatch):
     shard = cluster.groups["orders"][0]
     shard.limbo = True
     async with single(client) as appender:
+        began = time.monotonic()
         waiting = appender.append_nowait(b"a")
-        await asyncio.sleep(0.5)
-        assert cluster.nodes["n0"].streams == 1, "a leader may take the quorum timeout to answer"
         await until(lambda: cluster.nodes["n0"].streams == 2)
+        assert time.monotonic() - began >= 0.6, "a leader may take the quorum timeout to answer"
         shard.confirm()
         await waiting
 
@@ -193,10 +189,9 @@ async def test_rolled_back_batches_go_out_again_in_order_before_the_one_that_was
     _, client, shard = one
     async with single(client) as appender:
         futures, at = await three_in_limbo_and_a_fourth_refused(appender, shard)
-        await asyncio.sleep(0.05)
-        assert len(shard.sent) == 4, "the fate of those in front is waited for"
+        await remains(lambda: len(shard.sent) == 4, "the fate of those in front is waited for")
         shard.finish_rollback()
-        places = await asyncio.wait_for(asyncio.gather(*futures), 5)
+        places = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
         assert log_of(shard) == [b"a", b"b", b"c", b"d"]
         assert [place.offset for place in places] == [at + 1, at + 2, at + 3, at + 4]
         assert [place.sequence for place in places] == [3, 4, 5, 6], "used sequences are not used again"
@@ -223,7 +218,7 @@ async def test_no_batch_takes_the_sequence_of_one_that_may_have_been_appended(on
         assert shard.sent[4][1] == 3, "the fourth is asked about under its old sequence"
         assert shard.marks[4] == -1
         shard.finish_rollback()
-        places = await asyncio.wait_for(asyncio.gather(*futures), 5)
+        places = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
     assert log_of(shard) == [b"a", b"b", b"c", b"d"]
     assert [place.sequence for place in places] == [4, 5, 6, 7]
 
@@ -241,7 +236,7 @@ async def test_a_fourth_that_never_arrived_is_asked_about_too(one):
         shard.finish_rollback()
         await until(lambda: appender.rolled_back_batches == 3)
         client.links.to(cluster.nodes["n0"].address).abort("test cuts the stream")
-        places = await asyncio.wait_for(asyncio.gather(*futures), 5)
+        places = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
     assert shard.marks == [-1, -1, -1, -1, -1, at, at, at, at]
     assert log_of(shard) == [b"a", b"b", b"c", b"d"]
     assert [place.sequence for place in places] == [3, 4, 5, 6]
@@ -258,7 +253,7 @@ async def test_raise_tells_callers_and_the_refused_batch_goes_on_behind_the_roll
             error = caught.value
             assert (error.group, error.shard, error.sequence, error.rolled_back_at) == ("orders", 0, number, at)
             assert error.producer == shard.sent[0][0]
-        assert (await asyncio.wait_for(futures[3], 5)).sequence == 3, "refused before the append, so unused"
+        assert (await asyncio.wait_for(futures[3], PATIENCE_S)).sequence == 3, "refused before the append, so unused"
         assert (await appender.append(b"e")).sequence == 4
         assert shard.marks[-2:] == [at, at]
     assert log_of(shard) == [b"d", b"e"]
@@ -274,7 +269,7 @@ async def test_after_raised_timeouts_the_lane_resumes_behind_a_rollback_it_only_
             await first
         shard.limbo = False
         at = shard.begin_rollback(1)
-        place = await asyncio.wait_for(appender.append(b"b"), 5)
+        place = await asyncio.wait_for(appender.append(b"b"), PATIENCE_S)
         assert (place.sequence, shard.marks) == (1, [-1, -1, at])
         shard.finish_rollback()
         outcome = await client.outcome("orders", 0, caught.value.producer, caught.value.sequence)
@@ -319,12 +314,11 @@ async def test_when_time_is_over_and_no_new_try_was_taken_rolled_back_is_the_tru
         shard.finish_rollback()
         for future in futures[:3]:
             with pytest.raises(errors.RolledBack):
-                await asyncio.wait_for(future, 5)
+                await asyncio.wait_for(future, PATIENCE_S)
         with pytest.raises(errors.Unavailable, match="nothing of it was appended"):
             await futures[3]
-        await asyncio.sleep(0.05)
+        await remains(lambda: log_of(shard) == [])
         shard.refusals.clear()
-        assert log_of(shard) == []
         await appender.append(b"next")
         assert appender.buffered_bytes == 0
     assert log_of(shard) == [b"next"], "what callers were told is gone never comes back"
@@ -332,9 +326,9 @@ async def test_when_time_is_over_and_no_new_try_was_taken_rolled_back_is_the_tru
 
 async def test_a_rollback_heard_of_after_time_was_over_is_not_retried(one):
     _, client, shard = one
-    async with single(client, timeout_s=0.5) as appender:
+    async with single(client, timeout_s=2.0) as appender:
         late = appender.append_nowait(b"late")
-        await asyncio.sleep(0.3)
+        await remains(lambda: not late.done(), for_s=1.0)  # so much longer than it the next one has
         futures = [appender.append_nowait(b"in time")]
         with pytest.raises(errors.OutcomeUnknown):
             await late
@@ -347,9 +341,9 @@ async def test_a_rollback_heard_of_after_time_was_over_is_not_retried(one):
 
 async def test_a_rollback_of_a_batch_given_up_lets_nobody_pass_those_behind_it(one):
     cluster, client, shard = one
-    async with single(client, timeout_s=0.8) as appender:
+    async with single(client, timeout_s=2.0) as appender:
         late = appender.append_nowait(b"late")
-        await asyncio.sleep(0.4)
+        await remains(lambda: not late.done(), for_s=1.0)  # so much longer than it the next ones have
         futures = [appender.append_nowait(value) for value in (b"b", b"c")]
         await until(lambda: len(shard.sent) == 3)
         shard.deaf = True
@@ -364,7 +358,7 @@ async def test_a_rollback_of_a_batch_given_up_lets_nobody_pass_those_behind_it(o
         client.links.to(cluster.nodes["n0"].address).abort("test cuts the stream")
         await until(lambda: len(shard.sent) == 7)
         shard.finish_rollback()
-        await asyncio.wait_for(asyncio.gather(*futures), 5)
+        await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
     assert log_of(shard) == [b"b", b"c", b"d"]
 
 
@@ -392,6 +386,8 @@ async def test_a_deposed_leaders_refusal_says_nothing_of_the_try_that_is_under_w
             await first
         shard.begin_rollback(1)
         cluster.nodes["n0"].paused.clear()
+        deposed = client.links.to(cluster.nodes["n0"].address)
+        answered_at = deposed.answered_at
         second = appender.append_nowait(b"b")
         await until(lambda: len(shard.sent) == 2)
         shard.limbo, shard.silent = False, 1
@@ -401,7 +397,7 @@ async def test_a_deposed_leaders_refusal_says_nothing_of_the_try_that_is_under_w
         await until(lambda: len(shard.sent) == 3)  # taken by n1, which does not answer
         shard.refusals.extend([Refused(Reason.OVERLOADED, "full", 2, -1, 20)] * 1000)
         cluster.nodes["n0"].paused.set()
-        await asyncio.sleep(0.1)
+        await until(lambda: deposed.answered_at > answered_at)
         client.links.to(cluster.nodes["n1"].address).abort("test cuts the stream")
         with pytest.raises(errors.OutcomeUnknown):
             await second
@@ -423,7 +419,7 @@ async def test_a_rollback_told_by_two_leaders_is_one(one):
         shard.limbo = False
         shard.finish_rollback()
         cluster.nodes["n0"].paused.set()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, PATIENCE_S)
         assert appender.rolled_back_batches == 1
     assert log_of(shard) == [b"a"]
 
@@ -453,7 +449,7 @@ async def test_a_failover_that_lost_some_of_the_undecided_gets_them_again(one):
         cluster.elect(shard, "n1")
         await until(lambda: len(shard.undecided) == 4)
         shard.confirm()
-        places = await asyncio.wait_for(asyncio.gather(*futures), 5)
+        places = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
     assert log_of(shard) == [b"a", b"b", b"c", b"d"]
     assert [place.sequence for place in places] == [0, 1, 2, 3]
 
@@ -467,7 +463,7 @@ async def test_a_rollback_that_a_failover_lost_never_happened(one):
         cluster.elect(shard, "n2")
         await until(lambda: all(shard.undecided.values()))
         shard.confirm()
-        places = await asyncio.wait_for(asyncio.gather(*futures), 5)
+        places = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
     assert log_of(shard) == [b"a", b"b", b"c", b"d"]
     assert [place.sequence for place in places] == [0, 1, 2, 3], "each in its first place"
     assert set(shard.marks) == {-1}, "the mark of a rollback that is gone is not sent"

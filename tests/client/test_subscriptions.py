@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 import pytest
 import tidemark
@@ -12,6 +11,8 @@ import tidemark.sync
 from fake_cluster import FakeShard
 from tidemark import GapKind, errors
 from tidemark_core.base.refusals import Reason, Refused
+
+from tests.waiting import remains, until
 
 WEEK_MS = 7 * 86_400_000
 
@@ -29,12 +30,6 @@ async def filled(connect_to) -> tuple[FakeShard, tidemark.Client]:
 @pytest.fixture(params=["leader", "scd"])
 def mode(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_name_goes_on_where_it_was(filled, mode):
@@ -104,9 +99,10 @@ async def test_a_reader_commits_by_itself_and_only_what_is_news(filled):
     for _ in range(5):
         await reader.next_batches(1)
     await until(lambda: shard.positions.get("one", (0,))[0] == 41)
-    await asyncio.sleep(0.1)
-    assert 41 == shard.commits[-1][1]
-    assert len(shard.commits) == len(set(shard.commits)), "a reader that stands still says nothing"
+    await remains(
+        lambda: 41 == shard.commits[-1][1] and len(shard.commits) == len(set(shard.commits)),
+        "a reader that stands still says nothing",
+    )
     await reader.close()
 
 
