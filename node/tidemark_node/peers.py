@@ -230,7 +230,8 @@ class Links:
     async def _dial(self, peer: Member, address: str) -> None:
         """Open a link and run it to its end.  Raises when it cannot be opened."""
         async with channel.open_channel(address, self._tls, server_name=peer.node) as opened:
-            call = opened.stream_stream(channel.REPLICATION_LINK)(metadata=self._hello)
+            method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = opened.stream_stream(channel.REPLICATION_LINK)
+            call = method(metadata=self._hello)
             try:
                 async with asyncio.timeout(DIAL_TIMEOUT_SECONDS):
                     answered = await channel.answered_hello(call)

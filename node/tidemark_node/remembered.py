@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from google.protobuf.message import DecodeError
 from tidemark_wire.v1 import common_pb2, node_pb2
 
 from .driver import Driver
+from .store import Store
 from .store_errors import StoreFailed
 
 _log = logging.getLogger("tidemark_node")
@@ -43,7 +45,7 @@ class Remembered:
             self._unwritten = False
             data = self.cluster.SerializeToString(deterministic=True)
             try:
-                await self._driver.reclaim(lambda store, data=data: store.remember(data))
+                await self._driver.reclaim(partial(_remember, data))
             except StoreFailed as error:
                 _log.warning("the shard map is not remembered: %s", error)
                 self._unwritten = True
@@ -76,6 +78,10 @@ def merged(before: node_pb2.RememberedCluster, pushed: common_pb2.ShardMap) -> n
         for node in sorted(pushed.nodes, key=lambda node: node.node)
     )
     return after
+
+
+def _remember(cluster: bytes, store: Store) -> None:
+    store.remember(cluster)
 
 
 def _decode(stored: bytes | None) -> node_pb2.RememberedCluster:

@@ -36,7 +36,7 @@ class Health:
     async def say(self, serving: bool) -> None:
         """Set the state of every service, for callers that ask or watch."""
         self.serving = serving
-        statuses = health_pb2.HealthCheckResponse.ServingStatus
+        statuses = health_pb2.HealthCheckResponse
         for service in self.services:
             await self.servicer.set(service, statuses.SERVING if serving else statuses.NOT_SERVING)
 

@@ -16,9 +16,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
-from rocksdict import CompactOptions, Options, Rdict, WriteBatch
+from rocksdict import ColumnFamily, CompactOptions, Options, Rdict, WriteBatch
 from tidemark_core.base.effects import Persist
 from tidemark_core.base.entry import HEADER, Entry, recovered, with_payload
 from tidemark_core.base.errors import CorruptEntry
@@ -110,7 +110,7 @@ class Store:
         self._failed: str | None = None
         self._table = checked(families)
         self._families: dict[str, Rdict] = {}
-        self._handles: dict[str, object] = {}
+        self._handles: dict[str, ColumnFamily] = {}
         self.dropped = Dropped()
         self.rows = Rows(path, self._families)
         try:
@@ -324,7 +324,8 @@ class Store:
     def state(self, shard: ShardId) -> tuple[bytes, bytes | None]:
         """Return the stored state of a shard, and its checkpoint or None."""
         system = self._families[SYSTEM]
-        return system[address_key(STATE, LOG_PLANE, shard)], system.get(address_key(CHECKPOINT, LOG_PLANE, shard))
+        state: Any = system[address_key(STATE, LOG_PLANE, shard)]
+        return state, system.get(address_key(CHECKPOINT, LOG_PLANE, shard))
 
     def headers(self, shard: ShardId, first: int) -> Iterator[Entry]:
         """Yield verified headers from base offset `first` on, for recovery.  Raises StoreDamaged."""
@@ -405,7 +406,7 @@ class Store:
 
     def _payloads(self, keys: list[bytes]) -> list[bytes | None]:
         try:
-            return self._families[LOG].get(keys)
+            return cast(list[bytes | None], self._families[LOG].get(cast(Any, keys)))
         except Exception:
             # A damaged block fails the whole list; ask one by one to learn which.
             return [self._payload(key) for key in keys]

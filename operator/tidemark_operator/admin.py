@@ -23,7 +23,8 @@ from tidemark_wire.version import VERSION
 from .access import AdminAccess
 from .model import Group
 from .moves import run_move
-from .plan import Move, MoveKind, PlanRefusal, choose_member, choose_victim
+from .placement import PlanRefusal
+from .plan import Move, MoveKind, choose_member, choose_victim
 from .resources import KINDS
 from .service import OperatorService
 

@@ -58,7 +58,8 @@ class EtcdAccess:
         assert self.tls is not None
         credentials = grpc.ssl_channel_credentials(self.tls.ca, self.tls.key, self.tls.certificate)
         if self.login is not None:
-            credentials = grpc.composite_channel_credentials(credentials, grpc.metadata_call_credentials(self._sign))
+            sign: Any = self._sign  # the stubs name a class where a function will do
+            credentials = grpc.composite_channel_credentials(credentials, grpc.metadata_call_credentials(sign))
         return grpc.aio.secure_channel(target, credentials, options=options)
 
     async def log_in(self, channel: grpc.aio.Channel, timeout_s: float) -> None:

@@ -105,8 +105,8 @@ class GroupKeeper:
                 record = first_record(members, group.copies(len(members)))
                 page.append(Write(self._keys.shard(shard), record.encode(), 0))
                 nodes.update(names)
-            known = {name: record for name in nodes if (record := self._mirror.nodes.get(name)) is not None}
-            if any(record.life is not NodeLife.STAYS for record in known.values()):
+            known = {name: node for name in nodes if (node := self._mirror.nodes.get(name)) is not None}
+            if any(node.life is not NodeLife.STAYS for node in known.values()):
                 return False
             # Whoever has a node leave changes its record: it must not be given a copy that is then lost with it.
             unchanged = {key: self._mirror.seen(key) for key in map(self._keys.node, known)}

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -142,11 +143,11 @@ class NodeLink:
         found: dict[ShardId, int] = {}
         for first in range(0, len(shards), SIZES_MAX):
             request = node_pb2.SizesRequest(shards=shards[first:first + SIZES_MAX])
-            answer = await self._asked(lambda channel, request=request: self._sizes(channel, request))
+            answer = await self._asked(partial(self._sizes, request))
             found.update((ShardId(each.shard), each.bytes) for each in answer.shards)
         return found
 
-    async def _sizes(self, channel: grpc.aio.Channel, request: node_pb2.SizesRequest) -> node_pb2.SizesResponse:
+    async def _sizes(self, request: node_pb2.SizesRequest, channel: grpc.aio.Channel) -> node_pb2.SizesResponse:
         return await counted(NODE_REQUESTS, "Sizes", node_pb2_grpc.ControlStub(channel).Sizes(
             request, timeout=max(1.0, self.settings.probe_timeout_ms / 1000)))
 
@@ -223,7 +224,8 @@ class NodeLink:
 
     async def _probe(self, channel: grpc.aio.Channel) -> tuple[Outcome, str]:
         try:
-            answer = await counted(NODE_REQUESTS, "Check", health_pb2_grpc.HealthStub(channel).Check(
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            answer = await counted(NODE_REQUESTS, "Check", stub.Check(
                 health_pb2.HealthCheckRequest(), timeout=self.settings.probe_timeout_ms / 1000))
         except grpc.aio.AioRpcError as error:
             return await self._failed_probe(error)
@@ -260,7 +262,8 @@ class NodeLink:
         """Hold the stream until it breaks (UP: to be verified) or the prober gives the node up (DOWN)."""
         assert self.description is not None
         started = time.monotonic()
-        call = channel.stream_stream(CONTROL_LINK)(metadata=hello_metadata(operator=self._operator))
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(CONTROL_LINK)
+        call = method(metadata=hello_metadata(operator=self._operator))
         jobs: list[asyncio.Task[Any]] = []
         try:
             async with asyncio.timeout(self.settings.probe_timeout_ms / 1000):

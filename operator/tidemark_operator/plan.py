@@ -210,7 +210,8 @@ def _with_kept_data_elsewhere(
 
     `to` speaks of what people asked for: what nobody claims goes there if it may, else anywhere.
     """
-    moves, left = [], []
+    moves: list[Move] = []
+    left: list[str] = []
     for shard in shards:
         found = _with_new_members(
             spec, world, [shard], MoveKind.SWAP, sorted(set(world.nodes) - {source}), source, preferred={preferred},
@@ -350,7 +351,7 @@ def _plan_rebalance(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal
     load = world.replicas()
     copies = sum(len(shard.ensemble) for shard in scope)
     budget = copies * wanted.get("maxMovePercent", 100) // 100
-    moves = []
+    moves: list[Move] = []
     for shard in sorted(scope, key=lambda shard: shard.shard):
         if len(moves) >= budget:
             break

@@ -37,7 +37,8 @@ from .moves import MoveState, run_move
 from .node_exchange import NodeExchange
 from .node_records import NodeRecords
 from .objects import Objects
-from .plan import NEW_NODE, Move, MoveKind, PlanRefusal, World, plan_reconfiguration
+from .placement import PlanRefusal
+from .plan import NEW_NODE, Move, MoveKind, World, plan_reconfiguration
 from .reconfiguration_view import AgreedPlan, Outcome, RunView, run_status
 from .resources.conditions import ConditionReason as R
 from .turns import Slot
@@ -387,9 +388,9 @@ class ReconfigurationRun:
                 state.state, state.started = "Running", timestamp()
                 task = background(self._run_one(state), f"a move of {self.name}")
                 self._running[shard] = task
-                task.add_done_callback(lambda _task, shard=shard: self._one_ended(shard))
+                task.add_done_callback(partial(self._one_ended, shard))
 
-    def _one_ended(self, shard: ShardId) -> None:
+    def _one_ended(self, shard: ShardId, _task: object) -> None:
         self._running.pop(shard, None)
         self.wake.set()
 
@@ -419,7 +420,7 @@ class ReconfigurationRun:
         await self._save()
         while self._running:
             for shard in list(self._running):
-                await self._driver.change(shard, lambda request, shard=shard: CancelChange(shard, request))
+                await self._driver.change(shard, partial(CancelChange, shard))
             await self._wait(0.25)
 
     async def _wait(self, seconds: float) -> None:

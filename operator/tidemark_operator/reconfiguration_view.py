@@ -69,7 +69,7 @@ def run_status(name: str, run: RunView, memory: ConditionMemory) -> dict[str, An
     states = [state.state for state in run.moves]
     done, total = states.count("Done"), len(states)
     parts = sum(
-        1.0 if state.state == "Done" else state.received_bytes / state.total_bytes
+        1.0 if state.state == "Done" else state.received_bytes / (state.total_bytes or 1)
         for state in run.moves if state.state == "Done" or state.total_bytes
     )
     percent = int(100 * parts / total) if total else 100 if run.outcome else 0

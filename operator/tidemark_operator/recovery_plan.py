@@ -182,7 +182,7 @@ class _Planner:
         gone = {name for name in names if name not in here}
         at = {address: name for name, address in self.addresses.items()}
         unnamed = [node.address for node in silent if node.address not in at]
-        disks = set()
+        disks: set[Member] = set()
         for shard, reports in self.reports.items():
             facts = newest_facts(reports, self._stored_record(shard))
             disks |= facts.named - self.answered if facts is not None else frozenset()

@@ -254,7 +254,8 @@ class KubeApi:
             code = answer.status
             REQUESTS.labels(method, code).inc()
             if 200 <= code < 300:
-                return answer.response
+                response: aiohttp.ClientResponse = answer.response
+                return response
             text = (await answer.read()).decode(errors="replace")
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
             REQUESTS.labels(method, "away").inc()

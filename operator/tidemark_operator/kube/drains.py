@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Object = Mapping[str, Any]
+Pod = dict[str, Any]
 
 MARKS = ("node.kubernetes.io/unschedulable", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted",
          "karpenter.sh/disruption")
@@ -25,7 +26,7 @@ def emptied(machines: Iterable[Object]) -> set[str]:
             taint["key"] in MARKS for taint in machine.get("spec", {}).get("taints") or ())}
 
 
-def leaving(spec: Object, pods: Mapping[str, Object], machines: Iterable[Object]) -> dict[str, Object]:
+def leaving(spec: Object, pods: Mapping[str, Pod], machines: Iterable[Object]) -> dict[str, Pod]:
     """Return the pods, by node, that are to leave their machine."""
     if _policy(spec) == "Ignore":
         return {}

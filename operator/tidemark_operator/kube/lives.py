@@ -16,7 +16,8 @@ from typing import Any
 from ..condition_memory import Condition, some
 from ..metadata import NodeLife, NodeRecord, StoredObject
 from ..model import out_of_sync
-from ..plan import PlanRefusal, World, plan_reconfiguration
+from ..placement import PlanRefusal
+from ..plan import World, plan_reconfiguration
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..status import node_number

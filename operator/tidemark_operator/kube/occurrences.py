@@ -232,7 +232,7 @@ def _moves(before: Status, after: Status) -> Iterator[Occurrence]:
     if done > 0:  # one note for all of them: an event's note never changes, its count does
         yield Occurrence(E.MOVE_COMPLETED, "Moves are done; status.progress says how many of all.", times=done)
     if failed > 0:
-        last = (after.get("failedMoves") or ({},))[-1]
+        last: Status = (after.get("failedMoves") or ({},))[-1]
         which = f"{last['name']}/{last['shard']}: " if last else ""
         yield Occurrence(E.MOVE_FAILED, f"{which}{last.get('message', 'a move was given up')}", times=failed)
 

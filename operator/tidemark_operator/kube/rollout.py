@@ -173,7 +173,7 @@ def pod_view(
     if pod is None:
         return PodView(node)
     metadata, conditions = pod["metadata"], pod.get("status", {}).get("conditions", ())
-    ready = next((each for each in conditions if each["type"] == "Ready"), {})
+    ready: dict[str, Any] = next((each for each in conditions if each["type"] == "Ready"), {})
     created = datetime.fromisoformat(metadata["creationTimestamp"])
     since = max(created, datetime.fromisoformat(ready.get("lastTransitionTime") or metadata["creationTimestamp"]))
     reasons = (*_reasons(metadata, created, revision if automatic else None, restarted_at, now), *more)

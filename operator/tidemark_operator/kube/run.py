@@ -68,8 +68,8 @@ class ClusterRun:
             api, caches["Secret"], self.namespace, self.name, overlap, self.accepted, self._certified)) if tls else None
         self.service = OperatorService(
             endpoints, prefix, self.name, etcd_tls=etcd.tls, etcd_login=etcd.login,
-            tls=self.certificates and self.certificates.credentials,
-            certificates=self.certificates and self.certificates.archive, lateness=lateness,
+            tls=self.certificates.credentials if self.certificates is not None else None,
+            certificates=self.certificates.archive if self.certificates is not None else None, lateness=lateness,
             makes_nodes=True)
         self.service.keeper.on_created = lambda group, shards: self.tell(
             EventReason.SHARDS_CREATED, f"{shards} shards", kind="LogGroup", name=group)

@@ -60,7 +60,7 @@ def identity(item: Object) -> Identity:
 
 
 def paused(item: Object) -> bool:
-    return item["metadata"].get("annotations", {}).get(Annotation.PAUSE.value) == "true"
+    return bool(item["metadata"].get("annotations", {}).get(Annotation.PAUSE.value) == "true")
 
 
 def unsupported(spec: Mapping[str, Any]) -> str:

@@ -145,7 +145,7 @@ def with_refusal(status: Object, shown: Object, refused: str) -> Object:
     conditions = []
     for each in status["conditions"]:
         if each["type"] == stalled["type"]:
-            before = next((one for one in shown.get("conditions", ()) if one["type"] == stalled["type"]), {})
+            before: Object = next((one for one in shown.get("conditions", ()) if one["type"] == stalled["type"]), {})
             since = before["lastTransitionTime"] if before.get("status") == "True" else timestamp()
             conditions.append({**each, **stalled, "lastTransitionTime": since})
         else:

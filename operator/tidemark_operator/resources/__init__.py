@@ -8,12 +8,14 @@ Stays out: what to do about a resource, and every API of Kubernetes.
 """
 
 from .base import API_VERSION, ConditionStatus, ObjectMeta, ObjectRef, Resource, quantity_bytes
-from .cluster import ClusterSpec, ClusterStatus, TidemarkCluster
+from .cluster import ClusterSpec, TidemarkCluster
+from .cluster_status import ClusterStatus
 from .keyspace import Keyspace, KeyspaceSpec, KeyspaceStatus
 from .kinds import KINDS
 from .loggroup import LogGroup, LogGroupSpec, LogGroupStatus
 from .manifests import InvalidManifest, Problem, check_update, load_manifests, load_resource
-from .reconfiguration import Reconfiguration, ReconfigurationSpec, ReconfigurationStatus, ReconfigurationType
+from .reconfiguration import Reconfiguration, ReconfigurationSpec, ReconfigurationType
+from .reconfiguration_status import ReconfigurationStatus
 from .shard import Shard, ShardSpec, ShardStatus
 
 __all__ = [

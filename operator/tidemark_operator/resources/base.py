@@ -159,7 +159,8 @@ def quantity_bytes(quantity: str) -> int:
     digits = quantity.rstrip("KMGTki")
     whole, _, fraction = digits.partition(".")
     factor = _UNITS.get(quantity[len(digits) :], 1)
-    return (int(whole + fraction) * factor) // 10 ** len(fraction)
+    scale: int = 10 ** len(fraction)
+    return (int(whole + fraction) * factor) // scale
 
 
 # --- parts that several kinds share

@@ -46,7 +46,7 @@ class ConditionReason(StrEnum):
 
     meaning: str
 
-    def __new__(cls, value: str, meaning: str) -> Self:
+    def __new__(cls, value: str, meaning: str = "") -> Self:
         member = str.__new__(cls, value)
         member._value_, member.meaning = value, meaning
         return member
