@@ -191,4 +191,4 @@ class Appends:
         stream.put(AppendAnswer(request, value, hint.node, hint.address, self._routing.map.version))
 
     # The groups are named in the frames: each call is judged there.
-    METHODS: ClassVar = (Method(METHOD, Shape.BIDI, serve, kinds=PEOPLE),)
+    METHODS: ClassVar[tuple[Method, ...]] = (Method(METHOD, Shape.BIDI, serve, kinds=PEOPLE),)

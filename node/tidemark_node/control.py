@@ -75,7 +75,7 @@ class Control:
         self._remembered.tell(self._routing.map)
         return node_pb2.PushShardMapResponse(version=version_in_force)
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Control.Describe", Shape.UNARY, describe, node_pb2.DescribeRequest, node_pb2.NodeDescription,
             kinds=frozenset({Kind.OPERATOR, Kind.ADMIN}), checks_version=False,

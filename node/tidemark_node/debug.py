@@ -75,7 +75,7 @@ class Debug:
             for shard, view in views.items() if view is not None
         }
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Control.DebugDump", Shape.UNARY, serve, node_pb2.DebugDumpRequest, node_pb2.DebugDumpResponse,
             kinds=frozenset({Kind.OPERATOR, Kind.ADMIN}), checks_version=False, audited=True,

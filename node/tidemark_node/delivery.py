@@ -80,7 +80,7 @@ class Deliveries:
         return [run.describe() for run in runs if run is not None and shard in (None, run.shard)]
 
     # The groups are named in the frames: each START is judged there.
-    METHODS: ClassVar = (Method(METHOD, Shape.BIDI, serve, kinds=PEOPLE),)
+    METHODS: ClassVar[tuple[Method, ...]] = (Method(METHOD, Shape.BIDI, serve, kinds=PEOPLE),)
 
 
 class _Run:

@@ -71,7 +71,7 @@ class Explain:
             items=[_explained(rule, piece, target.info.payload_copies) for piece in found],
         )
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Tidemark.ExplainRead", Shape.UNARY, read, node_pb2.ExplainReadRequest, node_pb2.ExplainReadResponse,
             roles=(Role.READER,),

@@ -58,7 +58,7 @@ class Inventory:
             loading = Refused(Reason.NO_LEADER, "this node loads its shards; retry", retry_after_ms=100)
             await context.abort(*to_rpc_error(loading))
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Control.Replicas", Shape.UNARY, replicas, node_pb2.ReplicasRequest, node_pb2.ReplicasResponse,
             kinds=frozenset({Kind.OPERATOR, Kind.ADMIN}), checks_version=False, audited=True,

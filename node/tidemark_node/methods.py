@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from google.protobuf.message import Message
 from tidemark_wire.identity import Kind, Role
@@ -68,8 +68,7 @@ class Method:
 class Serving(Protocol):
     """A part of the node that serves methods."""
 
-    @property
-    def METHODS(self) -> tuple[Method, ...]: ...
+    METHODS: ClassVar[tuple[Method, ...]]
 
 
 def table_of(parts: Iterable[Serving]) -> dict[str, tuple[Method, Serving]]:

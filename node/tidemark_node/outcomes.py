@@ -89,7 +89,7 @@ class Outcomes:
             await self._routing.refuse(context, target, None)
         return target
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Tidemark.Outcome", Shape.UNARY, outcome, node_pb2.OutcomeRequest, node_pb2.OutcomeResponse,
             roles=(Role.WRITER,),

@@ -277,7 +277,7 @@ class Links:
         ]
 
     # `greet` checks the wire version, for a link needs one.
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method("Replication.Link", Shape.BIDI, serve_node, kinds=frozenset({Kind.NODE}), checks_version=False),
         Method("Control.Link", Shape.BIDI, serve_operator, kinds=frozenset({Kind.OPERATOR}), checks_version=False),
     )

@@ -80,7 +80,7 @@ class Reads:
             self._count -= 1
             self._metrics.readers.set(self._count)
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(METHOD, Shape.SERVER_STREAM, serve, node_pb2.ReadRequest, roles=(Role.READER,)),
     )
 

@@ -125,7 +125,7 @@ class Routing:
             known = newest.version
             await context.write(newest)
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Tidemark.GetShardMap", Shape.UNARY, get, node_pb2.GetShardMapRequest, common_pb2.ShardMap,
             kinds=EVERY_KIND, checks_version=False,

@@ -158,7 +158,7 @@ class SnapshotServer:
         missing = Refused(Reason.CORRUPT, f"no intact entry at offset {position}", expected=position)
         await context.abort(*to_rpc_error(missing))
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Replication.PullSnapshot", Shape.SERVER_STREAM, serve, node_pb2.PullSnapshotRequest,
             node_pb2.SnapshotChunk, kinds=frozenset({Kind.NODE}), checks_version=False,

@@ -112,7 +112,7 @@ class Subscriptions:
             await self._routing.refuse(context, as_routed(answer), target)
         return answer
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Tidemark.CommitPosition", Shape.UNARY, commit, node_pb2.CommitPositionRequest,
             node_pb2.CommitPositionResponse, roles=(Role.READER,),

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.servers
 REPOSITORY = Path(__file__).parents[2]
 BARE_MIB_MAX = 260   # of which pyarrow takes four fifths
 INSTALL_S = 300
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
 class Environment(NamedTuple):
@@ -36,37 +38,30 @@ class Environment(NamedTuple):
             text=True, timeout=timeout_s, check=False)
 
     def install(self, *requirements: str) -> None:
-        done = self.run("python", "-m", "pip", "install", "--quiet", *requirements, timeout_s=INSTALL_S)
-        assert done.returncode == 0, done.stderr
+        pip("--python", str(self.root), "install", "--quiet", *requirements)
 
     def installed(self) -> dict[str, str]:
-        done = self.run("python", "-m", "pip", "list", "--format=json")
-        assert done.returncode == 0, done.stderr
-        return {one["name"].lower(): one["version"] for one in json.loads(done.stdout)}
+        listed = json.loads(pip("--python", str(self.root), "list", "--format=json"))
+        return {one["name"].lower(): one["version"] for one in listed}
 
 
-def create(folder: Path) -> Environment:
-    done = subprocess.run(
-        [sys.executable, "-m", "venv", str(folder / "env")], capture_output=True, text=True, timeout=120, check=False)
+def pip(*arguments: str) -> str:
+    """Run the pip of the tests; return what it printed."""
+    done = subprocess.run([*PIP, *arguments], capture_output=True, text=True, timeout=INSTALL_S, check=False)
     assert done.returncode == 0, done.stderr
-    (folder / "elsewhere").mkdir()
-    return Environment(folder / "env", folder / "elsewhere")
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built from a copy of what it is built from."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     probe = subprocess.run(
-        [*pip, "download", "--quiet", "--no-deps", "--dest", str(folder / "probe"), "xxhash"], capture_output=True,
+        [*PIP, "download", "--quiet", "--no-deps", "--dest", str(folder / "probe"), "xxhash"], capture_output=True,
         text=True, timeout=INSTALL_S, check=False)
     if probe.returncode:
         pytest.skip(f"pip reaches no package index: {probe.stderr.strip().splitlines()[-1]}")
-    built = subprocess.run(
-        [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(sources(folder / "source"))],
-        capture_output=True, text=True, timeout=INSTALL_S, check=False)
-    assert built.returncode == 0, built.stderr
+    pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(sources(folder / "source")))
     (found,) = folder.glob("*.whl")
     return found
 
@@ -87,7 +82,10 @@ def sources(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    environment = create(tmp_path_factory.mktemp("bare"))
+    folder = tmp_path_factory.mktemp("bare")
+    environment = Environment(folder / "env", folder / "elsewhere")
+    environment.folder.mkdir()
+    venv.create(environment.root, symlinks=True)
     environment.install(str(wheel))
     return environment
 
@@ -97,7 +95,7 @@ def test_a_bare_install_is_the_client(wheel: Path, bare: Environment) -> None:
     installed = bare.installed()
     assert installed["tidemarkdb"] == VERSION
     assert "tidemark" not in installed, "the package of another project"
-    assert set(installed) - {"pip", "setuptools"} == {"tidemarkdb", "typing_extensions", *CLIENT}
+    assert set(installed) == {"tidemarkdb", "typing_extensions", *CLIENT}
     (packages,) = (bare.root / "lib").glob("python3*/site-packages")
     size = sum(file.stat().st_size for file in packages.rglob("*") if file.is_file())
     assert size < BARE_MIB_MAX * 2**20, f"{size / 2**20:.0f} MiB"
@@ -130,15 +128,10 @@ def test_a_bare_install_names_the_extra_of_a_program(bare: Environment, command:
     assert "Traceback" not in done.stderr
 
 
-@pytest.fixture(scope="module")
-def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the extra `cli`; the test of a local cluster adds the others."""
-    environment = create(tmp_path_factory.mktemp("whole"))
-    environment.install(f"{wheel}[cli]")
-    return environment
-
-
-def test_with_extras_a_local_cluster_and_the_demo_run(wheel: Path, whole: Environment) -> None:
+def test_with_extras_a_local_cluster_and_the_demo_run(wheel: Path, bare: Environment) -> None:
+    """The last test of this file: the environment is no longer bare behind it."""
+    whole = bare
+    whole.install(f"{wheel}[cli]")
     version = whole.run("tidemark", "--version")
     assert version.stdout == f"tidemark {VERSION}\n", version.stderr
     assert "append" in whole.run("tidemark", "--help").stdout

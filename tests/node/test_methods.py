@@ -42,7 +42,7 @@ class Toy:
         for number in range(3):
             await context.write(b"%d of %s" % (number, request.group.encode()))
 
-    METHODS: ClassVar = (
+    METHODS: ClassVar[tuple[Method, ...]] = (
         Method("Toy.Echo", Shape.UNARY, echo, kinds=frozenset({Kind.ADMIN})),
         Method("Toy.Records", Shape.SERVER_STREAM, records, node_pb2.LimboRequest, roles=(Role.READER,)),
     )
@@ -159,7 +159,7 @@ async def test_a_method_that_two_parts_contribute_is_refused_at_start(tmp_path: 
 )
 def test_a_method_that_is_unsafe_is_refused(changes: dict[str, Any], message: str) -> None:
     class Unsafe:
-        METHODS: ClassVar = (replace(Toy.METHODS[0], **changes),)
+        METHODS: ClassVar[tuple[Method, ...]] = (replace(Toy.METHODS[0], **changes),)
 
     with pytest.raises(InvalidMethod) as caught:
         table_of([Unsafe()])
