@@ -95,7 +95,7 @@ def main() -> int:
                     print(f"  {said}", file=sys.stderr, flush=True)
                     for key, values in measure(trees[side], name, quick=arguments.quick).items():
                         found[side].setdefault(key, []).extend(values)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "benchmark": key[0], "what": key[1], "unit": key[2], "before": found["before"][key], "after": values,
             "ratio": ratio(key[2], statistics.median(found["before"][key]), statistics.median(values)),

@@ -42,7 +42,7 @@ def _stall_ms(cluster: Cluster, tail: Worker, victim: str) -> float:
         said = tail.read()
         if said["at"] <= killed_at:
             continue
-        longest = max(longest, said["stall_ms"])
+        longest = max(longest, float(said["stall_ms"]))
         if said["at"] > killed_at + WATCHED_SECONDS and said["delivered"]:
             return longest
 

@@ -19,7 +19,7 @@ from .cluster import Cluster
 from .context import Context
 from .figures import Outcome, number, spread
 from .limits import echo, fdatasync_ms
-from .processes import run_worker
+from .processes import ROOT, run_worker
 
 SUMMARY = "LOCAL appends, confirming a long queue, QUORUM throughput against the build before"
 
@@ -144,7 +144,7 @@ def _before(context: Context, outcome: Outcome) -> None:
         for turn in range(rounds):
             context.say(f"throughput, round {turn + 1} of {rounds}: the build before, then this one, {seconds} s each")
             said["before"].append(build_before.throughput(context, before, seconds))
-            said["now"].append(build_before.throughput(context, build_before.ROOT, seconds))
+            said["now"].append(build_before.throughput(context, ROOT, seconds))
     rates = {name: [statistics.fmean(told["each_second"]) for told in all_] for name, all_ in said.items()}
     middle = {name: statistics.median(found) for name, found in rates.items()}
     outcome.add(f"{how.name}: QUORUM throughput, median of {rounds} rounds", middle["now"], "records/s")

@@ -88,7 +88,7 @@ def echo(mode: str, clients: int, seconds: float, message_bytes: int = 0) -> dic
 def grpc_mb_per_second(seconds: float) -> float:
     """One stream of 1 MiB messages between two processes that do nothing else; MB (10^6) per second."""
     told = echo("source", 1, seconds, MIB)
-    return len(told["times_ms"]) * MIB / 1e6 / told["seconds"]
+    return float(len(told["times_ms"]) * MIB / 1e6 / told["seconds"])
 
 
 def run(context: Context) -> Outcome:

@@ -47,7 +47,8 @@ class Worker:
         line = self.process.stdout.readline()
         if not line:
             raise WorkerFailed(f"worker {self.module} ended with exit code {self.process.wait()}, see its output above")
-        return json.loads(line)
+        document: dict[str, Any] = json.loads(line)
+        return document
 
     def tell(self, line: str) -> None:
         """Send one line to the worker's standard input."""

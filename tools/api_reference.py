@@ -122,8 +122,8 @@ def _rules(kind: type[Resource], schema: dict[str, Any]) -> list[str]:
     rows = ["| at | rule |", "|---|---|"]
     for rule in kind.RULES:
         rows.append(f"| `{rule.field}` | {rule.message} |")
-    for path, rule in _rules_below(schema["properties"]["spec"], "spec"):
-        rows.append(f"| `{path}{rule.get('fieldPath', '')}` | {rule['message']} |")
+    for path, below in _rules_below(schema["properties"]["spec"], "spec"):
+        rows.append(f"| `{path}{below.get('fieldPath', '')}` | {below['message']} |")
     return rows
 
 

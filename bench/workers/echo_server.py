@@ -18,7 +18,7 @@ SOURCE = "/bench.Echo/Source"
 
 
 class _Echo(grpc.GenericRpcHandler):
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         match details.method:
             case "/bench.Echo/Unary":
                 return grpc.unary_unary_rpc_method_handler(_unary)

@@ -95,7 +95,7 @@ class Node(node_pb2_grpc.ControlServicer):
 
 class _Link(grpc.GenericRpcHandler):
     def __init__(self, behaviour: Any) -> None:
-        self._handler = grpc.stream_stream_rpc_method_handler(behaviour)
+        self._handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(behaviour)
 
     def service(self, details: Any) -> Any:
         return self._handler if details.method == CONTROL_LINK else None
@@ -119,7 +119,7 @@ class Farm:
     async def _host(self, name: str) -> None:
         high, low = divmod(len(self.nodes), 250)
         address = f"{self._network}.{high + 100}.{low + 1}"
-        self.nodes[name] = Node(name, address)
+        self.nodes[name] = Node(name, address)  # type: ignore[abstract]  # gRPC refuses the methods that are missing
         await self.nodes[name].start()
         await self._kube.patch("pods/status", name, {"status": {
             "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
