@@ -37,7 +37,7 @@ class TallyIsTheReplay:
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] != node.member}
 
     def node_stepped(self, node: Any, events: Any) -> None:
-        for shard, held in node.core.shards.items():
+        for shard, held in node.core.log.shards.items():
             replica, key = held.replica, (node.member, shard)
             history = self._history.of(shard)
             if replica.state.role in (Role.SEEDING, Role.DELETED) or not 0 <= replica.confirmed <= history.last:

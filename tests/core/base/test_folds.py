@@ -332,6 +332,23 @@ def test_a_node_is_started_with_one_more_fold_and_keeps_it_over_a_restart(author
         assert not core.log.shards[SHARD].replica.log.fold(Tally).counted, "an empty log has the same folds"
 
 
+def test_a_heavy_fold_makes_checkpoints_rare_and_each_checkpoint_purges_every_fold(author: Author) -> None:
+    """A checkpoint costs as much as it holds."""
+    state = ReplicaState(1, 10, Role.FOLLOWER, 8, 8, (A, B, C)).encode()
+    due = []
+    for extra in ((), (Recorder,)):
+        core = NodeCore(A, Limits(checkpoint_entries=2, extra_folds=extra))
+        core.log.load(SHARD, state, None, author.entries)
+        due.append(len(core.log.shards[SHARD].replica.checkpoint_if_due()))
+
+    assert [1, 0] == due
+    replica = core.log.shards[SHARD].replica
+    recorder = replica.log.fold(Recorder)
+    recorder.asked.clear()
+    replica.trim_to(4)
+    assert [("trim", 1), ("upto", 8, 0), ("purge", 0)] == recorder.asked
+
+
 def test_a_checkpoint_with_a_fold_that_this_build_does_not_know_is_refused(author: Author) -> None:
     log = log_of(author.entries, commit=8, confirmed=8)
     data = log.checkpoint().encode()

@@ -277,6 +277,8 @@ def test_damaged_bytes_are_refused(format: int) -> None:
             Checkpoint.decode(data[:cut])
         with pytest.raises(RemoteViolation):
             recoded(data[:cut] or b"\0", 3)
+    with pytest.raises(RemoteViolation, match="checkpoint is cut short"):
+        Checkpoint.decode(data[:-1])
     for cut in range(HEAD_BYTES):
         with pytest.raises(RemoteViolation):
             checkpoint_end(data[:cut])
