@@ -20,7 +20,7 @@ from tests.core.toy_fold import Tally, tallied
 PROFILES = ("disks", "limbo", "divergence", "swaps")
 SEEDS = range(7_000, 7_010)
 PASSED_THROUGH = ("crashes", "truncations", "rollbacks_confirmed", "trims", "core_snapshot_installed")
-"""What the runs must contain: the fold is restored, undone, covered, trimmed around, and sent to a new member."""
+"""The runs must contain these: the fold is restored, undone, covered, trimmed around, sent to a new member."""
 
 
 class TallyIsTheReplay:

@@ -36,14 +36,14 @@ class Place(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is remembered of one producer: when it last wrote (log's clock) and its last batches, oldest first."""
+    """The memory of one producer: when it last wrote (log's clock) and its last batches, oldest first."""
 
     logged_ms: int
     places: tuple[Place, ...]
 
 
 class Verdict(NamedTuple):
-    """What to do with a batch: `place` when it is in the log, else the one `expected` sequence.
+    """The answer for a batch: `place` when it is in the log, else the one `expected` sequence.
 
     `too_old` says that the sequence was used and its place forgotten.
     """
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 class _Undo(NamedTuple):
-    """What the table said of a producer before the entry that ends at `last`."""
+    """The table's record of a producer before the entry that ends at `last`."""
 
     last: int
     producer: bytes
@@ -101,7 +101,7 @@ class ProducerTable(Fold):
         producer, base, count = entry.producer, entry.base, entry.count
         before = self._known.get(producer)
         place = _new(Place, (entry.sequence, entry.epoch, base, count))
-        # Entries arrive here in log order, so a sequence that starts anew means the producer had been forgotten.
+        # Entries arrive here in log order, so a sequence that starts again means that the producer was forgotten.
         continues = before is not None and entry.sequence == before.places[-1].sequence + 1
         places = (*before.places[-(REMEMBERED_MAX - 1):], place) if before and continues else (place,)
         self._known[producer] = _new(Known, (entry.logged_ms, places))
