@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.figures import Figure, Outcome, histogram, percentile
-from bench.report import _compact
+from bench.report import compact
 
 
 def test_percentile_is_a_sample_that_enough_samples_do_not_exceed() -> None:
@@ -44,4 +44,4 @@ def test_histogram_counts_every_sample_once() -> None:
 def test_stored_outcome_reads_back_as_it_was() -> None:
     outcome = Outcome("name", "title", configuration={"nodes": 3}, samples={"ms": [1.5, 2.0]})
     outcome.add("what", 1.0, "ms", target=2.0, at_most=True, basis="same run")
-    assert Outcome.from_json(json.loads(_compact(outcome.as_json()))) == outcome
+    assert Outcome.from_json(json.loads(compact(outcome.as_json()))) == outcome
