@@ -9,7 +9,7 @@ from typing import Any
 import grpc.aio
 import pytest
 from tidemark_core.base.effects import PeerDown, PeerUp
-from tidemark_core.base.ids import EntryId, Member, ShardId
+from tidemark_core.base.ids import EntryId, Member, ShardId, of_shard
 from tidemark_core.replication.messages import AppendRefused
 from tidemark_node import peers
 from tidemark_node.metrics import Metrics
@@ -58,7 +58,7 @@ async def test_a_dial_that_fails_after_the_peer_has_dialed_us_is_no_news(
     routing = SimpleNamespace(address=lambda node: silent, learn=lambda node, address: None)
     links = Links(ME, "127.0.0.1:2", driver, routing, Metrics())  # type: ignore[arg-type]
 
-    links.send(ShardId(0), THERE, NEWS)
+    links.send(of_shard(ShardId(0)), THERE, NEWS)
     links.flush()
     (dialing,) = links.describe()
     assert dialing["dialing"]
