@@ -1,7 +1,7 @@
 """What a container is told about its own world, said in terms of this machine.
 
 A pod here shares file system and host names with everybody, so three things in its command, arguments, environment and
-mounted ConfigMaps are replaced: the path of a mount by the directory that stands for it, an address that means "all of
+mounted ConfigMaps are replaced: the path of a mount by the directory that stands for it, an address that means "any of
 mine" by the pod's own, and names that only cluster DNS would know by addresses.  Nothing else is touched.
 Stays out: where the directories come from (`volumes`).
 """
@@ -37,10 +37,10 @@ def _longest_first(names: Mapping[str, str]) -> list[str]:
 
 
 def own_hosts(pod: Mapping[str, object], namespace: str, address: str) -> dict[str, str]:
-    """Names under which a pod speaks of itself: every interface, and what DNS would call it."""
+    """Names under which a pod speaks of itself: every interface, its loopback, and what DNS would call it."""
     spec = pod["spec"]
     assert isinstance(spec, dict)
-    hosts = {"0.0.0.0": address, "[::]": address}
+    hosts = {"0.0.0.0": address, "[::]": address, "127.0.0.1": address}
     if spec.get("subdomain"):
         short = f"{spec.get('hostname') or pod['metadata']['name']}.{spec['subdomain']}"  # type: ignore[index]
         for suffix in ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local"):

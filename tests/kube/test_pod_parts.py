@@ -45,7 +45,7 @@ def test_a_pod_knows_itself_by_every_name_of_its_own() -> None:
     assert set(hosts.values()) == {"127.9.1.1"}
     assert {"0.0.0.0", "h.nodes", "h.nodes.x.svc", "h.nodes.x.svc.cluster.local"} <= hosts.keys()
     del pod["spec"]["subdomain"]
-    assert own_hosts(pod, "x", "127.9.1.1").keys() == {"0.0.0.0", "[::]"}
+    assert own_hosts(pod, "x", "127.9.1.1").keys() == {"0.0.0.0", "[::]", "127.0.0.1"}
 
 
 def test_files_are_replaced_all_at_once(tmp_path: Path) -> None:
