@@ -20,10 +20,11 @@ from tidemark_core.base.effects import (
     Write,
 )
 from tidemark_core.base.entry import NO_PRODUCER, Batch, Entry, Kind, control, seal
-from tidemark_core.base.ids import NOTHING, EntryId, ShardId, of_shard
+from tidemark_core.base.ids import NOTHING, Address, EntryId, ShardId, of_shard
 from tidemark_core.subscriptions.fold import position_payload
 
 SHARDS = (ShardId(1), ShardId(2), ShardId(1 << 32))
+UNITS = (Address(3, 1), Address(3, 2), Address(255, (1 << 64) - 1))   # ids like those of shards, in other planes
 FAMILIES = ("docs", "byseq")
 KEYS = (b"", b"a", b"a\x00", b"ab", b"b", b"\xff", b"\xff\xff")
 
@@ -94,6 +95,11 @@ def plane_write(dice: Random) -> Write:
             return Put(family, key, dice.randbytes(2))
 
 
+def unit_writes(dice: Random) -> tuple[Write, ...]:
+    """Return writes of a unit that is no shard."""
+    return PutState(dice.randbytes(2)), *([PutCheckpoint(dice.randbytes(2))] * dice.randint(0, 1)), plane_write(dice)
+
+
 def turns(dice: Random, count: int) -> list[list[Persist]]:
     """Return turns of some persists each, which a store takes in this order."""
     logs = [Log(shard) for shard in SHARDS]
@@ -102,6 +108,9 @@ def turns(dice: Random, count: int) -> list[list[Persist]]:
         turn: list[Persist] = []
         for _ in range(dice.randint(1, 4)):
             log = dice.choice(logs)
+            if dice.random() < 0.15:
+                turn.append(Persist(dice.choice(UNITS), unit_writes(dice)))
+                continue
             writes: list[Write] = []
             for _ in range(dice.randint(1, 3)):
                 writes += [plane_write(dice)] if dice.random() < 0.2 else log.write(dice)

@@ -26,6 +26,7 @@ from .base.effects import (
 )
 from .base.entry import Entry
 from .base.ids import Member, ShardId, group_of, index_of
+from .base.plane import Stored
 from .base.refusals import Reason, Refused
 from .delivery.order import Block
 from .limbo.view import LimboView
@@ -63,6 +64,13 @@ class LogPlane:
         self._disk_full = False
         self._peers_down: dict[Member, None] = {}
         self._touched: dict[ShardId, Shard] = {}
+
+    def recover(self, stored: Stored) -> None:
+        """Load every stored shard; call before the first step.  Raises RemoteViolation on damaged state."""
+        for number in stored.units():
+            shard = ShardId(number)
+            state, checkpoint = stored.unit(number)
+            self.load(shard, state, checkpoint, stored.headers(shard, recovery_start(checkpoint)))
 
     def load(
         self, shard: ShardId, state: bytes, checkpoint: bytes | None, headers: Iterable[Entry]

@@ -6,12 +6,12 @@ Stays out: which planes there are (`planes`), and all that a plane decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from .base.effects import DiskSpace, Effect, PeerDown, PeerUp, Received, Trace
 from .base.ids import LOG_PLANE, Address, Member
-from .base.plane import Plane
+from .base.plane import Plane, Stored
 from .log_plane import LogPlane, recovery_start
 from .planes import PLANES
 from .replication.replica import Limits
@@ -33,6 +33,14 @@ class NodeCore:
         self._plane_of: dict[type, Plane] = {kind: plane for plane in self.planes.values() for kind in plane.events}
         events = sum(len(plane.events) for plane in self.planes.values())
         assert events == len(self._plane_of), "an event belongs to two planes"
+
+    def recover(self, stored: Callable[[int], Stored]) -> None:
+        """Let every plane load what the disk holds for it; call before the first step.
+
+        `stored` takes the number of a plane.  Raises RemoteViolation on damaged state.
+        """
+        for number, plane in self.planes.items():
+            plane.recover(stored(number))
 
     def step(self, now_ms: int, events: Sequence[Any]) -> list[Effect]:
         """Consume one turn's events, in order."""

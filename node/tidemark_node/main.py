@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import grpc.aio
@@ -21,7 +22,7 @@ import uvloop
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member
 from tidemark_core.limbo.view import LimboView
-from tidemark_core.node import Limits, NodeCore, recovery_start
+from tidemark_core.node import Limits, NodeCore
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel
 from tidemark_wire.convert import Draining
@@ -49,7 +50,7 @@ from .routing import Routing
 from .rpc import Health, register
 from .settings import METRICS_OFF, Settings, parse, split_address
 from .snapshots import Snapshots, SnapshotServer
-from .store import Store, move_aside, open_store
+from .store import Store, StoredPlane, move_aside, open_store
 from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
 from .subscriptions import Subscriptions
 from .synchro import Synchro
@@ -82,9 +83,7 @@ def recover(
 def load(store: Store, node: str, limits: Limits) -> NodeCore:
     """Build the core from what is stored.  Raises StoreDamaged or RemoteViolation when it is not whole."""
     core = NodeCore(Member(node, store.incarnation), limits)
-    for shard in store.shards():
-        state, checkpoint = store.state(shard)
-        core.log.load(shard, state, checkpoint, store.headers(shard, recovery_start(checkpoint)))
+    core.recover(partial(StoredPlane, store))
     return core
 
 

@@ -22,7 +22,7 @@ from rocksdict import ColumnFamily, CompactOptions, Options, Rdict, WriteBatch
 from tidemark_core.base.effects import Persist
 from tidemark_core.base.entry import HEADER, Entry, recovered, with_payload
 from tidemark_core.base.errors import CorruptEntry
-from tidemark_core.base.ids import LOG_PLANE, ShardId
+from tidemark_core.base.ids import LOG_PLANE, Address, ShardId, of_shard
 from tidemark_core.base.layout import (
     CHECKPOINT,
     DROPPED,
@@ -44,7 +44,7 @@ from .families import FAMILIES, Family, checked
 from .store_errors import EntryDamaged, Faults, StoreDamaged, StoreFailed, StoreRefused, typed
 from .store_formats import FORMAT, STORE_FORMAT, migration, refusal
 
-__all__ = ["STORE_FORMAT", "Slice", "Store", "move_aside", "open_store"]
+__all__ = ["STORE_FORMAT", "Slice", "Store", "StoredPlane", "move_aside", "open_store"]
 
 COMPACTION_BYTES = 128 << 20
 """What one call of `compact` rewrites, about: closing the store waits for it."""
@@ -314,18 +314,26 @@ class Store:
 
     def shards(self) -> list[ShardId]:
         """Return every shard that has a stored state."""
-        return [ShardId(number) for number in self.numbers(LOG_PLANE)]
+        return [ShardId(number) for number in self.units(LOG_PLANE)]
 
-    def numbers(self, plane: int) -> list[int]:
-        """Return the number of every unit of a plane that has a stored state."""
+    def units(self, plane: int) -> list[int]:
+        """Return the id of every unit of a plane that has a stored state."""
         prefix = STATE + bytes([plane])
         return [address_of(STATE, key)[1] for key, _ in self.rows.each(SYSTEM, prefix, prefix_end(prefix))]
 
     def state(self, shard: ShardId) -> tuple[bytes, bytes | None]:
-        """Return the stored state of a shard, and its checkpoint or None."""
-        system = self._families[SYSTEM]
-        state: Any = system[address_key(STATE, LOG_PLANE, shard)]
-        return state, system.get(address_key(CHECKPOINT, LOG_PLANE, shard))
+        """Return the stored state of a shard, and its checkpoint or None.  Raises KeyError when it has no state."""
+        return self.unit(of_shard(shard))
+
+    def unit(self, address: Address) -> tuple[bytes, bytes | None]:
+        """Return the stored state of a unit of any plane, and its checkpoint or None.
+
+        Raises KeyError when it has no state.
+        """
+        state = self.rows.get(SYSTEM, address_key(STATE, *address))
+        if state is None:
+            raise KeyError(f"{address} has no stored state")
+        return state, self.rows.get(SYSTEM, address_key(CHECKPOINT, *address))
 
     def headers(self, shard: ShardId, first: int) -> Iterator[Entry]:
         """Yield verified headers from base offset `first` on, for recovery.  Raises StoreDamaged."""
@@ -433,3 +441,19 @@ class Store:
         within = Range(self._families[HEADERS], ENTRY_KEY.pack(shard, behind))
         within.found.seek(ENTRY_KEY.pack(shard, start))
         return within
+
+
+class StoredPlane:
+    """What one plane finds in the store when its node starts (`base.plane.Stored`)."""
+
+    def __init__(self, store: Store, plane: int) -> None:
+        self._store = store
+        self._plane = plane
+        self.headers = store.headers
+        self.rows = store.rows.each
+
+    def units(self) -> list[int]:
+        return self._store.units(self._plane)
+
+    def unit(self, unit: int) -> tuple[bytes, bytes | None]:
+        return self._store.unit(Address(self._plane, unit))

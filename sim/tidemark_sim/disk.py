@@ -11,7 +11,7 @@ Stays out: when a sync ends (the node's shell schedules it), what the bytes mean
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tidemark_core.base.effects import (
@@ -29,8 +29,8 @@ from tidemark_core.base.effects import (
     Wipe,
     Write,
 )
-from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, Entry, Kind
-from tidemark_core.base.ids import Address, ShardId
+from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, Entry, Kind, folded_part, recovered
+from tidemark_core.base.ids import LOG_PLANE, Address, ShardId
 from tidemark_core.base.layout import RESERVED, UnknownFamily
 
 STORE_WRITES = frozenset((Put, Delete, DeleteRange))
@@ -120,20 +120,36 @@ class Image:
 
 
 class Tables:
-    """The rows of the families that planes write to, of one node.  A family begins with its first write."""
+    """What planes store on one node beside logs: rows of families, state and checkpoint of units that are no shards.
 
-    __slots__ = ("_families",)
+    A family begins with its first write.
+    """
+
+    __slots__ = ("_families", "units")
 
     def __init__(self) -> None:
+        self.units: dict[Address, tuple[bytes | None, bytes | None]] = {}   # state and checkpoint
         self._families: dict[str, tuple[list[bytes], dict[bytes, bytes]]] = {}  # keys in order, values
 
     def copy(self) -> Tables:
         twin = Tables()
+        twin.units = dict(self.units)
         twin._families = {name: (list(keys), dict(values)) for name, (keys, values) in self._families.items()}
         return twin
 
-    def apply(self, write: StoreWrite) -> None:
-        """Apply one verb.  Raises UnknownFamily where the family is one of the log's."""
+    def apply(self, address: Address, write: Write) -> None:
+        """Apply a write that is none of a log.  Raises UnknownFamily where the family is one of the log's."""
+        state, checkpoint = self.units.get(address, (None, None))
+        if isinstance(write, PutState):
+            self.units[address] = write.state, checkpoint
+        elif isinstance(write, PutCheckpoint):
+            self.units[address] = state, write.checkpoint
+        elif isinstance(write, Put | Delete | DeleteRange):
+            self._apply(write)
+        else:
+            raise TypeError(f"plane {address.plane} has no log: only the log plane emits {type(write).__name__}")
+
+    def _apply(self, write: StoreWrite) -> None:
         if write.family in RESERVED:
             raise UnknownFamily(f"family {write.family!r} is reserved: a plane writes to families of its own")
         keys, values = self._families.setdefault(write.family, ([], {}))
@@ -193,10 +209,10 @@ class Disk:
 
     def enqueue(self, item: Queued, watch: Callable[[ShardId, Image, Write], None]) -> None:
         """Take one write; it shows in `written` at once.  `watch` sees each part of a log before it is applied."""
-        image = self.written.get(item.shard)
+        image, beside = self.written.get(item.shard), item.address.plane != LOG_PLANE
         for write in item.writes:
-            if write.__class__ in STORE_WRITES:
-                self.written_tables.apply(write)  # type: ignore[arg-type]
+            if beside or write.__class__ in STORE_WRITES:
+                self.written_tables.apply(item.address, write)
                 continue
             if image is None:
                 image = self.written[item.shard] = Image()
@@ -211,10 +227,10 @@ class Disk:
 
     def settle(self, item: Queued) -> None:
         """Make one write durable."""
-        image = self.durable.get(item.shard)
+        image, beside = self.durable.get(item.shard), item.address.plane != LOG_PLANE
         for write in item.writes:
-            if write.__class__ in STORE_WRITES:
-                self.durable_tables.apply(write)  # type: ignore[arg-type]
+            if beside or write.__class__ in STORE_WRITES:
+                self.durable_tables.apply(item.address, write)
                 continue
             if image is None:
                 image = self.durable[item.shard] = Image()
@@ -274,3 +290,33 @@ class Disk:
             found.append(entry)
             bytes_max -= entry.size
         return tuple(found), None
+
+
+class StoredPlane:
+    """What one plane finds on a disk when its node starts (`base.plane.Stored`)."""
+
+    def __init__(self, disk: Disk, plane: int) -> None:
+        self._disk = disk
+        self._plane = plane
+
+    def units(self) -> list[int]:
+        if self._plane == LOG_PLANE:
+            return list(self._disk.durable)
+        units = self._disk.durable_tables.units
+        return sorted(address.id for address in units if address.plane == self._plane)
+
+    def unit(self, unit: int) -> tuple[bytes, bytes | None]:
+        if self._plane == LOG_PLANE:
+            image = self._disk.durable[ShardId(unit)]
+            state, checkpoint = image.state, image.checkpoint
+        else:
+            state, checkpoint = self._disk.durable_tables.units[Address(self._plane, unit)]
+        assert state is not None, "a stored unit has a state"
+        return state, checkpoint
+
+    def headers(self, shard: ShardId, first: int) -> list[Entry]:
+        image = self._disk.durable[shard]
+        return [recovered(folded_part(entry)) for entry in image.entries[image.position(first):]]
+
+    def rows(self, family: str, first: bytes = b"", behind: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        return iter(self._disk.durable_tables.scan(family, first, behind))

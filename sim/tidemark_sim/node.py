@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import (
@@ -34,15 +35,15 @@ from tidemark_core.base.effects import (
     Trace,
     Write,
 )
-from tidemark_core.base.entry import Entry, Kind, folded_part, recovered
-from tidemark_core.base.ids import Address, Member, Peer, ShardId
+from tidemark_core.base.entry import Entry, Kind
+from tidemark_core.base.ids import LOG_PLANE, Address, Member, Peer, ShardId
 from tidemark_core.limbo.settings import SynchroSettings
-from tidemark_core.node import NodeCore, recovery_start
+from tidemark_core.node import NodeCore
 from tidemark_core.replication.clients import CommitPosition
 from tidemark_core.replication.messages import AppendAck, BecomeLeader, PositionCommitted
 from tidemark_core.replication.settings import Configure
 
-from .disk import Disk, Image, Queued
+from .disk import Disk, Image, Queued, StoredPlane
 from .pull import Pull
 from .trace import Violation
 
@@ -109,10 +110,7 @@ class Node:
         self.life += 1
         self.boots += 1
         self.core = core = NodeCore(self.member, self.world.options.limits)
-        for shard, image in self.disk.durable.items():
-            assert image.state is not None, "a stored shard has a state"
-            at = image.position(recovery_start(image.checkpoint))
-            core.log.load(shard, image.state, image.checkpoint, [recovered(folded_part(e)) for e in image.entries[at:]])
+        core.recover(partial(StoredPlane, self.disk))
         self.world.trace.note(self.name, "start", self.boot)
         self.world.checkers.node_started(self)
         self.world.shard_map.node_started(self)
@@ -129,7 +127,8 @@ class Node:
         in_flight = len(self.disk.queue)
         for item in self.disk.take(world.dice.between(0, in_flight)):
             self.disk.settle(item)
-            world.checkers.node_synced(self, item)
+            if item.address.plane == LOG_PLANE:
+                world.checkers.node_synced(self, item)
         lost = self.disk.power_cut()
         world.trace.note(self.name, "crash", f"{lost} of {in_flight} queued writes lost")
         world.trace.count("crashes")
@@ -389,7 +388,8 @@ class Node:
         for number, item in enumerate(done):
             # One by one, so that a checker sees the disk exactly as the effects of each write may promise it.
             self.disk.settle(item)
-            world.checkers.node_synced(self, item)
+            if item.address.plane == LOG_PLANE:
+                world.checkers.node_synced(self, item)
             if _holds_rollback(item) and self._rollbacks.get(item.shard):
                 world.faults.saw_rollback(self, item.shard, "durable")
             if item.then:

@@ -41,7 +41,7 @@ def check(store: Store, expected: dict[str, Any]) -> None:
     """Everything that the old release read is there."""
     assert expected["incarnation"] == store.incarnation
     assert bytes.fromhex(expected["remembered"]) == store.remembered()
-    assert [int(shard) for shard in expected["shards"]] == store.shards() == store.numbers(LOG_PLANE)
+    assert [int(shard) for shard in expected["shards"]] == store.shards() == store.units(LOG_PLANE)
     for number, found in expected["shards"].items():
         shard = ShardId(int(number))
         state, checkpoint = store.state(shard)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import Delete, DeleteRange, Persist, Put, PutState
-from tidemark_core.base.ids import ShardId, of_shard
+from tidemark_core.base.effects import Delete, DeleteRange, Persist, Put, PutCheckpoint, PutState
+from tidemark_core.base.ids import Address, Member, ShardId, of_shard
 from tidemark_core.base.layout import UnknownFamily
+from tidemark_core.base.plane import Stored
+from tidemark_core.node import Limits, NodeCore
+from tidemark_core.planes import PLANES
 from tidemark_node.families import FAMILIES, Family
+from tidemark_node.main import recover
 from tidemark_node.store import Store, open_store
 from tidemark_node.store_errors import StoreDamaged, StoreRefused
-from tidemark_sim.disk import Disk, Queued
+from tidemark_sim.disk import Disk, Queued, StoredPlane
 
-from tests.stored_turns import SHARDS, turns
+from tests.stored_turns import SHARDS, UNITS, turns
 
 S1 = ShardId(1)
 AT = of_shard(S1)
@@ -58,6 +63,10 @@ def test_the_store_holds_what_the_simulators_disk_holds(tmp_path: Path, seed: in
             assert (shard in store.shards()) is (image.state is not None)
             if image.state is not None:
                 assert (image.state, image.checkpoint) == store.state(shard)
+        for unit in UNITS:
+            if unit in disk.durable_tables.units:
+                assert disk.durable_tables.units[unit] == store.unit(unit)
+            assert (unit in disk.durable_tables.units) is (unit.id in store.units(unit.plane))
         for name in ("docs", "byseq"):
             assert disk.durable_tables.scan(name) == store.rows.scan(name, b"", None, 100)
     store.close()
@@ -142,6 +151,47 @@ def test_a_new_family_appears_in_a_store_that_exists_and_is_there_after_a_restar
     assert b"1" == store.rows.get("docs", b"a")
     assert {what for what, _ in store.sizes()} == {"payloads", "headers", "system", "documents", "sequences"}
     store.close()
+
+
+class Ring:
+    """A plane that keeps what it finds at start; the rest of a plane is not asked here."""
+
+    unit = "ring"
+    events = ()
+
+    def __init__(self, me: Any, limits: Any) -> None:
+        self.found: list[Any] = []
+
+    def recover(self, stored: Stored) -> None:
+        self.found = [(number, *stored.unit(number)) for number in stored.units()]
+        self.found += stored.rows("docs", b"b")
+
+
+@pytest.mark.parametrize("where", ["store", "simulator"])
+def test_a_plane_finds_its_units_and_rows_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str):
+    monkeypatch.setitem(PLANES, 9, Ring)  # type: ignore[arg-type]
+    ring = Address(9, S1)
+    persists = [
+        Persist(ring, (PutState(b"state"), PutCheckpoint(b"point"), *(Put("docs", key, b"1") for key in (b"a", b"b")))),
+        Persist(Address(9, 300), (PutState(b"other"),)),
+        Persist(Address(8, 5), (PutState(b"of another plane"),)),
+    ]
+    if where == "store":
+        store = open_store(tmp_path, "a", families=WITH_DOCS)
+        store.apply(persists)
+        store.close()
+        store, core = recover(tmp_path, "a", Limits(), families=WITH_DOCS)
+        store.close()
+    else:
+        disk = Disk()
+        for persist in persists:
+            disk.enqueue(Queued(persist.address, persist.writes, ()), lambda *_: None)
+        for item in disk.take(len(persists)):
+            disk.settle(item)
+        core = NodeCore(Member("a", "life"))
+        core.recover(partial(StoredPlane, disk))
+    assert [(1, b"state", b"point"), (300, b"other", None), (b"b", b"1")] == core.planes[9].found  # type: ignore[attr-defined]
+    assert not list(core.log.units())
 
 
 def test_a_refused_write_of_a_plane_changes_nothing(store: Store):

@@ -40,7 +40,7 @@ from tidemark_core.base.layout import (
 from tidemark_sim.disk import Disk, Image, Queued, Tables
 
 from tests import stored_turns
-from tests.stored_turns import SHARDS, turns
+from tests.stored_turns import SHARDS, UNITS, turns
 
 FIRST, SECOND = of_shard(SHARDS[0]), of_shard(SHARDS[1])
 
@@ -113,6 +113,10 @@ def test_lowered_verbs_on_a_dict_and_the_simulators_disk_agree(seed: int):
             assert system.get(address_key(CHECKPOINT, LOG_PLANE, shard)) == image.checkpoint
             stored = system.get(address_key(DROPPED, LOG_PLANE, shard))
             assert (None if stored is None else ENTRY_KEY.unpack(stored)) == dropped.get(shard)
+        for unit in UNITS:
+            stored = tuple(plain.families[SYSTEM].get(address_key(prefix, *unit)) for prefix in (STATE, CHECKPOINT))
+            assert stored == disk.durable_tables.units.get(unit, (None, None))
+            assert stored == disk.written_tables.units.get(unit, (None, None))
         assert plain.families[LOG].keys() <= plain.families[HEADERS].keys(), "no payload outlives its header"
         for name in stored_turns.FAMILIES:
             assert sorted(plain.families[name].items()) == disk.durable_tables.scan(name)
@@ -156,6 +160,16 @@ def test_a_family_of_the_log_or_without_a_row_is_refused_by_its_name(write: Any)
         Plain().turn([Persist(FIRST, (PutState(b"s"), write))])
 
 
+@pytest.mark.parametrize("write", [data(0, 9), DropAfter(1), DropBefore(1), DropPayloads(0, 1), Wipe()])
+def test_a_plane_without_a_log_writes_none(write: Write):
+    """Its units have numbers as shards have; their entries would meet."""
+    persist = Persist(UNITS[0], (PutState(b"s"), write))
+    with pytest.raises(TypeError, match=f"plane 3 has no log.*{type(write).__name__}"):
+        Plain().turn([persist])
+    with pytest.raises(TypeError, match=f"plane 3 has no log.*{type(write).__name__}"):
+        Disk().enqueue(Queued(persist.address, persist.writes, ()), lambda *_: None)
+
+
 def test_a_range_that_ends_in_front_of_its_first_key_holds_nothing():
     plain = Plain()
     plain.turn([Persist(FIRST, (Put("docs", b"b", b"1"), DeleteRange("docs", b"c", b"a")))])
@@ -182,7 +196,7 @@ def test_a_power_cut_takes_the_rows_that_no_sync_has_seen():
     assert [(b"k", b"1")] == disk.durable_tables.scan("docs", b"2") == disk.durable_tables.scan("docs", b"2", b"z")
     assert disk.durable == {}, "a shard begins with a write of its log"
     with pytest.raises(UnknownFamily, match="system"):
-        Tables().apply(Put(SYSTEM, b"k", b"v"))
+        Tables().apply(of_shard(SHARDS[0]), Put(SYSTEM, b"k", b"v"))
     disk.wipe()
     assert disk.durable_tables.scan("docs") == disk.written_tables.scan("docs") == []
 

@@ -94,18 +94,21 @@ def lower(
     """Hand the writes of one turn to `sink` as store verbs, in order; return where payloads were dropped, by shard.
 
     Both lookups answer for the store as it was before this turn.  Raises UnknownFamily when a plane writes to a
-    family that is not in `families` or is reserved; `sink` may hold a part of the turn then.
+    family that is not in `families` or is reserved, TypeError when a plane without a log writes one; `sink` may hold
+    a part of the turn then.
     """
     headers, log, system = families[HEADERS], families[LOG], families[SYSTEM]
     put, entry_key, address = sink.put, ENTRY_KEY.pack, _ADDRESS.pack
     dropped: dict[ShardId, Span] = {}
     for persist in persists:
-        shard = persist.address.shard
+        plane, unit = persist.address
+        if plane != LOG_PLANE:
+            _check_writes_of(plane, persist.writes)
         for write in persist.writes:
             # In the order of how often they come: every turn passes here.
             if type(write) is PutEntry:
                 entry = write.entry
-                key = entry_key(shard, entry.base)
+                key = entry_key(unit, entry.base)
                 if entry.kind in FOLDED_WITH_PAYLOAD:
                     put(key, folded_part(entry), headers)
                     continue
@@ -113,9 +116,9 @@ def lower(
                 if entry.payload or entry.held:
                     put(key, entry.payload, log)
             elif type(write) is PutState:
-                put(STATE + address(LOG_PLANE, shard), write.state, system)
+                put(STATE + address(plane, unit), write.state, system)
             elif type(write) is PutCheckpoint:
-                put(CHECKPOINT + address(LOG_PLANE, shard), write.checkpoint, system)
+                put(CHECKPOINT + address(plane, unit), write.checkpoint, system)
             elif type(write) is Put:
                 put(write.key, write.value, _own(write.family, families))
             elif type(write) is Delete:
@@ -125,9 +128,11 @@ def lower(
                 if write.first < write.behind:
                     sink.delete_range(write.first, write.behind, family)
             elif type(write) is DropPayloads:
+                shard = persist.address.shard
                 sink.delete_range(entry_key(shard, write.first), entry_key(shard, write.last + 1), log)
                 dropped[shard] = hull(dropped.get(shard), (write.first, write.last))
             else:
+                shard = persist.address.shard
                 if type(write) is DropAfter:
                     first, behind = write.offset + 1, OFFSET_MAX
                 elif type(write) is DropBefore:
@@ -144,6 +149,13 @@ def lower(
     for shard, span in dropped.items():
         put_dropped(shard, hull(known_dropped(shard), span), sink, system)
     return dropped
+
+
+def _check_writes_of(plane: int, writes: Iterable[Write]) -> None:
+    """Refuse writes of a log from a plane whose units have none: their numbers would meet those of shards."""
+    for write in writes:
+        if isinstance(write, PutEntry | DropAfter | DropBefore | DropPayloads | Wipe):
+            raise TypeError(f"plane {plane} has no log: only the log plane emits {type(write).__name__}")
 
 
 def put_dropped(shard: ShardId, span: Span | None, sink: Sink[F], system: F) -> None:

@@ -5,10 +5,28 @@ Stays out: which planes there are (`planes`), and how events reach one (`node`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from .effects import Effect, Received
+from .entry import Entry
+from .ids import ShardId
+
+
+class Stored(Protocol):
+    """What a plane finds on the disk when its node starts."""
+
+    def units(self) -> list[int]:
+        """Return the ids of the units of this plane that have a stored state."""
+
+    def unit(self, unit: int) -> tuple[bytes, bytes | None]:
+        """Return the stored state of a unit, and its checkpoint or None."""
+
+    def headers(self, shard: ShardId, first: int) -> Iterable[Entry]:
+        """Return the verified headers of a shard from base offset `first` on; the log plane alone has some."""
+
+    def rows(self, family: str, first: bytes = b"", behind: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows of a family with keys in [first, behind), in byte order; None means the family's end."""
 
 
 class Plane(Protocol):
@@ -26,6 +44,12 @@ class Plane(Protocol):
 
     def name(self, unit: int) -> str:
         """Return what people call the unit of this id."""
+
+    def recover(self, stored: Stored) -> None:
+        """Load what the disk holds; called once, before the first step.
+
+        Raises RemoteViolation on damaged state.
+        """
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them.
