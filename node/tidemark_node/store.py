@@ -3,7 +3,7 @@
 `base.layout` says which keys a write becomes; the store knows three verbs.  `apply` writes a turn's persists without
 syncing, `sync` makes everything applied so far durable; `sync`, `compact` and whatever reads may run in threads, for
 they let the event loop go on.
-What cannot be trusted any more is moved aside and the disk begins a new life (rule K14): a replica must never
+A store that cannot be trusted any more is moved aside and the disk starts a new life (rule K14): a replica must never
 vote with what is left of a log.
 Stays out: what the writes mean, when to sync, when to compact (`reclaim`), whether there is space (`disk`), how RocksDB
 is opened and read (`database`), which families there are (`families`), older layouts (`store_formats`).
@@ -444,7 +444,7 @@ class Store:
 
 
 class StoredPlane:
-    """What one plane finds in the store when its node starts (`base.plane.Stored`)."""
+    """The part of the store that one plane reads when its node starts (`base.plane.Stored`)."""
 
     def __init__(self, store: Store, plane: int) -> None:
         self._store = store

@@ -120,7 +120,7 @@ class Image:
 
 
 class Tables:
-    """What planes store on one node beside logs: rows of families, state and checkpoint of units that are no shards.
+    """The data of planes on one node beside logs: rows of families, state and checkpoint of units that are no shards.
 
     A family begins with its first write.
     """
@@ -293,7 +293,7 @@ class Disk:
 
 
 class StoredPlane:
-    """What one plane finds on a disk when its node starts (`base.plane.Stored`)."""
+    """The part of a disk that one plane reads when its node starts (`base.plane.Stored`)."""
 
     def __init__(self, disk: Disk, plane: int) -> None:
         self._disk = disk

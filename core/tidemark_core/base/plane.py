@@ -14,7 +14,7 @@ from .ids import ShardId
 
 
 class Stored(Protocol):
-    """What a plane finds on the disk when its node starts."""
+    """The part of the disk that a plane reads when its node starts."""
 
     def units(self) -> list[int]:
         """Return the ids of the units of this plane that have a stored state."""
