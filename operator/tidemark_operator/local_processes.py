@@ -12,7 +12,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -116,9 +116,7 @@ async def start_operator(directory: Path, state: State, tls: Credentials | None)
     if not state.operator.running:
         ready.unlink(missing_ok=True)
         command = list(state.operator.command)
-        old_port = state.operator_address.rpartition(":")[2]
-        if old_port and port_is_free(int(old_port)):
-            command[command.index("--listen") + 1] = state.operator_address
+        _listen(command, {"--listen": state.operator_address})
         state.operator.process = spawn(command, Path(state.operator.log))
     async for _look in _looks(state.operator, "the operator"):
         if ready.exists():
@@ -181,16 +179,24 @@ async def start_node(node: NodeState) -> None:
     ready.unlink(missing_ok=True)
     Path(node.data).mkdir(parents=True, exist_ok=True)
     command = list(node.command)
-    for flag, address in (("--listen", node.address), ("--metrics-listen", node.metrics_address)):
-        port = address.rpartition(":")[2]
-        if port and port_is_free(int(port)):
-            command[command.index(flag) + 1] = address
+    _listen(command, {"--listen": node.address, "--metrics-listen": node.metrics_address})
     node.process = spawn(command, Path(node.log), MALLOC)
     async for _look in _looks(node, node.node):
         if ready.exists():
             said = json.loads(ready.read_text())
             node.address, node.metrics_address = said["address"], said.get("metrics_address", "")
             return
+
+
+def _listen(command: list[str], addresses: Mapping[str, str]) -> None:
+    """Let a command listen at its last addresses, given by flag; on another free port where that one is taken."""
+    fresh = free_ports(len(addresses))
+    for (flag, address), other in zip(addresses.items(), fresh, strict=True):
+        port, at = address.rpartition(":")[2], command.index(flag) + 1
+        if port and port_is_free(int(port)):
+            command[at] = address
+        elif command[at].endswith(":0"):
+            command[at] = f"127.0.0.1:{other}"
 
 
 async def _looks(process: ProcessState, name: str) -> AsyncIterator[None]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from .process import ProcessId, alive
 STATE_FORMAT = 1
 LOCK_TIMEOUT_S = 60.0
 LOCK_LOOK_S = 0.05
+PRIVATE_PORTS_FROM, SYSTEM_PORTS_FROM = 10_000, 32_768
+PORTS_APART = 1_009
+"""Between the first ports of two processes with neighbouring numbers: more than one of them takes in a while."""
 
 
 class LocalRuntimeError(Exception):
@@ -75,7 +80,35 @@ def keys_of(cluster: str) -> Keys:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different."""
+    """Return ports of loopback that are free at this moment, all different.
+
+    They lie below the ports that the system picks itself: a process that is down finds its port free when it starts
+    again.  A process begins at a place of its own and goes on from there, so that two that start clusters at the same
+    moment take different ports.  Where the system leaves no such ports, it picks them.
+    """
+    found = []
+    for _ in range(len(_PRIVATE)):
+        if len(found) == count:
+            return found
+        port = next(_ports)
+        if port_is_free(port):
+            found.append(port)
+    return _system_ports(count)
+
+
+def _private_ports() -> range:
+    try:
+        system = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError):
+        system = SYSTEM_PORTS_FROM
+    return range(PRIVATE_PORTS_FROM, max(PRIVATE_PORTS_FROM, system))
+
+
+_PRIVATE = _private_ports()
+_ports = cycle([*_PRIVATE[(begin := os.getpid() * PORTS_APART % max(1, len(_PRIVATE))):], *_PRIVATE[:begin]])
+
+
+def _system_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

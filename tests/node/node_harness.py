@@ -20,6 +20,7 @@ from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.ids import EntryId, Member, ShardId, of_shard, shard_id
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced, Outcome
+from tidemark_operator.local_state import free_ports
 from tidemark_wire import channel, frames
 from tidemark_wire.limbo import limbo_from_proto, outcome_from_proto
 from tidemark_wire.tls import Credentials
@@ -41,7 +42,7 @@ class NodeProcess:
         self.log_file = directory / f"{name}.log"
         self.arguments = arguments
         self.prefix = (*prefix, str(self.directory)) if prefix else ()
-        self.listen = "127.0.0.1:0"
+        self.listen = f"127.0.0.1:{free_ports(1)[0]}"
         self.process: subprocess.Popen[bytes] | None = None
         self.ready: dict[str, Any] = {}
 

