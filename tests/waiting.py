@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-LOOK_S = 0.01
-PATIENCE_S = 30.0
+LOOK_S, LOOK_MAX_S = 0.01, 0.1
+"""Between two looks: the first, and what it grows to."""
+PATIENCE_S = 40.0
 """Far above what anything takes on an idle machine; where the deadline is the promise, the test names its own."""
 
 
@@ -23,19 +24,19 @@ async def until(condition: Callable[[], Any], what: str = "", timeout_s: float =
 
     Raises AssertionError that names `what`, or the condition, when it is not true within `timeout_s`.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline, pauses = time.monotonic() + timeout_s, _pauses()
     while not (value := await _value(condition)):
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what or _source(condition)}"
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(next(pauses))
     return value
 
 
 def wait_until(condition: Callable[[], Any], what: str = "", timeout_s: float = PATIENCE_S) -> Any:
     """Do as `until` does, in a thread that may block."""
-    deadline = time.monotonic() + timeout_s
+    deadline, pauses = time.monotonic() + timeout_s, _pauses()
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what or _source(condition)}"
-        time.sleep(LOOK_S)
+        time.sleep(next(pauses))
     return value
 
 
@@ -51,6 +52,13 @@ async def remains(condition: Callable[[], Any], what: str = "", for_s: float = 0
         if ending:
             return
         await asyncio.sleep(LOOK_S)
+
+
+def _pauses() -> Iterator[float]:
+    pause_s = LOOK_S
+    while True:
+        yield pause_s
+        pause_s = min(pause_s * 1.2, LOOK_MAX_S)
 
 
 async def _value(condition: Callable[[], Any]) -> Any:

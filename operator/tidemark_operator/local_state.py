@@ -86,7 +86,7 @@ def free_ports(count: int) -> list[int]:
     again.  A process begins at a place of its own and goes on from there, so that two that start clusters at the same
     moment take different ports.  Where the system leaves no such ports, it picks them.
     """
-    found = []
+    found: list[int] = []
     for _ in range(len(_PRIVATE)):
         if len(found) == count:
             return found

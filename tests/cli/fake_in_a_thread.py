@@ -16,6 +16,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "client"))
 
 from fake_cluster import FakeCluster, FakeShard  # its folder is no package
 
+from tests.waiting import until
+
 
 class FakeInAThread:
     """One shard on one node, or more; `script` runs work beside the command under test."""
@@ -38,9 +40,7 @@ class FakeInAThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def until(self, true: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not true():
-                await asyncio.sleep(0.005)
+        await until(true)
 
     def stop(self) -> None:
         self.call(self.cluster.stop())

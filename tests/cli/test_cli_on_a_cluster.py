@@ -8,22 +8,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from cli_harness import Cli
 from tidemark_cli.records import record_document
 
+from tests.waiting import wait_until
+
 
 def leader_of(on: Cli, group: str, shard: int = 0) -> str:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+    def leader() -> str:
         (info,) = on("shards", group, "--json").document["groups"]
-        if leader := info["shards"][shard]["leader"]:
-            return leader
-        time.sleep(0.05)
-    raise AssertionError(f"shard {shard} of {group} has no leader")
+        return info["shards"][shard]["leader"]
+
+    return wait_until(leader, f"shard {shard} of {group} has a leader")
 
 
 def members_of(on: Cli, group: str, shard: int = 0) -> list[str]:
@@ -111,9 +110,7 @@ def test_interrupted_append_says_how_to_go_on(state: Path, on: Cli, group: str):
     assert process.stdin is not None
     process.stdin.write("one\ntwo\nthree\n" * 20_000)
     process.stdin.flush()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and not on("read", group, "--json", "--limit", "1").document:
-        time.sleep(0.1)
+    wait_until(lambda: on("read", group, "--json", "--limit", "1").document, "the first record is readable")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=40)
     assert process.returncode == 130, err

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from fake_in_a_thread import FakeInAThread
 from tidemark import ExplainedItem, Explanation
 from tidemark_cli.explain import document_of, ranges_of
 from tidemark_core.delivery.order import Mode
+
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -194,7 +195,6 @@ def test_tail_follows_until_it_is_interrupted(fake: FakeInAThread, on_fake: Cli)
         fill(fake, 40)
         seen = [int(process.stdout.readline()) for _ in range(2)]
         assert seen == sorted(seen)
-        time.sleep(0.2)
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(10) == 130
         told = process.stderr.read()
@@ -266,10 +266,11 @@ def test_explain_says_who_sends_what_and_who_reads_now(on: Cli, group: str, stat
     command = [sys.executable, "-m", "tidemark_cli", "tail", group, "-f", "--mode", "scd", "--dir", str(state)]
     tailing = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 15
-        while len(streams := on("explain", "read", group, "--json").document["streams"]) < 3:
-            assert time.monotonic() < deadline, streams
-            time.sleep(0.1)
+        def streams_shown() -> list[dict]:
+            return on("explain", "read", group, "--json").document["streams"]
+
+        wait_until(lambda: len(streams_shown()) >= 3, "three nodes send to the reader")
+        streams = streams_shown()
         assert {stream["node"] for stream in streams} == set(ensemble)
         shown = on("explain", "read", group)
         assert "SINGLE_COPY" in shown.out

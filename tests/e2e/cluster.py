@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,25 +33,11 @@ from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 from tests.ran import Ran
+from tests.waiting import PATIENCE_S, until, wait_until
 
 API_VERSION = "tidemark.dev/v1alpha1"
-LOOK_S = 0.03
-PATIENCE_S = 40.0
 LOG_TAIL_BYTES = 3_000
 BUG_SIGNS = ("bug: the node stops", "unforeseen way", "tidemark_operator: Task", "AssertionError", "CRITICAL tidemark")
-
-
-async def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Look until `condition` is truthy and return its value; an AssertionError names `what` past the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if inspect.isawaitable(value):
-            value = await value
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        await asyncio.sleep(LOOK_S)
 
 
 class Cluster:
@@ -441,9 +425,5 @@ def condition(item: dict[str, Any], kind: str) -> tuple[str, str, str]:
 
 
 def _gone(target: Any) -> bool:
-    deadline = time.monotonic() + 10
-    while target.running:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
+    wait_until(lambda: not target.running, timeout_s=10)
     return True

@@ -13,7 +13,9 @@ import pytest
 import tidemark
 from tidemark import Client
 
-from .cluster import Cluster, condition, offset_of, until
+from tests.waiting import until
+
+from .cluster import Cluster, condition, offset_of
 from .wire import kept
 from .workload import Workload, check_read_back
 

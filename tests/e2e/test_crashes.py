@@ -9,7 +9,9 @@ from tidemark import Client
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Appended
 
-from .cluster import Cluster, until
+from tests.waiting import until
+
+from .cluster import Cluster
 from .wire import append_stream, batch
 from .workload import Workload, check_every_copy, check_read_back
 

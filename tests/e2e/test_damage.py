@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,9 @@ import pytest
 from tidemark import Client
 from tidemark_core.base.ids import Member
 
-from .cluster import Cluster, until
+from tests.waiting import remains, until
+
+from .cluster import Cluster
 from .disk import damage_log, flip_payloads, stored_payloads
 from .workload import Workload, check_every_copy, check_read_back
 
@@ -99,9 +100,13 @@ async def test_lost_disk_does_not_vote(cluster: Cluster, client: Client):
     epoch = (await cluster.shard(group))["epoch"]
     await cluster.start(lost)
     await until(lambda: linked(cluster, lost), f"the operator sees {lost}")
-    await asyncio.sleep(1.0)  # several rounds of fencing
-    shard = await cluster.shard(group)
-    assert shard["leader"] == "" and shard["epoch"] >= epoch, shard
+
+    async def leaderless() -> bool:
+        shard = await cluster.shard(group)
+        return shard["leader"] == "" and shard["epoch"] >= epoch
+
+    await until(leaderless, "the shard has no leader")
+    await remains(leaderless, for_s=1.0)  # several rounds of fencing
     await cluster.start(leader)
     await check_read_back(client, load)
     await check_every_copy(cluster, client, load)

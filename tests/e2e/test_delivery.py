@@ -13,7 +13,9 @@ import pytest
 import tidemark
 from tidemark import Client, Record
 
-from .cluster import Cluster, until
+from tests.waiting import until
+
+from .cluster import Cluster
 from .disk import flip_payloads
 from .fault_proxy import CLIENT, Network
 from .workload import Workload, judge

@@ -9,10 +9,12 @@ import pytest
 from tidemark import Client
 from tidemark_core.base.refusals import Reason, Refused
 
-from .cluster import Cluster, until
+from tests.waiting import remains, until
+
+from .cluster import Cluster
 from .disk import SmallDisk, failing_disk, small_disk
 from .wire import append_stream, batch
-from .workload import Workload, check_every_copy, read_all
+from .workload import Workload, check_every_copy, read_all, stands_still
 
 SIZE_BYTES, RESERVE_BYTES = 128 << 20, 32 << 20
 CAREFUL, CARELESS = "e2e-1", "e2e-2"
@@ -51,10 +53,9 @@ async def test_leader_with_a_full_disk_refuses_writes_and_serves_reads(
             refused = await stream.append(batch(0))
         assert isinstance(refused, Refused) and refused.reason == Reason.DISK_FULL, refused
         assert refused.retry_after_ms > 0
-        acked = len(load.acked)
-        assert len(await read_all(client, group)) >= acked, "reads go on"
-        await asyncio.sleep(0.3)
-        assert len(load.acked) == acked, "nothing is acknowledged on a full disk"
+        acked = await stands_still(load)
+        assert len(await read_all(client, group)) == acked, "reads go on"
+        await remains(lambda: len(load.acked) == acked, "nothing is acknowledged on a full disk", 0.3)
         shard = await cluster.shard(group)
         assert (shard["leader"], shard["epoch"]) == (CAREFUL, epoch)
         disks[CAREFUL].free()

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 from tidemark import Client
 
-from .cluster import Cluster, until
+from tests.waiting import until
+
+from .cluster import Cluster
 from .test_crashes import other_leader
 from .workload import Workload, check_every_copy
 

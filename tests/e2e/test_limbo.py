@@ -14,8 +14,10 @@ from tidemark_cli.demo.outcomes import Kind, Told
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Appended
 
+from tests.waiting import until
+
 from .attempts import Attempts, compare
-from .cluster import Cluster, until
+from .cluster import Cluster
 from .test_crashes import head_of, other_leader
 from .wire import append_stream, batch
 from .workload import Workload, check_every_copy

@@ -15,7 +15,9 @@ from tidemark import Client
 from tidemark_cli.certs import MADE_BY_OPERATOR
 from tidemark_operator.local import LocalRuntimeError
 
-from .cluster import Cluster, condition, until
+from tests.waiting import until
+
+from .cluster import Cluster, condition
 from .test_metadata import says_reachable
 from .workload import Workload, check_every_copy
 

@@ -18,7 +18,9 @@ from tidemark_operator.process import ProcessId, alive, spawn, wait_gone
 from tidemark_wire.channel import open_channel
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
-from .cluster import Cluster, condition, until
+from tests.waiting import until
+
+from .cluster import Cluster, condition
 from .test_crashes import other_leader
 from .workload import Workload, check_every_copy, read_all
 

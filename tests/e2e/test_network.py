@@ -9,11 +9,13 @@ import pytest
 from tidemark import Client
 from tidemark_core.base.refusals import Refused
 
-from .cluster import Cluster, condition, offset_of, until
+from tests.waiting import remains, until
+
+from .cluster import Cluster, condition, offset_of
 from .fault_proxy import CLIENT, Network
 from .test_crashes import other_leader
 from .wire import append_stream, batch
-from .workload import Workload, check_every_copy, read_all
+from .workload import Workload, check_every_copy, read_all, stands_still
 
 SNAPSHOT_BYTES_PER_SECOND = 4 << 20
 
@@ -62,11 +64,9 @@ async def test_leader_without_a_majority_commits_nothing(cluster: Cluster, clien
         leader = await cluster.leader(group)
         epoch = (await cluster.shard(group))["epoch"]
         network.cut(leader, *others(cluster, leader))
-        await until(lambda: stands_still(load), "appends stand still")
-        acked = len(load.acked)
+        acked = await stands_still(load)
         head = offset_of((await cluster.replica(leader, group))["head"])
-        await asyncio.sleep(1.0)
-        assert len(load.acked) == acked, "nothing is acknowledged without a majority"
+        await remains(lambda: len(load.acked) == acked, "nothing is acknowledged without a majority", 1.0)
         seen = max(record.offset for record in await read_all(client, group))
         assert seen < head, "nobody reads what is not committed"
         assert (await cluster.shard(group))["leader"] == leader
@@ -74,12 +74,6 @@ async def test_leader_without_a_majority_commits_nothing(cluster: Cluster, clien
         await load.more_on_every_shard()
         assert (await cluster.shard(group))["epoch"] == epoch
     await check_every_copy(cluster, client, load)
-
-
-async def stands_still(load: Workload) -> bool:
-    before = len(load.acked)
-    await asyncio.sleep(0.3)
-    return len(load.acked) == before
 
 
 async def test_leader_cut_off_from_everybody_but_clients_is_replaced(
@@ -116,10 +110,8 @@ async def test_acknowledgements_that_do_not_arrive_do_not_count(cluster: Cluster
         leader = await cluster.leader(group)
         for name in others(cluster, leader):
             network.cut_one_way(name, leader)
-        await until(lambda: stands_still(load), "appends stand still")
-        acked = len(load.acked)
-        await asyncio.sleep(0.5)
-        assert len(load.acked) == acked
+        acked = await stands_still(load)
+        await remains(lambda: len(load.acked) == acked, for_s=0.5)
         network.heal()
         await load.more_on_every_shard()
     await check_every_copy(cluster, client, load)

@@ -15,6 +15,8 @@ from tidemark_wire import channel, frames
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import node_pb2
 
+from tests.waiting import until
+
 from .cluster import Cluster
 from .wire import append_stream, batch
 from .workload import Workload, check_read_back, read_all
@@ -94,9 +96,7 @@ async def test_stalled_reader_holds_up_nobody(cluster: Cluster, client: Client):
         async with Workload(client, group, value_bytes=20_000, per_second=1_000) as load:
             await load.more(500)
             acked = len(load.acked)
-            async with asyncio.timeout(20):
-                while len(tail) < acked:
-                    await asyncio.sleep(0.02)
+            await until(lambda: len(tail) >= acked, "the other reader has all that is acknowledged", 20)
         following.cancel()
         assert resident_bytes(cluster)[leader] - before < GROWTH_BYTES_MAX
         stalled.cancel()

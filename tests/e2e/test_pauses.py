@@ -17,7 +17,9 @@ from tidemark_core.replication.messages import (
     Rejected,
 )
 
-from .cluster import Cluster, until
+from tests.waiting import until
+
+from .cluster import Cluster
 from .test_crashes import other_leader
 from .wire import append_stream, batch, say
 from .workload import Workload, check_every_copy

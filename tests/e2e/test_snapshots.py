@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from tidemark import Client
 
-from .cluster import Cluster, condition, until
+from tests.waiting import until
+
+from .cluster import Cluster, condition
 from .workload import Workload, check_every_copy
 
 BYTES_PER_SECOND = 4 << 20

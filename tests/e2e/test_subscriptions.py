@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from tidemark import Client, Gap, GapKind
 
-from .cluster import Cluster, until
+from tests.waiting import until
+
+from .cluster import Cluster
 from .workload import Workload
 
 READER = """

@@ -22,7 +22,9 @@ from tidemark_operator.etcd_access import TlsFiles
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import TlsSettings, read_material
 
-from .cluster import Cluster, condition, until
+from tests.waiting import until
+
+from .cluster import Cluster, condition
 from .workload import Workload, check_every_copy, check_read_back, read_all
 
 POLICY = Policy()

@@ -15,7 +15,9 @@ from types import TracebackType
 import tidemark
 from tidemark import Appended, Client, Record
 
-from .cluster import Cluster, until
+from tests.waiting import remains, until
+
+from .cluster import Cluster
 
 TICK_S = 0.02
 
@@ -110,6 +112,20 @@ class Workload:
         await until(
             lambda: all(self._answered_at.get(shard, 0.0) > mark for shard, mark in marks.items()),
             f"every shard of {self.group} acknowledges", timeout_s)
+
+
+async def stands_still(load: Workload, for_s: float = 0.5) -> int:
+    """Wait until no append is acknowledged and readers see what was; return how many appends that are."""
+    async def still() -> bool:
+        before = len(load.acked)
+        try:
+            await remains(lambda: len(load.acked) == before, for_s=for_s)
+        except AssertionError:
+            return False
+        return len(await read_all(load.client, load.group)) == before == len(load.acked)
+
+    await until(still, f"appends to {load.group} stand still")
+    return len(load.acked)
 
 
 async def read_all(client: Client, group: str, *, timeout_s: float = 30.0, mode: str = "scd") -> list[Record]:

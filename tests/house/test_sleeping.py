@@ -10,7 +10,7 @@ from tests.syntax import parsed
 
 TESTS = Path(__file__).parents[1]
 HELPERS = {TESTS / "waiting.py"}
-ALLOWED = {"e2e": 5, "kube": 22, "node": 31, "operator": 37, "cli": 5, "wire": 1}
+ALLOWED = {"kube": 3, "node": 1}
 
 
 def short_sleeps(text: str) -> list[int]:

@@ -22,6 +22,7 @@ Object = dict[str, Any]
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+LOOK_S = 0.05
 WAIT_SECONDS = 60.0
 
 
@@ -197,7 +198,7 @@ class Kube:
                 while (last := await self.find(resource, name, namespace)) is not None:
                     if uid and last["metadata"]["uid"] != uid:
                         return
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(LOOK_S)
         except TimeoutError:
             raise AssertionError(f"{resource} {name} is still there: {json.dumps(last)}") from None
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tidemark_operator.resources import API_VERSION
 
+from tests.waiting import until
+
 from .client import Kube, Object, condition
 from .control_plane import ControlPlane, Etcd
 from .helm import Helm
@@ -51,9 +53,7 @@ class Operator(Child):
 
     async def follows(self, name: str = "prod") -> None:
         """Wait until it knows a cluster, be it the active one or not."""
-        async with asyncio.timeout(60):
-            while not await self.leads(name):
-                await asyncio.sleep(0.1)
+        await until(lambda: self.leads(name), f"the operator knows {name}", 60)
 
     async def leads(self, name: str = "prod") -> str:
         """Return "1.0" of the active operator of a cluster and "0.0" of one that stands by."""
@@ -77,12 +77,11 @@ class Operators:
 
     async def active(self) -> Operator:
         """Wait until just one says that it is active; return that."""
-        async with asyncio.timeout(60):
-            while True:
-                leading = [each for each in self._all if each.running and await each.leads() == "1.0"]
-                if len(leading) == 1:
-                    return leading[0]
-                await asyncio.sleep(0.1)
+        async def leading() -> Operator | None:
+            found = [each for each in self._all if each.running and await each.leads() == "1.0"]
+            return found[0] if len(found) == 1 else None
+
+        return await until(leading, "one operator is active", 60)
 
     async def kill_active(self) -> None:
         """Kill -9, and have another one stand by; returns when somebody is active again."""

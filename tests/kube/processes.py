@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+from tests import waiting
 
 # The helper reads what it shall kill; the end of its input is the end of the test run.
 _REAPER = """
@@ -133,8 +134,11 @@ class Child:
 
 def wait_until(ready: object, child: Child, seconds: float) -> None:
     """Wait until `ready()` is true; raises with the log when the child ends or time is up."""
-    deadline = time.monotonic() + seconds
-    while not ready():  # type: ignore[operator]
+    def look() -> bool:
         assert child.running, f"{child.command[0]} ended:\n{child.tail()}"
-        assert time.monotonic() < deadline, f"{child.command[0]} is not ready after {seconds} s:\n{child.tail()}"
-        time.sleep(0.02)
+        return bool(ready())  # type: ignore[operator]
+
+    try:
+        waiting.wait_until(look, f"{child.command[0]} is ready", seconds)
+    except AssertionError as late:
+        raise AssertionError(f"{late}:\n{child.tail()}") from late

@@ -19,6 +19,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.helm import CHART, Helm
 from tests.kube.operators import addresses, cluster, log_group
 from tests.kube.pod_runner import PodRunner
+from tests.waiting import until
 
 pytestmark = pytest.mark.apiserver
 
@@ -247,10 +248,11 @@ async def test_the_operator_works_from_its_deployment(
         assert made["metadata"]["ownerReferences"][0]["kind"] == "TidemarkCluster"
     for pod in await kube.list("pods", labels="app.kubernetes.io/component=operator"):
         ready = f'{{kind="LogGroup",name="orders",namespace="{kube.namespace}",type="Ready"}} 1.0'
-        async with asyncio.timeout(30):  # who stands by tells it too, as soon as it has seen it
-            while f"tidemark_object_condition{ready}" not in await asyncio.to_thread(
-                    ask, f"http://{pod['status']['podIP']}:8080/metrics"):
-                await asyncio.sleep(0.2)
+
+        async def shown(address: str = pod["status"]["podIP"], ready: str = ready) -> bool:
+            return f"tidemark_object_condition{ready}" in await asyncio.to_thread(ask, f"http://{address}:8080/metrics")
+
+        await until(shown, "every operator, one that stands by too, shows that the group is ready")
     (check,) = helm.render(kube.namespace, tests=True)
     await kube.create(check)
     await kube.wait("pods", check["metadata"]["name"], lambda found: found["status"].get("phase") == "Succeeded")
@@ -295,12 +297,13 @@ async def editors_do_not_write_shards(kube: Kube, control_plane: ControlPlane) -
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]})
     ann = Kube(control_plane.user("ann"), kube.namespace)
     try:
-        async with asyncio.timeout(30):
-            while True:  # a binding counts, and roles are joined, some time after they were written
-                with suppress(Refused):
-                    await ann.patch("loggroups.tidemark.dev", "orders", {"metadata": {"labels": {"by": "ann"}}})
-                    break
-                await asyncio.sleep(0.1)
+        async def allowed() -> bool:
+            with suppress(Refused):
+                await ann.patch("loggroups.tidemark.dev", "orders", {"metadata": {"labels": {"by": "ann"}}})
+                return True
+            return False
+
+        await until(allowed, "ann's binding counts, and the roles are joined")
         assert await ann.list("shards.tidemark.dev")
         for forbidden in (
             ann.patch("shards.tidemark.dev", "orders-0000", {"metadata": {"labels": {"by": "ann"}}}),

@@ -5,7 +5,6 @@ The pods are written here by hand; the operator finds the nodes' addresses in a 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -19,6 +18,7 @@ from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 from tests.kube.client import Kube, Object, Refused, condition
 from tests.kube.control_plane import Etcd
 from tests.kube.pod_runner import PodRunner
+from tests.waiting import until
 
 pytestmark = pytest.mark.apiserver
 
@@ -89,23 +89,23 @@ class Admin:
 
     async def apply(self, manifest: Object) -> None:
         """Apply as soon as the operator is the active one."""
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await self._call("Apply", admin_pb2.ApplyRequest(manifests=yaml.safe_dump(manifest)))
-                    return
-                except grpc.aio.AioRpcError as error:
-                    assert error.code() == grpc.StatusCode.UNAVAILABLE, error.details()
-                await asyncio.sleep(0.1)
+        async def applied() -> bool:
+            try:
+                await self._call("Apply", admin_pb2.ApplyRequest(manifests=yaml.safe_dump(manifest)))
+            except grpc.aio.AioRpcError as error:
+                assert error.code() == grpc.StatusCode.UNAVAILABLE, error.details()
+                return False
+            return True
+
+        await until(applied, "the operator applies a manifest", 60)
 
     async def wait(self, kind: str, condition_type: str) -> None:
         """Wait until that condition of every object of a kind is true; there is one at least."""
-        async with asyncio.timeout(60):
-            while True:
-                found = (await self._call("Get", admin_pb2.GetRequest(kind=kind))).objects
-                if found and all(condition(json.loads(text), condition_type) == "True" for text in found):
-                    return
-                await asyncio.sleep(0.1)
+        async def all_true() -> bool:
+            found = (await self._call("Get", admin_pb2.GetRequest(kind=kind))).objects
+            return bool(found) and all(condition(json.loads(text), condition_type) == "True" for text in found)
+
+        await until(all_true, f"{condition_type} of every {kind}", 60)
 
     async def leader(self) -> str:
         (shard,) = (await self._call("Get", admin_pb2.GetRequest(kind="Shard"))).objects

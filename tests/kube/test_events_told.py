@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests import waiting
 from tests.kube.client import Kube, Object, condition
 from tests.kube.control_plane import ControlPlane, Etcd
 from tests.kube.operators import (
@@ -39,12 +40,15 @@ async def told(kube: Kube, kind: str, name: str) -> list[Object]:
 async def until(kube: Kube, kind: str, name: str, holds: Callable[[list[Object]], bool]) -> list[Object]:
     """Return the events of an object as soon as `holds` of them."""
     found: list[Object] = []
+
+    async def look() -> bool:
+        found[:] = await told(kube, kind, name)
+        return holds(found)
+
     try:
-        async with asyncio.timeout(30):
-            while not holds(found := await told(kube, kind, name)):
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError([(event["reason"], event["note"], event.get("series")) for event in found]) from None
+        await waiting.until(look, f"the events of {kind} {name}")
+    except AssertionError as late:
+        raise AssertionError([(event["reason"], event["note"], event.get("series")) for event in found]) from late
     return found
 
 

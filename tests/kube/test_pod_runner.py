@@ -15,6 +15,7 @@ from tests.kube.claims import LOCAL
 from tests.kube.client import Kube, Object, Refused, condition
 from tests.kube.control_plane import ControlPlane
 from tests.kube.pod_runner import ZONE_LABEL, PodRunner
+from tests.waiting import until
 
 pytestmark = pytest.mark.apiserver
 
@@ -152,9 +153,7 @@ async def test_a_changed_secret_reaches_the_files_at_once(kube: Kube, pod_runner
     place = pod_runner.mounted("reader", "/pair")
     assert (place / "a").read_text() == (place / "b").read_text() == "1"
     await kube.patch("secrets", "pair", {"data": {"a": base64.b64encode(b"2").decode(), "b": None}})
-    async with asyncio.timeout(30):
-        while sorted(entry.name for entry in place.iterdir() if entry.name[0] != ".") != ["a"]:
-            await asyncio.sleep(0.02)
+    await until(lambda: sorted(entry.name for entry in place.iterdir() if entry.name[0] != ".") == ["a"])
     assert (place / "a").read_text() == "2"
     assert (place / "a").resolve().parent == (place / "..data").resolve()
 
@@ -271,9 +270,7 @@ STUBBORN = (
 
 
 async def wait_log(pod_runner: PodRunner, name: str, text: str) -> None:
-    async with asyncio.timeout(30):
-        while text not in pod_runner.log(name):
-            await asyncio.sleep(0.02)
+    await until(lambda: text in pod_runner.log(name), f"{name} says {text!r}")
 
 
 async def test_a_deleted_pod_has_its_grace(kube: Kube, pod_runner: PodRunner) -> None:
@@ -448,11 +445,9 @@ async def test_pods_go_on_while_the_api_server_is_away(
         assert process is not None
         pod_runner.container(name).kill()
         await process.wait()
-    async with asyncio.timeout(30):
-        while "running" not in pod_runner.container("steady").state:
-            await asyncio.sleep(0.02)
-        while pod_runner.container("dependent").state.get("waiting", {}).get("reason") != "CreateContainerConfigError":
-            await asyncio.sleep(0.02)
+    await until(lambda: "running" in pod_runner.container("steady").state)
+    await until(lambda: (
+        pod_runner.container("dependent").state.get("waiting", {}).get("reason") == "CreateContainerConfigError"))
     await asyncio.to_thread(control_plane.start_api)
     for name in names:
         await kube.wait("pods", name, lambda found: main_state(found).get("restartCount") == 1 and ready(found))
@@ -481,6 +476,8 @@ async def test_a_deployment_runs(kube: Kube, pod_runner: PodRunner) -> None:
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "it"}}, "template": template}})
     await kube.wait("deployments.apps", "both", lambda found: found.get("status", {}).get("readyReplicas") == 2)
     await kube.delete("deployments.apps", "both")
-    async with asyncio.timeout(60):
-        while await kube.list("pods"):
-            await asyncio.sleep(0.05)
+
+    async def gone() -> bool:
+        return not await kube.list("pods")
+
+    await until(gone, "the pods of the deployment are gone", 60)

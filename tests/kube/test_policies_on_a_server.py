@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from tests.kube.client import Kube, Object, Refused
 from tests.kube.control_plane import ControlPlane
 from tests.kube.helm import Helm
 from tests.resource_examples import base, changed
+from tests.waiting import until
 
 pytestmark = pytest.mark.apiserver
 
@@ -47,14 +47,15 @@ async def ruled(kube: Kube, control_plane: ControlPlane, tmp_path: Path) -> Asyn
 
 async def eventually_refused(act: Callable[[], Awaitable[Any]]) -> None:
     """A policy binds some time after it was written."""
-    async with asyncio.timeout(ACTIVE_SECONDS):
-        while True:
-            try:
-                await act()
-            except Refused as refused:
-                assert refused.code == 403, refused
-                return
-            await asyncio.sleep(0.1)
+    async def refused() -> bool:
+        try:
+            await act()
+        except Refused as refused:
+            assert refused.code == 403, refused
+            return True
+        return False
+
+    await until(refused, "the policy binds", ACTIVE_SECONDS)
 
 
 async def delete_dry(kube: Kube, resource: str, name: str) -> Object:
@@ -142,11 +143,12 @@ async def test_approving_and_overriding_are_for_the_role_of_that_purpose(
 
 async def until_allowed(act: Callable[[], Awaitable[Any]]) -> None:
     """A role binding counts some time after it was written."""
-    async with asyncio.timeout(ACTIVE_SECONDS):
-        while True:
-            try:
-                await act()
-                return
-            except Refused as refused:
-                assert refused.code == 403, refused
-            await asyncio.sleep(0.1)
+    async def allowed() -> bool:
+        try:
+            await act()
+        except Refused as refused:
+            assert refused.code == 403, refused
+            return False
+        return True
+
+    await until(allowed, "the role binding counts", ACTIVE_SECONDS)

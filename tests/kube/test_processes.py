@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests.kube.loopback import LoopbackNetwork
 from tests.kube.processes import Child
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 RUN = """
@@ -34,10 +34,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_dead(*pids: int) -> None:
-    deadline = time.monotonic() + 30
-    while any(alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, [pid for pid in pids if alive(pid)]
-        time.sleep(0.01)
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"none of {pids} runs")
 
 
 def test_children_of_a_killed_run_are_killed(tmp_path: Path) -> None:
@@ -57,10 +54,7 @@ def test_a_child_can_be_stopped_and_started_again(tmp_path: Path) -> None:
     child = Child([sys.executable, "-c", "print('hello', flush=True); import time; time.sleep(1000)"], tmp_path / "log")
     for times in (1, 2):
         child.start()
-        deadline = time.monotonic() + 30
-        while child.tail().count("hello") < times:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda times=times: child.tail().count("hello") == times)
         pid = child.pid
         child.stop()
         assert not child.running
@@ -70,10 +64,7 @@ def test_a_child_can_be_stopped_and_started_again(tmp_path: Path) -> None:
 def test_a_child_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
     child = Child(["sh", "-c", "trap '' TERM; echo ready; while true; do sleep 0.1; done"], tmp_path / "log")
     child.start()
-    deadline = time.monotonic() + 30
-    while "ready" not in child.tail():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: "ready" in child.tail())
     pid = child.pid
     child.stop(grace_s=0.2)
     wait_dead(pid)

@@ -29,6 +29,7 @@ from tests.kube.operators import (
 )
 from tests.kube.pod_runner import PodRunner
 from tests.resource_examples import base, changed
+from tests.waiting import until
 
 pytestmark = pytest.mark.apiserver
 
@@ -77,15 +78,14 @@ async def _until_taken(kube: Kube, taken: bool) -> None:
     """A changed definition is in force a moment later."""
     async with asyncio.timeout(60):
         for kind in PLURALS:
-            while True:
+            async def as_wanted(kind: str = kind) -> bool:
                 try:
                     await kube.create({**base(kind), "spec": {"nonsense": 1}}, dry_run=True)
-                    if taken:
-                        break
                 except Refused:
-                    if not taken:
-                        break
-                await asyncio.sleep(0.1)
+                    return not taken
+                return taken
+
+            await until(as_wanted, f"the server {'takes' if taken else 'refuses'} any {kind}", 60)
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
@@ -130,10 +130,12 @@ async def test_what_a_lax_definition_lets_in_is_refused(
             GROUPS, "orders", lambda found: said(found, "Stalled")[1] == "InvalidSpec")
         assert "spec.shards" in said(told, "Stalled")[2]
         assert told["status"]["shards"]["desired"] == 2, "what was accepted stays in force"
-        async with asyncio.timeout(30):
-            while not [event for event in await kube.list(EVENTS) if (
-                    event["reason"], event["regarding"]["name"]) == ("InvalidSpec", "orders")]:
-                await asyncio.sleep(0.1)
+
+        async def event_is_there() -> bool:
+            return ("InvalidSpec", "orders") in [
+                (event["reason"], event["regarding"]["name"]) for event in await kube.list(EVENTS)]
+
+        await until(event_is_there, "an event says InvalidSpec of orders")
         await kube.patch(GROUPS, "orders", {"spec": {"shards": 2}})
         await kube.wait(GROUPS, "orders", lambda found: said(found, "Stalled")[1] == "NotEnoughNodes")
         assert "failed, again" not in operator.log.read_text(), "nothing broke"

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,12 @@ from tidemark_wire.limbo import limbo_from_proto, outcome_from_proto
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
+from tests.waiting import wait_until
+
 GROUP, GROUP_ID = "orders", 7
 SHARD = shard_id(GROUP_ID, 0)
 AT = of_shard(SHARD)
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 class NodeProcess:
@@ -54,15 +55,15 @@ class NodeProcess:
         ]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log, stdout=log)
-        deadline = time.monotonic() + START_SECONDS
-        while not self.ready_file.exists():
-            if self.process.poll() is not None:
-                raise AssertionError(f"{self.name} ended with {self.process.returncode}:\n{self.log_file.read_text()}")
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{self.name} is not ready:\n{self.log_file.read_text()}")
-            time.sleep(0.01)
+        wait_until(self._is_ready, f"{self.name} is ready", START_SECONDS)
         self.ready = json.loads(self.ready_file.read_text())
         self.listen = self.address  # a restarted node keeps its address
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        ended = self.process.poll()
+        assert ended is None or self.ready_file.exists(), f"{self.name} ended with {ended}:\n{self.log()}"
+        return self.ready_file.exists()
 
     @property
     def address(self) -> str:

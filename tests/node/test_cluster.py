@@ -51,6 +51,8 @@ from tidemark_wire import channel, frames, status
 from tidemark_wire.convert import Draining
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
+from tests.waiting import until
+
 
 async def lead(
     operator: OperatorHand, nodes: list[NodeProcess], leader: NodeProcess, epoch: int = 1, version: int = 1
@@ -149,9 +151,10 @@ async def test_killed_node_comes_back_as_the_same_member_with_its_log(start_node
 
 
 async def until_read(node: NodeProcess, count: int) -> None:
-    async with asyncio.timeout(10):
-        while len(payloads(await read_all(node.address))) < count:
-            await asyncio.sleep(0.02)
+    async def held() -> bool:
+        return len(payloads(await read_all(node.address))) >= count
+
+    await until(held, f"{count} records are readable")
     assert [batch(s).payload for s in range(count)] == payloads(await read_all(node.address))
 
 
@@ -169,9 +172,7 @@ async def test_tail_follows_and_ends_when_leadership_is_lost(start_node: Callabl
     following = asyncio.ensure_future(follow())
     for sequence in range(1, 20):
         await appender.append(batch(sequence))
-    async with asyncio.timeout(5):
-        while len(got) < 20:
-            await asyncio.sleep(0.005)
+    await until(lambda: len(got) >= 20)
     assert [batch(s).payload for s in range(20)] == got
     began = time.monotonic()
     await operator.ask(node.member, Fence(2, 2), Fenced)
@@ -342,9 +343,7 @@ async def test_graceful_stop_tells_operators_and_waits_for_the_handover(start_no
     assert (200, 503) == tuple([await asked(nodes[0], path) for path in ("livez", "readyz")])
     assert isinstance(await appender.append(batch(1)), Appended)  # it serves until it leads nothing
     await operator.elect(2, nodes[1].member, ensemble)
-    async with asyncio.timeout(5):
-        while nodes[0].process.poll() is None:
-            await asyncio.sleep(0.02)
+    await until(lambda: nodes[0].process.poll() is not None, "the node ends")
     assert 0 == nodes[0].process.returncode
     await appender.close()
 
@@ -368,9 +367,11 @@ async def test_follower_that_was_away_catches_up_by_itself(start_node: Callable,
     nodes[2].start()
     leader = (await dump(nodes[0]))["shards"][0]
     assert leader["commit"] >= 199
-    async with asyncio.timeout(15):
-        while (await dump(nodes[2]))["shards"][0]["head"] != leader["head"]:
-            await asyncio.sleep(0.05)
+
+    async def caught_up() -> bool:
+        return (await dump(nodes[2]))["shards"][0]["head"] == leader["head"]
+
+    await until(caught_up, "the follower holds all that the leader holds")
     follower = (await dump(nodes[2]))["shards"][0]
     assert ("FOLLOWER", leader["head"]) == (follower["role"], follower["head"])
     await appender.close()
@@ -458,9 +459,11 @@ async def test_damaged_entry_is_repaired_from_a_peer_before_it_is_served(start_n
     for node in nodes:
         await push_map(node.address, pushed)
     await operator.elect(2, nodes[0].member, ensemble)
-    async with asyncio.timeout(10):
-        while (await dump(nodes[0]))["shards"][0]["released"] < 11:
-            await asyncio.sleep(0.02)
+
+    async def released() -> bool:
+        return (await dump(nodes[0]))["shards"][0]["released"] >= 11
+
+    await until(released, "ten records are released")
     entries = await read_all(nodes[0].address)
     assert [batch(s).payload for s in range(10)] == payloads(entries)
     assert any(told["what"] == "entry_repaired" for told in (await dump(nodes[0]))["story"])
@@ -488,9 +491,11 @@ async def test_really_full_disk_refuses_appends_serves_reads_and_recovers(
     assert Reason.DISK_FULL is answer.reason and acked > 10
     assert acked == len(payloads(await read_all(node.address)))
     Path(f"/proc/{node.process.pid}/root{node.directory}/ballast").unlink()
-    async with asyncio.timeout(10):
-        while not isinstance(await appender.append(batch(acked, b"d" * 500_000)), Appended):
-            await asyncio.sleep(0.1)
+
+    async def appends() -> bool:
+        return isinstance(await appender.append(batch(acked, b"d" * 500_000)), Appended)
+
+    await until(appends, "appends are taken again")
     assert acked + 1 == len(payloads(await read_all(node.address)))
     await appender.close()
 

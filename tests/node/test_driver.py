@@ -46,6 +46,8 @@ from tidemark_wire import channel
 from tidemark_wire.frames import AppendCall
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
+from tests.waiting import until
+
 S1 = ShardId(1)
 AT = of_shard(S1)
 ME = Member("a", "i")
@@ -130,11 +132,6 @@ class Rig:
         self.store = GatedStore(self.directory / "store", "a", self.faults)
         return self.store, self.core
 
-    async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(5):
-            while not condition():
-                await asyncio.sleep(0.001)
-
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
@@ -144,7 +141,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         GatedStore.gate.set()
     GatedStore.gate = None
     made.faults.write = made.faults.sync = None
-    await made.until(lambda: not made.driver.reloading)
+    await until(lambda: not made.driver.reloading)
     await made.driver.stop()
     assert made.driver.failure.done() is False
 
@@ -156,10 +153,10 @@ def persist(number: int, *then: Effect) -> Persist:
 async def test_what_rides_on_a_write_waits_for_its_sync(rig: Rig):
     GatedStore.gate = threading.Event()
     rig.driver.post(Do([persist(0, Send(AT, ME, "ack"), Feed("durable")), Send(AT, ME, "push")]))
-    await rig.until(lambda: rig.store.syncs == 1)
+    await until(lambda: rig.store.syncs == 1)
     assert ["push"] == rig.out.flushed
     GatedStore.gate.set()
-    await rig.until(lambda: rig.core.seen == ["durable"])
+    await until(lambda: rig.core.seen == ["durable"])
     assert ["push", "ack"] == rig.out.flushed
 
 
@@ -179,7 +176,7 @@ async def test_a_quick_disk_is_waited_for_when_nobody_else_waits(
     GatedStore.threads.clear()
     entry = chain_of(1, payload_bytes=size)[0]
     rig.driver.post(Do([Persist(AT, (PutEntry(entry),), (Feed("durable"),)), *beside]))
-    await rig.until(lambda: rig.core.seen == ["durable"])
+    await until(lambda: rig.core.seen == ["durable"])
     assert [here] == [name == threading.current_thread().name for name in GatedStore.threads]
 
 
@@ -187,38 +184,38 @@ async def test_a_write_that_fails_on_a_quick_disk_is_like_a_crash_too(rig: Rig):
     rig.driver._sync_seconds = 0.0001
     rig.faults.sync = OSError(5, "Input/output error")
     rig.driver.post(Do([persist(0, Feed("durable"))]))
-    await rig.until(lambda: rig.health[:1] == [False])
+    await until(lambda: rig.health[:1] == [False])
     rig.faults.sync = None
-    await rig.until(lambda: rig.health == [False, True])
+    await until(lambda: rig.health == [False, True])
     assert [] == rig.core.seen
 
 
 async def test_turns_go_on_during_a_sync_and_join_the_next_one(rig: Rig):
     GatedStore.gate = threading.Event()
     rig.driver.post(Do([persist(0, Feed(0))]))
-    await rig.until(lambda: rig.store.syncs == 1)
+    await until(lambda: rig.store.syncs == 1)
     for number in (1, 2, 3):
         rig.driver.post(Do([persist(number, Feed(number))]))
-        await rig.until(lambda: not rig.driver.depths["inbox_events"])
+        await until(lambda: not rig.driver.depths["inbox_events"])
     assert rig.core.seen == [] and rig.store.syncs == 1
     GatedStore.gate.set()
-    await rig.until(lambda: len(rig.core.seen) == 4)
+    await until(lambda: len(rig.core.seen) == 4)
     assert [0, 1, 2, 3] == rig.core.seen
     assert 2 == rig.store.syncs
 
 
 async def test_an_empty_persist_queues_behind_earlier_writes_and_needs_no_sync_alone(rig: Rig):
     rig.driver.post(Do([Persist(AT, (), (Feed("alone"),))]))
-    await rig.until(lambda: rig.core.seen == ["alone"])
+    await until(lambda: rig.core.seen == ["alone"])
     assert 0 == rig.store.syncs
     GatedStore.gate = threading.Event()
     rig.driver.post(Do([persist(0, Feed("first"))]))
-    await rig.until(lambda: rig.store.syncs == 1)
+    await until(lambda: rig.store.syncs == 1)
     rig.driver.post(Do([Persist(AT, (), (Feed("behind"),))]))
-    await rig.until(lambda: not rig.driver.depths["inbox_events"])
+    await until(lambda: not rig.driver.depths["inbox_events"])
     assert ["alone"] == rig.core.seen
     GatedStore.gate.set()
-    await rig.until(lambda: rig.core.seen == ["alone", "first", "behind"])
+    await until(lambda: rig.core.seen == ["alone", "first", "behind"])
 
 
 async def test_reads_of_a_turn_see_its_writes_and_damage_is_told(rig: Rig):
@@ -227,7 +224,7 @@ async def test_reads_of_a_turn_see_its_writes_and_damage_is_told(rig: Rig):
         ReadLog(S1, "tag", 0, 2, 1 << 20), Persist(AT, tuple(map(PutEntry, entries))),
         ReadLog(S1, "beyond", 7, 9, 1 << 20),
     ]))
-    await rig.until(lambda: len(rig.core.seen) == 2)
+    await until(lambda: len(rig.core.seen) == 2)
     assert LogRead(S1, "tag", tuple(entries)) in rig.core.seen
     assert LogReadFailed(S1, "beyond", 7) in rig.core.seen
 
@@ -238,7 +235,7 @@ async def test_timers_fire_are_replaced_and_cancelled(rig: Rig):
         SetTimer(AT, "late", now + 60), SetTimer(AT, "soon", now + 20), SetTimer(AT, "never", now + 10),
         SetTimer(AT, "never", None), SetTimer(AT, "moved", now + 5), SetTimer(AT, "moved", now + 40),
     ]))
-    await rig.until(lambda: len(rig.core.seen) == 3)
+    await until(lambda: len(rig.core.seen) == 3)
     assert ["soon", "moved", "late"] == [event.name for event in rig.core.seen]
     assert rig.driver.now_ms() >= now + 60
     assert {AT} == {event.address for event in rig.core.seen if isinstance(event, TimerFired)}
@@ -257,7 +254,7 @@ async def test_replies_run_once_and_released_wakes_readers(rig: Rig):
 @pytest.mark.parametrize("kind", ["write", "sync"])
 async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig, kind: str):
     rig.driver.post(Do([persist(0, Feed("kept"))]))
-    await rig.until(lambda: rig.core.seen == ["kept"])
+    await until(lambda: rig.core.seen == ["kept"])
     before, boot, answers = rig.core, rig.driver.boot, []
     full = OSError(errno.ENOSPC, "No space left on device")
     setattr(rig.faults, kind, full)
@@ -267,7 +264,7 @@ async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig
         rig.faults.write = full  # the store cannot be opened either, for a while
 
     rig.driver.ask(lambda number: Do([persist(1, Send(AT, ME, "ack"), Reply(number, "durable"))]), answered)
-    await rig.until(lambda: answers)
+    await until(lambda: answers)
     assert isinstance(answers[0], Refused) and Reason.NOT_LEADER is answers[0].reason
     assert "the outcome is unknown, retry the same sequence" in answers[0].message
     assert rig.driver.reloading
@@ -278,21 +275,21 @@ async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig
     with pytest.raises(StoreFailed):
         await rig.driver.durable()
     rig.faults.write = rig.faults.sync = None
-    await rig.until(lambda: not rig.driver.reloading)
+    await until(lambda: not rig.driver.reloading)
     assert rig.core is not before and boot != rig.driver.boot
     assert rig.out.resets == 2 and "ack" not in rig.out.flushed  # links and snapshots, once each
     assert [False, True] == rig.health
     found = await rig.driver.read(S1, 0, 0, 1 << 20)
     assert chain_of(1) == list(found.entries)
     rig.driver.post(Do([Persist(AT, (), (Feed("works"),))]))
-    await rig.until(lambda: rig.core.seen[-1:] == ["works"])
+    await until(lambda: rig.core.seen[-1:] == ["works"])
 
 
 async def test_what_happens_often_is_counted_always_and_told_once_a_second(rig: Rig):
     """A majority that is away must not fill the log and push everything else out of the story."""
     traces = [Trace(of_shard(shard), "quorum_timeout", str(n)) for n in range(100) for shard in (S1, ShardId(2))]
     rig.driver.post(Do([*traces, Trace(AT, "rolled_back"), Trace(AT, "rolled_back")]))
-    await rig.until(lambda: len(rig.driver.story) >= 4)
+    await until(lambda: len(rig.driver.story) >= 4)
     told = [(story["shard"], story["what"]) for story in rig.driver.story]
     assert [("0/1", "quorum_timeout"), ("0/2", "quorum_timeout"), *[("0/1", "rolled_back")] * 2] == told
     counted = generate_latest(rig.driver.metrics.registry).decode()
@@ -314,7 +311,7 @@ async def test_whoever_waits_is_told_when_a_bug_stops_the_node(tmp_path: Path):
     GatedStore.gate = threading.Event()
     rig.driver.ask(lambda number: Do([persist(0)]), answers.append)
     riding = asyncio.ensure_future(rig.driver.durable())
-    await rig.until(lambda: rig.store.syncs == 1)
+    await until(lambda: rig.store.syncs == 1)
     waiting = asyncio.ensure_future(rig.driver.durable())
     rig.driver.post(Do(["not an effect"]))
     async with asyncio.timeout(5):
@@ -367,9 +364,7 @@ async def test_node_survives_a_disk_that_fails_and_keeps_what_it_acknowledged(no
         assert "outcome is unknown, retry the same sequence" in answer.value.message
     assert Reason.NOT_LEADER is (await appender.append(batch(1))).reason
     node._faults.sync = None
-    async with asyncio.timeout(5):
-        while node.driver.reloading:
-            await asyncio.sleep(0.01)
+    await until(lambda: not node.driver.reloading)
     assert boot != await boot_of(node)  # so the operator fences this node anew
     await lead(node, operator, 2)
     for sequence in (1, 2):

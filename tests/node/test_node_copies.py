@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from tidemark_core.delivery.order import Mode
 from tidemark_node.main import Node
 from tidemark_wire import channel, status
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+
+from tests.waiting import until
 
 ABC = ("a", "b", "c")
 COPIES, ENTRIES = 2, 30
@@ -87,9 +88,7 @@ async def test_a_payload_that_should_be_there_is_asked_of_others(begun: Callable
     node = await begun(lost, dropped=SURPLUS[-1] - 1)
     sent = await read(node, Mode.ALL_SEND_ALL)
     assert [base for base, there in sent.items() if not there] == lost
-    async with asyncio.timeout(10):
-        while counted(node, 'tidemark_traces_total{what="corrupt_entry"}') < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: counted(node, 'tidemark_traces_total{what="corrupt_entry"}') >= 2)
 
 
 async def test_a_pull_ends_in_front_of_what_is_not_to_be_had_here(begun: Callable[..., Any]):

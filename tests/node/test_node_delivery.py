@@ -52,6 +52,8 @@ from tidemark_node.store import Store
 from tidemark_wire import channel, status
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
+from tests.waiting import remains, until
+
 ABC = ("a", "b", "c")
 
 
@@ -194,20 +196,22 @@ async def test_stalled_reader_holds_one_slice_and_holds_nobody_up(
     (node, *_) = await begun(entries, names=("a",))
     stalled = open_stream(node, ("a",))
     await stalled.start(window=1 << 40)
-    async with asyncio.timeout(10):
-        while not await _shown(node, "sending", still_seconds=0.3):
-            await asyncio.sleep(0.05)
+    await until(lambda: ["sending"] == [run["doing"] for run in node.deliveries.describe(None)])
+    await until(lambda: _stands_still(node), "the stream sends no more")
     (shown,) = node.deliveries.describe(SHARD)
+    assert shown["doing"] == "sending"
     assert shown["sent_bytes"] < sum(entry.size for entry in entries) // 2, "the transport holds little"
     assert 201 == len(await shipped(node.address, ("a",), 200))
 
 
-async def _shown(node: Node, doing: str, still_seconds: float) -> bool:
-    """Whether the only stream is at it, and does not get on meanwhile."""
+async def _stands_still(node: Node, for_s: float = 0.3) -> bool:
+    """Say whether no stream gets on for a while."""
     before = node.deliveries.describe(None)
-    await asyncio.sleep(still_seconds)
-    after = node.deliveries.describe(None)
-    return before == after and [doing] == [run["doing"] for run in after]
+    try:
+        await remains(lambda: before == node.deliveries.describe(None), for_s=for_s)
+    except AssertionError:
+        return False
+    return True
 
 
 # --- generations --------------------------------------------------------------------------------------------------
@@ -256,9 +260,7 @@ async def test_slice_that_was_read_for_an_older_generation_is_dropped(
     await stream.ok()
     await asyncio.to_thread(entered.wait, 10)
     await stream.start(first=20)
-    async with asyncio.timeout(10):
-        while [2] != [run["generation"] for run in node.deliveries.describe(None)]:
-            await asyncio.sleep(0.01)
+    await until(lambda: [2] == [run["generation"] for run in node.deliveries.describe(None)])
     leave.set()
     await stream.ok()
     assert [(o, o) for o in range(20, 31)] == offsets(await stream.through(30))
@@ -561,9 +563,7 @@ async def test_streams_are_bounded(
     assert grpc.StatusCode.OK is await held[0].end()
     assert 4 == len(await shipped(node.address, ("a",), 3))     # there is room again
     await held[1].close()
-    async with asyncio.timeout(5):
-        while "tidemark_delivery_streams 0.0" not in generate_latest(node.metrics.registry).decode():
-            await asyncio.sleep(0.01)
+    await until(lambda: "tidemark_delivery_streams 0.0" in generate_latest(node.metrics.registry).decode())
 
 
 def damage(node: Node, entry: Entry) -> None:
@@ -584,9 +584,7 @@ async def test_damaged_entry_is_waited_for_and_coverage_ends_in_front_of_it(
     await stream.ok()
     got = await stream.through(6)
     assert [(0, 0), (1, 1), (4, 4)] == offsets(got) and 6 == got[-1].through
-    async with asyncio.timeout(10):
-        while "corrupt_entry" not in {told["what"] for told in node.driver.story}:
-            await asyncio.sleep(0.01)
+    await until(lambda: "corrupt_entry" in {told["what"] for told in node.driver.story})
     node.driver.store.apply([Persist(AT, (PutEntry(entries[7]),))])
     got = await stream.through(30)
     assert (7, 7) == offsets(got)[0] and 8 == len(offsets(got))
@@ -624,9 +622,7 @@ async def test_reload_and_stop_are_told(begun: Callable[..., Any], open_stream: 
     node.driver._begin_reload(OSError("disk"))
     answer = await stream.started()
     assert Status.UNAVAILABLE is answer.status and "loads its shards" in answer.message
-    async with asyncio.timeout(5):
-        while node.driver.reloading:
-            await asyncio.sleep(0.01)
+    await until(lambda: not node.driver.reloading)
     await stream.start()
     await stream.ok()
     assert 4 == len(offsets(await stream.through(3)))
@@ -655,8 +651,7 @@ async def test_reader_that_goes_away_while_its_slice_is_read_leaves_the_store_al
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     stopping = asyncio.ensure_future(node.stop())
-    await asyncio.sleep(0.1)
-    assert not stopping.done()
+    await remains(lambda: not stopping.done(), for_s=0.1)
     leave.set()
     await stopping
     assert [4] == [len(found) for found in ended]
@@ -726,6 +721,7 @@ async def test_who_ships_what_is_shown_live(begun: Callable[..., Any], open_stre
     await stream.start(window=2 * size, down=["b"])
     await stream.ok()
     await stream.through(2)
+    await until(lambda: ["waiting for the window"] == [run["doing"] for run in node.deliveries.describe(SHARD)])
     async with channel.open_channel(node.address) as opened:
         stub = node_pb2_grpc.ControlStub(opened)
         dumped = json.loads((await stub.DebugDump(node_pb2.DebugDumpRequest(shard=SHARD))).json)["deliveries"]

@@ -38,6 +38,8 @@ from tidemark_node.settings import Settings
 from tidemark_wire import channel, frames, status
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
+from tests.waiting import until
+
 SECRET = b"rolled back, for nobody's eyes"
 TWO_ZONES = {"synchro_zones": 2}
 
@@ -74,12 +76,11 @@ def committed(sequence: int, payload: bytes = b"") -> Any:
 
 async def until_limbo_holds(address: str, entries: int, leader: str = "a") -> Any:
     """Wait until so many are in limbo, all of them on the leader's own disk."""
-    async with asyncio.timeout(10):
-        while True:
-            view = await limbo(address)
-            if view.length == entries and all(leader in entry.acked for entry in view.entries):
-                return view
-            await asyncio.sleep(0.01)
+    async def held() -> Any:
+        view = await limbo(address)
+        return view if view.length == entries and all(leader in entry.acked for entry in view.entries) else None
+
+    return await until(held, f"{entries} entries are in limbo")
 
 
 def kinds(read_frames: list[frames.ReadFrame]) -> list[tuple[int, str]]:
@@ -192,9 +193,7 @@ async def test_settings_reach_a_shard_that_is_loaded_again(node: Node, operator:
     before = node.driver.core
     await operator.close()
     node.driver._begin_reload(OSError("disk"))
-    async with asyncio.timeout(5):
-        while node.driver.reloading:
-            await asyncio.sleep(0.01)
+    await until(lambda: not node.driver.reloading)
     assert node.driver.core is not before
     await operator.link("a", node.address)
     await operator.elect(2, node.me, (node.me,))
@@ -223,9 +222,8 @@ async def test_waiting_for_outcomes_is_bounded_and_whoever_left_still_counts(
 
 
 async def waiting(node: Node, callers: int) -> None:
-    async with asyncio.timeout(10):
-        while f"tidemark_outcomes_waiting {float(callers)}" not in generate_latest(node.metrics.registry).decode():
-            await asyncio.sleep(0.01)
+    shown = f"tidemark_outcomes_waiting {float(callers)}"
+    await until(lambda: shown in generate_latest(node.metrics.registry).decode(), shown)
 
 
 async def test_bad_questions_are_refused_with_the_field(node: Node, operator: OperatorHand):

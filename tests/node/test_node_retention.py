@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from tidemark_node.main import Node
 from tidemark_node.settings import Settings
 from tidemark_node.store import open_store
 from tidemark_wire import status
+
+from tests.waiting import remains, until
 
 HALF_MIB = 1 << 19
 KEPT_BYTES = 2 << 20
@@ -72,13 +73,11 @@ def held(node: Node) -> int:
 
 async def until_removed(nodes: list[Node], least: int) -> None:
     """Wait until the leader has no look before it, and all nodes have removed the same, at least what is below."""
-    async with asyncio.timeout(20):
-        while (
-            nodes[0].driver.core.log.shards[SHARD].leader.retention.armed
-            or len({first(node) for node in nodes}) > 1
-            or first(nodes[0]) < least
-        ):
-            await asyncio.sleep(0.02)
+    await until(lambda: (
+        not nodes[0].driver.core.log.shards[SHARD].leader.retention.armed
+        and len({first(node) for node in nodes}) == 1
+        and first(nodes[0]) >= least
+    ))
 
 
 async def refusal_below(node: Node) -> Refused:
@@ -126,8 +125,7 @@ async def test_bytes_bound_every_copy_and_the_rest_is_read(
 async def test_age_removes_from_an_idle_group_once_it_is_asked_for(nodes: list[Node], operator: OperatorHand):
     appender = await lead(nodes, operator)
     await fill(appender, 8)
-    await asyncio.sleep(0.3)
-    assert [0, 0, 0] == [first(node) for node in nodes]
+    await remains(lambda: [0, 0, 0] == [first(node) for node in nodes], for_s=0.3)
     await push(nodes, 2, retention_ms=1_000)
     await until_removed(nodes, 6)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,8 @@ from tidemark_wire.subscriptions import (
     subscriptions_to_proto,
 )
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+
+from tests.waiting import until
 
 LEASE = 60_000
 MIB = 1 << 20
@@ -178,9 +179,7 @@ async def test_all_nodes_know_them_and_know_them_again_when_they_start_anew(
             each.name: each.position.offset for each in subscriptions.undecided
         }
 
-    async with asyncio.timeout(10):
-        while not all({"one": 2, "x" * 128: 1} == known(node) for node in nodes):
-            await asyncio.sleep(0.02)
+    await until(lambda: all({"one": 2, "x" * 128: 1} == known(node) for node in nodes))
     await appender.close()
     for node in nodes:
         await node.stop()
@@ -206,15 +205,11 @@ async def test_a_pin_holds_the_log_until_its_reader_goes_on_and_the_hard_bound_w
         return node.driver.core.log.status(SHARD)["first"]
 
     async def until_first_is(least: int) -> None:
-        async with asyncio.timeout(20):
-            while not all(first(node) >= least for node in nodes):
-                await asyncio.sleep(0.02)
+        await until(lambda: all(first(node) >= least for node in nodes))
 
     await commit(nodes[0], "slow", 1)
     await fill(6)
-    async with asyncio.timeout(20):
-        while not any("'slow' stands at 1" in told["detail"] for told in nodes[0].driver.story):
-            await asyncio.sleep(0.02)
+    await until(lambda: any("'slow' stands at 1" in told["detail"] for told in nodes[0].driver.story))
     assert [0, 0, 0] == [first(node) for node in nodes], "the EPOCH_START is in one stretch with what is pinned"
     await commit(nodes[0], "slow", 6)
     await until_first_is(4)

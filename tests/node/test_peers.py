@@ -16,6 +16,8 @@ from tidemark_node.metrics import Metrics
 from tidemark_node.peers import Links
 from tidemark_wire import channel
 
+from tests.waiting import until
+
 ME, THERE = Member("n1", "disk-1"), Member("n2", "disk-2")
 NEWS = AppendRefused(1, 1, EntryId(1, 0), "MISMATCH")
 
@@ -64,11 +66,8 @@ async def test_a_dial_that_fails_after_the_peer_has_dialed_us_is_no_news(
     assert dialing["dialing"]
     incoming = Incoming()
     serving = asyncio.ensure_future(links.serve_node(None, incoming))
-    async with asyncio.timeout(10):
-        while PeerUp(THERE) not in heard:
-            await asyncio.sleep(0.01)
-        while links._reaches[THERE].dialer is not None:
-            await asyncio.sleep(0.01)
+    await until(lambda: PeerUp(THERE) in heard)
+    await until(lambda: links._reaches[THERE].dialer is None)
     assert heard[-1] == PeerUp(THERE)
 
     incoming.ended.set()

@@ -19,6 +19,8 @@ from tidemark_node.reclaim import Reclaimer
 from tidemark_node.store import Store, open_store
 from tidemark_node.store_errors import StoreFailed
 
+from tests.waiting import until
+
 S1, S2 = ShardId(1), ShardId(2)
 AT = of_shard(S1)
 PAYLOAD_BYTES = 64 << 10
@@ -48,9 +50,7 @@ def filled(tmp_path: Path) -> Store:
 
 
 async def given_back(store: Store, whole: int, share: float) -> None:
-    async with asyncio.timeout(60):
-        while store.sizes()["payloads", "tables"] > share * whole:
-            await asyncio.sleep(0.02)
+    await until(lambda: store.sizes()["payloads", "tables"] <= share * whole, timeout_s=60)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -68,9 +68,7 @@ async def test_space_comes_back_though_nothing_more_is_written(tmp_path: Path, r
     reclaimer = Reclaimer(FakeDriver(store), metrics, 0, 1)  # type: ignore[arg-type]
     reclaimer.start()
     await given_back(store, whole, 0.7)     # 100 of 320 are gone
-    async with asyncio.timeout(60):
-        while store.dropped.known(S1) is not None:
-            await asyncio.sleep(0.02)
+    await until(lambda: store.dropped.known(S1) is None, timeout_s=60)
     await reclaimer.stop()
     held = [entry.held for entry in store.read(S1, 0, ENTRIES - 1, EVERYTHING).entries]
     assert [False] * 60 + [True] * 40 + [False] * 40 + [True] * 20 == held
@@ -137,13 +135,9 @@ async def test_little_is_left_to_the_database_until_it_has_become_much(tmp_path:
     store.apply([Persist(AT, (DropPayloads(0, 9),))])
     whole = store.sizes()["payloads", "tables"]
     reclaimer.start()
-    async with asyncio.timeout(60):
-        while not looks:
-            await asyncio.sleep(0.01)
+    await until(lambda: looks, "the first look", 60)
     store.apply([Persist(AT, (DropPayloads(10, 14),))])
-    async with asyncio.timeout(60):
-        while len(looks) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(looks) >= 2, "the second look", 60)
     assert looks == [10 * PAYLOAD_BYTES, 5 * PAYLOAD_BYTES], "only what is new is counted"
     assert store.sizes()["payloads", "tables"] == whole
     store.apply([Persist(AT, (DropPayloads(30, 60),))])

@@ -102,9 +102,3 @@ class _Raw(grpc.GenericRpcHandler):
 
     def service(self, details: Any) -> Any:
         return self._handler if details.method == self._path else None
-
-
-async def until(condition: Any, seconds: float = 5) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)

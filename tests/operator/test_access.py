@@ -25,6 +25,8 @@ from tidemark_operator.resources.conditions import ConditionReason
 from tidemark_wire.identity import AccessLists, Identity, Kind
 from tidemark_wire.tls import FileCredentials, TlsSettings, fingerprint_of
 
+from tests.waiting import until
+
 LISTS = {"orders": AccessLists.of(["rita"], ["will"], ["anna"])}
 POLICY = Policy(overlap=timedelta(0))
 
@@ -169,9 +171,7 @@ async def test_a_rotation_goes_on_when_every_node_that_runs_has_loaded_the_last_
     assert retired == store.holders()[Identity("dev", Kind.CLIENT, "alice")].facts.issuer
     link.stuck = False
     running = asyncio.ensure_future(tender.run())
-    async with asyncio.timeout(30):
-        while not rotated(store, retired):
-            await asyncio.sleep(0.05)
+    await until(lambda: rotated(store, retired))
     running.cancel()
 
 
@@ -181,10 +181,12 @@ async def test_a_node_that_is_down_is_not_waited_for(store: CertificateFiles) ->
     link.stuck, link.up = True, False
     tender = CertificateTender(FileArchive(store), lambda: POLICY, [link], tls, "operator", lambda: True)  # type: ignore[arg-type]
     retired = request_rotation(store)
-    async with asyncio.timeout(30):
-        while not rotated(store, retired):
-            await tender.look()
-            await asyncio.sleep(0.1)
+
+    async def looked() -> bool:
+        await tender.look()
+        return rotated(store, retired)
+
+    await until(looked, "the certificates are rotated")
 
 
 async def test_an_operator_that_stands_by_shows_how_long_certificates_last_and_changes_nothing(
@@ -195,9 +197,7 @@ async def test_an_operator_that_stands_by_shows_how_long_certificates_last_and_c
     tender = CertificateTender(FileArchive(store), lambda: POLICY, [], tls, "operator", lambda: False)  # type: ignore[arg-type]
     request_rotation(store)
     running = asyncio.ensure_future(tender.run())
-    async with asyncio.timeout(30):
-        while tender.validity is None:
-            await asyncio.sleep(0.01)
+    await until(lambda: tender.validity is not None)
     running.cancel()
     assert tender.validity.overlapping
     assert 1 == len(store.authorities())
@@ -213,12 +213,9 @@ async def test_damaged_certificates_are_told_and_looked_at_again(
     good = damaged.read_bytes()
     damaged.write_bytes(b"nothing")
     running = asyncio.ensure_future(tender.run())
-    async with asyncio.timeout(30):
-        while not tender.trouble:
-            await asyncio.sleep(0.01)
-        damaged.write_bytes(good)
-        while tender.trouble:
-            await asyncio.sleep(0.01)
+    await until(lambda: tender.trouble)
+    damaged.write_bytes(good)
+    await until(lambda: not tender.trouble)
     running.cancel()
     assert "client/alice" in caplog.text
 
@@ -239,8 +236,6 @@ async def test_what_somebody_else_has_not_issued_is_asked_for_until_it_is_there(
         Elsewhere(store), lambda: POLICY, [], tls, "operator", lambda: True,  # type: ignore[arg-type]
         lambda: told.append(tender.lack.message if tender.lack is not None else ""))
     running = asyncio.ensure_future(tender.run())
-    async with asyncio.timeout(30):
-        while told[-1:] != [""]:
-            await asyncio.sleep(0.01)
+    await until(lambda: told[-1:] == [""])
     running.cancel()
     assert told == ["one", "two", ""], "nobody is told twice"

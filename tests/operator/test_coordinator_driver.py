@@ -27,6 +27,8 @@ from tidemark_operator.driver import CoordinatorDriver, now_ms
 from tidemark_operator.etcd import Conflict, Item, Saved, StoreUnavailable, Unknown
 from tidemark_operator.metadata import Keys
 
+from tests.waiting import until
+
 SHARD = ShardId(1 << 32)
 AT = of_shard(SHARD)
 KEYS = Keys("/t")
@@ -69,12 +71,6 @@ def make(script: Script, store: Store | None = None, sent: list[Any] | None = No
     sink = sent if sent is not None else []
     return CoordinatorDriver(
         script, store or Store(), KEYS, lambda *message: sink.append(message))  # type: ignore[arg-type]
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize(("outcome", "event"), [

@@ -21,6 +21,8 @@ from tidemark_operator.reconfiguration_run import ReconfigurationRun
 from tidemark_operator.resources.conditions import ConditionReason
 from tidemark_operator.tending import Tender
 
+from tests.waiting import until
+
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 
 
@@ -91,10 +93,12 @@ async def test_a_refusal_is_told_until_it_is_over() -> None:
     driver.answers[0].set_result(Refused(Reason.RECONFIGURING, "a swap runs"))
     await settled()
     assert tender.copies_trouble == {made.shard: f"{made.name}: RECONFIGURING: a swap runs"}
-    async with asyncio.timeout(30):
-        while len(driver.asked) < 2:
-            tender.look(world(made, nodes=nodes(5), groups=[one]), 4)
-            await asyncio.sleep(0.01)
+
+    def asked_again() -> bool:
+        tender.look(world(made, nodes=nodes(5), groups=[one]), 4)
+        return len(driver.asked) == 2
+
+    await until(asked_again)
     driver.answers[1].set_result(ChangeDone(2, made.members, None))
     await settled()
     assert tender.copies_trouble == {}

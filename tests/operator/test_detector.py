@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import pytest
 from tidemark_operator.detector import DetectorSettings, LoopLateness, Outcome, Suspicion, Verdict
+
+from tests.waiting import until
 
 SETTINGS = DetectorSettings(probe_interval_ms=100, probe_timeout_ms=200, failure_threshold=3)
 
@@ -40,16 +41,29 @@ def test_small_lateness_excuses_nothing() -> None:
     assert judge(*[(Outcome.SILENT, 30.0)] * 3)[-1] is Verdict.DOWN
 
 
+HELD_S = 0.2
+"""For so long the loop of this test is held."""
+
+
+async def ticks(lateness: LoopLateness) -> None:
+    last = lateness._last_tick
+    await until(lambda: lateness._last_tick > last)
+
+
 async def test_lateness_sees_a_blocked_loop_during_and_after() -> None:
     lateness = LoopLateness(tick_ms=10)
     lateness.start()
-    await asyncio.sleep(0.05)
+    await ticks(lateness)
     started = time.monotonic()
-    time.sleep(0.2)  # the whole point: the loop is held
-    assert lateness.worst_ms_since(started) > 100
-    await asyncio.sleep(0.05)
-    assert lateness.worst_ms_since(started) > 100
-    later = time.monotonic()
-    await asyncio.sleep(0.05)
-    assert lateness.worst_ms_since(later) < 100
+    time.sleep(HELD_S)
+    assert lateness.worst_ms_since(started) > HELD_S * 500
+    await ticks(lateness)
+    assert lateness.worst_ms_since(started) > HELD_S * 500
+
+    async def punctual() -> bool:
+        later = time.monotonic()
+        await ticks(lateness)
+        return lateness.worst_ms_since(later) < HELD_S * 500
+
+    await until(punctual, "the loop is no longer late")
     await lateness.stop()

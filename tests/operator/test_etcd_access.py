@@ -24,6 +24,8 @@ from tidemark_operator.kube import etcd_secrets
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import TlsSettings
 
+from tests.waiting import until
+
 DAY = timedelta(days=1)
 ROOT = Login("root", "s3cret")
 
@@ -116,9 +118,7 @@ def connections(etcd: SecureEtcd) -> int:
 
 
 async def at_most(count: int, etcd: SecureEtcd) -> None:
-    async with asyncio.timeout(20):
-        while connections(etcd) > count:
-            await asyncio.sleep(0.05)
+    await until(lambda: connections(etcd) <= count)
 
 
 async def test_credentials_that_were_replaced_leave_no_connection_behind(etcd: SecureEtcd) -> None:

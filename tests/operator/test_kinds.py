@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
-from fake_node import FakeNode, until
+from fake_node import FakeNode
 from test_service import CLUSTER, GROUP, service, three
 from tidemark_operator.kube.api import CUSTOM
 from tidemark_operator.kube.occurrences import occurrences
@@ -15,6 +15,8 @@ from tidemark_operator.resources.conditions import CONDITIONS
 from tidemark_operator.resources.events import EVENTS
 from tidemark_operator.resources.kinds import KINDS, STORED, kind_of, not_served, not_served_message
 from tidemark_operator.service import OperatorService
+
+from tests.waiting import until
 
 __all__ = ["service", "three"]  # fixtures
 

@@ -15,6 +15,8 @@ from tidemark_operator.kube.informers import Informer
 from tidemark_operator.kube.podkeeper import Live, plan
 from tidemark_operator.resources import load_resource
 
+from tests.waiting import remains, until
+
 INSECURE = {"tls": {"mode": "Disabled"}, "clientAuth": "None"}
 
 
@@ -100,8 +102,8 @@ async def test_a_kind_that_is_not_installed_is_asked_for_seldom(caplog: pytest.L
     informer = Informer(
         api, MONITORS, "data", "", cache, lambda item: None, optional=True)  # type: ignore[arg-type]
     task = asyncio.ensure_future(informer.run())
-    await asyncio.sleep(1)
+    await until(lambda: api.asked == 1)
+    await remains(lambda: api.asked == 1, for_s=1)
     task.cancel()
-    assert api.asked == 1
     assert not cache.complete
     assert not caplog.messages

@@ -24,6 +24,8 @@ from tidemark_operator.metadata import StoredObject
 from tidemark_operator.mirror import Versioned
 from tidemark_operator.resources import load_resource
 
+from tests.waiting import until
+
 Object = dict[str, Any]
 CLEAR = {"security": {"tls": {"mode": "Disabled"}, "clientAuth": "None"}}
 
@@ -150,9 +152,7 @@ async def test_who_stands_by_has_its_certificate_too(operator: KubernetesOperato
     operator._caches["Secret"].learn(secrets["prod-operator-tls"])
     store(run, item(1))
     run.service.wake_watchers()
-    async with asyncio.timeout(20):
-        while not run.certificates.taken:
-            await asyncio.sleep(0.01)
+    await until(lambda: run.certificates.taken)
     assert not run.service.active
     assert run.certificates.credentials.generation == 1
 

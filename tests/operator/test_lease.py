@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from fake_node import until
 from tidemark_operator.etcd import EtcdStore
 from tidemark_operator.lease import ActivityLease
+
+from tests.waiting import remains, until
 
 
 def lease(store: EtcdStore, name: str, seen: list[tuple[str, bool]]) -> ActivityLease:
@@ -19,8 +18,7 @@ async def test_one_is_active_and_the_next_follows_when_it_leaves(store: EtcdStor
     one.start()
     await until(lambda: one.active)
     two.start()
-    await asyncio.sleep(0.2)
-    assert not two.active
+    await remains(lambda: one.active and not two.active)
     await one.stop()
     two.look_now()
     await until(lambda: two.active, 2)
@@ -34,12 +32,10 @@ async def test_the_holder_goes_on_while_etcd_is_away(store: EtcdStore, etcd) -> 
     one.start()
     await until(lambda: one.active)
     etcd.kill()
-    await asyncio.sleep(3)  # longer than the lease
-    assert one.active
+    await remains(lambda: one.active, for_s=3)  # longer than the lease
     etcd.start()
     await etcd.ready()
-    await asyncio.sleep(1)
-    assert one.active and seen == [("one", True)]
+    await remains(lambda: one.active and seen == [("one", True)], for_s=1)
     await one.stop()
 
 

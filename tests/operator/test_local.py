@@ -28,6 +28,8 @@ from tidemark_wire.channel import open_channel
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
+from tests.waiting import until
+
 pytestmark = pytest.mark.servers
 RECORDS = 2_000
 
@@ -244,12 +246,12 @@ async def test_a_wiped_node_is_swapped_back_into_its_slots(healthy: Runtime) -> 
 
 async def test_without_etcd_shards_go_on_and_elections_wait_and_say_so(healthy: Runtime) -> None:
     healthy.kill("etcd")
-    async with asyncio.timeout(10):
-        while True:
-            (cluster,) = await healthy.objects("TidemarkCluster")
-            if condition(cluster, "MetadataStoreReachable")["status"] == "False":
-                break
-            await asyncio.sleep(0.05)
+
+    async def says_so() -> bool:
+        (cluster,) = await healthy.objects("TidemarkCluster")
+        return condition(cluster, "MetadataStoreReachable")["status"] == "False"
+
+    await until(says_so, "the operator says that etcd is away")
     assert await count_records(healthy) == RECORDS
     assert await refused(healthy, "TRANSFER", shard=0, to_node="dev-1") is Reason.METADATA_UNAVAILABLE
     async with open_channel(healthy.admin_address) as channel:
@@ -292,17 +294,17 @@ async def test_a_second_operator_stands_by_and_takes_over(healthy: Runtime, tmp_
     with (tmp_path / "log").open("wb") as log:
         standby = subprocess.Popen(command, stderr=log)
     try:
-        async with asyncio.timeout(10):
-            while not ready.exists():
-                await asyncio.sleep(0.05)
+        await until(ready.exists, "the second operator is ready")
         address = json.loads(ready.read_text())["address"]
         async with open_channel(address) as channel:
             stub = admin_pb2_grpc.AdminStub(channel)
             assert not (await stub.Describe(admin_pb2.OperatorDescribeRequest())).active
             healthy.kill("operator")
-            async with asyncio.timeout(10):
-                while not (await stub.Describe(admin_pb2.OperatorDescribeRequest())).active:
-                    await asyncio.sleep(0.05)
+
+            async def active() -> bool:
+                return (await stub.Describe(admin_pb2.OperatorDescribeRequest())).active
+
+            await until(active, "the second operator is active")
             request = admin_pb2.ChangeRequest(operation="TRANSFER", group="orders", shard=0)
             answer = await stub.Get(admin_pb2.GetRequest(kind="Shard", name="orders-0000"))
             status = json.loads(answer.objects[0])["status"]

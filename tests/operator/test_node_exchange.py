@@ -29,6 +29,8 @@ from tidemark_operator.reconfiguration_run import ReconfigurationRun
 from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.turns import Slot
 
+from tests import waiting
+
 KEYS = Keys("/t")
 CLUSTER: dict[str, Any] = {
     "apiVersion": "tidemark.dev/v1alpha1", "kind": "TidemarkCluster", "metadata": {"name": "dev", "namespace": "data"},
@@ -99,10 +101,11 @@ async def carried_out(room: Room) -> AsyncIterator[ReconfigurationRun]:
 
 
 async def until(run: ReconfigurationRun, holds: Any) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            run.wake.set()
-            await asyncio.sleep(0.01)
+    def woken() -> bool:
+        run.wake.set()
+        return bool(holds())
+
+    await waiting.until(woken, timeout_s=DEADLINE_S)
 
 
 def status(room: Room) -> dict[str, Any]:

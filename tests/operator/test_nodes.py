@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_node import FakeNode, until
+from fake_node import FakeNode
 from grpc_health.v1 import health
 from tidemark_core.base.ids import Member, OperatorId, ShardId
 from tidemark_core.replication.messages import BecameLeader, Fence
@@ -21,6 +21,8 @@ from tidemark_operator.nodes import NodeLink, NodeLinks
 from tidemark_operator.publisher import MapPublisher
 from tidemark_wire.convert import Draining
 from tidemark_wire.v1 import common_pb2
+
+from tests.waiting import remains, until
 
 SHARD = ShardId(1 << 32)
 ME = Member("n1", "life-1")
@@ -97,7 +99,8 @@ async def test_a_dead_node_is_down_at_once(node, links, told) -> None:
 async def test_a_broken_stream_of_a_living_node_is_no_failure(node, links, told) -> None:
     links.set_node(record(node))
     await until(lambda: node.links_made == 1)
-    await asyncio.sleep(0.6)  # a link that lasted; a shorter one is made again with a pause
+    # A link that lasts; a shorter one is made again with a pause.
+    await remains(lambda: node.links_made == 1, for_s=0.6)
     await node.break_links()
     await until(lambda: node.links_made == 2)
     await until(lambda: told.events.count(("up", ME, "boot-1")) == 2)
@@ -137,8 +140,7 @@ async def test_a_draining_node_is_not_down_while_it_hands_over(node, links, told
     await node.say(False)  # seen by a probe before its own message comes
     await until(lambda: ("draining", "n1", True) in told.events)
     await node.send(ShardId(0), Draining(True))
-    await asyncio.sleep(0.3)
-    assert ("down", "n1") not in told.events
+    await remains(lambda: ("down", "n1") not in told.events, for_s=0.3)
     assert links.get("n1").draining
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 
 import grpc
 import grpc.aio
@@ -13,6 +13,8 @@ from tidemark_core.base.ids import shard_id
 from tidemark_core.replication.records import Status
 from tidemark_operator.etcd import Conflict, EtcdStore
 from tidemark_operator.metrics import NODE_REQUESTS, ElectionWatch, counted
+
+from tests.waiting import wait_until
 
 STORE_REQUESTS = "tidemark_operator_store_requests_total"
 
@@ -62,7 +64,8 @@ async def test_elections_are_counted_when_they_end() -> None:
     again = record(*names, epoch=3, status=Status.ELECTION)
     led = record(*names, leader="n1", epoch=3)
     watch.see(one, None, begun)
-    await asyncio.sleep(0.01)
+    begun_at = time.monotonic()
+    wait_until(lambda: time.monotonic() - begun_at >= 0.01)
     watch.see(one, begun, again)
     watch.see(one, again, led)
     watch.see(one, led, record(*names, leader="n1", epoch=3, status=Status.RECONFIGURATION))

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from tidemark_operator.publisher import MapPublisher
 from tidemark_wire.v1 import common_pb2
 
+from tests.waiting import until
+
 
 class FakeLink:
     """A node that takes maps at once; `on_push` runs when one arrives."""
@@ -31,9 +33,7 @@ def publisher_of(*links: FakeLink) -> MapPublisher:
 
 
 async def settled(publisher: MapPublisher, link: FakeLink) -> None:
-    async with asyncio.timeout(2):
-        while not link.held or link.held[-1] != publisher.version:
-            await asyncio.sleep(0.001)
+    await until(lambda: link.held and link.held[-1] == publisher.version)
 
 
 async def test_change_in_the_moment_a_push_ends_is_pushed_too():
@@ -43,9 +43,7 @@ async def test_change_in_the_moment_a_push_ends_is_pushed_too():
     link.on_push = lambda count: loop.call_soon(publisher._rebuild) and None if count <= 20 else None
     publisher.begin(1)
     await settled(publisher, link)
-    async with asyncio.timeout(2):
-        while len(link.held) < 21:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(link.held) >= 21)
     await settled(publisher, link)
     assert link.held == sorted(set(link.held))
     await publisher.close()
@@ -62,7 +60,6 @@ async def test_closing_in_the_middle_of_a_push_ends_it():
 
     link.push_map = hang  # type: ignore[method-assign]
     publisher.begin(1)
-    await asyncio.sleep(0.01)
-    assert publisher._pushes
+    await until(lambda: publisher._pushes)
     await publisher.close()
     assert not publisher._pushes

@@ -21,6 +21,8 @@ from tidemark_operator.reconfiguration_run import ReconfigurationRun
 from tidemark_operator.turns import Slot
 from tidemark_wire.tasks import cancelled
 
+from tests.waiting import remains, until
+
 SWAP: dict[str, Any] = {
     "clusterRef": {"name": "dev"}, "type": "NodeSwap", "approval": "Automatic",
     "nodeSwap": {"from": "n1", "to": {"node": "n4"}, "removeSource": "Keep"}}
@@ -112,9 +114,7 @@ class World:
             await cancelled(task)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await asyncio.sleep(0.005)
+        await until(holds, timeout_s=PATIENCE_S)
 
     async def at(self, stage: str) -> None:
         await self.until(lambda: self.status.get("stage") == stage)
@@ -130,8 +130,7 @@ async def test_one_move_after_the_other_with_bytes_and_percent(monkeypatch: pyte
         assert there.status["progress"]["percent"] == 25
         assert there.status["activeMoves"][0]["step"] == "Snapshot"
         saves = there.saves
-        await asyncio.sleep(0.3)
-        assert there.saves == saves, "without news nothing is stored"
+        await remains(lambda: there.saves == saves, "without news nothing is stored", 0.3)
         there.finish(0)
         await there.until(lambda: len(there.driver.moves) == 2)
         there.finish(1)
@@ -273,14 +272,12 @@ async def test_a_plan_that_waits_for_approval_outlives_a_node_that_is_away() -> 
         await there.until(lambda: there.condition("Validated")["reason"] == "TargetNotEligible")
         saves = there.saves
         there.say(approvedPlan=there.status["plan"]["hash"])
-        await asyncio.sleep(0.2)
-        assert (there.status["stage"], there.driver.moves) == ("AwaitingApproval", [])
+        await remains(lambda: there.status["stage"] == "AwaitingApproval" and not there.driver.moves)
         assert there.saves <= saves + 1, "it waits, it does not spin"
     for name, node in there.nodes.items():
         there.nodes[name] = replace(node, up=False, member=None)
     async with there.operator():
-        await asyncio.sleep(0.1)
-        assert there.status["stage"] == "AwaitingApproval"
+        await remains(lambda: there.status["stage"] == "AwaitingApproval", for_s=0.1)
         for number in range(1, 5):
             there.change(number, up=True, member=member(f"n{number}"))
         await there.until(lambda: len(there.driver.moves) == 1)
@@ -291,8 +288,8 @@ async def test_nodes_are_waited_for_before_a_plan_is_rejected_for_them(monkeypat
     there = World(SWAP)
     there.nodes["n4"] = replace(there.nodes["n4"], up=False)
     async with there.operator():
-        await asyncio.sleep(0.1)
-        assert there.condition("Validated")["status"] == "Unknown"
+        await there.until(lambda: there.condition("Validated")["status"] == "Unknown")
+        await remains(lambda: there.condition("Validated")["status"] == "Unknown", for_s=0.1)
         there.change(4, up=True)
         await there.until(lambda: len(there.driver.moves) == 1)
     monkeypatch.setattr(reconfiguration_run, "PATIENCE_S", 0.2)
@@ -317,8 +314,7 @@ async def test_suspended_moves_end_and_none_starts() -> None:
         await there.at("Suspended")
         there.finish(0)
         await there.until(lambda: there.status["progress"]["completed"] == 1)
-        await asyncio.sleep(0.3)
-        assert len(there.driver.moves) == 1
+        await remains(lambda: len(there.driver.moves) == 1, for_s=0.3)
         there.say(suspend=False)
         await there.until(lambda: len(there.driver.moves) == 2)
 
@@ -346,8 +342,7 @@ async def test_the_throttle_may_be_raised_while_it_runs() -> None:
     there = World(SWAP)
     async with there.operator():
         await there.until(lambda: len(there.driver.moves) == 1)
-        await asyncio.sleep(0.3)
-        assert len(there.driver.moves) == 1
+        await remains(lambda: len(there.driver.moves) == 1, for_s=0.3)
         there.say(throttle={"maxConcurrentMoves": 2})
         await there.until(lambda: len(there.driver.moves) == 2)
 
@@ -382,8 +377,7 @@ async def test_what_a_plan_copies_is_known_before_it_does_and_never_guessed(monk
         assert there.status["plan"]["warnings"] == []
         asked, saves = there.asked, there.saves
         there.run.wake.set()
-        await asyncio.sleep(0.2)
-        assert (there.asked, there.saves) == (asked, saves), "what is known is asked for no more"
+        await remains(lambda: (there.asked, there.saves) == (asked, saves), "what is known is asked for no more")
     there.sizes["n2"] = 95  # it grew while nobody approved
     async with there.operator():
         there.say(approvedPlan=plan["hash"])

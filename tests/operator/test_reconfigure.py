@@ -17,6 +17,8 @@ from tidemark_operator.metadata import StoredObject
 from tidemark_operator.reconfigure import Reconfigurer
 from tidemark_operator.turns import ACTING
 
+from tests.waiting import until
+
 PATIENCE_S = 10
 REQUIRED = {"approval": "Required"}
 
@@ -109,9 +111,7 @@ class Line:
         return ended
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await asyncio.sleep(0.005)
+        await until(holds, timeout_s=PATIENCE_S)
 
     async def at(self, stage: str, *names: str) -> None:
         await self.until(lambda: all(self.stage(name) == stage for name in names))

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 import pytest
-from fake_node import FakeNode, until
+from fake_node import FakeNode
 from tidemark_operator.admin import add_admin
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.service import OperatorService
 from tidemark_wire.channel import bind, open_channel
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc, common_pb2
+
+from tests.waiting import until
 
 CLUSTER = """
 apiVersion: tidemark.dev/v1alpha1
@@ -142,18 +144,20 @@ async def test_watchers_hear_of_a_group_without_room_though_nothing_else_happens
 ) -> None:
     await service.objects.apply(CLUSTER)
     await until(lambda: len(service.nodes()) == 3)
-    look = service.keeper.look
+    look, seen = service.keeper.look, asyncio.Event()
 
     async def look_later(*world: object) -> object:
-        await asyncio.sleep(0.3)  # whoever watches has seen the new object by then
+        await seen.wait()  # the watcher has seen the new object by then
         return await look(*world)
 
     monkeypatch.setattr(service.keeper, "look", look_later)
     changed = service.add_watcher()
     await service.objects.apply(GROUP.replace("factor: 3%s", "factor: 9"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not (groups := service.show("LogGroup", "")) or not any(
                 item["reason"] == "NotEnoughNodes" for item in groups[0]["status"]["conditions"]):
+            if groups:
+                seen.set()
             await changed.wait()
             changed.clear()
     service.remove_watcher(changed)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,8 @@ from tidemark_wire.tls import (
     TlsSettings,
     read_material,
 )
+
+from tests.waiting import until
 
 WHO = "/test.Who/AmI"
 HOLD = "/test.Who/Hold"
@@ -98,12 +99,6 @@ async def refused(address: str, tls: Credentials | None, server_name: str = "") 
         assert grpc.StatusCode.UNAVAILABLE is error.code(), error
         return True
     return False
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.05)
 
 
 async def test_the_server_knows_who_calls(place: Place) -> None:
