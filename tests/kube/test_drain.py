@@ -96,17 +96,26 @@ async def test_copies_leave_before_the_budget_opens_where_they_are_to_be_relocat
     shards = await kube.list(SHARDS)
     node = next(each["node"] for each in shards[0]["status"]["ensemble"]
                 if machines.count(pods[each["node"]]["spec"]["nodeName"]) == 1)
-    await kube.wait(*BUDGET, budget(1))
+    await kube.wait(*BUDGET, lambda found: found.get("status", {}).get("currentHealthy") == 4)
+
+    async def held(*nodes: str) -> None:
+        for each in nodes:
+            with pytest.raises(Refused) as refused:
+                await kube.evict(each)
+            assert refused.value.code == 429, each
+
     async with Load(await addresses(kube)) as load:
         await load.more()
+        await held(*NODES)  # whatever the operator has seen of a cordon
         await cordon(kube, pods[node]["spec"]["nodeName"])
-        await kube.wait(*BUDGET, lambda found: found["spec"]["minAvailable"] == 4)
+        await held(node)
         name = f"{node}-relocate-{pods[node]['metadata']['uid'][:8]}"
         await succeeded(kube, name)
         for shard in shards:
             await kube.wait(SHARDS, shard["metadata"]["name"], lambda found: (
                 node not in [each["node"] for each in found["status"]["ensemble"]]))
-        await kube.wait(*BUDGET, budget(1))
+        await kube.wait("pods", node, lambda found: found["metadata"]["labels"].get("tidemark.dev/relocated") == "true")
+        await held(*(each for each in NODES if each != node))
         await kube.evict(node)
         again = await replaced(kube, pods[node])
         assert again["spec"]["nodeName"] != pods[node]["spec"]["nodeName"]

@@ -81,6 +81,8 @@ class World:
                 assert known is not None
                 assert act.uid == known["metadata"]["uid"]
                 known["metadata"].setdefault("annotations", {}).update(metadata.get("annotations", {}))
+                labels = {**known["metadata"]["labels"], **metadata.get("labels", {})}
+                known["metadata"]["labels"] = {name: value for name, value in labels.items() if value is not None}
                 if "ownerReferences" in metadata:
                     known["metadata"]["ownerReferences"] = metadata["ownerReferences"]
                 if "spec" in act.manifest:
@@ -269,10 +271,26 @@ def test_where_nobody_said_where_a_node_is_to_be_its_machine_says() -> None:
     assert placed(node, cluster(nodePools=own), there).location == "region=mine,zone=eu-c,rack=r1"
 
 
-def test_the_budget_lets_nobody_go_while_copies_must_leave_first() -> None:
-    budgets = [[act.manifest["spec"]["minAvailable"] for act in plan(cluster(), NODES, EMPTY, spare)
-                if act.manifest["kind"] == "PodDisruptionBudget"] for spare in (1, 0)]
-    assert budgets == [[2], [3]]
+def test_where_copies_leave_first_the_budget_lets_no_pod_go_but_those_that_they_have_left() -> None:
+    disruption = {"onNodeDrain": "Relocate"}
+    made, world = cluster(disruption=disruption), whole(*NODES, disruption=disruption)
+    budget = world.objects["budgets"]["prod-nodes"]["spec"]
+    assert budget["minAvailable"] == len(NODES), "before any machine was seen cordoned"
+    assert budget["selector"]["matchExpressions"] == [{"key": "tidemark.dev/relocated", "operator": "DoesNotExist"}]
+
+    def labelled() -> set[str]:
+        return {name for name, pod in world.objects["pods"].items()
+                if pod["metadata"]["labels"].get("tidemark.dev/relocated") == "true"}
+
+    for relocated in (frozenset({"prod-2"}), frozenset({"prod-1", "prod-2"}), frozenset[str]()):
+        for act in plan(made, NODES, world.live(), relocated):
+            assert (act.verb, act.manifest["kind"]) == ("merge", "Pod")
+            world.do(act)
+        assert labelled() == relocated
+        assert plan(made, NODES, world.live(), relocated) == []
+        assert world.objects["budgets"]["prod-nodes"]["spec"] == budget
+    world.objects["pods"]["prod-1"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert plan(made, NODES, world.live(), frozenset({"prod-1"})) == []
 
 
 def test_a_pod_says_which_restart_it_was_made_for() -> None:

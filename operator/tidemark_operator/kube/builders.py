@@ -76,6 +76,11 @@ def tls_mode(spec: Mapping[str, Any]) -> str:
     return str(((spec.get("security") or {}).get("tls") or {}).get("mode", "Managed"))
 
 
+def relocates(spec: Mapping[str, Any]) -> bool:
+    """Say whether copies leave a node before its pod may be evicted."""
+    return bool((spec.get("disruption") or {}).get("onNodeDrain") == "Relocate")
+
+
 def secret_name(cluster: str, kind: str, name: str) -> str:
     """Name of the Secret with somebody's certificate, by the kind of identity it is."""
     match kind:
@@ -227,15 +232,24 @@ def client_service(cluster: Cluster) -> Object:
         "ports": [_service_port("client", NODE_PORT)]}, wanted.get("annotations") or {})
 
 
-def disruption_budget(cluster: Cluster, nodes: int, spare: int = 1) -> Object | None:
-    """`spare` nodes may go at a time; no budget where nobody wants it, or where the only node could never be moved."""
-    if nodes < 2 or (cluster.spec.get("disruption") or {}).get("podDisruptionBudget", "Managed") != "Managed":
+def disruption_budget(cluster: Cluster, nodes: int) -> Object | None:
+    """Let one node go at a time; return None where the spec wants no budget, or where the only node could never move.
+
+    Under `Relocate` it lets none go, ever: an eviction may follow a cordon before the operator has seen the cordon.  A
+    label takes pods out of it that their copies have left.
+    """
+    disruption = cluster.spec.get("disruption") or {}
+    if nodes < 2 or disruption.get("podDisruptionBudget", "Managed") != "Managed":
         return None
+    relocate = relocates(cluster.spec)
+    chosen: Object = {"matchLabels": selector(cluster)}
+    if relocate:
+        chosen["matchExpressions"] = [{"key": Label.RELOCATED.value, "operator": "DoesNotExist"}]
     return {
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": metadata_of(cluster, nodes_name(cluster.name)),
-        "spec": {"minAvailable": nodes - spare, "unhealthyPodEvictionPolicy": "IfHealthyBudget",
-                 "selector": {"matchLabels": selector(cluster)}},
+        "spec": {"minAvailable": nodes if relocate else nodes - 1, "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+                 "selector": chosen},
     }
 
 

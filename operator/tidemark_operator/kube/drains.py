@@ -1,7 +1,7 @@
 """Drains: which nodes stand on machines that are being emptied, and what that asks for.
 
 A machine is being emptied when it is cordoned, or when an autoscaler has marked it.  Under `HandOver` leaderships leave
-its nodes before their pods are evicted; under `Relocate` their copies do too, and the budget lets nobody go until then.
+its nodes before their pods are evicted; under `Relocate` their copies do too, and the budget holds the pods until then.
 Pure.  Stays out: leaderships (`tending`), moves (`reconfigure`), evictions, which whoever drains asks for.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from .builders import relocates
 
 Object = Mapping[str, Any]
 Pod = dict[str, Any]
@@ -38,7 +40,7 @@ def leaving(spec: Object, pods: Mapping[str, Pod], machines: Iterable[Object]) -
 
 def relocating(spec: Object, leaving: Iterable[str]) -> frozenset[str]:
     """Return the nodes that are to be given no copies, and to give theirs away, before they may be evicted."""
-    return frozenset(leaving) if _policy(spec) == "Relocate" else frozenset()
+    return frozenset(leaving) if relocates(spec) else frozenset()
 
 
 def relocation(node: str, pod: Object) -> tuple[str, Object]:

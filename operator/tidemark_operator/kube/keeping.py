@@ -145,8 +145,9 @@ class Keeping:
         self._want_restarts(views)
         if any(secret_name(cluster.name, "node", view.name) not in self._run.owned("Secret") for view in views):
             self._run.certificates_changed()  # somebody shall hold one who does not yet
-        spare = 0 if self._to_relocate(cluster) else 1
-        due = podkeeper.plan(cluster, views, self._live(await self._gone_machines()), spare)
+        leaving = drains.relocating(cluster.spec, self._run.draining())
+        relocated = leaving - self._to_relocate(cluster).keys()
+        due = podkeeper.plan(cluster, views, self._live(await self._gone_machines()), relocated)
         for made in await acts.carry_out(self._api, due):
             self._run.caches[made["kind"]].learn(made)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ..resources import quantity_bytes
-from ..resources.labels import Annotation
+from ..resources.labels import Annotation, Label
 from .acts import Act, applied, contains, deletion
 from .api import BUDGETS, CLAIMS, MONITORS, NETWORK_POLICIES, PODS
 from .attachments import network_policy, pod_monitor
@@ -56,16 +56,18 @@ class Live:
     secrets: Mapping[str, Object] = field(default_factory=dict)
 
 
-def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live, spare: int = 1) -> list[Act]:
+def plan(
+    cluster: Cluster, nodes: Sequence[NodeView], live: Live, relocated: frozenset[str] = frozenset(),
+) -> list[Act]:
     """Return what is to be done, in order; nothing when everything is as it should be.
 
-    `spare` is how many nodes whoever drains machines may take at a time.
+    `relocated` are the nodes that leave their machine and whose copies have left already.
     """
     staying = [node for node in nodes if not node.removed]
     acts = [
         *applied(cluster, headless_service(cluster), live.services),
         *applied(cluster, client_service(cluster), live.services),
-        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(staying), spare), live.budgets),
+        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(staying)), live.budgets),
         *_optional(cluster, NETWORK_POLICIES.kind, network_policy(cluster), live.policies),
     ]
     if live.monitors is not None:
@@ -75,7 +77,7 @@ def plan(cluster: Cluster, nodes: Sequence[NodeView], live: Live, spare: int = 1
             acts += _removal(cluster, node, live)
         elif cluster.pool(node.pool) is not None:
             acts += _claim(cluster, node, live)
-            acts += _pod(cluster, node, live)
+            acts += _pod(cluster, node, live) or _relocation_label(live.pods.get(node.name), node.name in relocated)
     return acts
 
 
@@ -167,6 +169,18 @@ def _removal(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:
     if claim is None or keeps_claims(cluster) or "deletionTimestamp" in claim["metadata"]:
         return []
     return [deletion(CLAIMS.kind, claim, "the node was removed")]
+
+
+def _relocation_label(pod: Object | None, relocated: bool) -> list[Act]:
+    """Take a pod out of the disruption budget, or put it back."""
+    if pod is None or "deletionTimestamp" in pod["metadata"]:
+        return []
+    if (Label.RELOCATED.value in pod["metadata"].get("labels", {})) is relocated:
+        return []
+    metadata = {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"],
+                "labels": {Label.RELOCATED.value: "true" if relocated else None}}
+    why = "its copies are elsewhere" if relocated else "it stays"
+    return [Act("merge", {"kind": PODS.kind, "metadata": metadata}, pod["metadata"]["uid"], why)]
 
 
 def _pod(cluster: Cluster, node: NodeView, live: Live) -> list[Act]:

@@ -26,6 +26,8 @@ class Label(_Named):
     NODE_ID = "tidemark.dev/node-id", "number of the node"
     LOG_GROUP = "tidemark.dev/log-group", "name of the LogGroup of a Shard"
     SHARD_ID = "tidemark.dev/shard-id", "index of a Shard in its group"
+    RELOCATED = "tidemark.dev/relocated", (
+        "`true` on the pod of a node that its copies have left under `onNodeDrain: Relocate`: no budget holds it")
     CREATED_BY = "tidemark.dev/created-by", "`operator` on a Reconfiguration that the operator made itself"
 
 
