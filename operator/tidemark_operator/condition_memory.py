@@ -12,6 +12,7 @@ from typing import Any
 from .resources.conditions import ConditionReason, ConditionType, check_condition, required_types
 
 NAMES_SHOWN_MAX = 3
+TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 Condition = tuple[ConditionType, bool | None, ConditionReason, str]
 """Type, status (None: Unknown), reason, message."""
@@ -23,14 +24,6 @@ class ConditionMemory:
     def __init__(self, now: Callable[[], str] | None = None) -> None:
         self._now = now or timestamp
         self._since: dict[tuple[str, str, str], tuple[str, str]] = {}
-        self._overrides: dict[tuple[str, str], list[Condition]] = {}
-
-    def override(self, kind: str, name: str, conditions: list[Condition]) -> None:
-        """Have these stand in for what is computed of an object, until told otherwise; none: nothing does."""
-        if conditions:
-            self._overrides[kind, name] = conditions
-        else:
-            self._overrides.pop((kind, name), None)
 
     def write(self, kind: str, name: str, generation: int | None, conditions: Iterable[Condition]) -> list[
             dict[str, Any]]:
@@ -39,8 +32,7 @@ class ConditionMemory:
         `generation` is None where nobody writes a spec that these could be behind: `kubectl wait` then asks for none.
         What is not on the list of the kind is a mistake of the caller; what the kind owes and is not given is Unknown.
         """
-        instead = self._overrides.get((kind, name), [])
-        given = [one for one in conditions if one[0] not in {other[0] for other in instead}] + instead
+        given = list(conditions)
         missing = [type_ for type_ in required_types(kind) if type_ not in {one[0] for one in given}]
         given += [(type_, None, ConditionReason.NOT_RECONCILED, "") for type_ in missing]
         written = []
@@ -56,6 +48,10 @@ class ConditionMemory:
             })
         return written
 
+    def stamp(self, kind: str, name: str, generation: int | None, status: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a computed status with its conditions as objects, see `write`."""
+        return {**status, "conditions": self.write(kind, name, generation, status["conditions"])}
+
     def learn(self, kind: str, name: str, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Take over what an earlier operator wrote, where nothing newer is known."""
         for condition in conditions:
@@ -65,11 +61,10 @@ class ConditionMemory:
     def forget(self, kind: str, name: str) -> None:
         for key in [key for key in self._since if key[:2] == (kind, name)]:
             del self._since[key]
-        self._overrides.pop((kind, name), None)
 
 
 def timestamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{datetime.now(UTC):{TIME}}"
 
 
 def some(names: Iterable[str]) -> str:

@@ -179,6 +179,12 @@ def shard_name(group: str, index: int) -> str:
     return f"{group}-{index:04}"
 
 
+def node_number(node: str) -> int:
+    """Return the number at the end of a node's name, 0 when there is none."""
+    tail = node.rpartition("-")[2]
+    return int(tail) if tail.isdecimal() else 0
+
+
 def group_view(stored: StoredObject) -> Group:
     spec = stored.spec
     replication: Mapping[str, Any] = spec.get("replication") or {}

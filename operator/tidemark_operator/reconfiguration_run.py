@@ -4,7 +4,7 @@ The plan and the state of every move are stored before and after each step, so t
 on where the last one was; a move whose effect is already in force counts as done.  A move that cannot run
 now (an election, a node that is down) waits; one that fails five times is given up and the others go on.
 Stays out: whose turn it is (`turns`), the steps of one move (`moves` and the coordinator), nodes that are made
-and removed (`node_exchange`), what is shown of it (`reconfiguration_view`).
+and removed (`node_exchange`), its status (`status.reconfiguration`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .node_records import NodeRecords
 from .objects import Objects
 from .placement import PlanRefusal
 from .plan import NEW_NODE, Move, MoveKind, World, plan_reconfiguration
-from .reconfiguration_view import AgreedPlan, Outcome, RunView, run_status
 from .resources.conditions import ConditionReason as R
+from .status.reconfiguration import AgreedPlan, Outcome, RunFacts, run_status
 from .turns import Slot
 
 log = logging.getLogger(__name__)
@@ -449,12 +449,23 @@ class ReconfigurationRun:
         return sum(state.received_bytes for state in self._moves)
 
     def status(self) -> dict[str, Any]:
-        return run_status(self.name, RunView(
-            self._last.generation, self._stage, self._started, time.monotonic() - self._clock_start, self._moves,
-            len(self._running), self._plan, self._target, self._outcome, self._refused, self._approved, self._blocked,
-            {group.group_id: name for name, group in self._world().groups.items()},
-            self._slot.holder if self._slot.holder != self.name else "",
-        ), self._memory)
+        facts = RunFacts(
+            now=datetime.now(UTC),
+            generation=self._last.generation,
+            stage=self._stage,
+            started=self._started,
+            running_s=time.monotonic() - self._clock_start,
+            moves=self._moves,
+            running=len(self._running),
+            plan=self._plan,
+            target=self._target,
+            outcome=self._outcome,
+            refused=self._refused,
+            approved=self._approved,
+            blocked=self._blocked,
+            groups={group.group_id: name for name, group in self._world().groups.items()},
+            ahead=self._slot.holder if self._slot.holder != self.name else "")
+        return self._memory.stamp("Reconfiguration", self.name, facts.generation, run_status(facts))
 
 
 def _only_leaders(moves: list[MoveState]) -> bool:

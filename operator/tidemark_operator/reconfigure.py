@@ -12,7 +12,7 @@ from typing import Any
 
 from tidemark_wire.tasks import background, cancelled
 
-from .condition_memory import Condition, ConditionMemory
+from .condition_memory import ConditionMemory
 from .disruption import Act, Disruption
 from .driver import CoordinatorDriver
 from .metadata import StoredObject
@@ -22,8 +22,7 @@ from .node_records import NodeRecords
 from .objects import Objects
 from .plan import World
 from .reconfiguration_run import AskLogBytes, ReconfigurationRun
-from .resources.conditions import ConditionReason as R
-from .resources.conditions import ConditionType as T
+from .status.reconfiguration import waiting_status
 from .turns import Slot, next_in_line, stands_aside, unfinished
 
 FINISHED_KEPT = 10
@@ -73,20 +72,8 @@ class Reconfigurer:
         else:
             status = dict(stored.status)
             if not status:
-                behind = self.active
-                stage = R.QUEUED if behind else R.PLANNING
-                conditions: list[Condition] = [
-                    (T.VALIDATED, None, stage, ""),
-                    (T.APPROVED, None, stage, ""),
-                    (T.SUCCEEDED, None, stage, f"{behind} runs" if behind else ""),
-                    (T.RECONCILING, True, stage, ""),
-                    (T.STALLED, False, R.PROGRESSING, ""),
-                ]
-                status = {
-                    "stage": str(stage),
-                    "conditions": self._memory.write(
-                        "Reconfiguration", stored.name, stored.generation, conditions),
-                }
+                status = self._memory.stamp(
+                    "Reconfiguration", stored.name, stored.generation, waiting_status(self.active))
         for own in ("moves", "provision", "approved"):
             status.pop(own, None)
         return status

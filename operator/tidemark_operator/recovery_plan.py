@@ -28,8 +28,8 @@ from .condition_memory import timestamp
 from .etcd import Snapshot, Write
 from .metadata import GROUP_IDS, MAP_TERMS, NODE_IDS, Keys, NodeRecord, StoredObject
 from .mirror import Mirror
+from .model import node_number
 from .resources import API_VERSION, InvalidManifest, LogGroup, Resource, TidemarkCluster, check_update, load_resource
-from .status import node_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from tidemark_wire.version import VERSION
 from .certificate_tending import Archive, CertificateTender
 from .certificates.keeper import now_utc
 from .certificates.rotation import Policy
-from .condition_memory import ConditionMemory
+from .condition_memory import ConditionMemory, timestamp
 from .data_deletion import DataDeletion
 from .detector import LoopLateness
 from .disruption import Disruption
@@ -38,7 +38,6 @@ from .driver import CoordinatorDriver
 from .etcd import EtcdStore, StoreUnavailable
 from .etcd_access import Login, TlsFiles
 from .groups import GroupKeeper
-from .keyspaces import keyspace_status
 from .lease import ActivityLease
 from .log_sizes import log_bytes
 from .metadata import MAP_TERMS, NODE_IDS, OBJECT_AREAS, Area, Keys, NodeLife, StoredObject, allocate
@@ -62,10 +61,15 @@ from .objects import Objects
 from .plan import World
 from .publisher import MapPublisher
 from .reconfigure import Reconfigurer
-from .resources.conditions import ConditionReason
 from .resources.kinds import KINDS, Deletion
 from .shardmap import build_shard_map
-from .status import cluster_status, group_status, shard_object, with_status
+from .status.cluster import ClusterFacts, cluster_status
+from .status.group import GroupFacts, group_status
+from .status.keyspace import KeyspaceFacts, keyspace_status
+from .status.kubernetes import KubernetesFacts
+from .status.reconfiguration import with_refusal
+from .status.shard import ShardFacts, shard_object
+from .status.standing import AS_WRITTEN, Standing
 from .tending import Tender
 from .turns import snapshot_rate
 from .witness import Witness
@@ -74,6 +78,15 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 HEAR_S = 5.0
+
+
+def with_status(stored: StoredObject, status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the whole object as it is shown."""
+    metadata = {
+        **stored.manifest["metadata"],
+        "uid": stored.uid, "generation": stored.generation, "creationTimestamp": stored.created,
+    }
+    return {**stored.manifest, "metadata": metadata, "status": dict(status)}
 
 
 class OperatorService:
@@ -112,8 +125,10 @@ class OperatorService:
             self.store, self.keys.disruption, self.operator, lambda: self.mirror.disruption, self.mirror.learn)
         self.node_records = NodeRecords(self.store, self.keys, self.mirror, cluster)
         self.makes_nodes = makes_nodes
-        self.unfinished: tuple[ConditionReason, str] | None = None
-        """What else of the cluster's spec is not in force yet, as whoever makes nodes sees it."""
+        self.kubernetes: KubernetesFacts | None = None
+        """Facts of the cluster that only Kubernetes has, None elsewhere and before the first look."""
+        self.standing: dict[tuple[str, str], Standing] = {}
+        """Objects, by kind and name, whose newest spec is paused or refused on Kubernetes."""
         self.reconfigurer = Reconfigurer(
             self.driver, self.objects, self.mirror, self.whole_world, self.settings, self.memory, self.disruption,
             self.node_records if makes_nodes else None, self.poke_later, partial(log_bytes, self.links))
@@ -281,26 +296,38 @@ class OperatorService:
         }.get(kind)
         return show(name) if show is not None else None
 
+    def _show(self, stored: StoredObject, kind: str, status: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the whole object as it is shown, with a computed status."""
+        return with_status(stored, self.memory.stamp(kind, stored.name, stored.generation, status))
+
+    def _standing(self, kind: str, name: str) -> Standing:
+        return self.standing.get((kind, name), AS_WRITTEN)
+
     def _show_keyspaces(self, name: str) -> list[dict[str, Any]]:
+        found = [item.value for key, item in sorted(self.mirror.objects["Keyspace"].items()) if name in ("", key)]
         return [
-            with_status(item.value, keyspace_status(item.value, self.memory))
-            for key, item in sorted(self.mirror.objects["Keyspace"].items()) if name in ("", key)
+            self._show(stored, "Keyspace", keyspace_status(
+                KeyspaceFacts(stored, self._standing("Keyspace", stored.name))))
+            for stored in found
         ]
 
     def _show_reconfigurations(self, name: str) -> list[dict[str, Any]]:
         found = sorted((item.value for item in self.mirror.reconfigurations.values()), key=lambda one: one.number)
         return [
-            with_status(stored, self.reconfigurer.status_of(stored)) for stored in found if name in ("", stored.name)
+            with_status(stored, with_refusal(
+                self.reconfigurer.status_of(stored), self._standing("Reconfiguration", stored.name), timestamp()))
+            for stored in found if name in ("", stored.name)
         ]
 
     def _show_clusters(self, name: str) -> list[dict[str, Any]]:
-        stored = self.mirror.cluster
-        return [self._show_cluster(stored.value)] if stored and name in ("", stored.value.name) else []
-
-    def _show_cluster(self, stored: StoredObject) -> dict[str, Any]:
-        world, records = self.world(), self.records()
-        return with_status(stored, cluster_status(
-            stored, world.shards, records, world.nodes, world.groups, self.memory,
+        item = self.mirror.cluster
+        if item is None or name not in ("", item.value.name):
+            return []
+        stored = item.value
+        return [self._show(stored, "TidemarkCluster", cluster_status(ClusterFacts(
+            stored=stored,
+            world=self.world(),
+            records=self.records(),
             key_prefix=self.keys.prefix,
             etcd_trouble="" if self.store.reachable else self.store.last_error,
             endpoints=len(self.store.endpoints),
@@ -309,9 +336,10 @@ class OperatorService:
             version=VERSION,
             waiting=self.driver.waiting_for_store,
             certificates=self._certificates(),
-            unfinished=self.unfinished,
             behind=self.behind,
-        ))
+            standing=self._standing("TidemarkCluster", stored.name),
+            kubernetes=self.kubernetes,
+        )))]
 
     def _certificates(self) -> CertificatesView | None:
         if self.certificates is None or self.certificates.validity is None:
@@ -324,11 +352,11 @@ class OperatorService:
     def _show_groups(self, name: str) -> list[dict[str, Any]]:
         world, records = self.world(), self.records()
         return [
-            with_status(self.mirror.groups[group.name].value, group_status(
+            self._show(self.mirror.groups[group.name].value, "LogGroup", group_status(GroupFacts(
                 group, self.mirror.groups[group.name].value.generation, world.shards, records, world.nodes,
-                self._revision_of(group), self.memory, self.keeper.trouble.get(group.name),
-                self.tender.copies_trouble,
-            ))
+                self._revision_of(group), self.keeper.trouble.get(group.name), self.tender.copies_trouble,
+                self._standing("LogGroup", group.name),
+            )))
             for group in sorted(world.groups.values(), key=lambda group: group.name)
             if name in ("", group.name)
         ]
@@ -340,12 +368,16 @@ class OperatorService:
 
     def _show_shards(self, name: str) -> list[dict[str, Any]]:
         world, records = self.world(), self.records()
-        return [
-            shard_object(
+        made = [
+            shard_object(ShardFacts(
                 shard, records[shard.shard], self.mirror.shards[shard.shard].revision,
-                world.groups[shard.group], world.nodes, self.memory, self.reconfigurer.active)
+                world.groups[shard.group], world.nodes, self.reconfigurer.active))
             for shard in world.shards.values()
             if name in ("", shard.name) and shard.shard in self.mirror.shards
+        ]
+        return [
+            {**item, "status": self.memory.stamp("Shard", item["metadata"]["name"], None, item["status"])}
+            for item in made
         ]
 
     # --- what happens ---------------------------------------------------------------------------------------
@@ -353,6 +385,7 @@ class OperatorService:
     def _on_change(self, area: Area, name: str) -> None:
         kind = OBJECT_AREAS.get(area, "")
         if kind and name not in self.mirror.objects[kind] and KINDS[kind].deletion is not Deletion.DETACH:
+            self.standing.pop((kind, name), None)
             self.memory.forget(kind, name)  # a group whose data was deleted is shown until its last copy is gone
         match area:
             case "shards":

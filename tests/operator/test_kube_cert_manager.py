@@ -23,8 +23,9 @@ from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.cert_manager import certificate, lack, plan, request
 from tidemark_operator.kube.certificates import SecretArchive, subjects
 from tidemark_operator.kube.secret_store import SecretStore
-from tidemark_operator.kube.showing import certificates_valid
+from tidemark_operator.kube.showing import issuance_facts
 from tidemark_operator.resources.conditions import ConditionReason
+from tidemark_operator.status.kubernetes import certificates_valid
 from tidemark_wire.identity import AccessLists, Identity
 
 from tests.kube.cert_manager import Signer
@@ -290,7 +291,7 @@ def test_the_condition_tells_what_lacks_and_what_is_worse(
     tender = SimpleNamespace(
         validity=seen, trouble="", lack=Lack(ConditionReason.SECRET_INVALID, "spoilt") if lacks else None)
     service: Any = SimpleNamespace(certificates=tender, certificate_policy=Policy)
-    _kind, status, found, told = certificates_valid(PROD.spec, service)
+    _kind, status, found, told = certificates_valid(issuance_facts(PROD.spec, service))
     assert (status, found, told) == (reason == "Issued", ConditionReason(reason), message)
 
 

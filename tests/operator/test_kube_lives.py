@@ -14,7 +14,7 @@ from tidemark_operator.metadata import NodeLife, NodeRecord, StoredObject
 from tidemark_operator.model import Node
 from tidemark_operator.plan import World
 from tidemark_operator.resources.conditions import ConditionReason as R
-from tidemark_operator.resources.conditions import check_condition
+from tidemark_operator.resources.conditions import ConditionType, check_condition
 
 from tests.seeds import every_seed
 
@@ -66,9 +66,10 @@ def test_one_that_is_too_many_is_emptied_and_removed() -> None:
     wanted = decide(facts(spec(3), HELD))
     assert names(wanted) == ["n-4-scale-down-7"]
     assert wanted.requests[0].spec["nodeSwap"] == {"from": "n-4", "to": {"spread": {}}, "removeSource": "Delete"}
-    assert (wanted.blocked[1:3], wanted.unfinished) == ((False, R.PROGRESSING), (R.SCALING_IN_PROGRESS, "To go: n-4."))
+    assert wanted.scale_down[:2] == (False, R.PROGRESSING)
+    assert wanted.unfinished == (R.SCALING_IN_PROGRESS, "To go: n-4.")
     resting = decide(facts(spec(4), HELD))
-    assert (resting.requests, resting.blocked[1:3], resting.unfinished) == ((), (False, R.NOT_SCALING), None)
+    assert (resting.requests, resting.scale_down[:2], resting.unfinished) == ((), (False, R.NOT_SCALING), None)
 
 
 def test_one_scale_down_at_a_time_and_a_swap_that_removes_counts() -> None:
@@ -76,7 +77,7 @@ def test_one_scale_down_at_a_time_and_a_swap_that_removes_counts() -> None:
     running = swap("n-5", "n-5-scale-down-7")
     known = records(five, **{"n-5": NodeLife.LEAVES})
     wanted = decide(facts(spec(3), world(nodes=five, groups=[]), known, running))
-    assert (wanted.requests, wanted.blocked[1:3]) == ((), (False, R.PROGRESSING))
+    assert (wanted.requests, wanted.scale_down[:2]) == ((), (False, R.PROGRESSING))
     # The node that a swap with provision makes takes the place of its source.
     assert decide(facts(spec(4), world(nodes=five, groups=[]), known, swap("n-5"))).requests == ()
     assert names(decide(facts(spec(4), world(nodes=five, groups=[]), None, swap("n-5", stage="Finished")))) == [
@@ -99,8 +100,8 @@ def test_a_scale_down_that_is_wanted_no_more_is_canceled() -> None:
 def test_a_scale_down_that_failed_is_told_and_not_repeated() -> None:
     ended = swap("n-4", "n-4-scale-down-7", stage="Finished", ended="Canceled")
     wanted = decide(facts(spec(3), HELD, None, ended))
-    assert (wanted.requests, wanted.blocked[1:3]) == ((), (True, R.CANCELED))
-    assert "n-4-scale-down-7 ended as Canceled (so it was)" in wanted.blocked[3]
+    assert (wanted.requests, wanted.scale_down[:2]) == ((), (True, R.CANCELED))
+    assert "n-4-scale-down-7 ended as Canceled (so it was)" in wanted.scale_down[2]
     earlier = swap("n-4", "n-4-scale-down-6", stage="Finished", ended="Canceled")
     assert names(decide(facts(spec(3), HELD, None, earlier))) == ["n-4-scale-down-7"]
 
@@ -116,8 +117,8 @@ def test_a_scale_down_that_failed_is_told_and_not_repeated() -> None:
 ])
 def test_what_the_factor_does_not_allow_is_told(replicas: int, now: World, reason: R, told: str) -> None:
     wanted = decide(facts(spec(replicas), now))
-    assert (wanted.requests, wanted.blocked[1:3]) == ((), (True, reason))
-    assert told in wanted.blocked[3]
+    assert (wanted.requests, wanted.scale_down[:2]) == ((), (True, reason))
+    assert told in wanted.scale_down[2]
     assert wanted.unfinished is not None
 
 
@@ -127,22 +128,22 @@ def test_what_the_zones_do_not_allow_is_told() -> None:
     only = {"nodePools": [{"name": "c", "replicas": 0}, {"name": "default", "replicas": 4}]}
     known = [NodeRecord(each.node, "x", each.zone, "c" if each.zone == "c" else "default") for each in nodes.values()]
     wanted = decide(facts(only, now, known))
-    assert wanted.blocked[1:3] == (True, R.NO_TARGET_FOR_COPIES)
-    assert "n-3: every choice for orders-0000 puts two copies into one zone" in wanted.blocked[3]
+    assert wanted.scale_down[:2] == (True, R.NO_TARGET_FOR_COPIES)
+    assert "n-3: every choice for orders-0000 puts two copies into one zone" in wanted.scale_down[2]
 
 
 def test_missing_copies_elsewhere_are_waited_for() -> None:
     down = {**FOUR, "n-2": node_("n-2", "b", up=False), "n-5": node_("n-5", "b")}
     now = world(shard(0, "n-1", "n-2", "n-3"), shard(1, "n-4", "n-2", "n-3"), nodes=down)
     wanted = decide(facts(spec(2), now, [each for each in records(FOUR) if each.node != "n-2"]))
-    assert wanted.blocked[1:3] == (True, R.UNDER_REPLICATED) and "orders-0001" in wanted.blocked[3]
+    assert wanted.scale_down[:2] == (True, R.UNDER_REPLICATED) and "orders-0001" in wanted.scale_down[2]
     assert names(decide(facts(spec(3), now, records(FOUR)))) == ["n-2-scale-down-7"], "who is down may go"
 
 
 def test_with_drained_only_somebody_else_empties_nodes() -> None:
     policy = {"scaleDown": {"policy": "DeleteDrainedOnly"}}
-    blocked = decide(facts(spec(3, **policy), HELD)).blocked
-    assert blocked[1:3] == (True, R.NOT_DRAINED) and "removeSource Keep" in blocked[3]
+    blocked = decide(facts(spec(3, **policy), HELD)).scale_down
+    assert blocked[:2] == (True, R.NOT_DRAINED) and "removeSource Keep" in blocked[2]
     empty = world(shard(0, "n-1", "n-2", "n-4"), nodes=FOUR)
     assert names(decide(facts(spec(3, **policy), empty))) == ["n-3-scale-down-7"]
 
@@ -217,8 +218,7 @@ def test_from_any_state_it_is_decided_alike_and_never_asked_twice(seed: int) -> 
         for i in range(dice.randint(0, 2))]
     first = decide(facts(wanted_spec, now, known, *swaps, lost=lost, marked=marked))
     assert first == decide(facts(wanted_spec, now, known, *swaps, lost=lost, marked=marked))
-    type_, status, reason, _message = first.blocked
-    check_condition("TidemarkCluster", type_, status, reason)
+    check_condition("TidemarkCluster", ConditionType.SCALE_DOWN_BLOCKED, *first.scale_down[:2])
     sources = [one.spec["nodeSwap"]["from"] for one in first.requests if "nodeSwap" in one.spec]
     assert len(set(sources)) == len(sources), "one node is asked to go once"
     assert all(nodes[name].life is NodeLife.STAYS for name in sources)

@@ -16,13 +16,14 @@ from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.operator import KubernetesOperator
 from tidemark_operator.kube.run import ClusterRun
 from tidemark_operator.kube.specs import cluster_of, skewed
-from tidemark_operator.kube.statuses import with_refusal
 from tidemark_operator.metadata import Keys, StoredObject
 from tidemark_operator.mirror import Mirror, Versioned
 from tidemark_operator.plan import PlanRefusal, plan_reconfiguration
 from tidemark_operator.resources import KINDS, load_resource
 from tidemark_operator.resources.conditions import ConditionReason as R
-from tidemark_operator.status import group_status
+from tidemark_operator.status.group import GroupFacts, group_status
+from tidemark_operator.status.reconfiguration import with_refusal
+from tidemark_operator.status.standing import Standing
 
 from tests.resource_examples import OBJECTS, UPDATES, base, changed
 
@@ -160,8 +161,8 @@ async def test_a_pool_that_the_cluster_does_not_have(run: ClusterRun) -> None:
         assert keeper.trouble["orders"] == (
             R.POOL_NOT_FOUND, "spec.placement.nodePools: the cluster has no pool 'fast'")
         records = {each: record("n1", "n2", "n3", leader="n1") for each in here.shards}
-        status = group_status(
-            one, 1, here.shards, records, here.nodes, 7, ConditionMemory(), keeper.trouble["orders"])
+        status = ConditionMemory().stamp("LogGroup", "orders", 1, group_status(
+            GroupFacts(one, 1, here.shards, records, here.nodes, 7, keeper.trouble["orders"])))
         assert condition(status, "PlacementSatisfied")[:2] == ("False", "PoolNotFound")
         assert condition(status, "Stalled")[:2] == ("True", "InvalidSpec")
         assert "spec.placement.nodePools" in condition(status, "Ready")[2]
@@ -175,9 +176,8 @@ async def test_a_pool_that_the_cluster_does_not_have(run: ClusterRun) -> None:
 def test_too_few_zones_are_told_with_their_number() -> None:
     one = group(shards=1)
     made = shard(0, "n1", "n2", "n3")
-    status = group_status(
-        one, 1, {made.shard: made}, {made.shard: record("n1", "n2", "n3", leader="n1")}, nodes(3, "ab"), 7,
-        ConditionMemory(), None)
+    status = ConditionMemory().stamp("LogGroup", "orders", 1, group_status(GroupFacts(
+        one, 1, {made.shard: made}, {made.shard: record("n1", "n2", "n3", leader="n1")}, nodes(3, "ab"), 7)))
     assert condition(status, "PlacementSatisfied") == (
         "False", "NotEnoughDomains", "orders-0000: two copies share a zone, of 2.")
 
@@ -219,10 +219,12 @@ def test_a_refused_change_of_an_act_is_shown_beside_how_it_goes() -> None:
     going = {"stage": "Moving", "conditions": [
         {"type": "Succeeded", "status": "Unknown", "reason": "Moving", "message": "", "lastTransitionTime": "early"},
         {"type": "Stalled", "status": "False", "reason": "Progressing", "message": "", "lastTransitionTime": "early"}]}
-    first = with_refusal(going, going, "spec.cancel: cancel cannot be taken back")
+    refused = "spec.cancel: cancel cannot be taken back"
+    first = with_refusal(going, Standing(refused=refused), "now")
     assert condition(first, "Stalled") == ("True", "InvalidSpec", "spec.cancel: cancel cannot be taken back")
     assert condition(first, "Succeeded") == condition(going, "Succeeded")
-    assert first["conditions"][1]["lastTransitionTime"] != "early"
-    assert with_refusal(going, first, "spec.cancel: cancel cannot be taken back") == first, "said once"
+    assert first["conditions"][1]["lastTransitionTime"] == "now"
+    assert with_refusal(going, Standing(refused=refused, since="now"), "later") == first, "said once"
+    assert with_refusal(going, Standing(), "later") == going
     ended = {**going, "stage": "Finished"}
-    assert with_refusal(ended, first, "no") == ended
+    assert with_refusal(ended, Standing(refused="no"), "later") == ended

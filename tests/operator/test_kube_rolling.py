@@ -16,6 +16,7 @@ from tidemark_operator.kube.rolling import Rolling
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.plan import World
 from tidemark_operator.resources import load_resource
+from tidemark_operator.status.kubernetes import rollout_conditions
 
 OLD = "2020-01-01T00:00:00Z"
 
@@ -108,7 +109,8 @@ class Run:
     async def look(self) -> dict[str, str]:
         """Look, and return what is said; the closed list of conditions has all of it."""
         await self.rolling.look()
-        written = ConditionMemory().write("TidemarkCluster", "prod", 1, self.rolling.conditions or [])
+        written = ConditionMemory().write(
+            "TidemarkCluster", "prod", 1, rollout_conditions(self.rolling.facts) if self.rolling.facts else [])
         return {each["type"]: f"{each['status']} {each['reason']} {each['message']}".strip() for each in written}
 
 
@@ -178,10 +180,10 @@ async def test_nobody_is_restarted_before_it_is_known_who_serves() -> None:
     run.live["n1"]["status"]["conditions"][0]["status"] = "False"
     run.seen = replace(run.seen, nodes={name: replace(node, up=False) for name, node in run.seen.nodes.items()})
     await run.look()
-    assert run.deleted == [] and run.rolling.conditions is None, "so nobody says that the rollout is over"
+    assert run.deleted == [] and run.rolling.facts is None, "so nobody says that the rollout is over"
     run.judged = True
     await run.look()
-    assert run.deleted == [("n1", "n1-old")] and run.rolling.conditions
+    assert run.deleted == [("n1", "n1-old")] and run.rolling.facts
 
 
 async def test_a_copy_that_still_catches_up_is_waited_for() -> None:

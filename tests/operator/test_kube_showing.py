@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 from test_kube_rolling import Run
 from tidemark_operator.condition_memory import Condition, ConditionMemory
 from tidemark_operator.kube.showing import Showing
+from tidemark_operator.status.kubernetes import kubernetes_conditions, with_pods
 
 
 class Writer:
@@ -25,17 +25,6 @@ class Writer:
         """Pods are not looked at here."""
 
 
-class Memory(ConditionMemory):
-    """Keeps what is said of a cluster."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[Condition] = []
-
-    def override(self, kind: str, name: str, conditions: Iterable[Condition]) -> None:
-        self.said += conditions
-
-
 class Shown(Run):
     """A cluster of three nodes, their pods of an older template, of which all is shown."""
 
@@ -50,9 +39,9 @@ class Shown(Run):
             kind: {} for kind in ("TidemarkCluster", "Pod", "Shard", "LogGroup", "Keyspace", "Reconfiguration")}
         self.keeping = SimpleNamespace(
             wanted=None, lost={}, stuck_volumes=lambda cluster, views: [], resizing=lambda cluster, views: [])
-        memory = Memory()
-        self.said = memory.said
-        self.service.memory, self.service.certificates, self.service.show = memory, None, self._status
+        self.said: list[Condition] = []
+        self.service.memory, self.service.certificates, self.service.show = ConditionMemory(), None, self._status
+        self.service.standing, self.service.kubernetes = {}, None
         self.writer = Writer()
         self.showing = Showing(self, self, self.writer)  # type: ignore[arg-type]
 
@@ -63,8 +52,12 @@ class Shown(Run):
         return {}
 
     def _status(self, kind: str, name: str) -> list[dict[str, Any]]:
-        status = {"nodes": [], "nodeSummary": {"updated": 0}}
-        return [{"status": status}] if kind == "TidemarkCluster" else []
+        if kind != "TidemarkCluster":
+            return []
+        facts = self.service.kubernetes
+        assert facts is not None, "they are gathered before the status is computed"
+        self.said += kubernetes_conditions(facts, {})
+        return [{"status": with_pods({"nodes": [], "nodeSummary": {}}, facts, "1.0.0")}]
 
 
 async def test_an_operator_that_has_just_taken_over_says_nothing_of_older_pods_before_it_has_looked_at_them() -> None:
@@ -89,6 +82,6 @@ async def test_where_all_pods_are_as_they_should_be_nobody_waits_for_that_look()
     for name in ("n1", "n2", "n3"):
         run.renew(name)
         run.live[name]["spec"] = {}
-    assert run.rolling.conditions is None
+    assert run.rolling.facts is None
     await run.showing.show()
     assert [each["nodeSummary"]["updated"] for each in run.writer.statuses] == [3]

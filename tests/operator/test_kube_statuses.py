@@ -10,8 +10,9 @@ from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.kube.api import KubeRefused
 from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.specs import written
-from tidemark_operator.kube.statuses import StatusWriter, instead, orphan, rejected
-from tidemark_operator.resources.conditions import ConditionReason as R
+from tidemark_operator.kube.statuses import StatusWriter
+from tidemark_operator.resources.kinds import WRITTEN
+from tidemark_operator.status.standing import AbsentFacts, Standing, absent_status
 
 
 class Server:
@@ -83,29 +84,53 @@ async def test_a_readiness_gate_is_written_when_it_turns() -> None:
         assert await writer.write_gate(cache, cache.get("data", "prod-1") or pod, holds) is wrote
 
 
-@pytest.mark.parametrize("kind", ["TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration"])
+def absent(facts: AbsentFacts, memory: ConditionMemory | None = None) -> dict[str, dict[str, Any]]:
+    """Return the conditions of an object that is not in the store, each of which the closed list has."""
+    status = absent_status(facts)
+    if not status:
+        return {}
+    stamped = (memory or ConditionMemory()).stamp(facts.kind, "orders", 1, status)
+    return {one["type"]: one for one in stamped["conditions"]}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
 def test_what_stands_in_is_on_the_list_of_conditions(kind: str) -> None:
     for paused in (False, True):
         for refused in ("", "spec.shards: no", "no (AdoptionMismatch)"):
             if kind == "LogGroup" or "Adoption" not in refused:
-                ConditionMemory().write(kind, "x", 1, instead(kind, paused=paused, refused=refused))
-    if kind in ("LogGroup", "Keyspace"):
-        ConditionMemory().write(kind, "x", 1, orphan())
-    if kind == "Reconfiguration":
-        for reason in (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND):
-            ConditionMemory().write(kind, "x", 1, rejected(reason, "no"))
+                shown = absent(AbsentFacts(kind, Standing(paused, refused)))
+                assert bool(shown) is (bool(refused) or (paused and kind != "Reconfiguration"))
+                assert not refused or shown["Stalled"]["status"] == "True"
+
+
+@pytest.mark.parametrize("kind", ["LogGroup", "Keyspace", "Reconfiguration"])
+def test_an_object_of_a_cluster_that_is_not_there_says_so_unless_it_is_refused(kind: str) -> None:
+    assert absent(AbsentFacts(kind, orphan=True))["Stalled"]["reason"] == "ClusterNotFound"
+    assert absent(AbsentFacts(kind, Standing(refused="no"), orphan=True))["Stalled"]["reason"] == "InvalidSpec"
+
+
+def test_a_group_that_goes_shows_which_data_is_left_whatever_its_spec_says() -> None:
+    shown = absent(AbsentFacts("LogGroup", Standing(paused=True, refused="no"), deleting="2 shards are left."))
+    assert (shown["Ready"]["reason"], shown["Ready"]["message"]) == ("Deleting", "2 shards are left.")
+    assert shown["Reconciling"]["status"] == "True"
+
+
+def test_a_cluster_without_its_metadata_shows_why() -> None:
+    away = absent(AbsentFacts("TidemarkCluster", unreachable="no endpoint answers"))
+    assert (away["Ready"]["status"], away["MetadataStoreReachable"]["reason"]) == ("Unknown", "ConnectionFailed")
+    old = absent(AbsentFacts("TidemarkCluster", unreachable="it was away", behind="etcd is older than n1"))
+    assert (old["Ready"]["reason"], old["Stalled"]["reason"]) == ("Stalled", "MetadataStale")
+    assert old["MetadataStoreReachable"]["message"] == "etcd is older than n1"
 
 
 def test_times_of_conditions_outlive_the_process() -> None:
     memory = ConditionMemory(now=lambda: "later")
     memory.learn("LogGroup", "orders", [{"type": "Ready", "status": "False", "lastTransitionTime": "long ago"}])
-    memory.override("LogGroup", "orders", instead("LogGroup", paused=True, refused=""))
-    shown = {one["type"]: one for one in memory.write("LogGroup", "orders", 1, [])}
+    shown = absent(AbsentFacts("LogGroup", Standing(paused=True)), memory)
     assert shown["Ready"]["lastTransitionTime"] == "long ago"
     assert shown["Ready"]["reason"] == "Paused"
     assert shown["Paused"]["lastTransitionTime"] == "later"
-    memory.override("LogGroup", "orders", [])
-    assert "Paused" not in {one["type"] for one in memory.write("LogGroup", "orders", 1, [])}
+    assert "Paused" not in absent(AbsentFacts("LogGroup", Standing(refused="no")), memory)
 
 
 def test_what_people_wrote_is_told_from_what_the_server_and_kubectl_added() -> None:

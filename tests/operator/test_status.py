@@ -13,27 +13,32 @@ from operator_views import group, member, node, nodes, record, shard
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_operator.condition_memory import ConditionMemory
-from tidemark_operator.keyspaces import keyspace_status
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import CertificatesView, Group, Node, Shard
+from tidemark_operator.plan import World
 from tidemark_operator.resources import load_resource
 from tidemark_operator.resources.cluster import ClusterStatus
+from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.resources.conditions import required_types
 from tidemark_operator.resources.keyspace import KeyspaceStatus
 from tidemark_operator.resources.loggroup import LogGroupStatus
 from tidemark_operator.resources.shard import Shard as ShardResource
 from tidemark_operator.resources.shard import ShardStatus
-from tidemark_operator.status import cluster_status, group_status, shard_object, shard_state
+from tidemark_operator.status.cluster import ClusterFacts, cluster_status
+from tidemark_operator.status.group import GroupFacts, group_status
+from tidemark_operator.status.keyspace import KeyspaceFacts, keyspace_status
+from tidemark_operator.status.kubernetes import IssuanceFacts, KubernetesFacts, RolloutFacts
+from tidemark_operator.status.shard import ShardFacts, shard_object, shard_state
+from tidemark_operator.status.standing import Standing
 
 
-def memory() -> ConditionMemory:
-    return ConditionMemory(lambda: "2026-01-01T00:00:00Z")
+def stamped(kind: str, status: dict[str, Any], generation: int | None = 1) -> dict[str, Any]:
+    return ConditionMemory(lambda: "2026-01-01T00:00:00Z").stamp(kind, "x", generation, status)
 
 
 def of_shard(one: Group, known: dict[str, Node], *names: str) -> dict[str, Any]:
-    made = shard_object(
-        shard(0, *names, of=one), record(*names, leader=names[0]), 7, one, known, memory())
-    return made["status"]
+    made = shard_object(ShardFacts(shard(0, *names, of=one), record(*names, leader=names[0]), 7, one, known))
+    return stamped("Shard", made["status"], None)
 
 
 def of_group(one: Group, known: dict[str, Node], *ensembles: tuple[str, ...]) -> dict[str, Any]:
@@ -42,7 +47,7 @@ def of_group(one: Group, known: dict[str, Node], *ensembles: tuple[str, ...]) ->
     for index, names in enumerate(ensembles):
         made = shard(index, *names, of=one)
         shards[made.shard], records[made.shard] = made, record(*names, leader=names[0])
-    return group_status(one, 3, shards, records, known, 7, memory(), None)
+    return stamped("LogGroup", group_status(GroupFacts(one, 3, shards, records, known, 7)), 3)
 
 
 def condition(status: dict[str, Any], type_: str) -> tuple[str, str, str]:
@@ -68,14 +73,15 @@ def test_a_group_is_not_ready_while_shards_keep_other_payload_copies_than_declar
     shards = {(made := replace(shard(i, *names, of=one), copies=3 - 3 * i)).shard: made for i in (0, 1)}
     records = {key: replace(record(*names, leader="n1"), copies=made.copies) for key, made in shards.items()}
     second = shard(1, *names, of=one).shard
-    status = group_status(one, 3, shards, records, known, 7, memory(), None, {second: "orders-0001 waits for n4"})
+    facts = GroupFacts(one, 3, shards, records, known, 7, copies_trouble={second: "orders-0001 waits for n4"})
+    status = stamped("LogGroup", group_status(facts))
     assert status["payloadCopiesInForce"] == {"min": 3, "max": 5}
     assert condition(status, "Ready") == (
         "False", "PayloadCopiesPending",
         "1 of 2 shards do not keep 3 payload copies yet; orders-0001 waits for n4")
     LogGroupStatus.model_validate_json(json.dumps(status))
     shards[second] = replace(shards[second], copies=3)
-    assert condition(group_status(one, 3, shards, records, known, 7, memory(), None), "Ready")[0] == "True"
+    assert condition(stamped("LogGroup", group_status(facts)), "Ready")[0] == "True"
 
 
 def test_a_shard_shows_its_payload_copies() -> None:
@@ -160,13 +166,15 @@ CLUSTER = StoredObject(
 def of_cluster(
     known: dict[str, Node], *ensembles: tuple[str, ...], version: str = "0.1.0",
     certificates: CertificatesView | None = None, stored: StoredObject | None = None,
+    standing: Standing = Standing(), kubernetes: KubernetesFacts | None = None,  # noqa: B008 - it is frozen
 ) -> dict[str, Any]:
     one = group(shards=len(ensembles))
     shards = {made.shard: made for i, names in enumerate(ensembles) if (made := shard(i, *names, of=one))}
     records = {made: record(*view.ensemble, leader=view.leader) for made, view in shards.items()}
-    return cluster_status(
-        stored or CLUSTER, shards, records, known, {one.name: one}, memory(), key_prefix="/t", etcd_trouble="",
-        endpoints=1, active_reconfiguration="", last_node_id=3, version=version, waiting=0, certificates=certificates)
+    return stamped("TidemarkCluster", cluster_status(ClusterFacts(
+        stored=stored or CLUSTER, world=World({one.name: one}, shards, known), records=records, key_prefix="/t",
+        endpoints=1, last_node_id=3, version=version, certificates=certificates, standing=standing,
+        kubernetes=kubernetes)))
 
 
 def test_what_is_shown_of_a_cluster_is_what_its_resource_allows() -> None:
@@ -185,7 +193,9 @@ def test_what_is_shown_of_a_shard_is_what_its_resource_allows() -> None:
     thinning = replace(steady, status=Status.RECONFIGURATION, change=Change(
         Operation.COPIES, Phase.PREPARE, None, None, copies=2))
     for index, known in enumerate((steady, electing_, swapping, thinning)):
-        shown = shard_object(shard(0, "n1", "n2", "n3", of=one), known, 7, one, nodes(3, "abc"), memory(), "swap")
+        shown = shard_object(
+            ShardFacts(shard(0, "n1", "n2", "n3", of=one), known, 7, one, nodes(3, "abc"), "swap"))
+        shown["status"] = stamped("Shard", shown["status"], None)
         ShardStatus.model_validate_json(json.dumps(shown["status"]))
         spec = {key: value for key, value in shown.items() if key != "status"}
         assert isinstance(load_resource(spec, f"shard {index}"), ShardResource)
@@ -204,7 +214,8 @@ def test_a_keyspace_is_not_served_and_says_so(spec: dict[str, Any], strict: tupl
         "apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": "carts"},
         "spec": {"clusterRef": {"name": "dev"}, **spec},
     }, "test").manifest()
-    status = keyspace_status(StoredObject(manifest, "uid", "2026-01-01T00:00:00Z", generation=2), memory())
+    facts = KeyspaceFacts(StoredObject(manifest, "uid", "2026-01-01T00:00:00Z", generation=2))
+    status = stamped("Keyspace", keyspace_status(facts), 2)
     KeyspaceStatus.model_validate_json(json.dumps(status))
     assert condition(status, "Ready")[:2] == ("False", "NotSupported")
     assert condition(status, "Available")[:2] == ("False", "NotSupported")
@@ -272,3 +283,84 @@ def test_a_group_without_shards_says_why_and_shows_every_condition() -> None:
 def test_the_state_of_a_shard(status: Status, leader_up: bool, state: str) -> None:
     known = {**nodes(3), "n1": node("n1", up=leader_up)}
     assert shard_state(shard(0, "n1", "n2", "n3"), record("n1", "n2", "n3", leader="n1", status=status), known) == state
+
+
+@pytest.mark.parametrize(("standing", "ready", "stalled"), [
+    (Standing(), ("True", "AllShardsOnline"), ("False", "Reconciled")),
+    (Standing(paused=True), ("False", "Paused"), ("False", "Reconciled")),
+    (Standing(refused="spec.shards: no"), ("False", "Stalled"), ("True", "InvalidSpec")),
+    (Standing(refused="shards (AdoptionMismatch)"), ("False", "Stalled"), ("True", "AdoptionMismatch")),
+    (Standing(paused=True, refused="spec.shards: no"), ("False", "Paused"), ("True", "InvalidSpec")),
+])
+def test_a_spec_that_is_paused_or_refused_stands_in_the_status_of_its_group(
+    standing: Standing, ready: tuple[str, str], stalled: tuple[str, str]
+) -> None:
+    one, made = group(shards=1), shard(0, "n1", "n2", "n3")
+    facts = GroupFacts(
+        one, 1, {made.shard: made}, {made.shard: record("n1", "n2", "n3", leader="n1")}, nodes(3, "abc"), 7,
+        standing=standing)
+    status = stamped("LogGroup", group_status(facts))
+    assert condition(status, "Ready")[:2] == ready
+    assert condition(status, "Stalled")[:2] == stalled
+    assert condition(status, "Available")[:2] == ("True", "LeadersElected"), "what is accepted serves"
+    assert ("Paused" in {each["type"] for each in status["conditions"]}) is standing.paused
+    LogGroupStatus.model_validate_json(json.dumps(status))
+
+
+PODS = KubernetesFacts(
+    client_endpoint="prod.data.svc:7400", internal_endpoint="prod-nodes.data.svc", target_revision="new",
+    revisions={"n1": "new", "n2": "new", "n3": "old"}, machines={"n1": "m1", "n2": "m2", "n3": ""}, outdated=1,
+    version_before="0.0.9", certificates=IssuanceFacts(enabled=False), scale_down=(False, R.NOT_SCALING, ""))
+
+
+def on_kubernetes(facts: KubernetesFacts, standing: Standing = Standing()) -> dict[str, Any]:  # noqa: B008
+    status = of_cluster(nodes(3, "abc"), ("n1", "n2", "n3"), standing=standing, kubernetes=facts)
+    ClusterStatus.model_validate_json(json.dumps(status))
+    assert {item["type"] for item in status["conditions"]} >= set(required_types("TidemarkCluster"))
+    return status
+
+
+def test_a_cluster_on_kubernetes_shows_its_pods_and_keeps_its_version_until_all_run_the_new_one() -> None:
+    status = on_kubernetes(PODS)
+    assert (status["version"], status["nodeSummary"]["updated"]) == ("0.0.9", 2)
+    assert [(node["name"], node["revision"], node.get("kubernetesNode")) for node in status["nodes"]] == [
+        ("n1", "new", "m1"), ("n2", "new", "m2"), ("n3", "old", None)]
+    assert status["endpoints"] == {"client": "prod.data.svc:7400", "internal": "prod-nodes.data.svc"}
+    assert condition(status, "Ready")[:2] == ("True", "Reconciled")
+    done = on_kubernetes(replace(PODS, outdated=0))
+    assert (done["version"], done["nodeSummary"]["updated"]) == ("0.1.0", 3)
+
+
+@pytest.mark.parametrize(("changes", "shown"), [
+    ({"rollout": RolloutFacts(pods=3, wanted=("n3",), under_way=("n3",))}, {
+        "Ready": ("False", "RolloutInProgress"), "Reconciling": ("True", "RolloutInProgress"),
+        "UpgradeBlocked": ("False", "Progressing")}),
+    ({"rollout": RolloutFacts(pods=3, wanted=("n3",), waits="waits for n1")}, {
+        "UpgradeBlocked": ("True", "DisruptionUnderWay")}),
+    ({"rollout": RolloutFacts(pods=3, wanted=("n3",), closed=(R.NODE_READY_TIMEOUT, "n1")), "outdated": 0}, {
+        "UpgradeBlocked": ("True", "UnderReplicated")}),
+    ({"rollout": RolloutFacts(pods=3, wanted=("n3",), overdue=("n1",))}, {
+        "Ready": ("False", "Stalled"), "Stalled": ("True", "NodeReadyTimeout")}),
+    ({"rollout": RolloutFacts(pods=3, for_a_window=1)}, {"UpgradeBlocked": ("True", "OutsideMaintenanceWindow")}),
+    ({"rollout": RolloutFacts(pods=3, misread="no time")}, {"Stalled": ("True", "InvalidSpec")}),
+    ({"lost": {"n3": "m3"}}, {"FullyReplicated": ("False", "NodeLost")}),
+    ({"scaling": (R.SCALING_IN_PROGRESS, "To go: n3.")}, {"Ready": ("False", "ScalingInProgress")}),
+    ({"resizing_volumes": ("n1",)}, {"Ready": ("False", "VolumeResizing")}),
+    ({"stuck_volumes": ("n1",), "resizing_volumes": ("n1",)}, {
+        "Ready": ("False", "Stalled"), "Stalled": ("True", "VolumeExpansionUnsupported")}),
+    ({"certificates": IssuanceFacts(enabled=True)}, {"CertificatesValid": ("False", "IssuerNotReady")}),
+])
+def test_the_facts_of_kubernetes_decide_the_conditions_of_a_cluster(
+    changes: dict[str, Any], shown: dict[str, tuple[str, str]]
+) -> None:
+    status = on_kubernetes(replace(PODS, **changes))
+    assert {type_: condition(status, type_)[:2] for type_ in shown} == shown
+    paused = on_kubernetes(replace(PODS, **changes), Standing(paused=True))
+    assert condition(paused, "Ready")[:2] == ("False", "Paused"), "the spec comes before the rollout"
+
+
+def test_a_lost_node_is_counted_and_its_machine_named() -> None:
+    status = on_kubernetes(replace(PODS, lost={"n3": "m3"}))
+    assert status["nodeSummary"]["lost"] == 1
+    assert [(node["state"], node["message"]) for node in status["nodes"]][2] == (
+        "Lost", "its volume was on m3, which is gone")

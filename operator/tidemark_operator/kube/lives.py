@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..condition_memory import Condition, some
+from ..condition_memory import some
 from ..metadata import NodeLife, NodeRecord, StoredObject
-from ..model import out_of_sync
+from ..model import node_number, out_of_sync
 from ..placement import PlanRefusal
 from ..plan import World, plan_reconfiguration
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
-from ..status import node_number
 from .builders import Cluster
 
 Object = Mapping[str, Any]
@@ -57,7 +56,8 @@ class Wanted:
     requests: tuple[Request, ...]
     cancel: tuple[str, ...]
     stay: tuple[str, ...]
-    blocked: Condition
+    scale_down: tuple[bool, R, str]
+    """Status, reason and message of condition ScaleDownBlocked."""
     unfinished: Problem | None
 
 
@@ -72,29 +72,29 @@ def decide(facts: Facts) -> Wanted:
     asked |= {request.spec["nodeSwap"]["from"] for request in marked}
     leaving |= asked
     surplus = _surplus(facts, leaving)
-    blocked: Condition = (T.SCALE_DOWN_BLOCKED, False, R.NOT_SCALING, "")
+    scale_down = (False, R.NOT_SCALING, "")
     running = [swap for swap in _swaps(facts) if f"-{SCALE_DOWN}-" in swap.name]
     going = [record.node for record in facts.records if record.life is not NodeLife.STAYS]
     unfinished: Problem | None = (R.SCALING_IN_PROGRESS, f"To go: {some(going)}.") if going else None
     if running:
-        blocked = T.SCALE_DOWN_BLOCKED, False, R.PROGRESSING, f"{running[0].name} runs or waits for its turn."
+        scale_down = False, R.PROGRESSING, f"{running[0].name} runs or waits for its turn."
         unfinished = unfinished or (R.SCALING_IN_PROGRESS, f"{running[0].name} waits for its turn.")
     elif surplus:
         found = [_scale_down(facts, pool, nodes, leaving) for pool, nodes in surplus.items()]
         made = next((one for one in found if isinstance(one, Request)), None)
         if made is not None:
             requests.append(made)
-            blocked = T.SCALE_DOWN_BLOCKED, False, R.PROGRESSING, f"{made.name} is asked for."
+            scale_down = False, R.PROGRESSING, f"{made.name} is asked for."
             unfinished = R.SCALING_IN_PROGRESS, f"To go: {made.spec['nodeSwap']['from']}."
         else:
             problem = next(one for one in found if not isinstance(one, Request))
-            blocked = T.SCALE_DOWN_BLOCKED, True, *problem
+            scale_down = True, *problem
             unfinished = R.SCALING_IN_PROGRESS, f"It is blocked: {problem[1]}"
     sources = {swap.spec["nodeSwap"]["from"] for swap in _swaps(facts)} | asked
     stay = [
         record.node for record in facts.records if record.life is NodeLife.LEAVES and record.node not in sources]
     cancel = [swap.name for swap in running if not swap.spec.get("cancel") and _is_wanted_again(facts, swap, leaving)]
-    return Wanted(tuple(requests), tuple(cancel), tuple(stay), blocked, unfinished)
+    return Wanted(tuple(requests), tuple(cancel), tuple(stay), scale_down, unfinished)
 
 
 # --- scaling down -------------------------------------------------------------------------------------------

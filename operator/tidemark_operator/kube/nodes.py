@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..metadata import NodeLife, NodeRecord
+from ..model import node_number
 from ..node_records import location_of
 from ..service import OperatorService
-from ..status import node_number
 from .builders import NODE_PORT, Cluster, NodeView, Object
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ..condition_memory import Condition, some
 from ..disruption import Act
-from ..resources.conditions import ConditionReason as R
-from ..resources.conditions import ConditionType as T
 from ..resources.events import EventReason
 from ..resources.labels import Annotation
+from ..status.kubernetes import RolloutFacts
 from . import nodes
 from .api import PODS, KubeApi, Object
 from .builders import Cluster, owns, revision, template
@@ -44,8 +42,8 @@ LAG_S = 1.0
 class Rolling:
     """Restarts of one cluster.
 
-    `conditions` stand in for computed ones; None before the first look, when nobody knows whether older pods are a
-    rollout under way.  `outdated` runs another revision.
+    `facts` is what the status shows of them; None before the first look, which tells whether older pods are a rollout
+    under way.  `outdated` runs another revision.
     """
 
     def __init__(self, run: ClusterRun, api: KubeApi, now: Callable[[], float] = time.monotonic) -> None:
@@ -57,7 +55,7 @@ class Rolling:
         self._deleted: set[str] = set()
         self._misread = ""
         self._for_a_window: list[str] = []
-        self.conditions: list[Condition] | None = None
+        self.facts: RolloutFacts | None = None
         self.outdated: list[str] = []
 
     async def look(self) -> float | None:
@@ -67,7 +65,7 @@ class Rolling:
         """
         cluster, item = self._run.accepted(), self._run.item
         if cluster is None or item is None or not self._run.service.active:
-            self.conditions, self.outdated, self._closed_at = None, [], None
+            self.facts, self.outdated, self._closed_at = None, [], None
             return None
         if not self._run.service.knows_its_nodes():
             return None  # it says when it does; until then those that serve pass for down, and might be taken for that
@@ -78,7 +76,7 @@ class Rolling:
         if not held and all(pod.ready and not pod.reasons for pod in pods.values()):
             self._run.service.have_yield(draining, emptied)
             self._blocked_for(Decision())
-            self._say(cluster, pods, Decision(), held, "")
+            self._say(pods, Decision(), held, "")
             return WINDOW_S if self._for_a_window else None
         world = self._run.service.world()
         decision = decide(pods, world, held, policy)
@@ -93,14 +91,14 @@ class Rolling:
             await self._run.service.disruption.end(Act.RESTART, node)
         if paused(item):
             self._run.service.have_yield(draining, emptied)
-            self.conditions = []
+            self.facts = RolloutFacts()
             return decision.again_s
         chosen, waits = await self._take(decision, policy)
         self._run.service.have_yield(draining | {pod.node for pod in chosen}, emptied)
         for pod in chosen:
             if pod.node in may_go and not hands_over(pod, world, held.get(pod.node, 0.0), policy):
                 await self._restart(pod)
-        self._say(cluster, pods, decision, held, waits)
+        self._say(pods, decision, held, waits)
         left_s = self._blocked_for(decision) if not waits else None
         return min((each for each in (left_s, decision.again_s) if each is not None), default=None)
 
@@ -167,39 +165,12 @@ class Rolling:
 
     # --- what is said ---------------------------------------------------------------------------------------
 
-    def _say(
-        self, cluster: Cluster, pods: dict[str, PodView], decision: Decision, held: dict[str, float], waits: str,
-    ) -> None:
-        wanted = [pod.node for pod in pods.values() if pod.reasons]
-        under_way = sorted((set(held) - set(decision.ended)) | {pod.node for pod in decision.restart})
-        said: list[Condition] = []
-        blocked: Condition = (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")
-        if wanted or under_way:
-            message = f"{len(pods) - len(wanted)} of {len(pods)} nodes run as they should."
-            if under_way and not waits:
-                message += f" {some(under_way)}: being restarted."
-            said += [(T.READY, False, R.ROLLOUT_IN_PROGRESS, message), (T.RECONCILING, True, R.ROLLOUT_IN_PROGRESS, "")]
-            blocked = (T.UPGRADE_BLOCKED, False, R.PROGRESSING, "")
-        elif self.outdated:  # OnDelete
-            message = f"{len(self.outdated)} pods run an older template; each takes the new one when it is deleted."
-            blocked = (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, message)
-        elif self._for_a_window:
-            blocked = (T.UPGRADE_BLOCKED, True, R.OUTSIDE_MAINTENANCE_WINDOW, (
-                f"{len(self._for_a_window)} pods were made by another version of the operator, and wait."))
-        if waits:
-            blocked = (T.UPGRADE_BLOCKED, True, R.DISRUPTION_UNDER_WAY, f"{wanted[0]} {waits}")
-        elif wanted and not under_way and decision.closed is not None:
-            reason, message = decision.closed
-            reason = R.UNDER_REPLICATED if reason is R.NODE_READY_TIMEOUT else reason
-            blocked = (T.UPGRADE_BLOCKED, True, reason, message)
-        said.append(blocked)
-        if decision.overdue:
-            told = f"{some(decision.overdue)}: not ready in update.nodeReadyTimeoutSeconds."
-            said = [one for one in said if one[0] is not T.READY]
-            said += [(T.READY, False, R.STALLED, told), (T.STALLED, True, R.NODE_READY_TIMEOUT, told)]
-        elif self._misread:
-            said.append((T.STALLED, True, R.INVALID_SPEC, self._misread))
-        self.conditions = said
+    def _say(self, pods: dict[str, PodView], decision: Decision, held: dict[str, float], waits: str) -> None:
+        self.facts = RolloutFacts(
+            pods=len(pods), wanted=tuple(pod.node for pod in pods.values() if pod.reasons),
+            under_way=tuple(sorted((set(held) - set(decision.ended)) | {pod.node for pod in decision.restart})),
+            overdue=tuple(decision.overdue), outdated=len(self.outdated), for_a_window=len(self._for_a_window),
+            waits=waits, closed=decision.closed, misread=self._misread)
 
 
 def _waiting(decision: Decision, strict: Decision, patient: set[str]) -> Decision:

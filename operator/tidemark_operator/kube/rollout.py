@@ -15,12 +15,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..condition_memory import some
-from ..model import out_of_sync
+from ..model import node_number, out_of_sync
 from ..plan import World
 from ..resources.conditions import ConditionReason as R
 from ..resources.events import RestartReason
 from ..resources.labels import Annotation
-from ..status import node_number
 
 Object = dict[str, Any]
 

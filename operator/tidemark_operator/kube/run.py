@@ -208,7 +208,7 @@ class ClusterRun:
     async def let_go(self, kind: str, name: str) -> None:
         """People deleted an object.  Raises Later while it cannot be let go of, StoreUnavailable."""
         self.refused.pop((kind, name), None)
-        self.service.memory.override(kind, name, [])
+        self.service.standing.pop((kind, name), None)
         if self.stored(kind, name):
             if not self.service.active:
                 raise Later(f"the operator of {self.name} is not active")
@@ -314,9 +314,9 @@ class ClusterRun:
 
         Raises KubeError, StoreUnavailable.
         """
-        before = self.rolling.conditions
+        before = self.rolling.facts
         again_s = await self.rolling.look()
-        return before != self.rolling.conditions, again_s
+        return before != self.rolling.facts, again_s
 
     async def show(self) -> None:
         """Write every status that changed.  Raises KubeError."""

@@ -1,6 +1,6 @@
-"""Showing: statuses of one cluster's objects, its Shards and the readiness of its pods, as its operator sees them now.
+"""Showing: gathers the facts that only Kubernetes has, and writes the statuses of one cluster's objects and pods.
 
-Stays out: writing only what changed (`statuses`), what a condition means (`status`).
+Stays out: computing a status (`status`), writing only what changed (`statuses`).
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..certificates.keeper import now_utc
-from ..condition_memory import Condition, ConditionMemory, some
-from ..plan import World
+from ..condition_memory import ConditionMemory
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.events import EventReason
 from ..resources.kinds import IN_CLUSTERS
 from ..resources.labels import MANAGED_BY, Annotation, Label
+from ..status.kubernetes import IssuanceFacts, KubernetesFacts
+from ..status.standing import AbsentFacts, Standing, absent_status
 from . import nodes
 from .api import KubeApi, KubeRefused, Object
-from .builders import Cluster, NodeView, revision, uses_tls
+from .builders import NODE_PORT, Cluster, nodes_name, revision, uses_tls
 from .cache import Cache
 from .health import PROJECTION_LAG
-from .keeping import Keeping
 from .occurrences import LEADERLESS_S, leaderless_since
 from .specs import paused
-from .statuses import NO_CLUSTER, StatusWriter, instead, on_kubernetes, orphan, rejected, with_refusal
+from .statuses import StatusWriter
 
 if TYPE_CHECKING:
     from ..service import OperatorService
@@ -59,8 +59,7 @@ class Showing:
         for kind in ("TidemarkCluster", *IN_CLUSTERS):
             for item in self._run.of(kind):
                 self._remember(item)
-                if kind != "Reconfiguration":  # an act goes on as it was accepted
-                    self._run.service.memory.override(kind, item["metadata"]["name"], self._instead(item))
+                self._run.service.standing[kind, item["metadata"]["name"]] = self._standing(item)
         await self._show_pods()
         await self._show_shards()  # who sees a group ready finds its shards
         for kind in IN_CLUSTERS:
@@ -91,25 +90,17 @@ class Showing:
         """While etcd was never reached nobody is active, and somebody should say so."""
         item = self._run.item
         store, behind = self._run.service.store, self._run.service.behind
-        if item is not None and behind:
-            await self._write_behind(item, behind)
+        if item is None:
             return
-        if item is None or not store.last_error or self._run.service.mirror.loaded:
+        reachable = _condition(item, T.METADATA_STORE_REACHABLE)
+        if behind:
+            if reachable.get("reason") != R.METADATA_STALE:
+                await self._write_absent(item, AbsentFacts(item["kind"], behind=behind))
+            return
+        if not store.last_error or self._run.service.mirror.loaded:
             return  # what was not tried yet may well answer
-        known = {each["type"]: each["status"] for each in item.get("status", {}).get("conditions", ())}
-        if known.get(T.METADATA_STORE_REACHABLE.value) != "False":
-            reason = R.METADATA_STORE_UNREACHABLE
-            await self._write_conditions(item, [
-                (T.READY, None, reason, ""), (T.AVAILABLE, None, reason, ""),
-                (T.METADATA_STORE_REACHABLE, False, R.CONNECTION_FAILED, store.last_error)])
-
-    async def _write_behind(self, item: Object, behind: str) -> None:
-        known = {each["type"]: each["reason"] for each in item.get("status", {}).get("conditions", ())}
-        if known.get(T.METADATA_STORE_REACHABLE.value) != R.METADATA_STALE:
-            await self._write_conditions(item, [
-                (T.READY, False, R.STALLED, behind), (T.STALLED, True, R.METADATA_STALE, behind),
-                (T.RECONCILING, False, R.METADATA_STALE, ""),
-                (T.METADATA_STORE_REACHABLE, False, R.METADATA_STALE, behind)])
+        if reachable.get("status") != "False":
+            await self._write_absent(item, AbsentFacts(item["kind"], unreachable=store.last_error))
 
     async def _show_pods(self) -> None:
         world = self._run.service.world()
@@ -123,39 +114,18 @@ class Showing:
 
     async def _show_cluster(self) -> None:
         item, cluster = self._run.item, self._run.accepted()
+        self._run.service.kubernetes = None
         if item is None:
             return
-        override = self._instead(item)
         if cluster is None:
-            if override:
-                await self._write_conditions(item, override)
+            await self._write_absent(item, AbsentFacts(item["kind"], self._standing(item)))
             return
-        views = nodes.node_views(self._run.service)
-        wanted = {view.name: revision(cluster, view.pool) for view in views}
-        pods = self._run.pods()
-        runs = {name: pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value, "")
-                for name, pod in pods.items()}
-        old = sorted(name for name, pod_revision in runs.items() if name in wanted and pod_revision != wanted[name])
-        keeping, rolling = self._run.keeping, self._run.rolling
-        if old and rolling.conditions is None and self._run.service.active:
+        facts = kubernetes_facts(self._run, item, cluster)
+        if facts.outdated and facts.rollout is None and self._run.service.active:
             return   # an operator that has just taken over would call a rollout over that it has not looked at
-        lives, self._run.service.unfinished = nodes_conditions(
-            keeping, cluster, views, self._run.service.world())
-        certificates = certificates_valid(cluster.spec, self._run.service)
-        said = [*override]  # what stands first counts
-        for one in (*lives, *(rolling.conditions or ()), certificates, (T.UPGRADE_BLOCKED, False, R.NOT_UPGRADING, "")):
-            if one[0] not in {other[0] for other in said}:
-                said.append(one)
-        self._run.service.memory.override("TidemarkCluster", self._run.name, said)
-        for shown in self._run.service.show("TidemarkCluster", self._run.name) or ():
-            status = shown["status"]
-            status["nodeSummary"]["updated"] = len(runs) - len(old)
-            before = item.get("status", {}).get("version")
-            status["version"] = before if old and before else cluster.spec["version"]
-            target = revision(cluster, cluster.spec["nodePools"][0]["name"])
-            await self._writer.write(
-                self._run.caches["TidemarkCluster"], item,
-                on_kubernetes(status, pods, self._run.namespace, self._run.name, target, runs, keeping.lost))
+        self._run.service.kubernetes = facts
+        for shown in self._run.service.show(item["kind"], self._run.name) or ():
+            await self._writer.write(self._run.caches[item["kind"]], item, shown["status"])
 
     async def _show_kind(self, kind: str) -> None:
         shown = {item["metadata"]["name"]: item["status"] for item in self._run.service.show(kind, "") or ()}
@@ -163,19 +133,19 @@ class Showing:
             await self._project_reconfigurations(shown)
         for item in self._run.of(kind):
             name = item["metadata"]["name"]
-            status, refused = shown.get(name), self._run.refused.get((kind, name))
+            status = shown.get(name)
             if status is not None:
-                if kind == "Reconfiguration" and refused:
-                    status = with_refusal(status, item.get("status", {}), refused)
                 await self._writer.write(self._run.caches[kind], item, status)
-            elif kind == "LogGroup" and name in self._run.ending():
-                stored = self._run.service.mirror.groups.get(name)
-                left = self._run.service.data_deletion.left(stored.value) if stored is not None else ""
-                await self._write_conditions(item, [
-                    (T.READY, False, R.DELETING, left), (T.RECONCILING, True, R.DELETING, ""),
-                    (T.STALLED, False, R.PROGRESSING, "")])
-            elif conditions := self._instead(item):
-                await self._write_conditions(item, conditions)
+            else:
+                await self._write_absent(item, AbsentFacts(kind, self._standing(item), deleting=self._deleting(item)))
+
+    def _deleting(self, item: Object) -> str | None:
+        """Return which data of a log group is still to be deleted, None where none is."""
+        name = item["metadata"]["name"]
+        if item["kind"] != "LogGroup" or name not in self._run.ending():
+            return None
+        stored = self._run.service.mirror.groups.get(name)
+        return self._run.service.data_deletion.left(stored.value) if stored is not None else ""
 
     async def _project_reconfigurations(self, shown: Mapping[str, Any]) -> None:
         """What the operator itself asked for is shown as an object too."""
@@ -221,9 +191,11 @@ class Showing:
             await self._writer.write(cache, item, status)
         self._lag.set(0)
 
-    def _instead(self, item: Object) -> list[Condition]:
+    def _standing(self, item: Object) -> Standing:
+        stalled = _condition(item, T.STALLED)
+        since = stalled["lastTransitionTime"] if stalled.get("status") == "True" else ""
         refused = self._run.refused.get((item["kind"], item["metadata"]["name"]), "")
-        return instead(item["kind"], paused=paused(item), refused=refused)
+        return Standing(paused(item), refused, since)
 
     def _remember(self, item: Object) -> None:
         """Take over since when conditions hold, once."""
@@ -233,9 +205,8 @@ class Showing:
             self._run.service.memory.learn(
                 item["kind"], item["metadata"]["name"], item.get("status", {}).get("conditions", ()))
 
-    async def _write_conditions(self, item: Object, conditions: list[Condition]) -> None:
-        cache = self._run.caches[item["kind"]]
-        await write_conditions(self._writer, cache, item, self._run.service.memory, conditions)
+    async def _write_absent(self, item: Object, facts: AbsentFacts) -> None:
+        await write_absent(self._writer, self._run.caches[item["kind"]], item, self._run.service.memory, facts)
 
 
 def _behind(shown: Object | None, shard: Object) -> int:
@@ -249,59 +220,59 @@ def _urgent(before: Object, after: Object) -> bool:
     return any(before.get(field) != after.get(field) for field in ("epoch", "leader", "members"))
 
 
-def nodes_conditions(
-    keeping: Keeping, cluster: Cluster, views: list[NodeView], world: World,
-) -> tuple[list[Condition], tuple[R, str] | None]:
-    """Return what nodes that go, are lost or have small volumes mean for a cluster, and what is not in force yet."""
-    made: list[Condition] = []
-    unfinished = keeping.wanted.unfinished if keeping.wanted is not None else None
-    if keeping.wanted is not None:
-        made.append(keeping.wanted.blocked)
-    copies = world.replicas()
-    lost = [node for node in sorted(keeping.lost) if copies[node]]
-    if lost:
-        made.append((T.FULLY_REPLICATED, False, R.NODE_LOST, some(
-            f"{node} was on {keeping.lost[node]}, which is gone" for node in lost)))
-    stuck, resizing = keeping.stuck_volumes(cluster, views), keeping.resizing(cluster, views)
-    if stuck:
-        why = f"{some(stuck)}: the storage class does not let volumes grow"
-        made += [(T.READY, False, R.STALLED, why), (T.RECONCILING, False, R.VOLUME_EXPANSION_UNSUPPORTED, ""),
-                 (T.STALLED, True, R.VOLUME_EXPANSION_UNSUPPORTED, why)]
-    elif resizing:
-        unfinished = R.VOLUME_RESIZING, some(resizing)
-    return made, unfinished
+def _condition(item: Object, type_: T) -> Object:
+    """Return a condition of an object as it is shown, empty where it has none of that type."""
+    return next((each for each in item.get("status", {}).get("conditions", ()) if each["type"] == type_.value), {})
 
 
-def certificates_valid(spec: Mapping[str, Any], service: OperatorService) -> Condition:
-    """Return what is said of a cluster's certificates."""
-    if not uses_tls(spec) or service.certificates is None:
-        return T.CERTIFICATES_VALID, True, R.DISABLED, ""
-    seen, trouble, lack = service.certificates.validity, service.certificates.trouble, service.certificates.lack
-    reason = seen.reason(now_utc(), service.certificate_policy()) if seen is not None else R.ISSUER_NOT_READY
-    if lack is not None and reason is not R.EXPIRED:
-        reason = lack.reason
-    told = "; ".join(each for each in (trouble, lack.message if lack is not None else "") if each)
-    if seen is None:
-        told = told or "Certificates are being issued."
-    return T.CERTIFICATES_VALID, reason is R.ISSUED, reason, told
+def kubernetes_facts(run: ClusterRun, item: Object, cluster: Cluster) -> KubernetesFacts:
+    """Return the facts of a cluster that only Kubernetes has."""
+    views, pods, keeping = nodes.node_views(run.service), run.pods(), run.keeping
+    wanted = {view.name: revision(cluster, view.pool) for view in views}
+    revisions = {
+        name: pod["metadata"].get("annotations", {}).get(Annotation.REVISION.value, "") for name, pod in pods.items()}
+    old = [name for name, found in revisions.items() if name in wanted and found != wanted[name]]
+    decided = keeping.wanted
+    return KubernetesFacts(
+        client_endpoint=f"{run.name}.{run.namespace}.svc:{NODE_PORT}",
+        internal_endpoint=f"{nodes_name(run.name)}.{run.namespace}.svc",
+        target_revision=revision(cluster, cluster.spec["nodePools"][0]["name"]),
+        revisions=revisions,
+        machines={name: pod["spec"].get("nodeName", "") for name, pod in pods.items()},
+        outdated=len(old),
+        version_before=item.get("status", {}).get("version", ""),
+        certificates=issuance_facts(cluster.spec, run.service),
+        rollout=run.rolling.facts,
+        lost=keeping.lost,
+        scale_down=decided.scale_down if decided is not None else None,
+        scaling=decided.unfinished if decided is not None else None,
+        stuck_volumes=tuple(keeping.stuck_volumes(cluster, views)),
+        resizing_volumes=tuple(keeping.resizing(cluster, views)))
 
 
-async def write_conditions(
-    writer: StatusWriter, cache: Cache, item: Object, memory: ConditionMemory, conditions: list[Condition],
+def issuance_facts(spec: Mapping[str, Any], service: OperatorService) -> IssuanceFacts:
+    """Return how the certificates of a cluster are."""
+    tender = service.certificates
+    if not uses_tls(spec) or tender is None:
+        return IssuanceFacts(enabled=False)
+    reason = tender.validity.reason(now_utc(), service.certificate_policy()) if tender.validity is not None else None
+    lack = (tender.lack.reason, tender.lack.message) if tender.lack is not None else None
+    return IssuanceFacts(True, reason, lack, tender.trouble)
+
+
+async def write_absent(
+    writer: StatusWriter, cache: Cache, item: Object, memory: ConditionMemory, facts: AbsentFacts,
 ) -> None:
-    """Say of an object that is not in any store no more than its conditions."""
-    metadata = item["metadata"]
-    await writer.write(cache, item, {
-        "observedGeneration": metadata["generation"],
-        "conditions": memory.write(item["kind"], metadata["name"], metadata["generation"], conditions)})
+    """Write the conditions of an object that the store does not hold, if there is anything to say of it."""
+    metadata, status = item["metadata"], absent_status(facts)
+    if status:
+        stamped = memory.stamp(item["kind"], metadata["name"], metadata["generation"], status)
+        await writer.write(cache, item, {"observedGeneration": metadata["generation"], **stamped})
 
 
 async def show_alone(writer: StatusWriter, cache: Cache, item: Object, refused: str = "") -> None:
-    """Say of an object that no cluster runs for why that is; of one in a cluster, that it is not there."""
+    """Write why no cluster runs for an object: it is refused, or its cluster does not exist."""
     memory = ConditionMemory()
     memory.learn(item["kind"], item["metadata"]["name"], item.get("status", {}).get("conditions", ()))
-    kind = item["kind"]
-    conditions = (
-        instead(kind, paused=False, refused=refused) if refused
-        else rejected(R.CLUSTER_NOT_FOUND, NO_CLUSTER) if kind == "Reconfiguration" else orphan())
-    await write_conditions(writer, cache, item, memory, conditions)
+    await write_absent(
+        writer, cache, item, memory, AbsentFacts(item["kind"], Standing(refused=refused), orphan=True))

@@ -10,24 +10,18 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable
 
-from ..condition_memory import Condition, timestamp
-from ..resources.conditions import ConditionReason as R
-from ..resources.conditions import ConditionType as T
+from ..condition_memory import timestamp
 from ..resources.labels import READINESS_GATE
 from .api import FIELD_MANAGER, KubeApi, KubeRefused, Object
 from .budgets import Budget
-from .builders import NODE_PORT, nodes_name
 from .cache import Cache
 from .health import STATUS_WRITES
 
 log = logging.getLogger(__name__)
 
 STATUS_MANAGER = f"{FIELD_MANAGER}-status"
-NO_CLUSTER = "spec.clusterRef names no cluster of this namespace"
 WRITES_PER_S, BURST = 50.0, 100.0
 
 Told = Callable[[Object, Object, bool], None]
@@ -104,72 +98,3 @@ class StatusWriter:
 def _digest(status: Object) -> bytes:
     """Stands for a status: thousands are remembered."""
     return hashlib.blake2b(json.dumps(status, sort_keys=True).encode(), digest_size=16).digest()
-
-
-def instead(kind: str, *, paused: bool, refused: str) -> list[Condition]:
-    """Return the conditions that stand in for computed ones while a spec rests or is refused."""
-    if kind == "Reconfiguration":
-        return rejected(R.INVALID_SPEC, refused) if refused else []
-    made: list[Condition] = []
-    if refused:
-        reason = R.ADOPTION_MISMATCH if "(AdoptionMismatch)" in refused else R.INVALID_SPEC
-        made += [(T.READY, False, R.STALLED, refused), (T.RECONCILING, False, reason, ""),
-                 (T.STALLED, True, reason, refused)]
-    if paused:
-        made = [one for one in made if one[0] is not T.READY]
-        made += [(T.READY, False, R.PAUSED, ""), (T.PAUSED, True, R.PAUSED_BY_ANNOTATION, "")]
-    return made
-
-
-def orphan() -> list[Condition]:
-    """Return the conditions of what belongs to a cluster that is not there."""
-    reason = R.CLUSTER_NOT_FOUND
-    return [(T.READY, None, reason, ""), (T.AVAILABLE, None, reason, ""), (T.RECONCILING, False, reason, ""),
-            (T.STALLED, True, reason, NO_CLUSTER)]
-
-
-def rejected(reason: R, message: str) -> list[Condition]:
-    """Return the conditions of a Reconfiguration that was not accepted."""
-    return [(T.VALIDATED, False, reason, message), (T.SUCCEEDED, False, R.REJECTED, ""),
-            (T.RECONCILING, False, R.FINISHED, ""), (T.STALLED, True, reason, message)]
-
-
-def with_refusal(status: Object, shown: Object, refused: str) -> Object:
-    """Add to the status of an act under way that its object asks for something else now, which is refused.
-
-    `shown` is the status that stands there: it knows since when.
-    """
-    if status.get("stage") == "Finished":
-        return status
-    stalled = {"type": str(T.STALLED), "status": "True", "reason": str(R.INVALID_SPEC), "message": refused}
-    conditions = []
-    for each in status["conditions"]:
-        if each["type"] == stalled["type"]:
-            before: Object = next((one for one in shown.get("conditions", ()) if one["type"] == stalled["type"]), {})
-            since = before["lastTransitionTime"] if before.get("status") == "True" else timestamp()
-            conditions.append({**each, **stalled, "lastTransitionTime": since})
-        else:
-            conditions.append(each)
-    return {**status, "conditions": conditions}
-
-
-def on_kubernetes(status: dict[str, Any], pods: dict[str, Object], namespace: str, cluster: str, target: str,
-                  revisions: dict[str, str], lost: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Add to a cluster's status what only Kubernetes knows; `revisions` is what the pod of each node runs.
-
-    `lost` has the machines of nodes whose disk is gone for good.
-    """
-    nodes = []
-    for node in status["nodes"]:
-        if node["name"] in lost:
-            node = {**node, "state": "Lost", "message": f"its volume was on {lost[node['name']]}, which is gone"}
-        pod = pods.get(node["name"])
-        more = {} if pod is None else {
-            "revision": revisions.get(node["name"], ""), "kubernetesNode": pod["spec"].get("nodeName", "")}
-        nodes.append({**node, **{name: value for name, value in more.items() if value}})
-    return {
-        **status, "nodes": nodes, "targetRevision": target,
-        "nodeSummary": {**status["nodeSummary"], "lost": sum(node["state"] == "Lost" for node in nodes)},
-        "endpoints": {
-            "client": f"{cluster}.{namespace}.svc:{NODE_PORT}", "internal": f"{nodes_name(cluster)}.{namespace}.svc"},
-    }

@@ -1,6 +1,6 @@
-"""What is shown of a Reconfiguration: its stage, plan, progress, moves and conditions, out of how far it is.
+"""The status of a Reconfiguration: its stage, plan, progress, moves and conditions, from how far it is.
 
-Pure but for the clock and the memory of when a condition last changed.
+Pure.
 Stays out: carrying it out (`reconfiguration_run`).
 """
 
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from tidemark_core.base.ids import group_of, index_of
 from tidemark_core.base.refusals import Reason
 
-from .condition_memory import Condition, ConditionMemory, some, timestamp
-from .model import shard_name
-from .moves import MoveState
-from .placement import PlanRefusal
-from .resources.conditions import ConditionReason as R
-from .resources.conditions import ConditionType as T
+from ..condition_memory import TIME, Condition, some
+from ..model import shard_name
+from ..moves import MoveState
+from ..placement import PlanRefusal
+from ..resources.conditions import ConditionReason as R
+from ..resources.conditions import ConditionType as T
+from .standing import Standing
 
 SHOWN_MOVES_MAX = 16
 
@@ -43,12 +44,13 @@ class AgreedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RunView:
+class RunFacts:
     """How far a Reconfiguration is; `running_s` is for how long this operator carries it out, `groups` names ids.
 
     `ahead` is the one that acts, if it is another.
     """
 
+    now: datetime
     generation: int
     stage: str
     started: str
@@ -65,7 +67,8 @@ class RunView:
     ahead: str
 
 
-def run_status(name: str, run: RunView, memory: ConditionMemory) -> dict[str, Any]:
+def run_status(run: RunFacts) -> dict[str, Any]:
+    """Return the status of an act that this operator looks after."""
     states = [state.state for state in run.moves]
     done, total = states.count("Done"), len(states)
     parts = sum(
@@ -84,7 +87,7 @@ def run_status(name: str, run: RunView, memory: ConditionMemory) -> dict[str, An
         },
         "activeMoves": _show(run, "Running"),
         "failedMoves": _show(run, "Failed"),
-        "conditions": memory.write("Reconfiguration", name, run.generation, _conditions(run, done, total)),
+        "conditions": _conditions(run, done, total),
     }
     if run.plan is not None:
         status["plan"] = {
@@ -92,14 +95,41 @@ def run_status(name: str, run: RunView, memory: ConditionMemory) -> dict[str, An
     if run.target:
         status["targetNode"] = run.target
     if run.outcome is not None:
-        status["completionTime"] = timestamp()
+        status["completionTime"] = f"{run.now:{TIME}}"
     elif 0 < percent < 100:
-        eta = datetime.now(UTC) + timedelta(seconds=run.running_s * (100 - percent) / percent)
-        status["progress"]["estimatedCompletionTime"] = eta.strftime("%Y-%m-%dT%H:%M:%SZ")
+        eta = run.now + timedelta(seconds=run.running_s * (100 - percent) / percent)
+        status["progress"]["estimatedCompletionTime"] = f"{eta:{TIME}}"
     return status
 
 
-def _sizes(run: RunView) -> dict[str, Any]:
+def waiting_status(ahead: str) -> dict[str, Any]:
+    """Return the status of an act that nothing was done for yet; `ahead` is the one that acts, if any."""
+    stage = R.QUEUED if ahead else R.PLANNING
+    conditions: list[Condition] = [
+        (T.VALIDATED, None, stage, ""),
+        (T.APPROVED, None, stage, ""),
+        (T.SUCCEEDED, None, stage, f"{ahead} runs" if ahead else ""),
+        (T.RECONCILING, True, stage, ""),
+        (T.STALLED, False, R.PROGRESSING, ""),
+    ]
+    return {"stage": str(stage), "conditions": conditions}
+
+
+def with_refusal(status: Mapping[str, Any], standing: Standing, now: str) -> dict[str, Any]:
+    """Return the stamped status of an act whose object asks for something else now, which is refused.
+
+    The act goes on as it was accepted; one that is over has nothing left to refuse.
+    """
+    if not standing.refused or status.get("stage") == "Finished":
+        return dict(status)
+    stalled = {
+        "status": "True", "reason": str(R.INVALID_SPEC), "message": standing.refused,
+        "lastTransitionTime": standing.since or now}
+    return {**status, "conditions": [
+        {**each, **stalled} if each["type"] == T.STALLED else each for each in status["conditions"]]}
+
+
+def _sizes(run: RunFacts) -> dict[str, Any]:
     """Return what the moves copy, or the warning that nobody knows: a part of it would pass for the whole."""
     assert run.plan is not None
     unknown = [
@@ -111,18 +141,18 @@ def _sizes(run: RunView) -> dict[str, Any]:
     return {"bytes": str(whole), "warnings": list(run.plan.warnings)}
 
 
-def _group(run: RunView, state: MoveState) -> str:
+def _group(run: RunFacts, state: MoveState) -> str:
     number = group_of(state.move.shard)
     return run.groups.get(number, f"group-{number}")
 
 
-def _show(run: RunView, state: str) -> list[dict[str, Any]]:
+def _show(run: RunFacts, state: str) -> list[dict[str, Any]]:
     return [
         item.show(_group(run, item)) for item in run.moves if item.state == state
     ][:SHOWN_MOVES_MAX]
 
 
-def _conditions(run: RunView, done: int, total: int) -> list[Condition]:
+def _conditions(run: RunFacts, done: int, total: int) -> list[Condition]:
     if run.refused is not None:
         validated: Condition = (T.VALIDATED, False, run.refused.reason, run.refused.message)
     elif run.plan is None:
