@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import combinations
 
 import pytest
+from tidemark_core.base.effects import PeerDown
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
@@ -253,6 +254,37 @@ def test_h5_a_swap_of_a_dead_node_stalled_in_commit_is_completed_with_the_new_on
     spare.restart("a")
     spare.restart("c")
     spare.settle()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the operator knows", "only the leader knows"])
+def test_o27b_a_forced_contract_that_cannot_commit_is_refused_and_writes_go_on(spare: Cluster, told: bool) -> None:
+    """Contracted to a and b, the shard would need b, which is dead: writes would stop until the deadline."""
+    spare.crash("b", tell=told)
+    if told:
+        assert spare.run_until(lambda: spare.operator.core.nodes["b"] is None)
+    else:
+        spare._tell_peers(spare.nodes["b"], PeerDown(B))
+    change = spare.change(Operation.CONTRACT, "c", None, force=True)
+    assert spare.run_until(lambda: spare.answer(change) is not None, limit_ms=1_000)
+    refused = spare.answer(change)
+    assert isinstance(refused, Refused)
+    assert (Reason.NODE_UNAVAILABLE if told else Reason.ABORTED) is refused.reason
+    assert "b" in refused.message
+    request = spare.append(batch(6))
+    assert spare.run_until(lambda: spare.answer(request) is not None, limit_ms=1_000), "writes go on without b"
+
+    assert ("abc", None) == (nodes_of(spare), spare.record.change)
+    spare.restart("b")
+    spare.settle()
+
+
+def test_o27b_a_dead_member_leaves_by_force(spare: Cluster) -> None:
+    spare.crash("c")
+    change = spare.change(Operation.CONTRACT, "c", None, force=True)
+    assert spare.run_until(lambda: spare.answer(change) is not None)
+
+    assert isinstance(spare.answer(change), ChangeDone)
+    assert "ab" == nodes_of(spare)
 
 
 def test_h6_o29_a_stalled_contract_is_rolled_back_and_can_be_done_again(make_cluster: MakeCluster) -> None:

@@ -64,6 +64,7 @@ H5  The new member is fenced too
 H6  A stalled contract is rolled back
 H4  The factor is the ensemble's length
 O27 One change at a time, on a led shard
+O27b A contract starts only where it can commit
 O28 A change takes a new epoch
 O29 An election resolves a failed change
 O30 PREPARE is stored first

@@ -761,7 +761,7 @@ class Coordinator:
         ]
 
     def _check_change(self, m: StartChange) -> Change | Refused:
-        """Rule O27: only on a led shard with nothing else running."""
+        """Rules O27, O27b: only on a led shard with nothing else running, and only what can commit."""
         record = self.record
         if record is None:
             return Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store")
@@ -769,7 +769,7 @@ class Coordinator:
             return Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again when it is STEADY")
         if record.leader is None or self.nodes.get(record.leader.node) != record.leader:
             return Refused(Reason.NO_LEADER, "the shard has no live leader")
-        return planned_change(record, self.nodes, m)
+        return planned_change(record, self.nodes, m, self.unattached)
 
     def _send_prepare(self, now_ms: int) -> list[CoordinatorEffect]:
         if self.change is None:

@@ -1,11 +1,11 @@
 """Ensembles: who is fenced, who may lead, who is a member after a change; arithmetic on stored records.
 
-Rules O10, O11, O18-O20, O36, A3, H4-H6.  Stays out: when any of it is asked; that is the coordinator's.
+Rules O10, O11, O18-O20, O27b, O36, A3, H4-H6.  Stays out: when any of it is asked; that is the coordinator's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..base.ids import EntryId, Member
@@ -84,10 +84,24 @@ def choose_leader(
     return preferred if preferred in best else best[0]
 
 
+def contract_lacks(remaining: tuple[Member, ...], following: Collection[Member]) -> str | None:
+    """Say which remaining members keep a contract from ever committing, None when a majority follows (O27b).
+
+    `following` are the members that can acknowledge now, the leader among them.
+    """
+    if has_majority(remaining, following):
+        return None
+    absent = ", ".join(member.node for member in remaining if member not in following)
+    return f"a contract to {len(remaining)} members needs {majority(len(remaining))} that follow; missing: {absent}"
+
+
 def planned_change(
-    record: ShardRecord, nodes: Mapping[str, Member | None], m: StartChange
+    record: ShardRecord, nodes: Mapping[str, Member | None], m: StartChange, unattached: Collection[Member] = (),
 ) -> Change | Refused:
-    """Return the change that `m` asks for, or why not; `nodes` maps a known node to its member, None when down."""
+    """Return the change that `m` asks for, or why not.
+
+    `nodes` maps a known node to its member, None when down; the leader does not push to `unattached` members yet.
+    """
     old = new = None
     if m.operation in (Operation.SWAP, Operation.CONTRACT):
         old = next((member for member in record.ensemble if member.node == m.old_node), None)
@@ -109,6 +123,12 @@ def planned_change(
             )
         if copies == 1:
             return Refused(Reason.BELOW_MINIMUM, "the last copy cannot be removed")
+        following = [
+            member for member in record.ensemble if nodes.get(member.node) == member and member not in unattached
+        ]
+        remaining = ensemble_after(record.ensemble, m.operation, old, None)
+        if (lacking := contract_lacks(remaining, following)) is not None:
+            return Refused(Reason.NODE_UNAVAILABLE, lacking)
     copies = m.copies if m.operation is Operation.COPIES else record.copies
     size = len(ensemble_after(record.ensemble, m.operation, old, new))
     if m.operation is Operation.COPIES:

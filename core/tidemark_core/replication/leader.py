@@ -34,7 +34,7 @@ from .clients import AppendRequest, ReadRequest, TrimRequest
 from .copies import Seat, selective
 from .cursor import Cursor, CursorStatus
 from .dropping import DROP_TIMER, Dropping, strip
-from .ensembles import ROLLED_BACK, ensemble_after
+from .ensembles import ROLLED_BACK, contract_lacks, ensemble_after
 from .fetching import Fetching
 from .holding import may_lack
 from .messages import (
@@ -541,6 +541,13 @@ class Leader:
                 or cursor.absent or cursor.status is not CursorStatus.ATTACHED or cursor.next <= self.head)
         ]
 
+    def _following(self) -> list[Member]:
+        """Return the members that can acknowledge what is appended now, ourselves among them."""
+        return [self.replica.me, *(
+            member for member, cursor in self.cursors.items()
+            if cursor.status is CursorStatus.ATTACHED and cursor.up and not cursor.full and not cursor.absent
+        )]
+
     def matches(self) -> dict[Member, int]:
         """Durable matches of the current epoch that count: ours and those of active cursors."""
         matches = {
@@ -595,7 +602,7 @@ class Leader:
     # --- changes of the ensemble --------------------------------------------------------------------------
 
     def on_prepare(self, now_ms: int, sender: Peer, m: Prepare) -> list[Effect]:
-        """Rules O31, O36, O37, O38, H3b: adopt the epoch, silence the leaver, open the epoch with a NOOP."""
+        """Rules O27b, O31, O36, O37, O38, H3b: adopt the epoch, silence the leaver, open the epoch with a NOOP."""
         replica = self.replica
         if m.epoch == self.epoch and self.change == m:
             return [replica.persist((), [replica.send(sender, Prepared(m.epoch, self._describe(m)))])]
@@ -609,6 +616,10 @@ class Leader:
             return replica.reject(sender, m, Reason.NOT_MEMBER, f"{m.old} is not in the ensemble")
         if m.new is not None and m.new in self.ensemble:
             return replica.reject(sender, m, Reason.ALREADY_MEMBER, f"{m.new} is in the ensemble")
+        if m.operation is Operation.CONTRACT:
+            remaining = ensemble_after(self.ensemble, m.operation, m.old, None)
+            if (lacking := contract_lacks(remaining, self._following())) is not None:
+                return replica.reject(sender, m, Reason.NODE_UNAVAILABLE, lacking)
         # PREPARE is only stored on a steady record, so a change we still hold was given up and the Abort lost.
         self._drop_change()
         flush = [self._persist_fresh()] if self._fresh else []

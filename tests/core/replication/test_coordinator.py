@@ -828,6 +828,42 @@ def test_o36_bad_requests_are_refused_with_a_reason_and_change_nothing(desk: Des
     assert STEADY == desk.record and desk.shard.settled
 
 
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize(
+    ("ensemble", "leaver", "down", "behind", "allowed"),
+    [
+        ((A, B, C), "c", (), (), True),
+        ((A, B, C), "c", (C,), (), True),
+        ((A, B, C), "c", (B,), (), False),
+        ((A, B, C), "c", (), (B,), False),
+        ((A, B, C, D), "d", (C,), (), True),
+        ((A, B, C, D), "d", (), (C,), True),
+        ((A, B, C, D), "d", (B,), (C,), False),
+        ((A, B, C, D), "d", (C, D), (), True),
+        ((A, B, C, D, E), "e", (C, D), (), False),
+        ((A, B, C, D, E), "e", (D, E), (), True),
+        ((A, B), "b", (B,), (), True),
+    ],
+)
+def test_o27b_a_contract_needs_a_remaining_majority_that_follows_and_force_waives_the_minimum_only(
+    desk: Desk, ensemble: tuple[Member, ...], leaver: str, down: tuple[Member, ...], behind: tuple[Member, ...],
+    allowed: bool, force: bool,
+) -> None:
+    desk.steady(replace(STEADY, ensemble=ensemble))
+    for member in down:
+        desk.step(NodeDown(member.node))
+    for member in behind:
+        desk.step(NodeUp(member, "restarted"))   # not yet attached to the leader again
+    desk.step(StartChange(SHARD, 1, Operation.CONTRACT, leaver, None, force=force))
+    reasons = [refused.reason for refused in desk.replies()]
+
+    if len(ensemble) <= 3 and not force:
+        assert [Reason.BELOW_MINIMUM] == reasons
+    else:
+        assert ([] if allowed else [Reason.NODE_UNAVAILABLE]) == reasons
+    assert bool(desk.saves()) is not bool(reasons)
+
+
 @pytest.mark.parametrize("stage", ["electing", "preparing", "committing", "saving"])
 def test_o27_a_change_is_refused_while_anything_else_is_running(desk: Desk, stage: str) -> None:
     if stage == "saving":

@@ -1158,6 +1158,27 @@ def test_o38_o39_a_contract_commits_once_commit_does_not_depend_on_the_leaver(le
     assert {A, B} == set(led.leader.ensemble)
 
 
+@pytest.mark.parametrize("why", ["no cursor", "no link", "disk full", "no replica", "being truncated"])
+def test_o27b_a_leader_refuses_a_contract_when_the_remaining_majority_does_not_follow(led: Node, why: str) -> None:
+    cursor = led.leader.cursors[B]
+    match why:
+        case "no cursor":
+            del led.leader.cursors[B]
+        case "no link":
+            led.step(PeerDown(B))
+        case "disk full":
+            cursor.full = True
+        case "no replica":
+            cursor.absent = True
+        case "being truncated":
+            cursor.status = CursorStatus.TRUNCATING
+    effects = led.receive(OPERATOR, CONTRACT)
+
+    lacking = "a contract to 2 members needs 2 that follow; missing: b"
+    assert [rejected(2, "Prepare", Reason.NODE_UNAVAILABLE, lacking, own=1)] == effects
+    assert (1, None, 0) == (led.replica.state.epoch, led.leader.change, led.leader.head)
+
+
 def test_h3b_an_idle_shard_can_contract(led: Node) -> None:
     """Without an entry of the new epoch the recomputed commit never reaches the old one."""
     prepared(led, CONTRACT)
