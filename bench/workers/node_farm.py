@@ -28,9 +28,10 @@ from tidemark_core.replication.messages import (
     FollowerAdded,
     Rejected,
 )
-from tidemark_wire.channel import CONTROL_LINK, WIRE_VERSION, bind, hello_metadata, server_options
+from tidemark_wire.channel import CONTROL_LINK, bind, hello_metadata, server_options
 from tidemark_wire.frames import decode_messages, encode_message
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+from tidemark_wire.wire_version import WIRE_VERSION
 
 from tests.kube.client import Kube
 from tests.kube.control_plane import Connection

@@ -9,10 +9,10 @@ import grpc
 from tidemark.errors import InvalidArgument, OutcomeUnknown, RequestRefused, TidemarkError, Unavailable
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_operator.local import LocalRuntimeError
-from tidemark_wire.channel import WireVersionMismatch
 from tidemark_wire.status import advice as advice_of
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tls import InvalidTls
+from tidemark_wire.wire_version import WireVersionMismatch
 
 from .failures import FAILED, UNAVAILABLE, USAGE, Failure
 
@@ -47,7 +47,8 @@ def describe(error: BaseException) -> Failure | None:
         case grpc.RpcError():
             return _of_rpc_error(error)
         case WireVersionMismatch():
-            return Failure(str(error), "Run the same Tidemark release on both sides.", FAILED, "WIRE_VERSION")
+            advice = "Run the same Tidemark release on both sides, or two releases that follow each other."
+            return Failure(str(error), advice, FAILED, "WIRE_VERSION")
         case InvalidTls():
             return Failure(str(error), "Check --tls-ca, --tls-cert and --tls-key.", USAGE, "INVALID_TLS")
     return None

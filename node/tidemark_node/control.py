@@ -10,12 +10,12 @@ import os
 from typing import Any, ClassVar
 
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_wire.channel import WIRE_VERSION
 from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2
 from tidemark_wire.version import VERSION
+from tidemark_wire.wire_version import WIRE_VERSION, WIRE_VERSION_OLDEST
 
 from .driver import Driver
 from .methods import Method, Shape
@@ -50,7 +50,8 @@ class Control:
         me = self._driver.core.me
         return node_pb2.NodeDescription(
             node=me.node, incarnation=me.incarnation, boot=self._driver.boot, address=self._address,
-            zone=self._settings.zone, location=self._settings.location, wire_version=WIRE_VERSION,
+            zone=self._settings.zone, location=self._settings.location, wire_version=WIRE_VERSION_OLDEST,
+            wire_version_newest=WIRE_VERSION,
             store_format=STORE_FORMAT, version=VERSION,
             draining=self._draining.is_set(), leading=len(self._driver.core.log.leading()),
             metrics_address=self._metrics_address, pid=os.getpid(),

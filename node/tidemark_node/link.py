@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -16,6 +16,7 @@ import grpc.aio
 from tidemark_core.base.effects import Received
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Peer
+from tidemark_wire.convert import Codecs
 from tidemark_wire.frames import decode_messages
 from tidemark_wire.tasks import cancelled
 
@@ -30,11 +31,15 @@ Parts = tuple[list[bytes], int]
 
 
 class OutQueue:
-    """Messages on their way out, bounded in bytes; past the bound they are dropped, which the protocol tolerates."""
+    """Messages on their way out, encoded in one wire version and bounded in bytes.
 
-    __slots__ = ("_items", "bytes_max", "dropped", "queued_bytes", "ready")
+    Past the bound messages are dropped, which the protocol tolerates.
+    """
 
-    def __init__(self, bytes_max: int) -> None:
+    __slots__ = ("_items", "bytes_max", "dropped", "queued_bytes", "ready", "version")
+
+    def __init__(self, bytes_max: int, version: int) -> None:
+        self.version = version
         self._items: deque[Parts] = deque()
         self.bytes_max = bytes_max
         self.queued_bytes = 0
@@ -69,7 +74,11 @@ class OutQueue:
         return b"".join(parts)
 
     def take_over(self, other: OutQueue) -> None:
-        """Move what waits in `other` here."""
+        """Move what waits in `other` here; what another wire version encoded is dropped."""
+        if other.version != self.version:
+            self.dropped += len(other)
+            other.clear()
+            other.version = self.version
         while other._items:
             parts, size = other._items.popleft()
             other.queued_bytes -= size
@@ -87,15 +96,21 @@ class Link:
 
     def __init__(
         self, peer: Peer, read: Callable[[], Awaitable[Any]], write: Callable[[bytes], Awaitable[None]],
-        queue_bytes_max: int, metrics: Metrics,
+        queue: OutQueue, metrics: Metrics, planes: Mapping[int, Codecs],
     ) -> None:
         self.peer = peer
-        self.queue = OutQueue(queue_bytes_max)
+        self.queue = queue
+        self._planes = planes
         self._read = read
         self._write = write
         self._metrics = metrics
         self._closed = asyncio.Event()
         self._idle = asyncio.Event()
+
+    @property
+    def version(self) -> int:
+        """The wire version of the stream."""
+        return self.queue.version
 
     async def sent(self) -> None:
         """Wait until everything queued was handed to the transport, or the link ended."""
@@ -127,7 +142,7 @@ class Link:
             await room()
             size = len(frame)
             try:
-                for address, to, message in decode_messages(frame):
+                for address, to, message in decode_messages(frame, self.version, self._planes):
                     post(Received(address, self.peer, to, message), size)
                     size = 0
             except RemoteViolation as violation:

@@ -49,7 +49,9 @@ class Metrics:
         self.disk_total_bytes = gauge("disk_total_bytes", "Size of the file system of the data directory.")
         self.disk_full = gauge("disk_full", "1 while writes are refused for want of space.")
         self.links = gauge("links", "Live links to peers and operators.")
-        self.link_drops = counter("link_dropped_messages", "Messages dropped because a link's queue was full.")
+        self.link_drops = counter(
+            "link_dropped_messages", "Messages dropped: a full queue of a link, or a peer of an older release.",
+        )
         self.link_violations = counter("link_violations", "Frames of peers that were malformed.")
         self.refused_calls = counter("refused_calls", "Calls turned down for who made them, by method.", "method")
         self.appends = counter("appends", "Batches answered, by outcome.", "outcome")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,11 +21,12 @@ from tidemark_core.base.effects import PeerDown, PeerUp
 from tidemark_core.base.ids import Address, Member, OperatorId, Peer
 from tidemark_core.node import NODE
 from tidemark_wire import channel
-from tidemark_wire.convert import Draining
-from tidemark_wire.frames import message_parts
+from tidemark_wire.convert import PLANE_CODECS, Codecs, Draining
+from tidemark_wire.frames import NotOnThisWire, message_parts
 from tidemark_wire.identity import Kind
 from tidemark_wire.tasks import cancelled
 from tidemark_wire.tls import Credentials
+from tidemark_wire.wire_version import WIRE_VERSION, WireVersionMismatch
 
 from .driver import Driver
 from .link import Link, OutQueue
@@ -44,8 +46,8 @@ _log = logging.getLogger(__name__)
 class _Reach:
     """How one peer is reached: links, newest last; messages that wait for the first link; the dialer."""
 
+    early: OutQueue
     links: list[Link] = field(default_factory=list)
-    early: OutQueue = field(default_factory=lambda: OutQueue(QUEUE_BYTES_MAX))
     dialer: asyncio.Task[None] | None = None
 
 
@@ -58,7 +60,7 @@ class Links:
 
     def __init__(
         self, me: Member, address: str, driver: Driver, routing: Routing, metrics: Metrics,
-        tls: Credentials | None = None,
+        tls: Credentials | None = None, planes: Mapping[int, Codecs] = PLANE_CODECS,
     ) -> None:
         self.me = me
         self._hello = channel.hello_metadata(node=me.node, incarnation=me.incarnation, address=address)
@@ -69,6 +71,12 @@ class Links:
         self._reaches: dict[Peer, _Reach] = {}
         self._outbox: dict[Peer, list[tuple[Address, Any]]] = {}
         self._closed = False
+        self._planes = planes
+        self._spoken: dict[Peer, int] = {}     # the wire version of the last link with a member
+
+    def _new_reach(self, peer: Peer) -> _Reach:
+        """Messages wait for the first link in the version that the peer spoke last."""
+        return _Reach(OutQueue(QUEUE_BYTES_MAX, self._spoken.get(peer, WIRE_VERSION)))
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -87,8 +95,18 @@ class Links:
                 continue  # an operator that is gone
             meant = peer if isinstance(peer, Member) else None
             for unit, message in messages:
-                if not queue.put(message_parts(unit, meant, message)):
-                    self._metrics.link_drops.inc()
+                self._put(queue, unit, peer, meant, message)
+
+    def _put(self, queue: OutQueue, unit: Address, peer: Peer, meant: Member | None, message: Any) -> None:
+        try:
+            parts = message_parts(unit, meant, message, queue.version, self._planes)
+        except NotOnThisWire as error:
+            self._metrics.link_drops.inc()
+            _log.warning("peer of an older release cannot be sent a message", extra={
+                "peer": str(peer), "reason": str(error)})
+            return
+        if not queue.put(parts):
+            self._metrics.link_drops.inc()
 
     def _queue(self, peer: Peer) -> OutQueue | None:
         reach = self._reaches.get(peer)
@@ -97,7 +115,7 @@ class Links:
         if not isinstance(peer, Member) or self._closed:
             return None
         if reach is None:
-            reach = self._reaches[peer] = _Reach()
+            reach = self._reaches[peer] = self._new_reach(peer)
         if reach.dialer is None:
             reach.dialer = asyncio.get_running_loop().create_task(self._keep_dialing(peer, reach))
         return reach.early
@@ -121,7 +139,7 @@ class Links:
                 f"metadata {channel.NODE_KEY} and {channel.INCARNATION_KEY} must name the node",
             )
         self._routing.learn(hello.node, hello.address)
-        await self._serve(Member(hello.node, hello.incarnation), context)
+        await self._serve(Member(hello.node, hello.incarnation), context, hello.version)
 
     async def serve_operator(self, _: Any, context: Any) -> None:
         """Handler of Control/Link."""
@@ -130,27 +148,33 @@ class Links:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"metadata {channel.OPERATOR_KEY} must name the operator"
             )
-        await self._serve(OperatorId(hello.operator), context)
+        await self._serve(OperatorId(hello.operator), context, hello.version)
 
     async def greet(self, context: Any) -> channel.Hello:
         """Read who calls and say who we are; refuses another wire version."""
         try:
             hello = channel.read_hello(context.invocation_metadata())
-        except channel.WireVersionMismatch as mismatch:
+        except WireVersionMismatch as mismatch:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(mismatch))
         await context.send_initial_metadata(self._hello)
         return hello
 
-    async def _serve(self, peer: Peer, context: Any) -> None:
-        link = Link(peer, context.read, context.write, QUEUE_BYTES_MAX, self._metrics)
-        await self._use(link)
+    async def _serve(self, peer: Peer, context: Any, version: int) -> None:
+        await self._use(self._link(peer, context, version))
+
+    def _link(self, peer: Peer, stream: Any, version: int) -> Link:
+        return Link(
+            peer, stream.read, stream.write, OutQueue(QUEUE_BYTES_MAX, version), self._metrics, self._planes
+        )
 
     async def _use(self, link: Link) -> None:
         """Enter the link in the table, run it, take it out again."""
         if self._closed:
             return
-        reach = self._reaches.setdefault(link.peer, _Reach())
+        reach = self._reaches.setdefault(link.peer, self._new_reach(link.peer))
         reach.links.append(link)
+        if isinstance(link.peer, Member):
+            self._spoken[link.peer] = link.version
         link.queue.take_over(reach.early)
         self._metrics.links.inc()
         self._log_link(link, reach, "peer linked")
@@ -202,7 +226,7 @@ class Links:
                     _log.info("peer lives on as another member", extra={"peer": str(peer), "reason": str(elsewhere)})
                     await asyncio.sleep(BACKOFF_MAX_SECONDS)
                     break
-                except (grpc.RpcError, OSError, TimeoutError, channel.WireVersionMismatch) as error:
+                except (grpc.RpcError, OSError, TimeoutError, WireVersionMismatch) as error:
                     self._log_failed_dial(peer, address, error)
                     if reach.links:
                         break   # it has dialed us meanwhile
@@ -220,7 +244,7 @@ class Links:
                     del self._reaches[peer]
 
     def _log_failed_dial(self, peer: Member, address: str, error: Exception) -> None:
-        misfit = isinstance(error, channel.WireVersionMismatch) or any(
+        misfit = isinstance(error, WireVersionMismatch) or any(
             sign in str(error) for sign in ("FAILED_PRECONDITION", "PERMISSION_DENIED"))
         _log.log(
             logging.WARNING if misfit else logging.DEBUG, "peer cannot be reached",
@@ -238,7 +262,7 @@ class Links:
                 there = Member(answered.node, answered.incarnation)
                 if there != peer:
                     raise _Elsewhere(f"{address} answers as {there}")
-                await self._use(Link(peer, call.read, call.write, QUEUE_BYTES_MAX, self._metrics))
+                await self._use(self._link(peer, call, answered.version))
             finally:
                 call.cancel()
 

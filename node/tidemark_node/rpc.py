@@ -13,7 +13,8 @@ from typing import Any
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from tidemark_wire.channel import WireVersionMismatch, check_caller
+from tidemark_wire.channel import check_caller
+from tidemark_wire.wire_version import WireVersionMismatch
 
 from .access import Access, Handler
 from .methods import Serving, Shape, table_of

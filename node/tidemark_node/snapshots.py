@@ -28,6 +28,7 @@ from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+from tidemark_wire.wire_version import WireVersionMismatch
 
 from .driver import Driver
 from .methods import Method, Shape
@@ -48,7 +49,7 @@ class _PullFailed(Exception):
     """Why a pull ended early."""
 
 
-_EXPECTED = (_PullFailed, grpc.RpcError, channel.WireVersionMismatch, OSError, TimeoutError, StoreFailed)
+_EXPECTED = (_PullFailed, grpc.RpcError, WireVersionMismatch, OSError, TimeoutError, StoreFailed)
 
 
 class TokenBucket:

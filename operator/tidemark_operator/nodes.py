@@ -25,18 +25,17 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
 from tidemark_wire.channel import (
     CONTROL_LINK,
-    WIRE_VERSION,
-    WireVersionMismatch,
     answered_hello,
     hello_metadata,
     open_channel,
 )
 from tidemark_wire.convert import Draining
-from tidemark_wire.frames import decode_messages, encode_message
+from tidemark_wire.frames import NotOnThisWire, decode_messages, encode_message
 from tidemark_wire.recovery import SIZES_MAX
 from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+from tidemark_wire.wire_version import WIRE_VERSION, WireVersionMismatch, agreed
 
 from .detector import DetectorSettings, LoopLateness, Outcome, Suspicion, Verdict
 from .metadata import NodeRecord
@@ -93,6 +92,7 @@ class NodeLink:
         self._vet = vet
         self._channel: grpc.aio.Channel | None = None
         self._suspicion = Suspicion(settings)
+        self._wire_version = WIRE_VERSION       # of the stream; known once there is one
         self._queue: deque[bytes] = deque()
         self._queued = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -111,11 +111,17 @@ class NodeLink:
         self._suspicion.settings = settings
 
     def send(self, shard: ShardId, to: Member, message: Any) -> None:
-        """Queue one message; it is dropped when there is no stream or no room."""
+        """Queue one message; drop it without a stream or room, or when the node's release has no form for it."""
         if not self.up or len(self._queue) >= QUEUE_MESSAGES_MAX:
             self.dropped += 1
             return
-        self._queue.append(encode_message(of_shard(shard), to, message))
+        try:
+            frame = encode_message(of_shard(shard), to, message, self._wire_version)
+        except NotOnThisWire as error:
+            self.dropped += 1
+            log.warning("%s runs an older release and cannot be sent a message: %s", self.node, error)
+            return
+        self._queue.append(frame)
         self._queued.set()
 
     async def push_map(self, shard_map: common_pb2.ShardMap) -> int:
@@ -213,8 +219,10 @@ class NodeLink:
             return await self._failed_probe(error)
         if description.node != self.node:
             return Outcome.REFUSED, f"{self.record.address} is {description.node!r}, another node"
-        if description.wire_version != WIRE_VERSION:
-            return Outcome.REFUSED, f"speaks wire version {description.wire_version}, not {WIRE_VERSION}"
+        try:
+            agreed(description.wire_version, description.wire_version_newest or description.wire_version)
+        except WireVersionMismatch as mismatch:
+            return Outcome.REFUSED, str(mismatch)
         self.description, self.draining = description, description.draining
         return await self._probe(channel)
 
@@ -268,6 +276,7 @@ class NodeLink:
         try:
             async with asyncio.timeout(self.settings.probe_timeout_ms / 1000):
                 hello = await answered_hello(call)  # the node has the link now, not just the connection
+            self._wire_version = hello.version
             member = Member(hello.node, hello.incarnation)
             if self._vet is not None:
                 await self._vet(member, channel)
@@ -310,7 +319,7 @@ class NodeLink:
 
     def _on_frame(self, frame: bytes, member: Member) -> None:
         try:
-            for unit, _to, message in decode_messages(frame):
+            for unit, _to, message in decode_messages(frame, self._wire_version):
                 if isinstance(message, Draining):
                     self.draining = message.draining
                     self._listener.on_draining(self.node, message.draining)

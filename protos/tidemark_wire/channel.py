@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import grpc
@@ -15,8 +16,7 @@ import grpc.aio
 
 from .frames import FRAME_BYTES_MAX
 from .tls import Credentials
-
-WIRE_VERSION = 4
+from .wire_version import WIRE_VERSION, WIRE_VERSION_OLDEST, agreed, mismatch
 
 REPLICATION_LINK = "/tidemark.v1.Replication/Link"
 CONTROL_LINK = "/tidemark.v1.Control/Link"
@@ -29,6 +29,9 @@ INCARNATION_KEY = "tidemark-incarnation"
 ADDRESS_KEY = "tidemark-address"
 OPERATOR_KEY = "tidemark-operator"
 WIRE_VERSION_KEY = "tidemark-wire-version"
+WIRE_VERSION_NEWEST_KEY = "tidemark-wire-version-newest"
+
+_NUMBER = re.compile("[0-9]{1,9}", re.ASCII)
 
 # A frame may be full, and gRPC counts a few bytes around it.
 _MESSAGE_BYTES_MAX = FRAME_BYTES_MAX + (1 << 16)
@@ -42,17 +45,17 @@ _SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-class WireVersionMismatch(Exception):
-    """The other side speaks another wire version; the message says which and what to do."""
-
-
 class Hello(NamedTuple):
-    """Who opened a stream, from its metadata.  Fields that were not said are empty."""
+    """Who is at the other end of a stream, from its metadata.  Fields that were not said are empty.
+
+    `version` is the wire version of the stream: the newest that both sides speak.
+    """
 
     node: str
     incarnation: str
     address: str
     operator: str
+    version: int = WIRE_VERSION
 
 
 def channel_options() -> list[tuple[str, int]]:
@@ -108,30 +111,39 @@ def hello_metadata(
     said = (
         (NODE_KEY, node), (INCARNATION_KEY, incarnation), (ADDRESS_KEY, address), (OPERATOR_KEY, operator),
     )
-    return (*((key, value) for key, value in said if value), (WIRE_VERSION_KEY, str(WIRE_VERSION)))
+    versions = ((WIRE_VERSION_KEY, str(WIRE_VERSION_OLDEST)), (WIRE_VERSION_NEWEST_KEY, str(WIRE_VERSION)))
+    return (*((key, value) for key, value in said if value), *versions)
 
 
 def read_hello(metadata: Iterable[Any] | None) -> Hello:
-    """Return who the other side is; raises WireVersionMismatch when it speaks another version."""
+    """Return who the other side is; raises WireVersionMismatch when there is no common version."""
     said = {key: value for key, value in metadata or () if isinstance(value, str)}
-    check_wire_version(said.get(WIRE_VERSION_KEY, ""))
     return Hello(
         said.get(NODE_KEY, ""), said.get(INCARNATION_KEY, ""), said.get(ADDRESS_KEY, ""),
-        said.get(OPERATOR_KEY, ""),
+        said.get(OPERATOR_KEY, ""), _agreed(said),
     )
 
 
 def check_caller(metadata: Iterable[Any] | None) -> None:
-    """Raise WireVersionMismatch when a client names another wire version; one that names none is taken at its word."""
-    said = dict(metadata or ()).get(WIRE_VERSION_KEY)
-    if said is not None:
-        check_wire_version(str(said))
+    """Raise WireVersionMismatch when a client has no common version; one that names none is taken at its word."""
+    said = {key: value for key, value in metadata or () if isinstance(value, str)}
+    if WIRE_VERSION_KEY in said:
+        _agreed(said)
+
+
+def _agreed(said: Mapping[str, str]) -> int:
+    """Return the version that both sides speak, from the other side's metadata.  Raises WireVersionMismatch."""
+    oldest = said.get(WIRE_VERSION_KEY, "")
+    newest = said.get(WIRE_VERSION_NEWEST_KEY, oldest)
+    if not (_NUMBER.fullmatch(oldest) and _NUMBER.fullmatch(newest)):
+        raise mismatch(oldest)
+    return agreed(int(oldest), int(newest))
 
 
 async def answered_hello(call: Any) -> Hello:
     """Wait for the hello in a call's initial metadata.
 
-    Raises ConnectionError when the call ended without one, WireVersionMismatch for another version.
+    Raises ConnectionError when the call ended without one, WireVersionMismatch when there is no common version.
     """
     metadata = await call.initial_metadata()
     if not metadata:
@@ -140,13 +152,3 @@ async def answered_hello(call: Any) -> Hello:
             async with asyncio.timeout(1):
                 raise ConnectionError(f"{(await call.code()).name}: {await call.details()}")
     return read_hello(metadata)
-
-
-def check_wire_version(text: str) -> None:
-    """Raise WireVersionMismatch unless `text` is this build's wire version."""
-    if text != str(WIRE_VERSION):
-        theirs = text or "none"
-        raise WireVersionMismatch(
-            f"wire version {theirs} was offered, this build speaks {WIRE_VERSION}: "
-            "run the same Tidemark release on both sides"
-        )

@@ -7,17 +7,18 @@ Stays out: frames, channels, any judgement about epochs or offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.entry import decode
 from tidemark_core.base.errors import CorruptEntry, RemoteViolation
-from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.base.ids import LOG_PLANE, EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages as core
+from tidemark_core.replication.checkpoint import CHECKPOINT_FORMAT_BEFORE, recoded
 
 from .v1 import common_pb2, replication_pb2
 
@@ -34,12 +35,27 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How one message class becomes a body and comes back."""
+    """How one message class becomes a body and comes back.
+
+    `older` turns a message into the one to send on a link of the wire version before; None: it is the same there.
+    """
 
     kind: int
     message: type
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
+    older: Callable[[Any], Any] | None = None
+
+
+class Codecs:
+    """The messages of one plane, by their kind on the wire and by their class."""
+
+    def __init__(self, codecs: Iterable[Codec]) -> None:
+        table = tuple(codecs)
+        self.by_kind = {codec.kind: codec for codec in table}
+        self.by_message = {codec.message: codec for codec in table}
+        if not len(self.by_kind) == len(self.by_message) == len(table):
+            raise ValueError("codecs: a kind or a message is in the table twice")
 
 
 # --- words inside messages --------------------------------------------------------------------------------
@@ -184,7 +200,7 @@ _SNAPSHOT_OR_NONE: _Field = (_set_message(_descriptor_to_proto), _get_optional(_
 _REFUSAL: _Field = (_set_message(refusal_to_proto), _get_message(refusal_from_proto))
 
 
-def _codec(kind: int, message: type, **fields: _Field) -> Codec:
+def _codec(kind: int, message: type, *, older: Callable[[Any], Any] | None = None, **fields: _Field) -> Codec:
     """Build the pair of a message whose protobuf has its own name and field names."""
     proto_class: type[Message] = getattr(replication_pb2, message.__name__)
 
@@ -198,7 +214,7 @@ def _codec(kind: int, message: type, **fields: _Field) -> Codec:
         proto = parse(proto_class, body)
         return message(**{name: get(proto, name) for name, (_, get) in fields.items()})
 
-    return Codec(kind, message, encode, decode_body)
+    return Codec(kind, message, encode, decode_body, older)
 
 
 def parse(proto_class: Any, body: bytes) -> Any:
@@ -207,6 +223,18 @@ def parse(proto_class: Any, body: bytes) -> Any:
         return proto_class.FromString(body)
     except DecodeError as error:
         raise RemoteViolation(f"{proto_class.__name__} cannot be read: {error}") from error
+
+
+# --- a snapshot carries a checkpoint, whose format moves with the wire version ------------------------------
+
+
+def _older_snapshot(message: Any) -> Any:
+    """Return the message with the checkpoint format of wire version 4; raises FormatTooOld when it has no place."""
+    snapshot = message.snapshot
+    if snapshot is None:
+        return message
+    checkpoint = recoded(snapshot.checkpoint, CHECKPOINT_FORMAT_BEFORE)
+    return replace(message, snapshot=replace(snapshot, checkpoint=checkpoint))
 
 
 # --- Fetched carries an entry, so it has a pair of its own ------------------------------------------------
@@ -254,8 +282,11 @@ CODECS: tuple[Codec, ...] = (
         epoch=_PLAIN, election=_PLAIN, operation=_OPERATION, old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE,
         copies=_PLAIN,
     ),
-    _codec(23, core.Prepared, epoch=_PLAIN, snapshot=_SNAPSHOT_OR_NONE),
-    _codec(24, core.InstallSnapshot, epoch=_PLAIN, election=_PLAIN, source=_MEMBER, snapshot=_SNAPSHOT),
+    _codec(23, core.Prepared, older=_older_snapshot, epoch=_PLAIN, snapshot=_SNAPSHOT_OR_NONE),
+    _codec(
+        24, core.InstallSnapshot, older=_older_snapshot,
+        epoch=_PLAIN, election=_PLAIN, source=_MEMBER, snapshot=_SNAPSHOT,
+    ),
     _codec(25, core.SnapshotProgress, epoch=_PLAIN, received_bytes=_PLAIN, total_bytes=_PLAIN),
     _codec(26, core.SnapshotInstalled, epoch=_PLAIN, head=_ID),
     _codec(
@@ -275,7 +306,7 @@ CODECS: tuple[Codec, ...] = (
     _codec(64, Draining, draining=_PLAIN),
 )
 
-BY_KIND: dict[int, Codec] = {codec.kind: codec for codec in CODECS}
-BY_MESSAGE: dict[type, Codec] = {codec.message: codec for codec in CODECS}
-
-assert len(BY_KIND) == len(BY_MESSAGE) == len(CODECS), "a kind number or message is in the table twice"
+PLANE_CODECS: Mapping[int, Codecs] = {
+    LOG_PLANE: Codecs(CODECS),
+}
+"""The messages of every plane, by the plane's number: one row each."""

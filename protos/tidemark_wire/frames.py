@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, decode_header, with_payload
-from tidemark_core.base.errors import CorruptEntry, RemoteViolation
-from tidemark_core.base.ids import Address, EntryId, Member, ShardId, of_shard
+from tidemark_core.base.errors import CorruptEntry, FormatTooOld, RemoteViolation
+from tidemark_core.base.ids import LOG_PLANE, Address, EntryId, Member
 from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.messages import Append, AppendAck, Appended
 
-from .convert import APPEND, APPEND_ACK, BY_KIND, BY_MESSAGE, reason_from_text
+from .convert import APPEND, APPEND_ACK, PLANE_CODECS, Codec, Codecs, reason_from_text
+from .wire_version import VERSION_OF_PLANES, WIRE_VERSION
 
 FRAME_BYTES_MAX = 64 << 20
 TEXT_BYTES_MAX = 255
 REFUSAL_TEXT_BYTES_MAX = 2000
 HOLES_MAX = 65_536
 
-_LINK = struct.Struct(">BQBBI")           # kind, shard, bytes of node, bytes of incarnation, bytes of body
+_LINK = struct.Struct(">BBQBBI")          # plane, kind, unit, bytes of node, bytes of incarnation, bytes of body
+_LINK_4 = struct.Struct(">BQBBI")         # the same without a plane: wire version 4 has one alone
 _APPEND = struct.Struct(">QQqqqqqIB")     # epoch, prev (two), through, commit, confirmed, trim, entries, what follows
 _OFFSET = struct.Struct(">q")
 _COPIES = struct.Struct(">QB")            # copies, members of the ensemble
@@ -147,47 +149,79 @@ def short_text(text: str, field: str) -> bytes:
 # --- links ------------------------------------------------------------------------------------------------
 
 
-def message_parts(unit: Address, to: Member | None, message: Any) -> list[bytes]:
-    """Return one message as parts; the concatenation of the parts of several messages is a frame."""
-    match message:
-        case Append():
-            kind, body = APPEND, _append_parts(message)
-        case AppendAck():
-            kind, body = APPEND_ACK, [_ACK.pack(message.epoch, message.upto, message.commit)]
-        case _:
-            codec = BY_MESSAGE[type(message)]
-            kind, body = codec.kind, [codec.encode(message)]
+class NotOnThisWire(Exception):
+    """A message has no form in the wire version of a link; nothing was sent."""
+
+
+def message_parts(
+    unit: Address, to: Member | None, message: Any, version: int = WIRE_VERSION,
+    planes: Mapping[int, Codecs] = PLANE_CODECS,
+) -> list[bytes]:
+    """Return one message as parts; the concatenation of the parts of several messages is a frame.
+
+    Raises NotOnThisWire when a link of `version` cannot carry it.
+    """
+    plane, number = unit
+    if plane == LOG_PLANE and type(message) is Append:
+        kind, body = APPEND, _append_parts(message)
+    elif plane == LOG_PLANE and type(message) is AppendAck:
+        kind, body = APPEND_ACK, [_ACK.pack(message.epoch, message.upto, message.commit)]
+    else:
+        codec = planes[plane].by_message[type(message)]
+        if version < VERSION_OF_PLANES:
+            message = _older(plane, message, codec, version)
+        kind, body = codec.kind, [codec.encode(message)]
     node = short_text(to.node, "node") if to else b""
     incarnation = short_text(to.incarnation, "incarnation") if to else b""
-    head = _LINK.pack(kind, unit.id, len(node), len(incarnation), sum(map(len, body)))
-    return [head, node, incarnation, *body]
+    sizes = (len(node), len(incarnation), sum(map(len, body)))
+    if version < VERSION_OF_PLANES:
+        return [_LINK_4.pack(kind, number, *sizes), node, incarnation, *body]
+    return [_LINK.pack(plane, kind, number, *sizes), node, incarnation, *body]
 
 
-def encode_message(unit: Address, to: Member | None, message: Any) -> bytes:
+def _older(plane: int, message: Any, codec: Codec, version: int) -> Any:
+    """Return the message in the form that a link without planes carries.  Raises NotOnThisWire."""
+    if plane != LOG_PLANE:
+        raise NotOnThisWire(f"{type(message).__name__} of plane {plane} on a link of wire version {version}")
+    try:
+        return message if codec.older is None else codec.older(message)
+    except FormatTooOld as error:
+        raise NotOnThisWire(f"{type(message).__name__} on a link of wire version {version}: {error}") from error
+
+
+def encode_message(unit: Address, to: Member | None, message: Any, version: int = WIRE_VERSION) -> bytes:
     """Return a frame of one message.  `to` is the member meant, None when the receiver is an operator."""
-    return b"".join(message_parts(unit, to, message))
+    return b"".join(message_parts(unit, to, message, version))
 
 
-def decode_messages(frame: bytes) -> Iterator[tuple[Address, Member | None, Any]]:
-    """Yield the messages of a link frame; raises RemoteViolation where it is malformed."""
+def decode_messages(
+    frame: bytes, version: int = WIRE_VERSION, planes: Mapping[int, Codecs] = PLANE_CODECS
+) -> Iterator[tuple[Address, Member | None, Any]]:
+    """Yield the messages of a frame of a link of `version`; raises RemoteViolation where it is malformed."""
     cursor = Cursor(frame)
     while cursor.at < cursor.end:
-        kind, shard, node_bytes, incarnation_bytes, body_bytes = cursor.unpack(_LINK)
+        if version < VERSION_OF_PLANES:
+            plane, (kind, number, node_bytes, incarnation_bytes, body_bytes) = LOG_PLANE, cursor.unpack(_LINK_4)
+        else:
+            plane, kind, number, node_bytes, incarnation_bytes, body_bytes = cursor.unpack(_LINK)
         to = _member(cursor.text(node_bytes), cursor.text(incarnation_bytes))
         if body_bytes > cursor.end - cursor.at:
             raise RemoteViolation(f"message of kind {kind} is cut short")
         body_end = cursor.at + body_bytes
-        if kind == APPEND:
+        codecs = planes.get(plane)
+        if codecs is None:
+            raise RemoteViolation(f"plane {plane} is not known to this build")
+        if plane == LOG_PLANE and kind == APPEND:
             message: Any = _decode_append(cursor)
-        elif kind == APPEND_ACK:
+        elif plane == LOG_PLANE and kind == APPEND_ACK:
             message = AppendAck(*cursor.unpack(_ACK))
-        elif kind in BY_KIND:
-            message = BY_KIND[kind].decode(cursor.take(body_bytes))
+        elif kind in codecs.by_kind:
+            message = codecs.by_kind[kind].decode(cursor.take(body_bytes))
         else:
-            raise RemoteViolation(f"message kind {kind} is not known to this build")
+            raise RemoteViolation(f"message kind {kind} of plane {plane} is not known to this build")
         if cursor.at != body_end:
             raise RemoteViolation(f"message of kind {kind} does not fill its {body_bytes} bytes")
-        yield of_shard(ShardId(shard)), to, message
+        yield Address(plane, number), to, message
 
 
 def _member(node: str, incarnation: str) -> Member | None:

@@ -8,38 +8,52 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from tidemark_core.base.effects import PeerDown, PeerUp
-from tidemark_core.base.ids import EntryId, Member, ShardId, of_shard
+from tidemark_core.base.effects import PeerDown, PeerUp, Received
+from tidemark_core.base.ids import Address, EntryId, Member, of_shard, shard_id
+from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.messages import AppendRefused
 from tidemark_node import peers
 from tidemark_node.metrics import Metrics
 from tidemark_node.peers import Links
 from tidemark_wire import channel
+from tidemark_wire.convert import PLANE_CODECS, Codec, Codecs
+from tidemark_wire.frames import decode_messages, encode_message
 
 from tests.waiting import until
 
 ME, THERE = Member("n1", "disk-1"), Member("n2", "disk-2")
-NEWS = AppendRefused(1, 1, EntryId(1, 0), "MISMATCH")
+AT, TOY = of_shard(shard_id(1, 0)), Address(77, 5)
+NEWS = AppendRefused(1, 1, EntryId(1, 0), Reason.MISMATCH)
 
 
 class Incoming:
     """A link that the peer has opened, as gRPC hands it over; it lasts until `ended`."""
 
-    def __init__(self) -> None:
+    def __init__(self, versions: tuple[tuple[str, str], ...] = channel.hello_metadata()) -> None:
         self.ended = asyncio.Event()
+        self.answered: Any = None
+        self.written: list[bytes] = []
+        self.frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self._versions = versions
 
     def invocation_metadata(self) -> Any:
-        return channel.hello_metadata(node=THERE.node, incarnation=THERE.incarnation, address="127.0.0.1:1")
+        said = {channel.NODE_KEY: THERE.node, channel.INCARNATION_KEY: THERE.incarnation, channel.ADDRESS_KEY: "h:1"}
+        return (*said.items(), *self._versions)
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise grpc.aio.AbortError(f"{code.name}: {details}")
 
     async def send_initial_metadata(self, metadata: Any) -> None:
-        """Nobody reads it."""
+        self.answered = metadata
 
     async def read(self) -> Any:
-        await self.ended.wait()
-        return grpc.aio.EOF
+        ended, frame = asyncio.ensure_future(self.ended.wait()), asyncio.ensure_future(self.frames.get())
+        await asyncio.wait((ended, frame), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        return frame.result() if frame.done() else grpc.aio.EOF
 
     async def write(self, frame: bytes) -> None:
-        """Nobody reads it."""
+        self.written.append(frame)
 
 
 @pytest.fixture
@@ -60,7 +74,7 @@ async def test_a_dial_that_fails_after_the_peer_has_dialed_us_is_no_news(
     routing = SimpleNamespace(address=lambda node: silent, learn=lambda node, address: None)
     links = Links(ME, "127.0.0.1:2", driver, routing, Metrics())  # type: ignore[arg-type]
 
-    links.send(of_shard(ShardId(0)), THERE, NEWS)
+    links.send(AT, THERE, NEWS)
     links.flush()
     (dialing,) = links.describe()
     assert dialing["dialing"]
@@ -75,3 +89,90 @@ async def test_a_dial_that_fails_after_the_peer_has_dialed_us_is_no_news(
     assert heard[-1] == PeerDown(THERE)
     assert links.describe()[0]["dialing"], "finding it again is up to us"
     await links.close()
+
+
+# --- peers of the release before ---------------------------------------------------------------------------------
+
+BEFORE = ((channel.WIRE_VERSION_KEY, "4"),)
+AFTER = ((channel.WIRE_VERSION_KEY, "5"), (channel.WIRE_VERSION_NEWEST_KEY, "6"))
+
+
+class Desk:
+    """A table of links, what its driver hears, and a plane of the test beside the log."""
+
+    def __init__(self, address: str | None = None) -> None:
+        self.heard: list[Any] = []
+        driver = SimpleNamespace(post=lambda event, size=0: self.heard.append(event), room=self._room)
+        routing = SimpleNamespace(address=lambda node: address, learn=lambda node, address: None)
+        self.metrics = Metrics()
+        self.planes = {**PLANE_CODECS, TOY.plane: Codecs([Codec(3, str, str.encode, bytes.decode)])}
+        self.links = Links(
+            ME, "127.0.0.1:2", driver, routing, self.metrics, planes=self.planes)  # type: ignore[arg-type]
+
+    async def _room(self) -> None:
+        """There is always room."""
+
+    def say(self, unit: Address, message: Any) -> None:
+        self.links.send(unit, THERE, message)
+        self.links.flush()
+
+    @property
+    def dropped(self) -> float:
+        return self.metrics.link_drops._value.get()
+
+
+@pytest.mark.parametrize(("versions", "version"), [(BEFORE, 4), (channel.hello_metadata(), 5), (AFTER, 5)])
+async def test_a_link_speaks_the_version_of_its_stream(versions: Any, version: int) -> None:
+    desk, incoming = Desk(), Incoming(versions)
+    serving = asyncio.ensure_future(desk.links.serve_node(None, incoming))
+    await until(lambda: PeerUp(THERE) in desk.heard, "the link is used")
+    assert channel.read_hello(incoming.answered).node == ME.node
+    desk.say(AT, NEWS)
+    await until(lambda: incoming.written, "the message left")
+    assert [(AT, THERE, NEWS)] == list(decode_messages(incoming.written[0], version))
+
+    incoming.frames.put_nowait(encode_message(AT, ME, NEWS, version))
+    await until(lambda: Received(AT, THERE, ME, NEWS) in desk.heard, "the peer's message came in")
+    await desk.links.close()
+    await serving
+
+
+async def test_a_peer_of_the_release_before_gets_messages_of_the_log_alone() -> None:
+    desk, incoming = Desk(), Incoming(BEFORE)
+    serving = asyncio.ensure_future(desk.links.serve_node(None, incoming))
+    await until(lambda: PeerUp(THERE) in desk.heard, "the link is used")
+    desk.say(TOY, "hello")
+    desk.say(AT, NEWS)
+    await until(lambda: incoming.written, "what it can read left")
+    assert [(AT, THERE, NEWS)] == list(decode_messages(incoming.written[0], 4))
+    assert 1 == desk.dropped
+    await desk.links.close()
+    await serving
+
+
+async def test_what_waited_for_a_link_of_another_version_is_dropped_once_and_the_version_is_remembered(
+    silent: str,
+) -> None:
+    desk, first, second = Desk(silent), Incoming(BEFORE), Incoming(BEFORE)
+    desk.say(AT, NEWS)
+    serving = asyncio.ensure_future(desk.links.serve_node(None, first))
+    await until(lambda: PeerUp(THERE) in desk.heard, "the link is used")
+    (seen,) = desk.links.describe()
+    assert (1, 0) == (seen["dropped"], seen["queued_bytes"])
+    first.ended.set()
+    await serving
+    assert [] == first.written, "nothing that the peer cannot read was written"
+
+    desk.say(AT, NEWS)
+    again = asyncio.ensure_future(desk.links.serve_node(None, second))
+    await until(lambda: second.written, "what waited left in the version that the peer spoke last")
+    assert [(AT, THERE, NEWS)] == list(decode_messages(second.written[0], 4))
+    await desk.links.close()
+    await again
+
+
+async def test_a_stranger_is_refused_before_it_is_linked() -> None:
+    desk = Desk()
+    with pytest.raises(grpc.aio.AbortError, match="FAILED_PRECONDITION: wire version 3 was offered"):
+        await desk.links.serve_node(None, Incoming(((channel.WIRE_VERSION_KEY, "3"),)))
+    assert [] == desk.heard == desk.links.describe()

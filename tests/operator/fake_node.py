@@ -10,9 +10,10 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_operator.local_state import free_ports
-from tidemark_wire.channel import CONTROL_LINK, WIRE_VERSION, bind, hello_metadata, server_options
+from tidemark_wire.channel import CONTROL_LINK, bind, hello_metadata, server_options
 from tidemark_wire.frames import decode_messages, encode_message
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+from tidemark_wire.wire_version import WIRE_VERSION
 
 
 class FakeNode(node_pb2_grpc.ControlServicer):
@@ -26,6 +27,8 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.held: dict[int, int] | None = None   # bytes by shard; None: it cannot say
         self.sizes_asked = 0
         self.silent = False
+        self.hello: Any = None          # what it answers to who opens a link; None: as this build does
+        self.wire_version = WIRE_VERSION          # of its frames
         self.unanswered = 0
         self.links: dict[Any, asyncio.Task[None]] = {}
         self.links_made = 0
@@ -56,7 +59,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
 
     async def send(self, shard: ShardId, message: Any) -> None:
         for context in self.links:
-            await context.write(encode_message(of_shard(shard), None, message))
+            await context.write(encode_message(of_shard(shard), None, message, self.wire_version))
 
     async def break_links(self) -> None:
         for task in list(self.links.values()):
@@ -84,8 +87,8 @@ class FakeNode(node_pb2_grpc.ControlServicer):
             node_pb2.ShardSize(shard=shard, bytes=self.held[shard]) for shard in request.shards if shard in self.held])
 
     async def _link(self, _requests: Any, context: Any) -> None:
-        await context.send_initial_metadata(
-            hello_metadata(node=self.description.node, incarnation=self.description.incarnation))
+        me = self.description
+        await context.send_initial_metadata(self.hello or hello_metadata(node=me.node, incarnation=me.incarnation))
         self.links[context] = asyncio.ensure_future(self._receive(context))
         self.links_made += 1
         await asyncio.wait([self.links[context]])  # its cancellation ends the stream, not this handler's task
@@ -93,7 +96,8 @@ class FakeNode(node_pb2_grpc.ControlServicer):
 
     async def _receive(self, context: Any) -> None:
         while (frame := await context.read()) is not grpc.aio.EOF:
-            self.received.extend((unit.id, to, message) for unit, to, message in decode_messages(frame))
+            messages = decode_messages(frame, self.wire_version)
+            self.received.extend((unit.id, to, message) for unit, to, message in messages)
 
 
 class _Raw(grpc.GenericRpcHandler):

@@ -19,6 +19,7 @@ from tidemark_operator.log_sizes import log_bytes
 from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.nodes import NodeLink, NodeLinks
 from tidemark_operator.publisher import MapPublisher
+from tidemark_wire.channel import INCARNATION_KEY, NODE_KEY, WIRE_VERSION_KEY
 from tidemark_wire.convert import Draining
 from tidemark_wire.v1 import common_pb2
 
@@ -186,6 +187,19 @@ async def test_another_node_at_the_address_is_not_taken_for_it(node, links, told
     links.set_node(record(node, "n7"))
     await until(lambda: ("down", "n7") in told.events)
     assert "another node" in links.get("n7").reason and not links.get("n7").up
+
+
+@pytest.mark.parametrize(("oldest", "newest"), [(4, 0), (4, 4)])
+async def test_a_node_of_the_release_before_is_linked_in_its_version(node, links, told, oldest, newest) -> None:
+    node.description.wire_version, node.description.wire_version_newest = oldest, newest
+    node.hello = ((NODE_KEY, "n1"), (INCARNATION_KEY, "life-1"), (WIRE_VERSION_KEY, "4"))
+    node.wire_version = 4
+    links.set_node(record(node))
+    await until(lambda: ("up", ME, "boot-1") in told.events)
+    links.send(SHARD, ME, Fence(3, 4))
+    await until(lambda: (SHARD, ME, Fence(3, 4)) in node.received)
+    await node.send(SHARD, BecameLeader(3, 4))
+    await until(lambda: (SHARD, ME, BecameLeader(3, 4)) in told.events)
 
 
 async def test_another_wire_version_is_not_linked(node, links, told) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 import types
 import typing
 from dataclasses import replace
 from enum import Enum
+from pathlib import Path
 
 import pytest
 from google_crc32c import value as crc32c
@@ -18,6 +22,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages
+from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
 from tidemark_wire import convert, frames
 from tidemark_wire.frames import AppendAnswer, AppendCall, ReadFrame
 
@@ -98,6 +103,7 @@ CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.PositionCommitted, messages.SubscriptionDeleted,
 }
 AT = of_shard(1)
+CHECKPOINT = Checkpoint(EntryId(1, 4), 7, 1000, 300, 5, (), (), (), (), tuple(fold() for fold in FOLDS))
 LINK_MESSAGES = [
     value for value in vars(messages).values()
     if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__ and value not in CLIENT_WORDS
@@ -125,6 +131,37 @@ def test_message_round_trip(message: type):
         assert [((LOG_PLANE, shard), to, value)] == list(frames.decode_messages(frame))
 
     check()
+
+
+WHEEL = next((Path(__file__).parents[1] / "e2e" / "data").glob("*.whl"))
+READER = """
+import sys
+from tidemark_wire import channel, frames
+assert channel.WIRE_VERSION == 4, channel.__file__
+while size := int.from_bytes(sys.stdin.buffer.read(4), "big"):
+    again = [frames.encode_message(*each) for each in frames.decode_messages(sys.stdin.buffer.read(size))]
+    sys.stdout.buffer.write(b"".join(again))
+"""
+
+
+def test_the_release_before_reads_every_message_on_a_link_of_its_version():
+    """It decodes each one and encodes the same bytes again."""
+    sent: list[bytes] = []
+
+    @settings(max_examples=300, deadline=None, database=None)
+    @given(unsigned, st.one_of(st.none(), members), st.one_of(*map(strategy, LINK_MESSAGES)))
+    def collect(shard: int, to: Member | None, value: typing.Any) -> None:
+        if getattr(value, "snapshot", None) is not None:
+            value = replace(value, snapshot=replace(value.snapshot, checkpoint=CHECKPOINT.encode()))
+        sent.append(frames.encode_message(of_shard(shard), to, value, 4))
+
+    collect()
+    given_frames = b"".join(len(frame).to_bytes(4, "big") + frame for frame in sent)
+    read = subprocess.run(
+        [sys.executable, "-c", READER], input=given_frames, capture_output=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(WHEEL)})
+    assert 0 == read.returncode, read.stderr.decode()
+    assert b"".join(sent) == read.stdout
 
 
 @given(st.lists(st.tuples(unsigned, members, strategy(messages.Append) | strategy(messages.Truncate))))
@@ -337,6 +374,6 @@ def test_entry_count_beyond_the_frame_is_a_violation():
 
 def test_unknown_kind_is_a_violation():
     frame = bytearray(frames.encode_message(AT, None, messages.Fence(2, 3)))
-    frame[0] = 250
+    frame[1] = 250
     with pytest.raises(RemoteViolation, match="kind 250"):
         list(frames.decode_messages(bytes(frame)))

@@ -62,18 +62,6 @@ def test_unreadable_refusal_is_none():
     assert status.refusal_from_metadata(None) is None
 
 
-def test_client_of_another_wire_version_is_refused_and_one_that_names_none_is_not():
-    channel.check_caller(None)
-    channel.check_caller(channel.hello_metadata())
-    with pytest.raises(channel.WireVersionMismatch, match="same Tidemark release"):
-        channel.check_caller([("user-agent", "x"), (channel.WIRE_VERSION_KEY, str(channel.WIRE_VERSION - 1))])
-
-
-def test_hello_round_trip():
-    metadata = channel.hello_metadata(node="a", incarnation="i", address="127.0.0.1:1")
-    assert channel.Hello("a", "i", "127.0.0.1:1", "") == channel.read_hello(metadata)
-
-
 @pytest.mark.parametrize(
     ("reason", "code"),
     [
@@ -95,9 +83,3 @@ def test_advice_on_an_unknown_outcome_never_asks_for_a_new_sequence():
     assert "same producer and sequence" in status.advice(Reason.QUORUM_TIMEOUT)
     assert "new sequence" in status.advice(Reason.ROLLED_BACK)
     assert "`resume_after`" in status.advice(Reason.PRODUCER_ROLLED_BACK)
-
-
-@pytest.mark.parametrize("said", ["", str(channel.WIRE_VERSION - 1), str(channel.WIRE_VERSION + 1), "x"])
-def test_other_wire_version_is_refused_with_a_message(said: str):
-    with pytest.raises(channel.WireVersionMismatch, match="same Tidemark release"):
-        channel.read_hello([(channel.WIRE_VERSION_KEY, said)])

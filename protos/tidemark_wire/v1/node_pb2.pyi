@@ -112,6 +112,7 @@ class NodeDescription(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     LOCATION_FIELD_NUMBER: _builtins.int
     LAGGING_FIELD_NUMBER: _builtins.int
+    WIRE_VERSION_NEWEST_FIELD_NUMBER: _builtins.int
     TLS_FINGERPRINT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     incarnation: _builtins.str
@@ -120,6 +121,7 @@ class NodeDescription(_message.Message):
     address: _builtins.str
     zone: _builtins.str
     wire_version: _builtins.int
+    """the oldest that it speaks; releases up to wire version 4 speak this one alone"""
     store_format: _builtins.int
     version: _builtins.str
     draining: _builtins.bool
@@ -129,6 +131,8 @@ class NodeDescription(_message.Message):
     pid: _builtins.int
     location: _builtins.str
     """as in NodeInfo; empty: not known beyond the zone"""
+    wire_version_newest: _builtins.int
+    """0: wire_version alone"""
     tls_fingerprint: _builtins.str
     """of the certificate and the CAs in force; empty: without TLS"""
     @_builtins.property
@@ -152,11 +156,12 @@ class NodeDescription(_message.Message):
         pid: _builtins.int = ...,
         location: _builtins.str = ...,
         lagging: _abc.Iterable[_builtins.str] | None = ...,
+        wire_version_newest: _builtins.int = ...,
         tls_fingerprint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "draining", b"draining", "incarnation", b"incarnation", "lagging", b"lagging", "leading", b"leading", "location", b"location", "metrics_address", b"metrics_address", "node", b"node", "pid", b"pid", "store_format", b"store_format", "tls_fingerprint", b"tls_fingerprint", "version", b"version", "wire_version", b"wire_version", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "draining", b"draining", "incarnation", b"incarnation", "lagging", b"lagging", "leading", b"leading", "location", b"location", "metrics_address", b"metrics_address", "node", b"node", "pid", b"pid", "store_format", b"store_format", "tls_fingerprint", b"tls_fingerprint", "version", b"version", "wire_version", b"wire_version", "wire_version_newest", b"wire_version_newest", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
