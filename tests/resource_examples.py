@@ -18,11 +18,12 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def example_documents() -> list[dict[str, Any]]:
-    """Every object in the manifests below examples/, without its status."""
+    """Every object of our kinds in the manifests below examples/, without its status."""
     found = [
         document
         for path in sorted(EXAMPLES.rglob("*.yaml"))
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        if document["apiVersion"] == HEADER["apiVersion"]
     ]
     return [{key: value for key, value in document.items() if key != "status"} for document in found]
 

@@ -54,11 +54,11 @@ class Helm:
 
     def render(
         self, namespace: str = "tidemark", *, kube_version: str = "1.36.0", values: Mapping[str, Any] | None = None,
-        tests: bool = False,
+        tests: bool = False, chart: Path = CHART,
     ) -> list[dict[str, Any]]:
         """Return what `helm template` renders; the hooks that only `helm test` runs instead, with `tests`."""
         text = self.run(
-            "template", "tidemark", str(CHART), f"--namespace={namespace}", f"--kube-version={kube_version}",
+            "template", "tidemark", str(chart), f"--namespace={namespace}", f"--kube-version={kube_version}",
             values=values)
         return [
             document for document in yaml.safe_load_all(text)

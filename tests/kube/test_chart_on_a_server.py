@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shutil
 import tarfile
 import urllib.request
 from collections.abc import AsyncIterator
@@ -169,16 +171,53 @@ async def test_what_is_rendered_applies(kube: Kube, helm: Helm) -> None:
         await clear_away(kube, documents)
 
 
-async def test_the_definitions_outlive_the_release(kube: Kube, helm: Helm) -> None:
-    where = f"--namespace={kube.namespace}"
-    helm.run("install", "tidemark", str(CHART), where, "--take-ownership")
+PROTECTION = "tidemark-deletion-protection"
+POLICIES = tuple(f"validatingadmissionpolic{end}.admissionregistration.k8s.io" for end in ("ybindings", "ies"))
+
+
+async def test_what_clusters_need_outlives_the_release(kube: Kube, helm: Helm) -> None:
+    """Definitions, the protection of clusters and the etcd for trials stay; the next release takes them over."""
+    where, values = f"--namespace={kube.namespace}", {"etcd": {"enabled": True}}
+    helm.run("install", "tidemark", str(CHART), where, "--take-ownership", values=values)
     assert "STATUS: deployed" in helm.run("status", "tidemark", where)
     installed = await kube.list(DEFINITIONS, labels="app.kubernetes.io/name=tidemark")
-    helm.run("upgrade", "tidemark", str(CHART), where)
+    etcd = await kube.get("statefulsets.apps", "tidemark-etcd")
+    helm.run("upgrade", "tidemark", str(CHART), where, values=values)
     helm.run("uninstall", "tidemark", where)
-    kept = await kube.list(DEFINITIONS, labels="app.kubernetes.io/name=tidemark")
-    assert [each["metadata"]["uid"] for each in kept] == [each["metadata"]["uid"] for each in installed]
-    assert sorted(kinds([{"kind": "CustomResourceDefinition", **each} for each in kept])) == sorted(KINDS)
+    try:
+        kept = await kube.list(DEFINITIONS, labels="app.kubernetes.io/name=tidemark")
+        assert [each["metadata"]["uid"] for each in kept] == [each["metadata"]["uid"] for each in installed]
+        assert sorted(kinds([{"kind": "CustomResourceDefinition", **each} for each in kept])) == sorted(KINDS)
+        for resource in ("statefulsets.apps", "services", "networkpolicies.networking.k8s.io"):
+            assert "deletionTimestamp" not in (await kube.get(resource, "tidemark-etcd"))["metadata"], resource
+        for resource in POLICIES:
+            found = await kube.list(resource, labels="app.kubernetes.io/name=tidemark")
+            assert [each["metadata"]["name"] for each in found] == [PROTECTION]
+        assert not await kube.list("deployments.apps")
+        helm.run("install", "tidemark", str(CHART), where, values=values)
+        again = await kube.get("statefulsets.apps", "tidemark-etcd")
+        assert (again["metadata"]["uid"], again["metadata"]["generation"]) == (
+            etcd["metadata"]["uid"], etcd["metadata"]["generation"]), "the only member was not restarted"
+        helm.run("uninstall", "tidemark", where)
+    finally:
+        for resource in POLICIES:
+            await kube.delete(resource, PROTECTION)
+
+
+def test_another_version_of_the_chart_does_not_restart_the_etcd_for_trials(helm: Helm, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    shutil.copytree(CHART, later)
+    described = (later / "Chart.yaml").read_text(encoding="utf-8")
+    newer = re.sub(r"^(version|appVersion): .*$", r"\1: 9.9.9", described, flags=re.MULTILINE)
+    assert newer.count("9.9.9") == 2
+    (later / "Chart.yaml").write_text(newer, encoding="utf-8")
+
+    def rendered_spec(chart: Path) -> Object:
+        (found,) = [each for each in helm.render(values={"etcd": {"enabled": True}}, chart=chart)
+                    if each["kind"] == "StatefulSet"]
+        return dict(found["spec"])
+
+    assert rendered_spec(later) == rendered_spec(CHART)
 
 
 OWN_NODES = "registry.example:5000/team/tidemark-node"

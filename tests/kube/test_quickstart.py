@@ -18,6 +18,7 @@ pytestmark = pytest.mark.apiserver
 
 PAGE = REPOSITORY / "docs" / "quickstart-kubernetes.md"
 RECORDS = 1000
+RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 BUILT_ELSEWHERE = "docker "
 SERVICES = {f"tidemark-etcd.{NAMESPACE}.svc": "tidemark-etcd-0", f"trial.{NAMESPACE}.svc": "trial-2"}
 
@@ -31,7 +32,7 @@ async def pod_runner(kube: Kube, control_plane: ControlPlane, tmp_path: Path) ->
 async def test_the_quickstart_leads_to_a_swapped_node(
     kube: Kube, control_plane: ControlPlane, pod_runner: PodRunner, tmp_path: Path
 ) -> None:
-    said: dict[str, str] = {}
+    logs: list[str] = []
     there = shell(control_plane, pod_runner, tmp_path, SERVICES)
     run = [each for each in commands(PAGE) if not each.text.startswith(BUILT_ELSEWHERE)]
     assert len(run) > 15, "the page still says what to do"
@@ -39,12 +40,15 @@ async def test_the_quickstart_leads_to_a_swapped_node(
     for command in run:
         if command.text.startswith("kubectl delete pod writer"):
             await check_swapped(trial)
-        said[command.text] = await asyncio.to_thread(there.run, command, PAGE)
+        said = await asyncio.to_thread(there.run, command, PAGE)
         if command.text.startswith("kubectl logs"):
-            check_log(command, said[command.text])
+            check_log(command, said)
+            logs.append(command.text)
+        if command.text.startswith("helm install"):
+            await trial.patch("namespaces", NAMESPACE, RESTRICTED)
+    await check_gone(trial)
     await trial.close()
-    left = [text for text in said if text.startswith("kubectl logs")]
-    assert len(left) == 3, "written once, read twice"
+    assert len(logs) == 3, "written once, read twice"
 
 
 def check_log(command: Command, text: str) -> None:
@@ -53,6 +57,15 @@ def check_log(command: Command, text: str) -> None:
         assert int(text) == RECORDS == int(command.shown)
     else:
         assert f"{RECORDS:,}" in text or str(RECORDS) in text
+
+
+async def check_gone(trial: Kube) -> None:
+    """Pods and policies are gone; volumes and definitions stay, as the page says."""
+    for resource in ("pods", "tidemarkclusters.tidemark.dev", "statefulsets.apps", "deployments.apps"):
+        left = await trial.list(resource)
+        assert not [each["metadata"]["name"] for each in left if "deletionTimestamp" not in each["metadata"]], resource
+    assert not await trial.list(
+        "validatingadmissionpolicies.admissionregistration.k8s.io", labels="app.kubernetes.io/name=tidemark")
 
 
 async def check_swapped(trial: Kube) -> None:

@@ -158,7 +158,8 @@ class ClusterSpec(ApiModel):
     security: Security = Security()
     persistent_volume_claim_retention_policy: ClaimRetention = ClaimRetention()
     deletion_protection: Switch = Field(
-        default=Switch.DISABLED, description="Enabled: a ValidatingAdmissionPolicy denies DELETE."
+        default=Switch.ENABLED,
+        description="Enabled: a ValidatingAdmissionPolicy of the chart denies DELETE; set Disabled before deleting.",
     )
     service: Service = Service()
     monitoring: Monitoring = Monitoring()
