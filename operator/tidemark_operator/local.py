@@ -271,12 +271,14 @@ async def up(
     locations: Sequence[str] = (),
     cluster: str = "dev",
     tls: bool | None = None,
+    node_flags: Sequence[str] = (),
     progress: Callable[[str], None] = lambda line: None,
 ) -> Runtime:
     """Bring a cluster up, or attach to the one in `directory` and start whatever of it does not run.
 
     `manifests` may name the TidemarkCluster (else one called `cluster` with `nodes` nodes, default 3, is made)
     and anything to apply once the nodes are there.  Locations ('region=eu,zone=a') are dealt to the nodes in turn.
+    Nodes that are made now run with `node_flags` from then on.
     With `tls` every connection is mutual TLS, under a CA of its own; None: as the cluster was made, a new one without.
     Raises LocalRuntimeError.
     """
@@ -297,13 +299,13 @@ async def up(
         state = state or new_state(directory, wanted["metadata"]["name"], tls=bool(tls))
         runtime = Runtime(directory, state)
         with saved(directory, state):
-            await _start_all(runtime, resources, wanted, locations, progress)
+            await _start_all(runtime, resources, wanted, locations, node_flags, progress)
         return runtime
 
 
 async def _start_all(
     runtime: Runtime, resources: list[Resource], wanted: dict[str, Any], locations: Sequence[str],
-    progress: Callable[[str], None],
+    node_flags: Sequence[str], progress: Callable[[str], None],
 ) -> None:
     directory, state = runtime.directory, runtime.state
     places(wanted["spec"]["nodePools"], locations)  # refuses what is no location before anything is started
@@ -325,7 +327,7 @@ async def _start_all(
         dealt = deal(names, places(pools, locations), (node.location for node in state.nodes.values()))
         if state.tls:
             runtime.certificates().prepare(certificate_policy(cluster["spec"]), names)
-        await add_nodes(directory, state, dealt, snapshot_rate(cluster))
+        await add_nodes(directory, state, dealt, snapshot_rate(cluster), node_flags)
     progress(f"{len(state.nodes)} nodes on loopback, {'mutual TLS' if state.tls else 'insecure'}")
     await runtime.wait_for("TidemarkCluster", _all_ready, "all nodes are linked to the operator")
     others = [resource.as_written() for resource in resources if not isinstance(resource, TidemarkCluster)]

@@ -12,7 +12,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -155,9 +155,9 @@ async def new_nodes(directory: Path, state: State, count: int) -> list[str]:
 
 
 async def add_nodes(
-    directory: Path, state: State, places: dict[str, str], snapshot_bytes_per_second: int
+    directory: Path, state: State, places: dict[str, str], snapshot_bytes_per_second: int, flags: Sequence[str] = ()
 ) -> None:
-    """Start new nodes, each at its location."""
+    """Start new nodes, each at its location, with `flags` behind those that every node has."""
     for name, place in places.items():
         ready, data = directory / "ready" / f"{name}.json", directory / "nodes" / name
         state.nodes[name] = NodeState(
@@ -165,7 +165,7 @@ async def add_nodes(
                 sys.executable, "-m", "tidemark_node", "--node", name, "--data", str(data), "--location", place,
                 "--cluster", state.cluster, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
                 "--ready-file", str(ready), "--snapshot-bytes-per-second", str(snapshot_bytes_per_second),
-                *tls_flags(directory, state, Kind.NODE, name),
+                *tls_flags(directory, state, Kind.NODE, name), *flags,
             ],
             str(directory / "logs" / f"{name}.log"), None, name, place, str(data), str(ready),
         )

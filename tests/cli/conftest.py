@@ -12,6 +12,7 @@ from tidemark_cli.commands import run as run_cli
 from tidemark_operator import local
 
 from tests.ran import Ran
+from tests.waiting import wait_until
 
 PLACES = [f"region=eu,zone={zone},rack=r1" for zone in "abcd"]
 
@@ -59,7 +60,8 @@ def on(state: Path, cli: Cli) -> Cli:
 
 @pytest.fixture
 def group(on: Cli, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A log group of its own for the test: two shards, three copies."""
+    """A log group of its own for the test: two shards, three copies, led and fully replicated."""
+    wait_until(lambda: holds(on, "cluster", "dev", "MetadataStoreReachable"), "the operator says that etcd answers")
     name = "g" + str(abs(hash(request.node.nodeid)) % 10**10)
     manifest = {
         "apiVersion": "tidemark.dev/v1alpha1", "kind": "LogGroup", "metadata": {"name": name},
@@ -72,4 +74,13 @@ def group(on: Cli, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     file.write_text(json.dumps(manifest))
     result = on("apply", "-f", str(file))
     assert result.code == 0, result.err
+    wait_until(lambda: holds(on, "loggroup", name, "Ready", "FullyReplicated"), f"{name} is led and fully replicated")
     return name
+
+
+def holds(on: Cli, kind: str, name: str, *conditions: str) -> bool:
+    """Say whether the operator says of an object that all these conditions are true."""
+    shown = on("get", kind, name, "--json")
+    assert shown.code == 0, shown.err
+    said = {each["type"]: each["status"] for each in shown.document["status"]["conditions"]}
+    return all(said.get(each) == "True" for each in conditions)

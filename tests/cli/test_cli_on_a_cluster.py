@@ -304,8 +304,6 @@ def test_records_with_headers_are_shown_whole():
 def test_the_parts_that_decide_can_be_killed_and_started(on: Cli, group: str, tmp_path: Path, word: str):
     file = tmp_path / "lines"
     file.write_text("still served\n")
-    for shard in (0, 1):
-        leader_of(on, group, shard)
     assert on("dev", "kill", word).code == 0
     assert on("append", group, str(file)).code == 0, "running shards go on without etcd or an operator"
     assert on("dev", "start", word).code == 0

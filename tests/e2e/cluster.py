@@ -30,7 +30,8 @@ from tidemark_operator.local_processes import start_node
 from tidemark_operator.local_state import NodeState, save_state
 from tidemark_wire.channel import open_channel
 from tidemark_wire.status import refusal_from_rpc_error
-from tidemark_wire.v1 import node_pb2, node_pb2_grpc
+from tidemark_wire.tls import FileCredentials
+from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc, node_pb2, node_pb2_grpc
 
 from tests.ran import Ran
 from tests.waiting import PATIENCE_S, until, wait_until
@@ -51,8 +52,8 @@ class Cluster:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def up(self, nodes: int, *, silence_ms: int = 500, tls: bool = False) -> None:
-        """Start it; a node that is silent for two probes of `silence_ms` counts as down."""
+    async def up(self, nodes: int, *flags: str, silence_ms: int = 500, tls: bool = False) -> None:
+        """Start it, nodes with `flags`; a node that is silent for two probes of `silence_ms` counts as down."""
         manifest = {
             "apiVersion": API_VERSION, "kind": "TidemarkCluster", "metadata": {"name": "e2e"},
             "spec": {
@@ -69,7 +70,7 @@ class Cluster:
                     {"tls": {"mode": "Managed"}} if tls else {"tls": {"mode": "Disabled"}, "clientAuth": "None"}),
             },
         }
-        self.runtime = await local.up(self.directory, yaml.safe_dump(manifest), tls=tls)
+        self.runtime = await local.up(self.directory, yaml.safe_dump(manifest), tls=tls, node_flags=flags)
 
     async def heal(self) -> None:
         """Let every process run again and wait until every group is served."""
@@ -173,8 +174,23 @@ class Cluster:
         self.runtime.resume(name)
 
     async def start(self, *names: str) -> None:
+        """Start what does not run; returns when the operator, if it runs, says that etcd answers."""
         for name in names:
             await self.runtime.start(name)
+        operator = next(view for view in self.runtime.status() if view.name == "operator")
+        if "etcd" in names and operator.state == "Running":
+            await self.metadata_is_reachable()
+
+    async def metadata_is_reachable(self) -> None:
+        """Wait until the operator says that etcd answers: from then on it elects and changes."""
+        await until(self._says_reachable, "the operator says that etcd answers")
+
+    async def _says_reachable(self) -> bool:
+        said = await described(self.runtime.admin_address, self.runtime.tls)
+        if said is None or not said.metadata_reachable:
+            return False
+        items = await self.objects("TidemarkCluster")
+        return not said.active or [condition(item, "MetadataStoreReachable")[0] for item in items] == ["True"]
 
     async def restart_with(self, *flags: str, nodes: Sequence[str] | None = None, prefix: Sequence[str] = ()) -> None:
         """Run nodes with more flags from now on; `prefix` goes in front of their command line."""
@@ -230,7 +246,7 @@ class Cluster:
         self, *, shards: int = 1, factor: int = 3, record_bytes_max: int = 1 << 20,
         replication: Mapping[str, Any] = MappingProxyType({}), **spec: Any,
     ) -> str:
-        """Create a group of a name of its own and wait until every shard has a leader."""
+        """Create a group of a name of its own; returns when every shard is led and every copy confirms its opening."""
         self._groups += 1
         name = f"group-{self._groups}"
         manifest = {
@@ -241,7 +257,7 @@ class Cluster:
             },
         }
         await self.runtime.apply(yaml.safe_dump(manifest))
-        await until(lambda: self._served(name), f"every shard of {name} has a leader")
+        await self.replicated(name)
         return name
 
     async def _served(self, group: str) -> bool:
@@ -409,6 +425,15 @@ class Cluster:
         """Connect, where there is TLS with the local admin's certificate unless another one is given."""
         addresses = [self.address(name) for name in self.nodes]
         return tidemark.connect(addresses, timeout_s=timeout_s, tls=tls or self.runtime.tls)
+
+
+async def described(address: str, tls: tidemark.TlsSettings | None = None) -> admin_pb2.OperatorDescription | None:
+    """Return what an operator says of itself; None while it does not answer."""
+    try:
+        async with open_channel(address, FileCredentials(tls) if tls else None) as channel:
+            return await admin_pb2_grpc.AdminStub(channel).Describe(admin_pb2.OperatorDescribeRequest(), timeout=2)
+    except grpc.aio.AioRpcError:
+        return None
 
 
 def offset_of(entry_id: str) -> int:

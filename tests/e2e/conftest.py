@@ -34,13 +34,8 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         cluster = Cluster(Path(tmp_path_factory.mktemp("cluster")))
         started.append(cluster)
 
-        async def begin() -> None:
-            await cluster.up(nodes, silence_ms=silence_ms, tls=tls)
-            if flags:
-                await cluster.restart_with(*flags)
-
         _running.append(cluster)
-        asyncio.run(begin())
+        asyncio.run(cluster.up(nodes, *flags, silence_ms=silence_ms, tls=tls))
         return cluster
 
     yield start

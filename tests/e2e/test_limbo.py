@@ -286,7 +286,7 @@ async def test_a_change_of_the_synchro_quorum_reaches_a_running_leader(cluster: 
 
 
 async def test_the_command_line_shows_who_waits_for_whom(cluster: Cluster, client: Client):
-    group = await make_group(cluster, client, quorumTimeoutSeconds=8)
+    group = await make_group(cluster, client, quorumTimeoutSeconds=12)
     leader, lively, *paused = await cluster.members(group)
 
     async def shown() -> dict[str, Any]:
@@ -307,13 +307,12 @@ async def test_the_command_line_shows_who_waits_for_whom(cluster: Cluster, clien
             (told,) = attempts.append(1, QUORUM)
             await limbo_is(
                 client, group, lambda view: any({leader, lively} == set(entry.acked) for entry in view.entries))
-            shard = await shown()
+            shard, picture = await asyncio.gather(shown(), cluster.cli("limbo", group))  # both before the timeout
             assert set(shard["members"]) == {leader, lively, *paused}
             assert (shard["quorum"], shard["length"], shard["rollback_pending_from"]) == (3, 1, None)
             (entry,) = shard["entries"]
             assert (entry["durability"], entry["state"], entry["waiters"]) == ("QUORUM", "WAITING", 1)
             assert (set(entry["acked"]), set(entry["missing"])) == ({leader, lively}, set(paused))
-            picture = await cluster.cli("limbo", group)
             assert picture.code == 0 and all(name in picture.out for name in paused)
             assert await attempts.answered([told]) == {Kind.UNKNOWN}
             assert (await outcome_of(told))["fate"] == "UNKNOWN"

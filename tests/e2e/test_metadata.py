@@ -20,7 +20,7 @@ from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from tests.waiting import until
 
-from .cluster import Cluster, condition
+from .cluster import Cluster, condition, described
 from .test_crashes import other_leader
 from .workload import Workload, check_every_copy, read_all
 
@@ -28,19 +28,6 @@ from .workload import Workload, check_every_copy, read_all
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     return start_cluster(4)
-
-
-async def described(address: str) -> admin_pb2.OperatorDescription | None:
-    try:
-        async with open_channel(address) as channel:
-            return await admin_pb2_grpc.AdminStub(channel).Describe(admin_pb2.OperatorDescribeRequest(), timeout=2)
-    except grpc.aio.AioRpcError:
-        return None
-
-
-async def metadata_condition(cluster: Cluster) -> tuple[str, str, str]:
-    (item,) = await cluster.objects("TidemarkCluster")
-    return condition(item, "MetadataStoreReachable")
 
 
 @pytest.mark.parametrize("fault", ["killed", "paused"])
@@ -66,9 +53,9 @@ async def test_without_etcd_shards_go_on_and_elections_wait(cluster: Cluster, cl
             await cluster.start("etcd")
         else:
             cluster.resume("etcd")
+            await cluster.metadata_is_reachable()
         await load.more_on_every_shard()
         assert await cluster.leader(group) != dead
-        await until(lambda: says_reachable(cluster), "the operator says that etcd answers")
         await cluster.start(dead)
     await check_every_copy(cluster, client, load)
 
@@ -83,11 +70,6 @@ async def says_waiting(cluster: Cluster) -> bool:
         and status == "False" and "lections and changes wait for etcd" in message
         and available == "False" and "have no leader" in why and "wait for etcd" in why
     )
-
-
-async def says_reachable(cluster: Cluster) -> bool:
-    said = await described(cluster.runtime.admin_address)
-    return said is not None and said.metadata_reachable and (await metadata_condition(cluster))[0] == "True"
 
 
 async def commands_say_so(cluster: Cluster, group: str) -> None:

@@ -150,7 +150,7 @@ async def test_client_cut_off_from_the_leader_waits_and_goes_on(cluster: Cluster
         await load.more()
         leader = await cluster.leader(group)
         network.cut(CLIENT, leader)
-        await until(lambda: stands_still(load), "appends stand still")
+        await stands_still(load, readable=False)
         network.heal()
         await load.more_on_every_shard()
     await check_every_copy(cluster, client, load)

@@ -114,15 +114,19 @@ class Workload:
             f"every shard of {self.group} acknowledges", timeout_s)
 
 
-async def stands_still(load: Workload, for_s: float = 0.5) -> int:
-    """Wait until no append is acknowledged and readers see what was; return how many appends that are."""
+async def stands_still(load: Workload, for_s: float = 0.5, *, readable: bool = True) -> int:
+    """Wait until no append is acknowledged any more; return how many were.
+
+    Readers see just these then; not `readable`: the client of the workload cannot read either.
+    """
     async def still() -> bool:
         before = len(load.acked)
         try:
             await remains(lambda: len(load.acked) == before, for_s=for_s)
         except AssertionError:
             return False
-        return len(await read_all(load.client, load.group)) == before == len(load.acked)
+        seen = len(await read_all(load.client, load.group)) if readable else before
+        return seen == before == len(load.acked)
 
     await until(still, f"appends to {load.group} stand still")
     return len(load.acked)
