@@ -22,7 +22,7 @@ from . import target
 from .failures import FAILED, INTERRUPTED, OK, describe
 from .interrupts import until_interrupted
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption
-from .output import emit, fail, stdout, table
+from .output import emit, fail, show, stdout, table
 
 WATCHED_TIMEOUT_S = 2.0  # a shard without an answer does not hold the picture up for longer
 
@@ -164,7 +164,7 @@ def limbo(
                     if stdout.is_terminal:
                         live.update(picture, refresh=True)
                     else:
-                        stdout.print(picture)
+                        show(picture)
                     await asyncio.sleep(interval_s)
 
     if watch:

@@ -7,6 +7,7 @@ Stays out: what the commands do.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
@@ -30,6 +31,9 @@ from rich.text import Text
 stdout = Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
 stderr = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
+PIPED_COLUMNS = 1 << 16
+"""Width where no person looks: `grep` and `awk` want a row in one line."""
+
 
 class Form(StrEnum):
     """What a result is written as."""
@@ -48,12 +52,20 @@ def write(form: Form, document: Any, render: Callable[[], RenderableType]) -> No
     """Write the result of a command in the form that was asked for."""
     match form:
         case Form.TABLE:
-            stdout.print(render())
+            show(render())
         case Form.JSON:
             sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         case Form.YAML:
             sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
     sys.stdout.flush()
+
+
+def show(content: RenderableType) -> None:
+    """Write to stdout; in a pipe or a file no line is folded, unless COLUMNS asks for a width."""
+    if stdout.is_terminal or os.environ.get("COLUMNS"):
+        stdout.print(content)
+    else:
+        Console(file=stdout.file, width=PIPED_COLUMNS, highlight=False, markup=False, emoji=False).print(content)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:

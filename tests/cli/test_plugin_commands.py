@@ -106,6 +106,11 @@ def test_shards_are_selected(plugin: Plugin, fake: FakeServer):
         assert known in refused.err
 
 
+def test_explain_shard_of_a_healthy_shard_is_one_plain_sentence(plugin: Plugin, fake: FakeServer):
+    lines = [" ".join(line.split()) for line in plugin("explain-shard", "orders/0").out.splitlines()]
+    assert lines[-2:] == ["how it is", "note orders/0 is healthy: prod-1 leads, 3 of 3 copies are in sync"]
+
+
 def test_explain_shard_takes_both_spellings(plugin: Plugin, fake: FakeServer):
     fake.items.append(swap(at="Suspended"))
     for spelling in ("orders/0", "orders-0000"):

@@ -30,11 +30,21 @@ def only(found: list[Finding]) -> Finding:
     return found[0]
 
 
-def test_a_shard_that_nobody_wants_to_move():
+def test_a_healthy_shard_is_called_healthy():
     found = only(explain_shard(state(), "orders", 0))
     assert not found.blocks
-    assert found.what == "no Reconfiguration wants to move orders/0"
+    assert found.what == "orders/0 is healthy: prod-1 leads, 3 of 3 copies are in sync"
     assert explain_cluster(state()) == []
+
+
+def test_a_healthy_shard_and_the_last_act_that_failed():
+    act = swap(at="Finished")
+    act["status"]["conditions"] = [condition("Succeeded", "False", "DeadlineExceeded", "too late")]
+    healthy, failed = explain_shard(state(acts=(act,)), "orders", 0)
+    assert "orders/0 is healthy" in healthy.what
+    assert failed.what == (
+        "no Reconfiguration moves orders/0; the last one, swap, failed: DeadlineExceeded: too late")
+    assert not (healthy.blocks or failed.blocks)
 
 
 def test_a_swap_that_waits_for_a_copy_elsewhere_names_shard_and_node():
@@ -135,7 +145,7 @@ def test_a_cluster_of_many_shards_is_told_in_a_few_lines():
     lost = tuple(shard(index, state="Electing", leader="") for index in range(500))
     found = explain_cluster(state(shards=lost))
     assert [each.shard for each in found] == ["orders/0", "orders/1", "orders/2", ""]
-    assert found[-1].what == "so it is with 497 more shards"
+    assert found[-1].what == "497 more shards have the same trouble"
 
 
 def test_a_member_that_cannot_be_filled():
@@ -183,6 +193,30 @@ def test_a_probe_that_is_a_moment_behind_is_no_trouble():
     unread = State(cluster(node("prod-1", ready=False, message="deadline exceeded")), pods=None)
     assert "does not reach it (deadline exceeded)" in str(node_trouble(unread, "prod-1"))
     assert (pod_text(unready), pod_text(pod("prod-1")), pod_text(None)) == ("NotReady", "Ready", "missing")
+
+
+CREATING = {"waiting": {"reason": "ContainerCreating"}}
+
+
+@pytest.mark.parametrize(("changes", "what", "todo"), [
+    ({"conditions": []}, "has no machine: no scheduler has placed it", "Add or free a machine"),
+    ({"conditions": [condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")]},
+     "has no machine: Unschedulable: 0/3 nodes are available", "Add or free a machine"),
+    ({"conditions": [condition("PodScheduled")]}, "is Pending on m1: its machine has not begun to start it",
+     "kubectl describe pod prod-4"),
+    ({"conditions": [condition("PodScheduled")], "containerStatuses": [{"name": "node", "state": CREATING}]},
+     "is Pending on m1: ContainerCreating", "kubectl describe pod prod-4"),
+    ({"conditions": [condition("PodScheduled")], "containerStatuses": [
+        {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]},
+     "waits: ImagePullBackOff: not found", "spec.image"),
+])
+def test_a_pending_pod_says_what_it_waits_for_and_no_log_is_advised(changes: dict[str, Any], what: str, todo: str):
+    made = pod("prod-4", phase="Pending", **{"containerStatuses": [], **changes})
+    made["spec"]["nodeName"] = "m1"
+    trouble = node_trouble(state(pods={"prod-4": made}, nodes=(node("prod-4", ready=False),)), "prod-4")
+    assert trouble is not None
+    assert what in trouble.what
+    assert todo in trouble.todo and "kubectl logs" not in trouble.todo
 
 
 def test_the_planner_of_the_operator_says_which_moves():

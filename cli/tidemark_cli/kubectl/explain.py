@@ -78,7 +78,7 @@ def _shards(state: State) -> list[Finding]:
     rest = len({each.shard for each in found[SHARDS_SHOWN_MAX:]})
     found = found[:SHARDS_SHOWN_MAX]
     if rest:
-        found.append(Finding(f"so it is with {rest} more shards", "kubectl tidemark shards --leaderless"))
+        found.append(Finding(f"{rest} more shards have the same trouble", "kubectl tidemark shards --leaderless"))
     for node in dict.fromkeys(each.node for each in alone if each.node):
         there = [each for each in alone if each.node == node]
         if len(there) == 1:
@@ -104,12 +104,22 @@ def explain_shard(state: State, group: str, index: int) -> list[Finding]:
     """Return why a shard does not move, what blocks first; one finding that says so when nothing does."""
     shard = state.shard(group, index)
     found = [*_operator(state), *_shard_alone(state, shard), *_operation(state, shard)]
+    healthy = not found
     wanting = [item for item in state.unfinished() if concerns(item, shard)]
     for item in wanting:
         found += explain_reconfiguration(state, item, shard)
     if not wanting:
         found += _unwanted(state, shard)
+        if healthy and not any(each.blocks for each in found):
+            found.insert(0, _healthy(shard))
     return _distinct(found) or [Finding(f"nothing blocks {shard_title(shard)}", blocks=False)]
+
+
+def _healthy(shard: Object) -> Finding:
+    """Return how a shard is that lacks nothing."""
+    copies, leader = len(members(shard)), status_of(shard).get("leader", "")
+    return Finding(f"{shard_title(shard)} is healthy: {leader} leads, {copies} of {copies} copies are in sync",
+                   blocks=False)
 
 
 def _shard_alone(state: State, shard: Object) -> list[Finding]:
@@ -156,7 +166,7 @@ def _operation(state: State, shard: Object) -> list[Finding]:
 
 
 def _unwanted(state: State, shard: Object) -> list[Finding]:
-    """Return why nobody wants a shard to move, and whether somebody should."""
+    """Return what no Reconfiguration does about a shard and one should, or one tried."""
     title, group = shard_title(shard), state.group(shard["spec"]["logGroupRef"]["name"])
     declared = (group["spec"].get("replication") or {}).get("factor", 3)
     copies = len([each for each in members(shard) if each.get("role") != "Joining"])
@@ -170,9 +180,9 @@ def _unwanted(state: State, shard: Object) -> list[Finding]:
     if failed:
         last = max(failed, key=lambda item: status_of(item).get("completionTime", ""))
         why = said(condition_of(last, "Succeeded")) or said(condition_of(last, "Validated"))
-        return [Finding(f"no Reconfiguration wants to move {title}; the last one, {name_of(last)}, ended: {why}",
+        return [Finding(f"no Reconfiguration moves {title}; the last one, {name_of(last)}, failed: {why}",
                         f"kubectl tidemark plan {name_of(last)}", shard=title, blocks=False)]
-    return [Finding(f"no Reconfiguration wants to move {title}", shard=title, blocks=False)]
+    return []
 
 
 # --- a reconfiguration --------------------------------------------------------------------------------------

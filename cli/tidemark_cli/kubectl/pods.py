@@ -52,9 +52,13 @@ def pod_trouble(name: str, pod: Object | None) -> Trouble | None:
         if waits.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
             return Trouble(f"the pod {name} waits: {said(waits)}", _waiting_todo(name, waits["reason"]))
     scheduled = condition_of(pod, "PodScheduled")
-    if scheduled.get("status") == "False":
-        return Trouble(f"the pod {name} has no machine: {said(scheduled)}",
+    if scheduled.get("status") == "False" or (scheduled == {} and status.get("phase") == "Pending"):
+        return Trouble(f"the pod {name} has no machine: {said(scheduled) or 'no scheduler has placed it'}",
                        f"Add or free a machine that fits it, see `kubectl describe pod {name}`.")
+    if status.get("phase") == "Pending":
+        machine = pod["spec"].get("nodeName") or "its machine"
+        return Trouble(f"the pod {name} is Pending on {machine}: {_starting(status)}",
+                       f"See the events in `kubectl describe pod {name}`: a volume, image or Secret may be missing.")
     if status.get("phase") in ("Failed", "Succeeded"):
         return Trouble(f"the pod {name} is over ({status.get('reason') or status['phase']})",
                        "The operator makes it again.")
@@ -89,6 +93,14 @@ def pod_text(pod: Object | None) -> str:
 
 def restarts(pod: Object) -> int:
     return sum(int(each.get("restartCount", 0)) for each in status_of(pod).get("containerStatuses", ()))
+
+
+def _starting(status: Object) -> str:
+    """Return what is said of a pod whose containers do not run yet."""
+    for container in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
+        if waits := (container.get("state") or {}).get("waiting"):
+            return said(waits)
+    return "its machine has not begun to start it"
 
 
 def _waiting_todo(name: str, reason: str) -> str:

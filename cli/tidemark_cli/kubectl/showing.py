@@ -50,7 +50,7 @@ def findings_document(findings: list[Finding]) -> list[dict[str, Any]]:
 def draw_findings(findings: list[Finding]) -> RenderableType:
     parts: list[RenderableType] = []
     for each in findings:
-        word = ("blocked", "bold red") if each.blocks else ("so it is", "dim")
+        word = ("blocked", "bold red") if each.blocks else ("note", "dim")
         parts.append(Text.assemble(word, f"{' ' * (9 - len(word[0]))}{each.what}"))
         if each.todo:
             parts.append(Text(f"         -> {each.todo}", style="dim"))
@@ -204,11 +204,13 @@ def draw_explanation(document: dict[str, Any]) -> RenderableType:
     rows = [
         [each["node"], each["zone"], each["role"], each["sync"], each["pod"] or "?", each["kubernetesNode"]]
         for each in document["members"]]
+    findings = [Finding(**each) for each in document["findings"]]
+    blocked = any(each.blocks for each in findings)
     return Group(
         Text(title, style="bold"),
         _indented(table(["MEMBER", "ZONE", "ROLE", "SYNC", "POD", "MACHINE"], rows)),
-        Text("why it is not moving", style="bold"),
-        _indented(draw_findings([Finding(**each) for each in document["findings"]])))
+        Text("why it is not moving" if blocked else "how it is", style="bold"),
+        _indented(draw_findings(findings)))
 
 
 def explain(given: Given, shard: ShardName, cluster: ClusterOption = "") -> None:

@@ -1,0 +1,22 @@
+"""Tables in a pipe: one row, one line."""
+
+from __future__ import annotations
+
+import pytest
+from tidemark_cli.output import Form, table, write
+
+CELL = "a message of many words that no terminal of eighty columns shows in one line " * 4
+
+
+def test_no_cell_is_folded_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    write(Form.TABLE, {}, lambda: table(["NAME", "MESSAGE"], [["one", CELL], ["two", "x" * 500]]))
+    _header, one, two = capsys.readouterr().out.splitlines()
+    assert one.rstrip().split(None, 1) == ["one", CELL.rstrip()]
+    assert two.split() == ["two", "x" * 500]
+
+
+def test_who_asks_for_a_width_gets_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    write(Form.TABLE, {}, lambda: table(["MESSAGE"], [[CELL]]))
+    assert all(len(line) <= 200 for line in capsys.readouterr().out.splitlines())
