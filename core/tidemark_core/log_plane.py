@@ -150,7 +150,10 @@ class LogPlane:
                 return []
             head = AppendRefused(request.epoch, -1, request.prev, reason)
             return [Send(event.address, event.sender, head)]
-        refused = Rejected(getattr(request, "epoch", -1), type(request).__name__, Refused(reason, message))
+        refused = Rejected(
+            getattr(request, "epoch", -1), type(request).__name__, Refused(reason, message),
+            getattr(request, "nonce", 0),
+        )
         return [Send(event.address, event.sender, refused)]
 
     def _on_peer(self, now_ms: int, event: PeerUp | PeerDown) -> list[Effect]:

@@ -153,9 +153,10 @@ class CoordinatorDriver:
         finally:
             self._stepping = False
 
-    def received(self, shard: ShardId, sender: Member, message: Any) -> None:
+    def received(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None:
+        """A node's process answered; `boot` names the process (O42)."""
         if shard in self._machine.shards:
-            self.feed(Received(of_shard(shard), sender, None, message))
+            self.feed(Received(of_shard(shard), sender, None, message, boot))
 
     def metadata_changed(self, shard: ShardId, record: ShardRecord | None, revision: int) -> None:
         """The watch saw a record."""

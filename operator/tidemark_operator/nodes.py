@@ -55,7 +55,7 @@ class LinkListener(Protocol):
 
     def on_up(self, link: NodeLink, member: Member, boot: str) -> None: ...
     def on_down(self, node: str, reason: str) -> None: ...
-    def on_message(self, shard: ShardId, sender: Member, message: Any) -> None: ...
+    def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None: ...
     def on_draining(self, node: str, draining: bool) -> None: ...
 
 
@@ -284,7 +284,7 @@ class NodeLink:
             prober = asyncio.ensure_future(self._keep_probing(channel))
             jobs = [
                 prober,
-                asyncio.ensure_future(self._read(call, member)),
+                asyncio.ensure_future(self._read(call, member, self.description.boot)),
                 asyncio.ensure_future(self._write(call)),
             ]
             await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
@@ -310,21 +310,21 @@ class NodeLink:
             interval_s = self.settings.probe_interval_ms / 1000
             await asyncio.sleep(max(0.0, started + interval_s - time.monotonic()))
 
-    async def _read(self, call: Any, member: Member) -> None:
+    async def _read(self, call: Any, member: Member, boot: str) -> None:
         try:
             while (frame := await call.read()) is not grpc.aio.EOF:
-                self._on_frame(frame, member)
+                self._on_frame(frame, member, boot)
         except grpc.aio.AioRpcError as error:
             log.info("link to %s broke: %s %s", self.node, error.code().name, error.details())
 
-    def _on_frame(self, frame: bytes, member: Member) -> None:
+    def _on_frame(self, frame: bytes, member: Member, boot: str) -> None:
         try:
             for unit, _to, message in decode_messages(frame, self._wire_version):
                 if isinstance(message, Draining):
                     self.draining = message.draining
                     self._listener.on_draining(self.node, message.draining)
                 else:
-                    self._listener.on_message(unit.shard, member, message)
+                    self._listener.on_message(unit.shard, member, boot, message)
         except RemoteViolation as error:
             log.warning("frame of %s dropped: %s", self.node, error)
 

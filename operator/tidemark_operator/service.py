@@ -441,9 +441,9 @@ class OperatorService:
         self.publisher.changed()
         self.poke()
 
-    def on_message(self, shard: ShardId, sender: Member, message: Any) -> None:
+    def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None:
         if not self.data_deletion.received(shard, sender, message):
-            self.driver.received(shard, sender, message)
+            self.driver.received(shard, sender, boot, message)
 
     def on_draining(self, node: str, draining: bool) -> None:
         log.info("%s %s", node, "is draining" if draining else "drains no more")

@@ -268,8 +268,8 @@ CODECS: tuple[Codec, ...] = (
     _codec(8, core.Drop, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, matches=_NUMBERS, commit=_PLAIN),
     _codec(9, core.Fill, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, upto=_PLAIN),
     _codec(10, core.Filled, epoch=_PLAIN, upto=_PLAIN),
-    _codec(16, core.Fence, epoch=_PLAIN, election=_PLAIN),
-    _codec(17, core.Fenced, epoch=_PLAIN, election=_PLAIN, head=_ID),
+    _codec(16, core.Fence, epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN),
+    _codec(17, core.Fenced, epoch=_PLAIN, election=_PLAIN, head=_ID, nonce=_PLAIN),
     _codec(
         18, core.BecomeLeader, epoch=_PLAIN, election=_PLAIN, ensemble=_MEMBERS, followers=_FOLLOWERS,
         copies=_PLAIN,
@@ -302,7 +302,7 @@ CODECS: tuple[Codec, ...] = (
     _codec(33, core.TransferReady, epoch=_PLAIN, to=_MEMBER),
     _codec(34, core.DeleteShard, epoch=_PLAIN, election=_PLAIN),
     _codec(35, core.ShardDeleted, epoch=_PLAIN),
-    _codec(36, core.Rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL),
+    _codec(36, core.Rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL, nonce=_PLAIN),
     _codec(64, Draining, draining=_PLAIN),
 )
 

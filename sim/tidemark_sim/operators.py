@@ -92,10 +92,10 @@ class Operator:
 
     # --- what comes in ------------------------------------------------------------------------------------
 
-    def receive(self, address: Address, sender: Member, to: OperatorId, message: Any) -> None:
+    def receive(self, address: Address, sender: Member, to: OperatorId, message: Any, boot: str) -> None:
         if self.core is not None and to == self.id:
             self.world.trace.note(self.name, "receive", message)
-            self.turn(Received(address, sender, None, message))
+            self.turn(Received(address, sender, None, message, boot))
 
     def answer(self, life: int, event: Any) -> None:
         """The metadata store speaks."""

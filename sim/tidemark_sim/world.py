@@ -135,7 +135,8 @@ class World:
         else:
             operator = self.operators[to.split(".")[0]]
             self.network.send(
-                node.name, operator.name, operator.receive, effect.address, node.member, to, effect.message
+                node.name, operator.name, operator.receive, effect.address, node.member, to, effect.message,
+                node.boot,
             )
 
     def send_from_operator(self, operator: Operator, effect: Send) -> None:

@@ -390,6 +390,10 @@ class Node:
         return self.core is not None
 
     @property
+    def boot(self) -> str:
+        return f"{self.me.node}-boot{self.life}"
+
+    @property
     def shard(self) -> Shard:
         assert self.core is not None
         return self.core.log.shards[SHARD]
@@ -759,6 +763,7 @@ class Rule:
     to: str | None = None
     left: int | None = None         # how many more; None is all
     caught: list[tuple[Peer, ShardId, Peer, Any]] = field(default_factory=list)
+    boots: list[str] = field(default_factory=list)   # of those who sent them
 
     def matches(self, sender: Peer, to: Peer, message: Any) -> bool:
         return (
@@ -866,24 +871,26 @@ class Cluster:
 
     def post(self, sender: Peer, shard: ShardId, to: Peer, message: Any) -> None:
         self.posted.append((sender, to, message))
+        boot = self.nodes[sender.node].boot if isinstance(sender, Member) else ""
         for rule in self.rules:
             if rule.matches(sender, to, message):
                 if rule.left is not None:
                     rule.left -= 1
                 rule.caught.append((sender, shard, to, message))
+                rule.boots.append(boot)
                 if rule.action != "repeat":
                     return
-                self.after(1, self.deliver, sender, shard, to, message)
-        self.after(1, self.deliver, sender, shard, to, message)
+                self.after(1, self.deliver, sender, shard, to, message, boot)
+        self.after(1, self.deliver, sender, shard, to, message, boot)
 
-    def deliver(self, sender: Peer, shard: ShardId, to: Peer, message: Any) -> None:
+    def deliver(self, sender: Peer, shard: ShardId, to: Peer, message: Any, boot: str = "") -> None:
         if isinstance(to, Member):
             node = self.nodes[to.node]
             if node.alive:
                 node.step(Received(of_shard(shard), sender, to, message))
                 self.note_leader(node)
         elif (operator := self.operators.get(str(to))) is not None:
-            operator.step(Received(of_shard(shard), sender, None, message))
+            operator.step(Received(of_shard(shard), sender, None, message, boot))
 
     def rule(
         self, action: str, kind: type, *, sender: str | None = None, to: str | None = None, left: int | None = None
@@ -897,8 +904,8 @@ class Cluster:
         """End a rule; held messages arrive now, in the order they were sent."""
         self.rules.remove(rule)
         if rule.action == "hold" and deliver:
-            for sender, shard, to, message in rule.caught:
-                self.after(1, self.deliver, sender, shard, to, message)
+            for (sender, shard, to, message), boot in zip(rule.caught, rule.boots, strict=True):
+                self.after(1, self.deliver, sender, shard, to, message, boot)
 
     def isolate(self, name: str) -> list[Rule]:
         """Cut a node off from everybody, without telling anybody."""
@@ -977,13 +984,13 @@ class Cluster:
                 node.step(PeerDown(other.me))
         self._tell_peers(node, PeerUp(node.me))
         if tell:
-            self._tell_operators(NodeUp(node.me, f"{name}-boot{node.life}"))
+            self._tell_operators(NodeUp(node.me, node.boot))
 
     def wipe(self, name: str) -> None:
         """The node comes back with an empty disk."""
         self.nodes[name].wipe()
         self._tell_peers(self.nodes[name], PeerUp(self.nodes[name].me))
-        self._tell_operators(NodeUp(self.nodes[name].me, f"{name}-boot{self.nodes[name].life}"))
+        self._tell_operators(NodeUp(self.nodes[name].me, self.nodes[name].boot))
 
     def _tell_peers(self, about: Node, event: PeerUp | PeerDown) -> None:
         for node in self.nodes.values():
@@ -1057,7 +1064,7 @@ class Cluster:
         operator = self.operators[name] = Operator(self, name, self.settings)
         for node in self.nodes.values():
             if node.alive:
-                operator.step(NodeUp(node.me, f"{node.me.node}-boot{node.life}"))
+                operator.step(NodeUp(node.me, node.boot))
         for shard, (record, revision) in self.records.items():
             operator.step(MetadataLoaded(shard, record, revision))
         return operator

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import combinations
 
 import pytest
-from tidemark_core.base.effects import PeerDown
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
@@ -262,8 +261,6 @@ def test_o27b_a_forced_contract_that_cannot_commit_is_refused_and_writes_go_on(s
     spare.crash("b", tell=told)
     if told:
         assert spare.run_until(lambda: spare.operator.core.nodes["b"] is None)
-    else:
-        spare._tell_peers(spare.nodes["b"], PeerDown(B))
     change = spare.change(Operation.CONTRACT, "c", None, force=True)
     assert spare.run_until(lambda: spare.answer(change) is not None, limit_ms=1_000)
     refused = spare.answer(change)
@@ -597,7 +594,7 @@ def test_o31_a_node_that_reconnects_before_the_leader_adopted_the_epoch_of_prepa
     lost = spare.rule("drop", Prepare, left=1)
     request = spare.change(Operation.SWAP, "c", "d")
     assert spare.run_until(lambda: bool(lost.caught))
-    spare.operator.step(NodeUp(spare.nodes[name].me, "reconnected"))
+    spare.operator.step(NodeUp(spare.nodes[name].me, spare.nodes[name].boot))
     spare.append_all(range(6, 9))
     spare.settle()
 

@@ -20,6 +20,7 @@ from tidemark_core.replication.messages import (
     Fenced,
     Operation,
     ReadGrant,
+    Rejected,
     Truncate,
     Truncated,
 )
@@ -152,7 +153,7 @@ def test_o7_o15_the_stored_record_says_election_before_anybody_is_fenced_and_ste
 
     assert [Status.ELECTION, Status.ELECTION, Status.STEADY] == [record.status for record in cluster.history]
     assert [0, 1, 1] == [record.epoch for record in cluster.history]
-    assert [Fence(1, 1)] * 3 == cluster.sent(Fence)[:3]
+    assert [Fence(1, 1, 1)] * 3 == cluster.sent(Fence)[:3]
 
 
 def test_o9_o11_failover_keeps_every_acknowledged_batch_and_the_log_goes_on(cluster: Cluster) -> None:
@@ -438,3 +439,22 @@ def test_k14_an_acknowledgement_of_the_old_disk_is_not_counted(cluster: Cluster)
     assert [B, C] == sorted({sender for sender, _, _, _ in acks.caught})
     assert cluster.answer(request) is None
     cluster.rules.clear()
+
+
+def test_o42_a_late_answer_of_a_leader_that_restarted_since_does_not_leave_the_shard_without_leader(
+    cluster: Cluster
+) -> None:
+    """It said that it leads, restarted before that arrived, and the fence that asked it again was lost."""
+    cluster.appended(batch(0))
+    cluster.settle()
+    held = cluster.rule("hold", Rejected, sender="a")
+    cluster.operator.step(NodeUp(A, cluster.nodes["a"].boot))
+    assert cluster.run_until(lambda: bool(held.caught)), "a says that it leads"
+    lost = cluster.rule("drop", Fence, to="a", left=1)
+    cluster.restart("a")
+    assert cluster.run_until(lambda: bool(lost.caught)), "the fence of the new process is lost"
+    cluster.lift(held)
+    cluster.settle()
+
+    assert cluster.leader.leads
+    cluster.appended(batch(1))

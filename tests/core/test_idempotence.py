@@ -260,4 +260,4 @@ def heal(cluster: Cluster) -> None:
     for node in cluster.nodes.values():
         if node.alive:
             cluster._tell_peers(node, PeerUp(node.me))
-            cluster._tell_operators(NodeUp(node.me, f"{node.me.node}-boot{node.life}"))
+            cluster._tell_operators(NodeUp(node.me, node.boot))

@@ -42,7 +42,7 @@ class Told:
     def on_down(self, node: str, reason: str) -> None:
         self.events.append(("down", node))
 
-    def on_message(self, shard: ShardId, sender: Member, message: Any) -> None:
+    def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None:
         self.events.append((shard, sender, message))
 
     def on_draining(self, node: str, draining: bool) -> None:

@@ -225,12 +225,16 @@ class SnapshotDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message arrived.  `to` is the member the sender meant; None when it is this operator."""
+    """A message arrived.  `to` is the member the sender meant; None when it is this operator.
+
+    `boot` is the boot id of the process that sent it, told to operators only (O42); empty where the shell has none.
+    """
 
     address: Address
     sender: Peer
     to: Member | None
     message: Any
+    boot: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ O14 The leader answers when its leadership is durable
 O15 STEADY names the leader
 O16 Late members are added
 O17 Truncation runs while the shard serves
+O42 A process speaks for itself only
 O18 A change in COMMIT enlarges the fencing ensemble
 O19 The final ensemble leads
 O20 A change in PREPARE is dropped

@@ -127,6 +127,7 @@ class Coordinator:
         self._again = False                    # something asked for an election while a write was under way
         self._attempts = 0
         self._leader_doubted = False           # its node came up since it was chosen or last said that it leads
+        self._nonce = 1                        # of the fences sent now; a doubt takes a new one (O42)
         self._abort_owed = False               # the leader is to be told that nothing is changing, and has not said so
         self.behind = False                    # the store lost what a node was told: nothing is begun from this record
         self._suspicion = ""                   # a node is ahead of our record; the store is asked whether it is, too
@@ -383,14 +384,14 @@ class Coordinator:
 
     def _fence(self, member: Member) -> Send:
         assert self.record is not None
-        return Send(self.address, member, Fence(self.record.epoch, self.record.election))
+        return Send(self.address, member, Fence(self.record.epoch, self.record.election, self._nonce))
 
     def _on_fenced(self, now_ms: int, sender: Member, m: Fenced) -> list[CoordinatorEffect]:
         record, election = self.record, self.election
         if record is None or m.epoch != record.epoch or m.election != record.election:
             return []
         if election is None:
-            return self._on_late_fenced(now_ms, sender, m.head)
+            return self._on_late_fenced(now_ms, sender, m)
         if sender not in election.ensembles.fencing or self.nodes.get(sender.node) not in (None, sender):
             return []   # a stranger, or a disk that is gone since (K14)
         election.heads[sender] = m.head   # late answers are kept until the leader is confirmed (O12)
@@ -511,7 +512,7 @@ class Coordinator:
         assert record is not None
         if record.leader is None or self._lost(record.leader):
             return self._elect(now_ms)
-        self._leader_doubted = True
+        self._doubt_leader(now_ms)
         self.unattached = {member: None for member in record.ensemble if member != record.leader}
         # Whoever aborted a change may have died before the leader heard of it.
         self._abort_owed = True
@@ -529,19 +530,19 @@ class Coordinator:
             return []
         return [Send(self.address, record.leader, Abort(record.epoch, record.election))]
 
-    def _on_late_fenced(self, now_ms: int, sender: Member, head: EntryId) -> list[CoordinatorEffect]:
+    def _on_late_fenced(self, now_ms: int, sender: Member, m: Fenced) -> list[CoordinatorEffect]:
         """Rule O16; or the leader itself answers, which means that it restarted and leads no more."""
         record = self.record
         if record is None or record.status is Status.ELECTION:
             return []
         if sender == record.leader:
-            return self.elect(now_ms)
+            return self.elect(now_ms) if self._answers_doubt(m) else []
         if sender not in record.ensemble:
             return []   # #880: an old member's late answer
         if record.change is not None and record.change.old == sender:
             return []
-        self.unattached[sender] = head
-        return [self._add_follower(sender, head), *self._retry_if_needed(now_ms)]
+        self.unattached[sender] = m.head
+        return [self._add_follower(sender, m.head), *self._retry_if_needed(now_ms)]
 
     def _add_follower(self, member: Member, head: EntryId) -> Send:
         assert self.record is not None and self.record.leader is not None
@@ -580,7 +581,7 @@ class Coordinator:
             elif election.leader.node == m.member.node:
                 if election.leader != m.member:
                     return self.elect(now_ms)   # the chosen one lost its disk (K14)
-                self._leader_doubted = True
+                self._doubt_leader(now_ms)
                 return [self._become_leader()]
             if m.member in election.ensembles.fencing and m.member not in election.heads:
                 return [self._fence(m.member)]
@@ -588,7 +589,7 @@ class Coordinator:
         effects: list[CoordinatorEffect] = []
         if m.member in record.ensemble:
             if m.member == record.leader:
-                self._leader_doubted = True
+                self._doubt_leader(now_ms)
             elif record.change is None or record.change.old != m.member:
                 self.unattached.setdefault(m.member, None)
             effects += self._fence_again(m.member)
@@ -662,6 +663,15 @@ class Coordinator:
             or bool(self._deletable(record))
         )
         return [self._retry(now_ms)] if owed else []
+
+    def _doubt_leader(self, now_ms: int) -> None:
+        """Ask with a fence that none before it can be taken for, not even of a coordinator that this one replaced."""
+        self._leader_doubted = True
+        self._nonce = max(self._nonce + 1, now_ms)
+
+    def _answers_doubt(self, m: Fenced | Rejected) -> bool:
+        """Rule O42: only the answer to the fence of the newest doubt counts; an old build repeats no nonce."""
+        return not self._leader_doubted or m.nonce in (0, self._nonce)
 
     def _leader_in_doubt(self, record: ShardRecord) -> bool:
         """A restart ends a leadership: only the answer to a fence tells, not a record that is stored meanwhile."""
@@ -1041,7 +1051,8 @@ class Coordinator:
             return self._elect(now_ms)
         if sender == record.leader:
             if reason is Reason.ALREADY_LEADER:
-                self._leader_doubted = False
+                if self._answers_doubt(m):
+                    self._leader_doubted = False
                 return []
             if reason is Reason.RECONFIGURING and record.change is None:
                 # The leader missed our Abort: it still holds a change that the record no longer has.

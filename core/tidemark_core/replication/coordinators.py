@@ -21,6 +21,7 @@ class Coordinators:
         self.settings = settings
         self.shards: dict[ShardId, Coordinator] = {}
         self.nodes: dict[str, Member | None] = {}
+        self._boots: dict[str, str] = {}       # of the process that was seen last
         self.active = True
 
     def step(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
@@ -28,12 +29,15 @@ class Coordinators:
         match event:
             case NodeUp():
                 self.nodes[event.member.node] = event.member
+                self._boots[event.member.node] = event.boot
                 return self._tell(now_ms, event.member.node, event)
             case NodeDown():
                 self.nodes[event.node] = None
                 return self._tell(now_ms, event.node, event)
             case SetActive():
                 return self._set_active(now_ms, event.active)
+            case Received() if self._is_of_another_boot(event):
+                return []
         shard = event.address.shard if isinstance(event, Received | TimerFired) else event.shard
         coordinator = self.shards.get(shard)
         if coordinator is None:
@@ -49,6 +53,11 @@ class Coordinators:
         if isinstance(event, MetadataLoaded) and event.record is None:
             self.shards.pop(shard, None)
         return effects
+
+    def _is_of_another_boot(self, event: Received) -> bool:
+        """Rule O42: a process that ended, or that was not seen yet, says nothing about the one we know."""
+        seen = self._boots.get(event.sender.node) if isinstance(event.sender, Member) else None
+        return bool(seen and event.boot) and event.boot != seen
 
     def _tell(self, now_ms: int, node: str, event: NodeUp | NodeDown) -> list[CoordinatorEffect]:
         effects: list[CoordinatorEffect] = []

@@ -60,7 +60,7 @@ class Follower:
     # --- fencing ------------------------------------------------------------------------------------------
 
     def on_fence(self, sender: Peer, m: Fence) -> list[Effect]:
-        """Rules O8, O9, L1.  The caller has already resigned if this replica led an older epoch."""
+        """Rules O8, O9, O42, L1.  The caller has already resigned if this replica led an older epoch."""
         replica = self.replica
         state = replica.state
         if state.role in (Role.SEEDING, Role.DELETED):
@@ -77,7 +77,7 @@ class Follower:
             self.verified = -1
             replica.update(epoch=m.epoch, election=m.election, role=Role.FENCED)
         # Ordered behind every earlier write, so the head we name is durable when the answer leaves (L1).
-        return [replica.persist((), [replica.send(sender, Fenced(m.epoch, m.election, replica.log.head))])]
+        return [replica.persist((), [replica.send(sender, Fenced(m.epoch, m.election, replica.log.head, m.nonce))])]
 
     # --- truncation ---------------------------------------------------------------------------------------
 

@@ -29,19 +29,24 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Refuse everything older than `epoch` and say where your log ends (O8, O9)."""
+    """Refuse everything older than `epoch` and say where your log ends (O8, O9).
+
+    The answer repeats `nonce`, by which the operator knows the fence that it answers (O42).
+    """
 
     epoch: int
     election: int
+    nonce: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """`head` is the log's end at fencing time; durable."""
+    """`head` is the log's end at fencing time; durable.  `nonce` is the fence's, 0 from builds that know none."""
 
     epoch: int
     election: int
     head: EntryId
+    nonce: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +209,15 @@ class ShardDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A typed no to an operator's request of `epoch`; `about` is the request's class name."""
+    """A typed no to an operator's request of `epoch`; `about` is the request's class name.
+
+    `nonce` is the fence's; 0 when something else is refused, and from builds that know none.
+    """
 
     epoch: int
     about: str
     refusal: Refused
+    nonce: int = 0
 
 
 # --- leader -> follower, and the answers -----------------------------------------------------------------

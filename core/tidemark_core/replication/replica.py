@@ -23,7 +23,7 @@ from ..limbo.settings import SynchroSettings
 from .checkpoint import FOLDS
 from .copies import Seat, seat_of
 from .log import Log
-from .messages import Fate, Operation, Rejected
+from .messages import Fate, Fence, Operation, Rejected
 from .producers import Place
 from .settings import CopySettings, RetentionSettings
 
@@ -359,7 +359,8 @@ class Replica:
     def reject(self, to: Peer, request: Any, reason: Reason, message: str = "") -> list[Effect]:
         """Answer an operator's request with a typed no that carries our epoch."""
         refusal = Refused(reason, message, epoch=self.state.epoch)
-        return [self.send(to, Rejected(request.epoch, type(request).__name__, refusal))]
+        nonce = request.nonce if isinstance(request, Fence) else 0
+        return [self.send(to, Rejected(request.epoch, type(request).__name__, refusal, nonce))]
 
     def trace(self, what: str, detail: str = "") -> Trace:
         return Trace(self.address, what, detail)

@@ -107,17 +107,20 @@ class Fence(_message.Message):
 
     EPOCH_FIELD_NUMBER: _builtins.int
     ELECTION_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     election: _builtins.int
+    nonce: _builtins.int
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         election: _builtins.int = ...,
+        nonce: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch", "nonce", b"nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -130,8 +133,10 @@ class Fenced(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     ELECTION_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     election: _builtins.int
+    nonce: _builtins.int
     @_builtins.property
     def head(self) -> _common_pb2.EntryId: ...
     def __init__(
@@ -140,10 +145,11 @@ class Fenced(_message.Message):
         epoch: _builtins.int = ...,
         election: _builtins.int = ...,
         head: _common_pb2.EntryId | None = ...,
+        nonce: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch", "head", b"head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch", "head", b"head", "nonce", b"nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -617,8 +623,10 @@ class Rejected(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     ABOUT_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     about: _builtins.str
+    nonce: _builtins.int
     @_builtins.property
     def refusal(self) -> _common_pb2.Refusal: ...
     def __init__(
@@ -627,10 +635,11 @@ class Rejected(_message.Message):
         epoch: _builtins.int = ...,
         about: _builtins.str = ...,
         refusal: _common_pb2.Refusal | None = ...,
+        nonce: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "epoch", b"epoch", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "epoch", b"epoch", "nonce", b"nonce", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

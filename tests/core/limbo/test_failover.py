@@ -79,7 +79,7 @@ def heal(cluster: Cluster) -> None:
     for node in cluster.nodes.values():
         if node.alive:
             cluster._tell_peers(node, PeerUp(node.me))
-            cluster._tell_operators(NodeUp(node.me, f"{node.me.node}-boot{node.life}"))
+            cluster._tell_operators(NodeUp(node.me, node.boot))
 
 
 def shown(cluster: Cluster) -> list[Entry]:

@@ -97,8 +97,8 @@ class Desk:
         self.revision = self.revision + 10 if revision is None else revision
         return self.step(MetadataLoaded(SHARD, record, self.revision))
 
-    def hear(self, sender: Member, message: Any) -> list[Any]:
-        return self.step(Received(AT, sender, None, message))
+    def hear(self, sender: Member, message: Any, boot: str = "") -> list[Any]:
+        return self.step(Received(AT, sender, None, message, boot))
 
     def fire(self, name: str) -> list[Any]:
         return self.step(TimerFired(AT, name))
@@ -114,10 +114,15 @@ class Desk:
         return self.step(MetadataSaved(SHARD, save.record.writer, self.revision))
 
     def sent(self, kind: type | None = None) -> list[tuple[Member, Any]]:
+        """Return what was sent, fences without their nonces."""
         return [
-            (effect.to, effect.message) for effect in self.effects  # type: ignore[misc]
+            (effect.to, replace(effect.message, nonce=0) if isinstance(effect.message, Fence) else effect.message)
+            for effect in self.effects
             if isinstance(effect, Send) and (kind is None or isinstance(effect.message, kind))
-        ]
+        ]  # type: ignore[return-value]
+
+    def nonces(self) -> list[int]:
+        return [e.message.nonce for e in self.effects if isinstance(e, Send) and isinstance(e.message, Fence)]
 
     def replies(self) -> list[Any]:
         return [effect.value for effect in self.effects if isinstance(effect, Reply)]
@@ -199,7 +204,7 @@ def test_o7_the_epoch_and_the_election_are_stored_before_anybody_is_fenced(desk:
     assert [Trace(AT, "resumed", "ELECTION epoch 0"), SaveMetadata(SHARD, election, 10)] == effects
     assert [
         Trace(AT, "election", "epoch 1"),
-        *(Send(AT, member, Fence(1, 10)) for member in (A, B, C)),
+        *(Send(AT, member, Fence(1, 10, 1)) for member in (A, B, C)),
         SetTimer(AT, RETRY_TIMER, 1_500),
     ] == desk.stored()
 
@@ -447,6 +452,58 @@ def test_o14_only_an_answer_to_the_fence_settles_whether_a_leader_that_came_back
     desk.hear(A, Rejected(5, "Fence", Refused(Reason.ALREADY_LEADER, epoch=5)))
     desk.fire(RETRY_TIMER)
     assert (A, Fence(5, 50)) not in desk.sent(Fence)
+
+
+@pytest.mark.parametrize("answer", ["leads", "fenced"])
+def test_o42_a_leader_in_doubt_stays_in_doubt_until_it_answers_the_fence_that_asked(desk: Desk, answer: str) -> None:
+    desk.steady()
+    [first] = (desk.step(NodeUp(A, "boot")), desk.nonces())[1]
+    [second] = (desk.step(NodeUp(A, "boot")), desk.nonces())[1]
+    assert first != second
+    answers = {
+        nonce: Rejected(5, "Fence", Refused(Reason.ALREADY_LEADER), nonce) if answer == "leads"
+        else Fenced(5, 50, HEAD, nonce)
+        for nonce in (first, second)
+    }
+    assert [] == desk.hear(A, answers[first]), "it was sent before the fence that asks now was received"
+    desk.fire("retry")
+    assert (A, Fence(5, 50)) in desk.sent(Fence)
+
+    desk.hear(A, answers[second])
+    assert (answer == "fenced") == bool(desk.saves()), "a leader that answers as fenced leads no more"
+    if answer == "leads":
+        desk.fire("retry")
+        assert [] == desk.sent(Fence)
+
+
+def test_o42_a_node_of_an_older_build_repeats_no_nonce_and_is_believed(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(A, "boot"))
+    desk.hear(A, Rejected(5, "Fence", Refused(Reason.ALREADY_LEADER)))
+    desk.fire("retry")
+
+    assert [] == desk.sent(Fence)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Rejected(5, "Fence", Refused(Reason.ALREADY_LEADER)), Rejected(5, "Fence", Refused(Reason.NOT_LEADER)),
+        Rejected(5, "Fence", Refused(Reason.STALE_EPOCH, epoch=9)), Fenced(5, 50, HEAD), FollowerAdded(5, B),
+        Aborted(5), ShardDeleted(5),
+    ],
+    ids=lambda message: f"{type(message).__name__} {getattr(getattr(message, 'refusal', None), 'reason', '')}",
+)
+def test_o42_the_answer_of_another_boot_changes_nothing(desk: Desk, message: Any) -> None:
+    desk.steady()
+    desk.step(NodeUp(A, "boot 2"))
+    desk.step(NodeUp(B, "boot 2"))
+    before = (desk.record, dict(desk.shard.unattached), desk.shard._leader_doubted, desk.shard._abort_owed)
+    for boot in ("boot", "boot 3"):
+        assert [] == desk.hear(A, message, boot)
+        assert before == (
+            desk.record, desk.shard.unattached, desk.shard._leader_doubted, desk.shard._abort_owed
+        )
 
 
 def test_o16_a_follower_that_restarted_is_fenced_and_added_again(desk: Desk) -> None:
