@@ -38,7 +38,6 @@ from .replication.clients import (
     ReadRequest,
     TrimRequest,
 )
-from .replication.copies import selective
 from .replication.filling import Filling
 from .replication.follower import PULL_TIMER, Follower
 from .replication.holding import lacks_rightly
@@ -67,6 +66,7 @@ from .replication.messages import (
 from .replication.replica import Limits, Replica, Role
 from .replication.retention import mark_every_ms
 from .replication.settings import Configure
+from .replication.vetting import VET_TIMER, Vetting
 
 FOLDS: Table = (*REPLICATION_FOLDS,)
 """The folds of every log in this release; a new fold is a row behind these."""
@@ -75,14 +75,14 @@ FOLDS: Table = (*REPLICATION_FOLDS,)
 class Shard:
     """A replica with the role it plays now."""
 
-    __slots__ = ("_vetting", "filling", "follower", "leader", "replica")
+    __slots__ = ("filling", "follower", "leader", "replica", "vetting")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.follower = Follower(replica)
         self.filling = Filling(replica)
         self.leader: Leader | None = None
-        self._vetting: BecomeLeader | None = None   # asked to lead, looking whether we may
+        self.vetting = Vetting(replica)
 
     @classmethod
     def new(cls, shard: ShardId, me: Member, limits: Limits) -> Shard:
@@ -131,7 +131,9 @@ class Shard:
             case TimerFired():
                 if event.name == PULL_TIMER:
                     return self.follower.pull() if self._seeding else self.filling.pull()
-                return self.leader.on_timer(now_ms, event.name) if self.leader else []
+                if event.name == VET_TIMER:
+                    return self.vetting.on_timer(now_ms)
+                return self._on_leader_timer(now_ms, event.name)
             case Configure():
                 return self._on_configure(now_ms, event)
             case LocalStep():
@@ -146,6 +148,20 @@ class Shard:
                 failed = self.follower.on_snapshot_failed if self._seeding else self.filling.on_failed
                 return failed(now_ms, event.message)
         raise TypeError(f"no such event: {event!r}")
+
+    def _on_leader_timer(self, now_ms: int, name: str) -> list[Effect]:
+        leader = self.leader
+        if leader is None:
+            return []
+        effects = leader.on_timer(now_ms, name)
+        unreadable = leader.unreadable
+        return effects if unreadable is None else [*effects, *self._give_up(now_ms, unreadable)]
+
+    def _give_up(self, now_ms: int, offset: int) -> list[Effect]:
+        """Rule K15d: the shard stands still behind an entry that no member gives; another may lead without it."""
+        resigned = self._resign()
+        self.replica.update(role=Role.DEPOSED)
+        return [*resigned, self.replica.persist((), self.vetting.give_up(now_ms, offset))]
 
     def _on_configure(self, now_ms: int, event: Configure) -> list[Effect]:
         replica, leader = self.replica, self.leader
@@ -183,7 +199,10 @@ class Shard:
             case AppendAck():
                 return leader.on_ack(now_ms, sender, message) if leader else []
             case Append():
-                return follower.on_append(sender, message)
+                effects = follower.on_append(sender, message)
+                if self.vetting.broken >= 0 and self.replica.state.role is Role.FOLLOWER:
+                    effects += self.vetting.ask_again(sender)
+                return effects
             case AppendRefused():
                 return self._on_append_refused(now_ms, sender, message)
             case Truncate():
@@ -204,9 +223,12 @@ class Shard:
 
     def _on_operator_message(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
         leader, follower = self.leader, self.follower
+        self.vetting.operator = sender
         match message:
             case Fence():
                 resigned = self._resign() if leader and message.epoch > self.replica.state.epoch else []
+                if message.epoch > self.replica.state.epoch:
+                    self.vetting.stop()
                 return [*resigned, *follower.on_fence(sender, message)]
             case BecomeLeader():
                 return self._on_become_leader(now_ms, sender, message)
@@ -253,42 +275,18 @@ class Shard:
             return self.leader.on_become_leader_again(sender, m)
         if state.role is not Role.FENCED:
             return replica.reject(sender, m, Reason.WRONG_STATE, f"replica is {state.role} in epoch {state.epoch}")
-        if replica.state.dropped < 0 and not selective(m.copies, len(m.ensemble)):
+        if self.vetting.passed():
             return self._lead(now_ms, sender, m)
-        if self._vetting == m:
-            return []   # under way
-        self._vetting = m
-        return self._vet(now_ms, sender, m, replica.commit + 1)
+        return self.vetting.begin(sender, m)
 
     def _lead(self, now_ms: int, sender: Peer, m: BecomeLeader) -> list[Effect]:
-        self._vetting = None
         self.leader = Leader(self.replica)
         return self.leader.begin(now_ms, sender, m)
 
-    def _vet(self, now_ms: int, sender: Peer, m: BecomeLeader, first: int) -> list[Effect]:
-        """Rule K15: where members drop payloads, look whether one is missing above commit before leading."""
-        replica = self.replica
-        if first > replica.log.head.offset:
-            return self._lead(now_ms, sender, m)
-        tag = ("vet", sender, m)
-        return [ReadLog(replica.shard, tag, first, replica.log.head.offset, replica.limits.push_bytes_max)]
-
     def _on_vetted(self, now_ms: int, read: LogRead | LogReadFailed) -> list[Effect]:
-        replica, state = self.replica, self.replica.state
-        _, sender, m = read.tag
-        asked = (m.epoch, m.election, Role.FENCED) == (state.epoch, state.election, state.role)
-        if self._vetting != m or self.leader is not None or not asked:
-            return []
-        entries = read.entries if isinstance(read, LogRead) else ()
-        missing = next((entry for entry in entries if not entry.held), None)
-        if missing is not None:
-            # Nobody drops what is not committed: this disk lost it.  Never truncated, never led with.
-            self._vetting = None
-            why = f"the payload of {missing.id} is missing above commit {replica.commit}"
-            return [replica.trace("payload_missing", why), *replica.reject(sender, m, Reason.CORRUPT, f"K15: {why}")]
-        if not entries:
-            return self._lead(now_ms, sender, m)   # damage is repaired by whoever leads, as ever
-        return self._vet(now_ms, sender, m, entries[-1].last + 1)
+        """Rule K15b: lead once everything above commit is whole."""
+        result = self.vetting.on_read(now_ms, read)
+        return self._lead(now_ms, *result) if isinstance(result, tuple) else result
 
     def _on_append_refused(self, now_ms: int, sender: Member, m: AppendRefused) -> list[Effect]:
         leader = self.leader
@@ -338,7 +336,7 @@ class Shard:
             replica.send(member, Fetch(m.first, epoch)) for member in self._others()
         ]
         if m.tag is not None and self.leader is not None:
-            effects += self.leader.on_read_failed(now_ms, m.tag[1])
+            effects += self.leader.on_read_failed(now_ms, m.tag[1], m.first)
         return effects
 
     def _others(self) -> list[Member]:
@@ -367,14 +365,15 @@ class Shard:
             writes = replica.trim_to(m.first)
             return [replica.persist(writes)] if writes else []
         if entry is None or entry.base != m.base or not replica.log.contains(entry.id) or not entry.held:
-            return []
+            return self.vetting.on_not_held(sender, m)
         if entry.last < replica.log.first:
             return []   # trimmed since we asked
         if entry.last <= replica.state.swept and lacks_rightly(replica, entry):
             # Dropped as surplus: only its header can have been damaged.  Above that we may still be one who has to have
             # the payload, though not designated: too few left of us had it yet (K7).
             entry = entry.bare()
-        return [replica.trace("entry_repaired", f"{entry.id}"), replica.persist([PutEntry(entry)])]
+        repaired = replica.persist([PutEntry(entry)], self.vetting.repaired(entry.base))
+        return [replica.trace("entry_repaired", f"{entry.id}"), repaired]
 
     def snapshot_part(self, epoch: int, entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], bool]:
         """Return what of `entries` a pull of `epoch` may get from here, and whether it goes on behind (K12)."""

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from tidemark_core.base.effects import DropPayloads, Persist, PutEntry, PutState
+from tidemark_core.base.effects import DropPayloads, LogReadFailed, Persist, PutEntry, PutState
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member
 from tidemark_core.delivery.messages import NOT_HELD, GapKind, Shipment
@@ -21,6 +21,7 @@ from tidemark_core.replication import follower as core_follower
 from tidemark_core.replication import holding as core_holding
 from tidemark_core.replication import leader as core_leader
 from tidemark_core.replication import stages as core_stages
+from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.copies import Seat
 from tidemark_core.replication.cursor import Cursor, CursorStatus
 from tidemark_core.replication.dropping import Dropping
@@ -28,7 +29,7 @@ from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.messages import Drop, Operation, Prepare
 from tidemark_core.replication.replica import Replica, ReplicaState, Role
-from tidemark_core.shard import Shard
+from tidemark_core.replication.vetting import Vetting
 
 from .delivery_mutants import one_answer_proves_loss
 from .disk import Image
@@ -234,7 +235,34 @@ def _drops_go_on(stack: ExitStack) -> None:
 
 
 def _leads_without_payloads(stack: ExitStack) -> None:
-    substitute(stack, Shard, "_vet", lambda self, now_ms, sender, m, first: self._lead(now_ms, sender, m))
+    substitute(stack, Vetting, "passed", lambda self: True)
+
+
+def _failed_reads_pass(stack: ExitStack) -> None:
+    def on_read(self: Vetting, now_ms: int, read: Any) -> Any:
+        if not isinstance(read, LogReadFailed) or self._asked is None or self._asker is None or self._awaited:
+            return original(self, now_ms, read)
+        request, self._asked = self._asked, None
+        return self._asker, request
+
+    original = Vetting.on_read
+    substitute(stack, Vetting, "on_read", on_read)
+
+
+def _damaged_member_is_asked_for_ever(stack: ExitStack) -> None:
+    substitute(stack, Coordinator, "_eligible", lambda self, election: election.heads)
+
+
+def _any_whole_member_is_enough(stack: ExitStack) -> None:
+    def eligible(self: Coordinator, election: Any) -> Any:
+        whole = {member: head for member, head in election.heads.items() if member not in self._damaged}
+        return whole or election.heads
+
+    substitute(stack, Coordinator, "_eligible", eligible)
+
+
+def _leads_on_without_reading(stack: ExitStack) -> None:
+    substitute(stack, Leader, "unreadable", property(lambda self: None))
 
 
 # --- reading (K10, K17, K18) ------------------------------------------------------------------------------------
@@ -286,6 +314,10 @@ COPIES_MUTANTS: tuple[Mutant, ...] = (
     Mutant("K13 filled", "COMMIT waits until all have filled", _not_filled, "copies"),
     Mutant("K13 paused", "nothing is dropped from PREPARE on", _drops_go_on, "copies"),
     Mutant("K15", "who lost a payload above its commit does not lead", _leads_without_payloads, "successors"),
+    Mutant("K15b", "an entry that cannot be read is damage", _failed_reads_pass, "damage"),
+    Mutant("K15c", "who reported damage is left out", _damaged_member_is_asked_for_ever, "damage"),
+    Mutant("K15c majority", "a majority without damage elects", _any_whole_member_is_enough, "damage", 10),
+    Mutant("K15d", "a leader that cannot read what is needed resigns", _leads_on_without_reading, "damage"),
     Mutant("K10", "released stays below confirmed", _released_unconfirmed, "copies"),
     Mutant("K17", "what is not held is no gap", _not_held_is_a_hole, "copies", 13),
     Mutant("K18 not held", "data loss only when every member has answered", one_answer_proves_loss, "copies", 13),

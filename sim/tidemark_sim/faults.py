@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.replication.records import ShardRecord
 from tidemark_core.replication.recovery import find_record, newest_facts
@@ -362,14 +363,23 @@ class Faults:
         return failed
 
     def corrupt(self) -> None:
-        """Damage one stored entry, committed and whole elsewhere."""
+        """Damage one stored entry: a committed one that is whole elsewhere, or one above commit, held by any number.
+
+        Above commit the header is damaged, or the payload is lost and the header is whole.
+        """
         world = self.world
         shard = world.dice.pick(world.shards)
         node = self._node()
         image = node.disk.image(shard)
+        if node.member not in world.metadata.record(shard).ensemble or not self.can_lose(shard, node):
+            return
         committed = world.checkers.committed_last(shard)
+        above = [entry for entry in image.entries if entry.last > committed]
+        if above and world.dice.chance(0.7):
+            self.damage(node, shard, world.dice.pick(above))
+            return
         settled = [entry for entry in image.entries if entry.last <= committed]
-        if not settled or node.member not in world.metadata.record(shard).ensemble or not self.can_lose(shard, node):
+        if not settled:
             return
         newest_first = world.dice.chance(0.5)
         reach = min(5, len(settled) - 1) if newest_first else len(settled) - 1
@@ -387,6 +397,18 @@ class Faults:
             node.disk.corrupt[shard, entry.base] = world.now_ms
             world.trace.count("corrupted")
             world.trace.note(node.name, "corrupt", entry)
+
+    def damage(self, node: Node, shard: ShardId, entry: Entry) -> None:
+        """Damage an entry above commit on one disk."""
+        place = (shard, entry.base)
+        if place in node.disk.corrupt:
+            return
+        self.world.trace.count("corrupted_above_commit")
+        self.world.trace.note(node.name, "corrupt", entry)
+        if entry.kind is Kind.DATA and entry.payload and self.world.dice.chance(0.5):
+            node.disk.lose_payload(place, self.world.now_ms)
+        else:
+            node.disk.corrupt[place] = self.world.now_ms
 
     # --- clocks -------------------------------------------------------------------------------------------
 

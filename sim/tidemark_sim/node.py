@@ -83,6 +83,7 @@ class Node:
         self.slow_disk_ms = 0
         self.disk_full = False
         self.stays_down = False
+        self.asked: dict[tuple[ShardId, int], int] = {}   # when it was first asked to lead an epoch
         self.doomed = False                 # dies before it runs another effect
         self.held: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None   # what a paused process has to do
         self.told: dict[ShardId, SynchroSettings] = {}
@@ -192,6 +193,7 @@ class Node:
             if message.__class__ is AppendAck and self._rollbacks.get(shard):
                 self._meets_ack(shard, message)
             elif message.__class__ is BecomeLeader:
+                self.asked.setdefault((shard, message.epoch), self.world.now_ms)
                 self.world.successors.chosen(self, shard, message)
             self.turn((Received(address, sender, to, message),))
             if message.__class__ is AppendAck:

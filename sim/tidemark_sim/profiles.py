@@ -378,6 +378,24 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         },
         "successors": {"position": (0.9, 0.3, 1), "opening": (0.9, 0.5, 1), "payload": (0.9, 0.3, 1)},
     },
+    "damage": {
+        "cluster": {
+            "nodes": (1, 3, 5), "wide": (1, 0.3, 0.3), "shards": (0, 0, 0), "operators": (0.2, 2, 2),
+            "probe_ms": (1, 10, 30), "tight": (1, 1, 1), "copies": (0.3, 0.9, 0.9),
+            "operator_crash_in_step": (0.1, 0.002, 0.02),
+        },
+        "disk": {"sync_ms_max": (1, 1, 6), "crash_in_step": (0.2, 0.0003, 0.002)},
+        "clients": {"producers": (1, 2, 4), "think_ms": (1, 4, 20), "local": (0.6, 0.2, 0.8)},
+        "admin": {
+            "every_ms": (1, 300, 1200), "swap": (0.3, 0.2, 1), "expand": (0, 0, 0), "contract": (0, 0, 0),
+            "transfer": (0.3, 0.2, 1), "trim": (0.4, 0.5, 2),
+        },
+        "faults": {
+            "every_ms": (1, 30, 100), "down_ms": (1, 60, 250), "crash": (0.5, 0.3, 1), "crash_leader": (0.8, 0.5, 2),
+            "power_cut": (0.7, 0.5, 1.5), "isolate": (0.5, 0.3, 1), "cut_peers": (1, 1, 4), "lag": (0.7, 0.5, 3),
+            "wipe": (0.1, 0.1, 0.3), "disk_full": (0.1, 0.1, 0.3), "corrupt": (1, 3, 8),
+        },
+    },
 }
 
 

@@ -44,9 +44,6 @@ class Successors:
 
     def calm(self) -> None:
         self.over = True
-        for node in self.world.nodes.values():
-            for place in sorted(node.disk.lost):
-                node.disk.mend(place)
 
     # --- positions ----------------------------------------------------------------------------------------
 

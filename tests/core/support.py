@@ -643,8 +643,15 @@ def lead(
     fence(node, epoch)
     node.complete()
     node.receive(OPERATOR, BecomeLeader(epoch, epoch * 10, tuple(ensemble), tuple(followers)))
+    vetted(node)
     node.complete()
     return node.leader
+
+
+def vetted(node: Node) -> None:
+    """Answer what a lone node reads of its own log before it leads (K15b)."""
+    while node.reads and node.reads[-1].tag[0] == "vet":
+        node.step(node.answer_read(node.reads.pop()))
 
 
 def ack(node: Node, sender: Member, upto: int | None = None, commit: int = -1) -> list[Effect]:

@@ -273,8 +273,8 @@ def damaged_leader(node: Node) -> tuple[Node, Author]:
     fence(node, 1)
     node.receive(B, append_of(author.entries, 1))
     node.complete()
-    node.damage(1)
     lead(node, epoch=2, followers=[(B, EntryId(1, 0)), (C, EntryId(1, 3))])
+    node.damage(1)
     node.take_sent(Append)
     return node, author
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tidemark_core.base.entry import Durability
@@ -21,7 +22,7 @@ from tidemark_sim.world import World
 class Scenario:
     """Nodes n1..nN, the first `replicas` of them in the ensemble, in order; operators op1..; one producer."""
 
-    def __init__(self, nodes: int = 3, replicas: int = 3, operators: int = 1, copies: int = 0) -> None:
+    def __init__(self, nodes: int = 3, replicas: int = 3, operators: int = 1, copies: int = 0, **limits: int) -> None:
         options = Options("scenario")
         options.cluster.nodes, options.cluster.operators = nodes, operators
         options.cluster.probe_ms, options.cluster.probes_missed_max = 20, 2
@@ -29,7 +30,9 @@ class Scenario:
         options.disk.sync_ms_max = 1
         options.metadata.delay_ms_max = options.metadata.watch_delay_ms = 1
         options.clients.producers = 1
-        options.limits = Limits(resend_ms=50, commit_notice_ms=5, pull_retry_ms=50, transfer_ms=200)
+        options.limits = replace(
+            Limits(resend_ms=50, commit_notice_ms=5, pull_retry_ms=50, transfer_ms=200), **limits
+        )
         options.coordinator = CoordinatorSettings(
             OperatorId(""), retry_ms=50, grace_ms=5, takeover_ms=300, change_timeout_ms=2_000
         )

@@ -6,7 +6,7 @@ from scenario import Scenario
 
 
 def test_k15_who_lost_a_payload_is_passed_over_for_one_whose_log_is_as_long() -> None:
-    """n2 and n3 hold the same, n2 comes first; it refuses, and would for ever."""
+    """n2 and n3 hold the same, n2 comes first and cannot hear n3; it refuses, and would for ever."""
     story = Scenario(copies=2)
     story.wait_led(1)
     first = story.append(1)
@@ -19,11 +19,13 @@ def test_k15_who_lost_a_payload_is_passed_over_for_one_whose_log_is_as_long() ->
     disk = story.world.nodes["n2"].disk
     lost = disk.image(story.shard).entries[-1]
     assert lost.payload and story.log(2) == story.log(3)
+    story.cut(2, 3)
     disk.lose_payload((story.shard, lost.base), story.world.now_ms)
 
     story.wait_led(3)
 
-    assert story.world.trace.counts["core_payload_missing"] == 1, "asked once, not again and again"
+    assert story.world.trace.counts["core_damage_reported"] == 1, "asked once, not again and again"
     assert lost.id in [entry.id for entry in disk.image(story.shard).entries]
+    story.mend(2, 3)
     story.start(1)
     story.finish()

@@ -91,8 +91,20 @@ def test_successors_meet_what_they_are_there_for() -> None:
         met.update(run_seed(seed, "successors").counts)
 
     wanted = (
-        "positions_committed", "positions_ambushed", "trims_before_opening", "payloads_lost", "core_payload_missing",
-        "rollbacks_confirmed", "payloads_left_out",
+        "positions_committed", "positions_ambushed", "trims_before_opening", "payloads_lost",
+        "core_damaged_above_commit", "rollbacks_confirmed", "payloads_left_out",
+    )
+    assert [] == [name for name in wanted if not met[name]]
+
+
+def test_damage_meets_what_it_is_there_for() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(24):
+        met.update(run_seed(seed, "damage").counts)
+
+    wanted = (
+        "corrupted", "corrupted_above_commit", "core_damaged_above_commit", "core_damage_reported",
+        "core_entry_repaired", "truncations",
     )
     assert [] == [name for name in wanted if not met[name]]
 

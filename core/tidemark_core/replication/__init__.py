@@ -34,6 +34,9 @@ K12 A new member gets every payload that is not surplus
 K13 Payloads are filled before a change is in force
 K14 A wiped disk is a new member
 K15 A leader lacks no payload above commit
+K15b A replica reads what lies above commit before it leads
+K15c A majority without damage elects without the damaged member
+K15d A leader that cannot read what a follower needs resigns
 K16 A leader fetches for its followers
 K17 A sender without the payload answers NOT_HELD
 K18 DATALOSS needs the answer of every member
@@ -90,5 +93,5 @@ Roles: `follower` is fenced, truncates, appends, is seeded; `leader` assigns, pu
 `coordinator` elects and reconfigures from stored metadata; `replica` holds what outlives a role; `log` is the
 fold of the log; `invariants` look from outside.  Of payloads: `copies` says who keeps them, `holding` what a replica
 keeps, `dropping` what a leader announces of it, `stages` when readers get an entry, `fetching` and `filling` how
-missing payloads are obtained.
+missing payloads are obtained, `vetting` what a replica looks at before it leads.
 """

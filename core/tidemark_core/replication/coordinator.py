@@ -132,7 +132,7 @@ class Coordinator:
         self.behind = False                    # the store lost what a node was told: nothing is begun from this record
         self._suspicion = ""                   # a node is ahead of our record; the store is asked whether it is, too
         self._doubts = 0                       # how often the store has said since that it is not
-        self._unfit: set[Member] = set()       # their disk lost a payload: they refused to lead (K15)
+        self._damaged: dict[Member, int] = {}  # members that reported damage above commit, and its offset (K15b)
 
     # --- what others may ask --------------------------------------------------------------------------------
 
@@ -410,13 +410,14 @@ class Coordinator:
         ]
         if missing and not election.grace_over:
             return [SetTimer(self.address, GRACE_TIMER, now_ms + self.settings.grace_ms)]
-        preferred = self.transfer.to if self.transfer and self.transfer.to not in self._unfit else None
-        leader = choose_leader(election.ensembles.final, election.heads, preferred)
+        heads = self._eligible(election)
+        preferred = self.transfer.to if self.transfer and self.transfer.to not in self._damaged else None
+        leader = choose_leader(election.ensembles.final, heads, preferred)
         if leader is not None and preferred is None and self._unwanted(leader):
             # Given up by the detector, yet it answered; or it cannot lead: another is better if its log is as long.
-            better = (m for m in election.ensembles.final if m in election.heads and not self._unwanted(m))
-            leader = choose_leader(election.ensembles.final, election.heads, next(
-                (member for member in better if election.heads[member] == election.heads[leader]), leader
+            better = (m for m in election.ensembles.final if m in heads and not self._unwanted(m))
+            leader = choose_leader(election.ensembles.final, heads, next(
+                (member for member in better if heads[member] == heads[leader]), leader
             ))
         if leader is None:
             return []
@@ -430,8 +431,19 @@ class Coordinator:
         )
         return [self._become_leader(), self._retry(now_ms)]
 
+    def _eligible(self, election: Election) -> dict[Member, EntryId]:
+        """Rule K15c: a majority without damage elects as if the others were down; without one they are asked again."""
+        whole = {member: head for member, head in election.heads.items() if member not in self._damaged}
+        return whole if election.ensembles.answered(whole) else election.heads
+
     def _unwanted(self, member: Member) -> bool:
-        return self._lost(member) or member in self._unfit
+        return self._lost(member) or member in self._damaged
+
+    def _damage_waits(self, member: Member) -> Trace:
+        """Rule K15c: too few members without damage answered to show that the damaged entry is not committed."""
+        damaged = f"the entry at offset {self._damaged[member]} of {member} is damaged"
+        why = f"{damaged}: a majority of members without damage must answer"
+        return Trace(self.address, "damage_waits", why)
 
     def _become_leader(self) -> Send:
         """Rules O13, H4: the final ensemble travels, its length is the factor."""
@@ -464,7 +476,7 @@ class Coordinator:
         effects: list[CoordinatorEffect] = []
         election, self.election = self.election, None
         if election is not None:
-            self._unfit.clear()
+            self._damaged.clear()
             told = dict(election.told)
             self.unattached = {
                 member: election.heads.get(member)
@@ -1043,13 +1055,17 @@ class Coordinator:
                 or m.about != "BecomeLeader"
             ):
                 return []
-            if sender in self._unfit:
+            if sender in self._damaged:
                 election.refused = True   # at once, elections would follow each other as fast as the store answers
-                return []
+                self._damaged[sender] = m.refusal.expected
+                return [self._damage_waits(sender)]
             if reason is Reason.CORRUPT:
-                self._unfit.add(sender)
+                self._damaged[sender] = m.refusal.expected
             return self._elect(now_ms)
         if sender == record.leader:
+            if reason is Reason.CORRUPT and m.about == "BecomeLeader":
+                self._damaged[sender] = m.refusal.expected   # it resigned (K15d)
+                return self._elect(now_ms)
             if reason is Reason.ALREADY_LEADER:
                 if self._answers_doubt(m):
                     self._leader_doubted = False

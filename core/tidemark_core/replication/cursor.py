@@ -35,6 +35,8 @@ class Cursor:
     inflight: deque[tuple[int, int]] = field(default_factory=deque)  # (last offset, bytes)
     inflight_bytes: int = 0
     rewound_for: EntryId | None = None   # the refused head we last rewound to
+    unread: int = -1                     # the base that our disk could not give for this follower, -1: none
+    looks: int = 0                       # how often the resend timer has found it so
     progress_seen: tuple[int, int] = (-2, -2)   # (match, commit) when the resend timer last looked
 
     def attach(self, head: EntryId) -> None:
@@ -69,6 +71,16 @@ class Cursor:
         self.full = self.absent = False
         while self.inflight and self.inflight[0][0] <= self.match:
             self.inflight_bytes -= self.inflight.popleft()[1]
+
+    def not_read(self, base: int) -> None:
+        """Our disk cannot give the entry at `base`."""
+        self.reading = False
+        if self.unread != base:
+            self.unread, self.looks = base, 0
+
+    def was_read(self) -> None:
+        """Our disk gave what this follower needs next."""
+        self.unread, self.looks = -1, 0
 
     def new_epoch(self) -> None:
         """Matches start at nothing in every epoch (K5); the follower's log stays what it is."""

@@ -72,6 +72,8 @@ RESEND_TIMER = "resend"
 NOTICE_TIMER = "notice"
 TRANSFER_TIMER = "transfer"
 LEADING = "leading"
+LOOKS_MAX = 3
+"""So often a leader looks whether some member gave the entry that a follower needs (K15d)."""
 
 @dataclass(slots=True)
 class Transfer:
@@ -396,15 +398,27 @@ class Leader:
         if cursor is None or epoch != self.epoch or not cursor.reading or cursor.next != first:
             return []
         cursor.reading = False
+        if m.entries:
+            cursor.was_read()
         if not m.entries or m.entries[0].base != first or cursor.status is not CursorStatus.ATTACHED or not self.active:
             return []   # trimmed meanwhile, or no longer wanted: the resend timer looks again
         return [*self.push_read(cursor, m.entries), *self._arm_resend(now_ms)]
 
-    def on_read_failed(self, now_ms: int, follower: Member) -> list[Effect]:
+    def on_read_failed(self, now_ms: int, follower: Member, base: int) -> list[Effect]:
         """Our copy is damaged: this cursor waits for the repair, the resend timer tries again."""
         if (cursor := self.cursors.get(follower)) is not None:
-            cursor.reading = False
+            cursor.not_read(base)
         return self._arm_resend(now_ms)
+
+    @property
+    def unreadable(self) -> int | None:
+        """Return the base of an entry above commit that no member gave at three looks, None when there is none (K15d).
+
+        An entry at or below commit stays where it is: another leader could do no better.
+        """
+        return next(
+            (cursor.unread for cursor in self.cursors.values()
+             if cursor.looks >= LOOKS_MAX and cursor.unread > self.replica.commit), None)
 
     def on_peer(self, now_ms: int, member: Member, up: bool) -> list[Effect]:
         cursor = self.cursors.get(member)
@@ -423,6 +437,8 @@ class Leader:
                 self._resend_armed = False
                 effects: list[Effect] = []
                 for cursor in self.cursors.values():
+                    if cursor.unread >= 0 and cursor.up:
+                        cursor.looks += 1
                     seen, cursor.progress_seen = cursor.progress_seen, (cursor.match, cursor.commit)
                     # Progress since the last look means that nothing is lost, only slow.
                     if (

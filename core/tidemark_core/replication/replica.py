@@ -356,9 +356,9 @@ class Replica:
     def send(self, to: Peer, message: Any) -> Send:
         return Send(self.address, to, message)
 
-    def reject(self, to: Peer, request: Any, reason: Reason, message: str = "") -> list[Effect]:
-        """Answer an operator's request with a typed no that carries our epoch."""
-        refusal = Refused(reason, message, epoch=self.state.epoch)
+    def reject(self, to: Peer, request: Any, reason: Reason, message: str = "", expected: int = -1) -> list[Effect]:
+        """Answer an operator's request with a typed no that carries our epoch, and an offset where one matters."""
+        refusal = Refused(reason, message, self.state.epoch, expected)
         nonce = request.nonce if isinstance(request, Fence) else 0
         return [self.send(to, Rejected(request.epoch, type(request).__name__, refusal, nonce))]
 

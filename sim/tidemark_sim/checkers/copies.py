@@ -14,7 +14,6 @@ from tidemark_core.base.effects import DropPayloads, PutEntry, Released, Send, W
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.delivery.order import slots_of
-from tidemark_core.replication.copies import selective
 from tidemark_core.replication.ensembles import changed_ensemble
 from tidemark_core.replication.messages import Drop
 from tidemark_core.replication.records import Phase, ShardRecord
@@ -149,18 +148,14 @@ class Copies:
     # --- leaders ------------------------------------------------------------------------------------------
 
     def led(self, shard: ShardId, node: Node, epoch: int) -> None:
-        """K15: where members drop payloads, whoever leads has each one above its commit: nobody may have dropped it."""
+        """K15, K15b: whoever leads has each entry above its commit whole; damage since it was asked to lead is none."""
         assert node.core is not None
         replica = node.core.log.shards[shard].replica
-        state, image = replica.state, node.disk.image(shard)
-        if state.dropped < 0 and not selective(state.copies, len(state.ensemble)):
-            return
-        for entry in image.entries[image.position(replica.commit + 1):]:
-            place = (shard, entry.base)
-            if not entry.held or place in node.disk.lost:
-                raise Violation("K15", f"{node.name} leads epoch {epoch}, its disk lost the payload of {entry.id}")
-            if place in node.disk.corrupt:
-                return   # its look ends here: a copy that fails its checksum is repaired by whoever leads
+        asked_ms = node.asked.get((shard, epoch), -1)
+        for entry in node.disk.image(shard).entries[node.disk.image(shard).position(replica.commit + 1):]:
+            damaged_ms = node.disk.corrupt.get((shard, entry.base), asked_ms + 1)
+            if not entry.held or damaged_ms <= asked_ms:
+                raise Violation("K15", f"{node.name} leads epoch {epoch}, its disk holds {entry.id} damaged")
 
     # --- stages -------------------------------------------------------------------------------------------
 

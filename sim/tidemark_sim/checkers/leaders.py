@@ -1,6 +1,7 @@
 """One leader per epoch: only one member ever leads, pushes or opens an epoch, and one life of it.
 
-And it stays: only a newer epoch ends a leadership, never a message of an older one (#513).
+And it stays: only a newer epoch ends a leadership, never a message of an older one (#513), or damage above its commit
+that stops its followers (K15d).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark_core.base.effects import Received, Send
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.messages import Append, AppendRefused, DeleteShard, Fence, Truncate
+from tidemark_core.replication.replica import Replica
 
 from ..trace import Violation
 from .history import History
@@ -37,7 +39,7 @@ class OneLeaderPerEpoch:
                     self._acts(node, shard, held.replica.state.epoch, "leads")
             elif key in self._leading:
                 epoch = self._leading.pop(key)
-                if not any(_ends(event, shard, epoch) for event in events):
+                if not any(_ends(event, shard, epoch) for event in events) and not _damaged(node, shard, held.replica):
                     raise Violation("#513", f"{node.name} stops leading epoch {epoch}, and no newer one is in sight")
 
     def node_sends(self, node: Node, send: Send) -> None:
@@ -50,6 +52,11 @@ class OneLeaderPerEpoch:
         first = self._led.setdefault((shard, epoch), mine)
         if first != mine:
             raise Violation(RULE, f"{mine[0]} {how} epoch {epoch} in life {mine[1]}, led by {first[0]} in {first[1]}")
+
+
+def _damaged(node: Node, shard: ShardId, replica: Replica) -> bool:
+    """Say whether the node's disk holds damage above commit."""
+    return any(where == shard and base > replica.commit for where, base in node.disk.corrupt)
 
 
 def _ends(event: Any, shard: ShardId, epoch: int) -> bool:

@@ -31,6 +31,7 @@ from tests.core.support import (
     fence,
     lead,
     serving,
+    vetted,
     visible,
 )
 
@@ -384,6 +385,7 @@ def test_issue_13066_acknowledgements_during_an_election_move_no_watermark_back(
     node.complete()
     followers = ((B, EntryId(1, 4)), (C, EntryId(1, 2)))
     node.receive(OPERATOR, BecomeLeader(2, 20, (A, B, C), followers))
+    vetted(node)
     for sender, upto in ((B, 4), (C, 2), (B, 0), (C, 4)):
         for epoch in (1, 2):
             node.receive(sender, AppendAck(epoch, upto, 0))

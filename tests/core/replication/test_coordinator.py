@@ -62,7 +62,7 @@ from tests.core.support import AT, OPERATOR, SHARD, A, B, C, D, E
 
 HEAD = EntryId(1, 9)
 SNAPSHOT = SnapshotDescriptor(6, EntryId(6, 10), 0, 9, 1_000)
-LOST = Refused(Reason.CORRUPT, "K15: the payload of 1:9 is missing above commit 8", epoch=1)
+LOST = Refused(Reason.CORRUPT, "K15b: the entry 1:9 is damaged above commit 8, and no peer gives it", 1, 9)
 STEADY = ShardRecord(5, 50, Status.STEADY, (A, B, C), A, writer="op/0#1")
 SWAP = Change(Operation.SWAP, Phase.COMMIT, C, D)
 
@@ -346,19 +346,76 @@ def test_k15_who_lost_a_payload_is_passed_over_in_this_election_for_one_whose_lo
     assert [A] == [to for to, _ in desk.sent(BecomeLeader)], "its copy may be repaired by now"
 
 
-def test_k15_nobody_whose_log_is_shorter_leads_instead(desk: Desk) -> None:
-    longer = EntryId(1, 10)
-    desk.electing().fenced(a=longer, b=HEAD, c=HEAD)
+def test_k15c_a_majority_without_damage_elects_the_best_of_its_own(desk: Desk) -> None:
+    """The longest log is left out, and its member is told among the followers, to be truncated."""
+    longer, shorter = EntryId(1, 10), EntryId(1, 8)
+    desk.electing().fenced(a=longer, b=shorter, c=HEAD)
     desk.hear(A, Rejected(1, "BecomeLeader", LOST))
+    desk.stored()
+    desk.fenced(a=longer, b=shorter, c=HEAD)
+
+    [(to, message)] = desk.sent(BecomeLeader)
+    assert (C, {A: longer, B: shorter}) == (to, dict(message.followers))
+    desk.hear(C, BecameLeader(message.epoch, message.election))
+    desk.stored()
+    assert C == desk.record.leader
+
+
+def test_k15c_without_a_majority_free_of_damage_the_election_waits_and_says_where(desk: Desk) -> None:
+    """Of three members one is down: the damaged entry may be committed by it and the one that is damaged."""
+    longer = EntryId(1, 10)
+    desk.step(NodeDown("c"))
+    desk.electing().fenced(a=longer, b=HEAD)
+    desk.hear(A, Rejected(1, "BecomeLeader", LOST))
+    desk.stored()
+    desk.fenced(a=longer, b=HEAD)
+    assert [A] == [to for to, _ in desk.sent(BecomeLeader)], "its copy may be repaired by now"
+
+    epoch = desk.record.epoch
+    desk.hear(A, Rejected(epoch, "BecomeLeader", replace(LOST, epoch=epoch)))
+    [waits] = [effect for effect in desk.effects if isinstance(effect, Trace)]
+    assert "damage_waits" == waits.what and "offset 9 of a" in waits.detail
+    assert [] == desk.saves(), "not at once again and again"
+    desk.fire(RETRY_TIMER)
+    assert [(epoch + 1, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+    desk.stored()
+    desk.step(NodeUp(C, "boot"))
+    desk.fenced(a=longer, b=HEAD, c=HEAD)
+    assert [B] == [to for to, _ in desk.sent(BecomeLeader)]
+
+
+def test_k15c_while_a_swap_is_in_commit_a_majority_of_the_union_or_of_the_final_ensemble_must_be_whole(
+    desk: Desk,
+) -> None:
+    longer = EntryId(1, 10)
+    desk.electing(replace(STEADY, status=Status.RECONFIGURATION, leader=None, change=SWAP))
+    desk.fenced(a=longer, b=HEAD, d=HEAD)
+    desk.fire(GRACE_TIMER)
+    [(to, message)] = desk.sent(BecomeLeader)
+    assert A == to
+    desk.hear(A, Rejected(message.epoch, "BecomeLeader", replace(LOST, epoch=message.epoch)))
+    desk.stored()
+    desk.fenced(a=longer, b=HEAD, c=HEAD)
+    desk.fire(GRACE_TIMER)
+    assert [A] == [to for to, _ in desk.sent(BecomeLeader)], "B and C are no majority of A, B, C, D nor of A, B, D"
+    epoch = desk.record.epoch
+    desk.hear(A, Rejected(epoch, "BecomeLeader", replace(LOST, epoch=epoch)))
+    desk.fire(RETRY_TIMER)
+    desk.stored()
+    desk.fenced(a=longer, b=HEAD, d=HEAD)
+    desk.fire(GRACE_TIMER)
+    assert [B] == [to for to, _ in desk.sent(BecomeLeader)], "B and D are a majority of A, B, D"
+
+
+def test_k15d_a_leader_that_reports_damage_is_followed_by_a_majority_without(desk: Desk) -> None:
+    longer = EntryId(5, 10)
+    desk.steady()
+    desk.hear(A, Rejected(5, "BecomeLeader", replace(LOST, epoch=5)))
+    assert [6] == [record.epoch for record in desk.saves()]
     desk.stored()
     desk.fenced(a=longer, b=HEAD, c=HEAD)
 
-    assert [A] == [to for to, _ in desk.sent(BecomeLeader)]
-    epoch = desk.record.epoch
-    refusal = replace(LOST, epoch=epoch)
-    assert [] == desk.hear(A, Rejected(epoch, "BecomeLeader", refusal)), "not at once again and again"
-    desk.fire(RETRY_TIMER)
-    assert [(epoch + 1, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+    assert [B] == [to for to, _ in desk.sent(BecomeLeader)]
 
 
 def test_o29_the_leader_s_end_is_answered_by_an_election(desk: Desk) -> None:

@@ -77,6 +77,7 @@ from tests.core.support import (
     batch,
     fence,
     lead,
+    vetted,
 )
 
 LOCAL = Durability.LOCAL
@@ -280,6 +281,7 @@ def test_steps_of_an_older_leadership_do_not_open_a_newer_one(node: Node) -> Non
     fence(node, 2)
     node.complete()
     node.receive(OPERATOR, BecomeLeader(2, 20, (A, B, C), ((B, NOTHING),)))
+    vetted(node)
 
     node.step(LocalStep(SHARD, 1, LEADING, (((B, EntryId(1, 5)),),)), LocalDurable(SHARD, 1, 99))
 
