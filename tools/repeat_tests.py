@@ -30,7 +30,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the results of pytest say."""
+    """The tests of one run, as pytest reported them."""
 
     tests: int
     skipped: int
