@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .base.effects import (
+    ClockStepped,
     DiskSpace,
     Effect,
     LocalDurable,
@@ -62,6 +63,7 @@ class LogPlane:
         self.limits = limits
         self.shards: dict[ShardId, Shard] = {}
         self._disk_full = False
+        self._clock_behind_ms = 0
         self._peers_down: dict[Member, None] = {}
         self._touched: dict[ShardId, Shard] = {}
 
@@ -80,6 +82,7 @@ class LogPlane:
 
     def _hold(self, shard_id: ShardId, shard: Shard) -> Shard:
         shard.replica.disk_full = self._disk_full
+        shard.replica.behind_ms = self._clock_behind_ms
         shard.replica.peers_down = self._peers_down
         self.shards[shard_id] = shard
         return shard
@@ -110,6 +113,8 @@ class LogPlane:
                 return self._on_peer(now_ms, event)
             case DiskSpace():
                 return self._on_disk_space(event)
+            case ClockStepped():
+                return self._on_clock(event)
             case _:
                 shard_id = event.shard
         shard = self.shards.get(shard_id)
@@ -172,6 +177,14 @@ class LogPlane:
         self._disk_full = event.full
         for shard in self.shards.values():
             shard.replica.disk_full = event.full
+        return []
+
+    def _on_clock(self, event: ClockStepped) -> list[Effect]:
+        self._clock_behind_ms = event.behind_ms
+        for shard in self.shards.values():
+            shard.replica.behind_ms = event.behind_ms
+            if shard.leader is not None:
+                shard.leader.clocks.stepped(event.by_ms)
         return []
 
     def holes(self, shard_id: ShardId, first: int, last: int) -> list[tuple[int, int]] | None:

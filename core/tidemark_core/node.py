@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from .base.effects import DiskSpace, Effect, PeerDown, PeerUp, Received, Trace
+from .base.effects import ClockStepped, DiskSpace, Effect, PeerDown, PeerUp, Received, Trace
 from .base.ids import LOG_PLANE, Address, Member
 from .base.plane import Plane, Stored
 from .log_plane import LogPlane, recovery_start
@@ -55,7 +55,7 @@ class NodeCore:
         plane = self._plane_of.get(event.__class__)
         if plane is not None:
             return plane.step(now_ms, event)
-        if isinstance(event, PeerUp | PeerDown | DiskSpace):
+        if isinstance(event, PeerUp | PeerDown | DiskSpace | ClockStepped):
             return self._on_node(now_ms, event)
         plane = self.planes.get(event.address.plane)
         if plane is None:
@@ -64,7 +64,7 @@ class NodeCore:
             return plane.not_meant(event)
         return plane.step(now_ms, event)
 
-    def _on_node(self, now_ms: int, event: PeerUp | PeerDown | DiskSpace) -> list[Effect]:
+    def _on_node(self, now_ms: int, event: PeerUp | PeerDown | DiskSpace | ClockStepped) -> list[Effect]:
         """Hand news of the node itself to every plane."""
         effects: list[Effect] = []
         if isinstance(event, DiskSpace):

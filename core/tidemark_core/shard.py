@@ -98,6 +98,7 @@ class Shard:
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them."""
         replica = self.replica
+        replica.now_ms = now_ms
         epoch_before, commit_before, seeded = replica.state.epoch, replica.commit, replica.state.role
         confirmed_before = replica.confirmed
         try:

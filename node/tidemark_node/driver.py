@@ -40,6 +40,7 @@ from tidemark_core.base.ids import LOG_PLANE, Address, Peer, ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 
+from .clock import WallClock
 from .disk import DiskGuard
 from .inbox import Barrier, Inbox
 from .metrics import Metrics
@@ -90,7 +91,7 @@ class Driver:
 
     def __init__(
         self, store: Store, core: NodeCore, reopen: Callable[[], tuple[Store, NodeCore]], guard: DiskGuard,
-        metrics: Metrics,
+        metrics: Metrics, clock: WallClock | None = None,
     ) -> None:
         self.store = store
         self.core = core
@@ -108,7 +109,7 @@ class Driver:
         self.resigned = asyncio.Event()     # set whenever a leadership ended; whoever waits clears it
         self._reopen = reopen
         self._loop = asyncio.get_running_loop()
-        self._clock_offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        self._clock = clock or WallClock()
         self._inbox = Inbox()
         self._scheduled = False
         self._stopped = False
@@ -143,8 +144,8 @@ class Driver:
         self._look_at_shards(loaded=True)
 
     def now_ms(self) -> int:
-        """Wall clock in milliseconds that never falls while the process lives."""
-        return self._clock_offset_ms + time.monotonic_ns() // 1_000_000
+        """Return the wall clock in milliseconds; it never falls while the process lives (C1)."""
+        return self._clock.now_ms()
 
     # --- what others hand in --------------------------------------------------------------------------------
 
@@ -244,7 +245,11 @@ class Driver:
             self.metrics.events.inc(len(events))
             if barrier is not None:
                 self._waiting.append((Feed(barrier),))  # nothing of it runs before `_finish`
-            self._run(self.core.step(self.now_ms(), events))
+            now_ms = self.now_ms()
+            if (stepped := self._clock.take_step()) is not None:
+                _log.warning("the clock of this machine was set", extra={"by_ms": stepped.by_ms})
+                events = [stepped, *events]
+            self._run(self.core.step(now_ms, events))
             self._finish()
             self._look_at_shards()
         except Exception as error:
@@ -278,7 +283,7 @@ class Driver:
                 case Released():
                     self.board.released(effect.shard, effect.upto)
                 case SetTimer():
-                    self._timers.set(effect.address, effect.name, effect.at_ms)
+                    self._timers.set(effect.address, effect.name, self._clock.timer_ms(effect.at_ms))
                 case ReadLog():
                     reads.append(effect)
                 case Trace():
@@ -433,13 +438,13 @@ class Driver:
             self._timer_handle = None
         self._timer_at_ms = next_ms
         if next_ms is not None:
-            delay_seconds = max(0, next_ms - self.now_ms()) / 1000
+            delay_seconds = max(0, next_ms - self._clock.monotonic_ms()) / 1000
             self._timer_handle = self._loop.call_later(delay_seconds, self._fire_timers)
 
     def _fire_timers(self) -> None:
         self._timer_handle = self._timer_at_ms = None
         if not self.reloading and not self._stopped:
-            self._timers.fire(self.now_ms(), self.post)
+            self._timers.fire(self._clock.monotonic_ms(), self.post)
             self._arm_timer()
 
     # --- disk -----------------------------------------------------------------------------------------------

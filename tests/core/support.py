@@ -642,7 +642,9 @@ def lead(
         followers = [(other, NOTHING) for other in ensemble if other != node.me]
     fence(node, epoch)
     node.complete()
-    node.receive(OPERATOR, BecomeLeader(epoch, epoch * 10, tuple(ensemble), tuple(followers)))
+    node.receive(OPERATOR, BecomeLeader(
+        epoch, epoch * 10, tuple(ensemble), tuple(followers), clocks=tuple((each, node.now_ms) for each, _ in followers)
+    ))
     vetted(node)
     node.complete()
     return node.leader
@@ -657,7 +659,7 @@ def vetted(node: Node) -> None:
 def ack(node: Node, sender: Member, upto: int | None = None, commit: int = -1) -> list[Effect]:
     """Hand a lone leader an acknowledgement, of everything by default."""
     leader = node.leader
-    return node.receive(sender, AppendAck(leader.epoch, leader.head if upto is None else upto, commit))
+    return node.receive(sender, AppendAck(leader.epoch, leader.head if upto is None else upto, commit, node.now_ms))
 
 
 def serving(

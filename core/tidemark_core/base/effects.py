@@ -292,6 +292,17 @@ class PeerDown:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockStepped:
+    """The shell's clock moved by `by_ms` beyond the time that passed, and the wall clock is now `behind_ms` behind it.
+
+    Both are milliseconds; small differences are not announced (C1).
+    """
+
+    by_ms: int
+    behind_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DiskSpace:
     """Free space crossed a watermark."""
 

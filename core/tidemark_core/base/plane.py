@@ -55,7 +55,7 @@ class Plane(Protocol):
         """Consume one event; return effects in the order the shell must run them.
 
         The event is one of `events`, a `Received` or `TimerFired` at an address of this plane, or news of the node
-        itself: `PeerUp`, `PeerDown`, `DiskSpace`.
+        itself: `PeerUp`, `PeerDown`, `DiskSpace`, `ClockStepped`.
         """
 
     def finish_turn(self, now_ms: int) -> list[Effect]:

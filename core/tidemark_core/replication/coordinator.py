@@ -80,6 +80,7 @@ class Election:
 
     ensembles: Ensembles
     heads: dict[Member, EntryId] = field(default_factory=dict)
+    clocks: dict[Member, int] = field(default_factory=dict)   # what their answers said of them
     leader: Member | None = None
     told: tuple[tuple[Member, EntryId], ...] = ()   # followers named in BecomeLeader
     grace_over: bool = False
@@ -395,6 +396,8 @@ class Coordinator:
         if sender not in election.ensembles.fencing or self.nodes.get(sender.node) not in (None, sender):
             return []   # a stranger, or a disk that is gone since (K14)
         election.heads[sender] = m.head   # late answers are kept until the leader is confirmed (O12)
+        if m.clock_ms is not None:
+            election.clocks[sender] = m.clock_ms
         return self._maybe_choose(now_ms)
 
     def _maybe_choose(self, now_ms: int) -> list[CoordinatorEffect]:
@@ -449,7 +452,10 @@ class Coordinator:
         """Rules O13, H4: the final ensemble travels, its length is the factor."""
         assert self.record is not None and self.election is not None and self.election.leader is not None
         record, election = self.record, self.election
-        message = BecomeLeader(record.epoch, record.election, election.ensembles.final, election.told, record.copies)
+        clocks = tuple((member, election.clocks[member]) for member, _ in election.told if member in election.clocks)
+        message = BecomeLeader(
+            record.epoch, record.election, election.ensembles.final, election.told, record.copies, clocks
+        )
         return Send(self.address, self.election.leader, message)
 
     def _on_became_leader(self, now_ms: int, sender: Member, m: BecameLeader) -> list[CoordinatorEffect]:

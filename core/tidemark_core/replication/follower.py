@@ -77,7 +77,8 @@ class Follower:
             self.verified = -1
             replica.update(epoch=m.epoch, election=m.election, role=Role.FENCED)
         # Ordered behind every earlier write, so the head we name is durable when the answer leaves (L1).
-        return [replica.persist((), [replica.send(sender, Fenced(m.epoch, m.election, replica.log.head, m.nonce))])]
+        answer = Fenced(m.epoch, m.election, replica.log.head, m.nonce, replica.wall_ms)
+        return [replica.persist((), [replica.send(sender, answer)])]
 
     # --- truncation ---------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class Follower:
             self._lack(m, head.offset)
         effects = replica.advance_confirmed(m.confirmed, m.released)   # lowered by the leader, never by us (L9)
         writes = [*fresh, *replica.trim_to(m.trim), *replica.checkpoint_if_due()]
-        ack = AppendAck(m.epoch, self.verified, replica.commit)
+        ack = AppendAck(m.epoch, self.verified, replica.commit, replica.wall_ms)
         return [*effects, replica.persist(writes, [replica.send(sender, ack)])]
 
     def _extend(self, m: Append) -> tuple[list[Write], bool]:

@@ -31,6 +31,7 @@ from ..base.refusals import Reason, Refused
 from ..delivery.copysets import Copysets
 from .acks import committable
 from .clients import AppendRequest, ReadRequest, TrimRequest
+from .clocks import Clocks
 from .copies import Seat, selective
 from .cursor import Cursor, CursorStatus
 from .dropping import DROP_TIMER, Dropping, strip
@@ -89,7 +90,7 @@ class Leader:
 
     __slots__ = (
         "_copysets", "_described_commit", "_dirty", "_fill", "_filled", "_fresh", "_notice_armed", "_pushed_later",
-        "_released_told", "_resend_armed", "active", "change", "contracted", "cursors", "dropping", "durable",
+        "_released_told", "_resend_armed", "active", "change", "clocks", "contracted", "cursors", "dropping", "durable",
         "epoch_first", "fetching", "outcomes", "positions", "replica", "retention", "selective", "stages", "transfer",
     )
 
@@ -99,6 +100,7 @@ class Leader:
         self.durable = -1                         # our own log is durable up to here
         self.epoch_first = 0                      # offset of the control entry that opened the elected epoch
         self.cursors: dict[Member, Cursor] = {}
+        self.clocks = Clocks(replica, replica.now_ms)
         self.outcomes = Outcomes(self)            # who waits for what
         self.positions = Positions(self)          # commits of subscriptions
         self.retention = Retention(self)          # what is removed when
@@ -142,6 +144,8 @@ class Leader:
         replica = self.replica
         replica.log.tail_bytes_max = replica.limits.tail_bytes_max
         replica.update(role=Role.LEADER)
+        for member, clock_ms in m.clocks:
+            self.clocks.heard(member, clock_ms, now_ms)
         released = self._put_in_force(m.ensemble, m.copies)
         self._open_epoch(now_ms, Kind.EPOCH_START)
         self.epoch_first = self.head
@@ -246,7 +250,7 @@ class Leader:
             return [Reply(m.request, refused)]
         entry = seal(
             batch, kind=Kind.DATA, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
-            logged_ms=max(now_ms, log.logged_ms), order=self._order(now_ms, batch),
+            logged_ms=self.clocks.stamp(now_ms), order=self._order(now_ms, batch),
         )
         log.append(entry)
         self._fresh.append(entry)
@@ -291,7 +295,7 @@ class Leader:
         log = self.replica.log
         entry = control(
             kind, payload, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
-            logged_ms=max(now_ms, log.logged_ms), argument=argument,
+            logged_ms=self.clocks.stamp(now_ms), argument=argument,
         )
         log.append(entry)
         self._fresh.append(entry)
@@ -500,6 +504,7 @@ class Leader:
         cursor = self.cursors.get(sender)
         if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.ATTACHED:
             return []  # an older epoch, or a member that is leaving: not counted (K4, K12)
+        self.clocks.heard(sender, m.clock_ms, now_ms)
         cursor.acknowledged(min(m.upto, self.head), m.commit)
         effects = self.advance(now_ms)
         effects += self._push(cursor)

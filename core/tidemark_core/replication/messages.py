@@ -6,7 +6,7 @@ operator also carry the election id of that epoch, so that two operators can nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..base.effects import SnapshotDescriptor
@@ -41,19 +41,23 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """`head` is the log's end at fencing time; durable.  `nonce` is the fence's, 0 from builds that know none."""
+    """`head` is the log's end at fencing time; durable.  `nonce` is the fence's, 0 from builds that know none.
+
+    `clock_ms` is the sender's wall clock, None from a build that does not say it; equal answers may carry other clocks.
+    """
 
     epoch: int
     election: int
     head: EntryId
     nonce: int = 0
+    clock_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class BecomeLeader:
     """Lead `ensemble` (slots in order); `followers` are the fenced heads known so far (O13).
 
-    `copies` members keep each payload, 0: all.
+    `copies` members keep each payload, 0: all.  `clocks` are the wall clocks that fence answers carried (C2).
     """
 
     epoch: int
@@ -61,6 +65,7 @@ class BecomeLeader:
     ensemble: tuple[Member, ...]
     followers: tuple[tuple[Member, EntryId], ...]
     copies: int = 0
+    clocks: tuple[tuple[Member, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +251,15 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendAck:
-    """Durable and matching the leader's log up to `upto`, cumulative (K4)."""
+    """Durable and matching the leader's log up to `upto`, cumulative (K4).
+
+    `clock_ms` is the sender's wall clock, None from a build that does not say it; equal answers may carry other clocks.
+    """
 
     epoch: int
     upto: int
     commit: int
+    clock_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

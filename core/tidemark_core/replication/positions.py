@@ -183,7 +183,7 @@ class Positions:
 
     def _logged_ms(self, now_ms: int) -> int:
         """The log's clock as the next entry would set it."""
-        return max(now_ms, self._log.logged_ms)
+        return self.leader.clocks.next_stamp(now_ms)
 
     def _newest(self, name: str, logged_ms: int) -> Noted | None:
         """Return where a subscription stands or will stand; None when it is deleted or forgotten (B5)."""

@@ -195,8 +195,8 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_rest", "_written", "address", "commit", "confirmed", "copy_settings", "disk_full",
-        "limits", "log", "me", "peers_down", "raw_end", "released", "retention", "settings", "shard", "state",
+        "_checkpoint_at", "_rest", "_written", "address", "behind_ms", "commit", "confirmed", "copy_settings", "disk_full",
+        "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings", "shard", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
@@ -215,6 +215,8 @@ class Replica:
         self.retention = RetentionSettings()   # nothing is removed until the operator asks
         self.copy_settings = CopySettings()
         self.disk_full = False
+        self.now_ms = 0            # the shell's clock at the event that is being consumed
+        self.behind_ms = 0         # how far the wall clock is behind it: it was set back (C1)
         self.peers_down: Collection[Member] = ()  # shared with the node: members without a link
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
         self._checkpoint_at = 0    # settled entries when the last checkpoint was written
@@ -352,6 +354,15 @@ class Replica:
         self.update(dropped=-1, swept=-1)
         self.raw_end = -1
         self._checkpoint_at = 0
+
+    def wall_behind(self, now_ms: int) -> int:
+        """Return what our wall clock says when the shell's clock stands at `now_ms`, in milliseconds."""
+        return now_ms - self.behind_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """Our wall clock, in milliseconds, for others to hear (C2)."""
+        return self.now_ms - self.behind_ms
 
     def send(self, to: Peer, message: Any) -> Send:
         return Send(self.address, to, message)

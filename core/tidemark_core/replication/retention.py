@@ -5,10 +5,11 @@ old, so nothing younger than `age` goes.  When a stretch ends and the log holds 
 stretches go until 15/16 of it are left, so that a busy shard is not trimmed at every mark.  The newest stretch always
 stays: less than 1 MiB, 1024 entries and, with a bound on age, a sixteenth of that age.
 
-Clocks are not trusted at once.  Age is judged at the time of the look before this one, and looks are a tenth of `age`
-apart (at most 6 hours): a clock that is wrong, or jumps ahead, has so long to be put right before anything goes, and
-a new leadership looks once before it removes anything.  Hence a record lives between `age` and 1.2 times `age`, plus
-its stretch.  A clock set back only delays: entries are never logged earlier than those before them.
+Age is judged by the median of the clocks of a majority of the members; without one nothing expires (C2).  Nor are
+clocks trusted at once.  Age is judged at the time of the look before this one, and looks are a tenth of `age` apart (at
+most 6 hours): clocks that are wrong, or jump ahead, have so long to be put right before anything goes, and a new
+leadership looks once before it removes anything.  Hence a record lives between `age` and 1.2 times `age`, plus its
+stretch.
 
 Bounds are those of any trim (#281): what is confirmed, what every member holds, nothing while members change.
 Subscriptions pin from their positions on (B10), as of the look before (B4): who lets go by a clock that is wrong has
@@ -32,6 +33,8 @@ RETENTION_TIMER = "retention"
 LOOKS_PER_AGE = 10
 LOOK_MAX_MS = 6 * 3_600_000
 MARKS_PER_AGE = 16
+NO_TIME_MS = 0
+"""The time at which nothing is of age and every lease runs."""
 SLACK_PART = 16
 BLOCKED_TOLD_MS = 60_000
 
@@ -84,7 +87,7 @@ class Retention:
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
         self.armed = False              # a look is due
-        self._looked_ms = 0             # when the clock was looked at last; age is judged at that time
+        self._looked_ms = NO_TIME_MS    # what the members' clocks said at the last look; age is judged at that time
         self._mark = -1                 # the newest mark seen
         self._told_ms: int | None = None
         self._overrun_told_ms: int | None = None
@@ -115,8 +118,12 @@ class Retention:
 
     def pinned(self, now_ms: int) -> int:
         """Return the offset from which on subscriptions keep the log, a very high one when there is none (B10)."""
-        lowest = self._leader.replica.log.subscriptions.lowest(min(now_ms, self._looked_ms))
+        lowest = self._leader.replica.log.subscriptions.lowest(min(self._agreed_ms(now_ms), self._looked_ms))
         return lowest[1].offset if lowest is not None else NEVER_MS
+
+    def _agreed_ms(self, now_ms: int) -> int:
+        agreed_ms = self._leader.clocks.agreed_ms(now_ms)
+        return NO_TIME_MS if agreed_ms is None else agreed_ms
 
     def _trim(self, now_ms: int, wanted: int, at_ms: int) -> list[Effect]:
         """Remove up to `wanted` what no subscription pins at `at_ms`, and what the hard bound does not leave."""
@@ -138,9 +145,10 @@ class Retention:
         self.armed = False
         leader = self._leader
         log = leader.replica.log
-        at_ms = min(now_ms, self._looked_ms)
+        agreed_ms = self._agreed_ms(now_ms)
+        at_ms = min(agreed_ms, self._looked_ms)
         wanted = retention_point(log, self._settings, at_ms)
-        self._looked_ms = now_ms
+        self._looked_ms = agreed_ms
         effects = self._trim(now_ms, wanted, at_ms)
         if log.first < wanted and not _told_lately(self._told_ms, now_ms):
             self._told_ms = now_ms
@@ -174,7 +182,9 @@ class Retention:
             return None   # one stretch, which stays
         due = []
         if settings.age_ms:
-            due.append(max(now_ms + look_every_ms(settings, least_ms), log.marks[1].logged_ms + settings.age_ms))
+            soonest_ms, agreed_ms = look_every_ms(settings, least_ms), self._leader.clocks.agreed_ms(now_ms)
+            left_ms = 0 if agreed_ms is None else log.marks[1].logged_ms + settings.age_ms - agreed_ms
+            due.append(now_ms + max(soonest_ms, left_ms))
         if 0 < _size(settings) < log.bytes_held:
             due.append(now_ms + least_ms)   # could not go at once
         return min(due, default=None)
