@@ -43,6 +43,7 @@ class FaultOptions:
     disk_full: float = 0.0
     corrupt: float = 0.0
     clock_jump: float = 0.0
+    wrong_clock: float = 0.0        # chance that a life of one chosen node has a clock that is hours or days off
     operator_crash: float = 0.0
     operator_cut: float = 0.0
     store_down: float = 0.0
@@ -62,6 +63,10 @@ KINDS = (
     "power_cut", "stall", "pause", "metadata_lost",
 )
 
+HOUR_MS = 3_600_000
+WRONG_MS_MAX = 10 * 24 * HOUR_MS
+SANE_SKEW_MS = 20
+
 ANSWERS = 0.7
 """Chance that a node that is up answers whoever rebuilds metadata."""
 
@@ -73,6 +78,7 @@ class Faults:
         self.world = world
         self.options = world.options.faults
         self.over = False
+        self._wrong_clock = list(world.nodes)[0] if self.options.wrong_clock else ""
         self._choices = [(getattr(self, kind), getattr(self.options, kind)) for kind in KINDS]
 
     def tick(self) -> None:
@@ -411,6 +417,23 @@ class Faults:
             node.disk.corrupt[place] = self.world.now_ms
 
     # --- clocks -------------------------------------------------------------------------------------------
+
+    def skew_of_life(self, node: Node) -> int:
+        """Return how far the wall clock of a life that begins is off, in milliseconds (C4).
+
+        One node of all is far off, so a majority of every ensemble is right; where none is, a clock keeps what it has.
+        """
+        if not self.options.wrong_clock:
+            return node.skew_ms
+        dice, world = self.world.dice, self.world
+        if node.name != self._wrong_clock:
+            return dice.between(-SANE_SKEW_MS, SANE_SKEW_MS)
+        if self.over or not dice.chance(self.options.wrong_clock):
+            return 0
+        skew_ms = dice.between(2 * HOUR_MS, WRONG_MS_MAX) * (1 if dice.chance(0.6) else -1)
+        world.trace.note(node.name, "clock", f"off by {skew_ms} ms for this life")
+        world.trace.count("wrong_clocks")
+        return skew_ms
 
     def clock_jump(self) -> None:
         """Forwards or back, mostly by seconds, sometimes by an hour."""

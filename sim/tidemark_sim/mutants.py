@@ -33,6 +33,7 @@ from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
 
 from . import faults as sim_faults
+from .clock_mutants import CLOCK_MUTANTS
 from .copies_mutants import COPIES_MUTANTS
 from .delivery_mutants import DELIVERY_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
@@ -444,4 +445,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *DELIVERY_MUTANTS,
     *COPIES_MUTANTS,
     *POSITIONS_MUTANTS,
+    *CLOCK_MUTANTS,
 )

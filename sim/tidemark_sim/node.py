@@ -1,8 +1,8 @@
 """The shell of one simulated node: it drives a `NodeCore`, its disk, its timers and its snapshot pulls.
 
 Like the real shell it turns what happens into events, runs the effects in order, and decides nothing.  One turn
-is one `step`; group commit makes all writes queued before a sync durable together.  The clock handed to the core
-may jump; timers were converted to waiting times when they were set.
+is one `step`; group commit makes all writes queued before a sync durable together.  The wall clock may be wrong for a
+whole life and may jump; timers were converted to waiting times when they were set.
 Stays out: what the events mean; when things break (`faults`).
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tidemark_core.base.clock import ShellClock
 from tidemark_core.base.effects import (
     DiskSpace,
     DropAfter,
@@ -77,7 +78,8 @@ class Node:
         self.core: NodeCore | None = None
         self.boots = 0
         self.life = 0
-        self.skew_ms = 0
+        self.skew_ms = 0                    # how far the wall clock is ahead of the true time
+        self.clock = ShellClock(0, 0)
         self.syncing = 0
         self.sync_error = False
         self.slow_disk_ms = 0
@@ -110,6 +112,8 @@ class Node:
             return
         self.life += 1
         self.boots += 1
+        self.skew_ms = self.world.faults.skew_of_life(self)
+        self.clock = ShellClock(self.world.now_ms + self.skew_ms, self.world.now_ms)
         self.core = core = NodeCore(self.member, self.world.options.limits)
         core.recover(partial(StoredPlane, self.disk))
         self.world.trace.note(self.name, "start", self.boot)
@@ -265,7 +269,9 @@ class Node:
         life = self.life
         while True:
             assert self.core is not None
-            effects = self.core.step(world.now_ms + self.skew_ms, events)
+            now_ms = self.clock.advance(world.now_ms + self.skew_ms, world.now_ms)
+            stepped = self.clock.take_step()
+            effects = self.core.step(now_ms, events if stepped is None else (stepped, *events))
             crash_at = -1
             if world.options.disk.crash_in_step and world.dice.chance(world.options.disk.crash_in_step):
                 crash_at = world.dice.between(0, len(effects))
@@ -425,7 +431,7 @@ class Node:
             return
         self._timer_token += 1
         self._timers[key] = self._timer_token
-        delay = max(0, effect.at_ms - (self.world.now_ms + self.skew_ms))
+        delay = max(0, self.clock.at_monotonic(effect.at_ms) - self.world.now_ms)
         self.world.after(delay, self._fire, key, self._timer_token, self.life)
 
     def _fire(self, key: tuple[Address, str], token: int, life: int) -> None:

@@ -45,6 +45,7 @@ class ClusterOptions:
     mark_entries: int = 1024
     copies: float = 0.0             # chance that fewer than all members keep payloads, where there is such a chance
     tight: float = 0.5              # chance of small limits, so that windows fill and tails are read from disk
+    ages: float = 0.0               # chance that logs are kept by age alone
     crawl: float = 0.0              # chance that every entry is pushed alone, once the one before is acknowledged
 
 
@@ -352,6 +353,21 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         "admin": {"trim": (1, 1, 4)},
         "faults": {"clock_jump": (1, 1, 3), "crash_leader": (0.8, 0.3, 1.5)},
     },
+    "ages": {
+        "cluster": {"nodes": (1, 3, 5), "shards": (0, 0, 0), "mark_entries": (1, 2, 6), "ages": (1, 0.8, 0.8)},
+        "clients": {
+            "producers": (1, 2, 4), "think_ms": (1, 20, 120), "twice": (0.5, 0.05, 0.3), "subscribers": (0.3, 1, 2),
+        },
+        "admin": {
+            "every_ms": (1, 300, 1500), "swap": (0.4, 0.2, 1), "expand": (0.2, 0.1, 0.5), "contract": (0.2, 0.1, 0.5),
+            "transfer": (0.6, 0.3, 1), "trim": (0, 0, 0),
+        },
+        "faults": {
+            "every_ms": (1, 150, 600), "wrong_clock": (1, 0.5, 0.9), "clock_jump": (0, 0, 0), "crash": (1, 0.5, 2),
+            "crash_leader": (1, 1, 3), "wipe": (0.2, 0.1, 0.3), "disk_full": (0.1, 0.1, 0.3),
+            "corrupt": (0.1, 0.1, 0.3),
+        },
+    },
     "successors": {
         "cluster": {
             "nodes": (1, 3, 5), "wide": (1, 0.1, 0.1), "shards": (0, 0, 0), "operators": (0.2, 2, 2),
@@ -435,7 +451,9 @@ def draw(profile: str, dice: Dice) -> Options:
         takeover_ms=dice.between(200, 800),
         change_timeout_ms=dice.between(500, 2500),
     )
-    if dice.chance(RETENTION):
+    if dice.chance(cluster.ages):
+        options.retention = RetentionSettings(age_ms=dice.between(1_000, 4_000))
+    elif dice.chance(RETENTION):
         options.retention = RetentionSettings(
             age_ms=dice.between(100, 2000) if dice.chance(0.7) else 0,
             bytes_max=dice.between(300, 8000) if dice.chance(0.7) else 0,

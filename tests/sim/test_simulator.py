@@ -71,6 +71,16 @@ def test_recovery_rebuilds_metadata_and_finds_doubts() -> None:
     assert any(name.startswith("metadata_doubt_") for name in met)
 
 
+def test_c4_ages_are_true_ages_though_a_clock_is_wrong() -> None:
+    """Rule C4: one node of all is hours or days off for whole lives, leads, and removes what is of age."""
+    met: Counter[str] = Counter()
+    for seed in range(300, 330):
+        result = run_seed(seed, "ages")
+        assert result.passed, f"{result.message}\n{result.replay}"
+        met.update(result.counts)
+    assert met["wrong_clocks"] > 50 and met["trims"] > 50 and met["elections"] > 50
+
+
 def test_limbo_meets_what_it_is_there_for() -> None:
     met: Counter[str] = Counter()
     for seed in range(40):

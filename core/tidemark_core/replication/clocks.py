@@ -69,17 +69,18 @@ class Clocks:
         """Return what `logged_ms` of an entry would be that is appended now; it never falls along the log (C3)."""
         log = self._replica.log
         last_ms = log.logged_ms
-        bound_ms = last_ms + now_ms - self._since_ms + LEAP_MS
+        passed_ms = last_ms + max(0, now_ms - self._since_ms)
+        bound_ms = passed_ms + LEAP_MS
         middles = self._median()
         if middles is None:
             wall_ms = self._replica.wall_behind(now_ms)
             # The first entry of a log has no predecessor that could bound it.
-            return max(last_ms, wall_ms) if wall_ms <= bound_ms or log.head.offset < 0 else last_ms
+            return max(last_ms, wall_ms) if wall_ms <= bound_ms or log.head.offset < 0 else passed_ms
         lower, upper = (now_ms + ahead for ahead in middles)
         if lower >= last_ms:
             return lower
         # Of two clocks in the middle the lower one is behind the log's own clock, so it is not the one that is right.
-        return upper if last_ms < upper <= bound_ms else last_ms
+        return max(last_ms, upper) if upper <= bound_ms or lower == upper else passed_ms
 
     def stamp(self, now_ms: int) -> int:
         """Like `next_stamp`, for an entry that is appended now."""

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark_core.base.ids import ShardId
 
 from .acks import Acks
+from .ages import Ages
 from .commit import CommitMonotone
 from .confirmed import NoLossOfConfirmedWrite
 from .copies import Copies
@@ -58,7 +59,7 @@ HOOKS = (
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
-    CoreInvariants,
+    Ages, CoreInvariants,
 )
 
 
