@@ -292,6 +292,7 @@ class LogPlane:
                 "limbo_bytes": leader.outcomes.limbo.bytes,
                 "change": leader.change.operation if leader.change else None,
                 "complete": leader.stages.complete(),
+                "clock_skews_ms": {member.node: skew for member, skew in leader.clocks.skews()},
                 "transfer_to": leader.transfer.to.node if leader.transfer else None,
                 "cursors": {
                     str(member): {

@@ -91,7 +91,7 @@ class Driver:
 
     def __init__(
         self, store: Store, core: NodeCore, reopen: Callable[[], tuple[Store, NodeCore]], guard: DiskGuard,
-        metrics: Metrics, clock: WallClock | None = None,
+        metrics: Metrics,
     ) -> None:
         self.store = store
         self.core = core
@@ -109,7 +109,7 @@ class Driver:
         self.resigned = asyncio.Event()     # set whenever a leadership ended; whoever waits clears it
         self._reopen = reopen
         self._loop = asyncio.get_running_loop()
-        self._clock = clock or WallClock()
+        self._clock = WallClock()
         self._inbox = Inbox()
         self._scheduled = False
         self._stopped = False

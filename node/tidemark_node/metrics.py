@@ -170,6 +170,11 @@ class _Shards(Collector):
             "tidemark_shard_complete", "Up to this offset enough members have everything; where this node leads.",
             labels=["shard"],
         )
+        skews = GaugeMetricFamily(
+            "tidemark_clock_skew_seconds",
+            "How far the clock of a node is from the median of the members of the shards led here.", labels=["node"],
+        )
+        skew_ms: dict[str, int] = {}
         leading = GaugeMetricFamily("tidemark_shard_leading", "1 where this node leads.", labels=["shard"])
         for view in self._status():
             for key, family in families.items():
@@ -177,9 +182,14 @@ class _Shards(Collector):
             leading.add_metric([view["shard"]], 1.0 if "leader" in view else 0.0)
             if "leader" in view:
                 complete.add_metric([view["shard"]], float(view["leader"]["complete"]))
+                for node, skew in view["leader"]["clock_skews_ms"].items():
+                    skew_ms[node] = max(skew, skew_ms.get(node, 0), key=abs)
         yield from families.values()
         yield complete
         yield leading
+        for node, skew in skew_ms.items():
+            skews.add_metric([node], skew / 1000)
+        yield skews
 
 
 class MetricsEndpoint:

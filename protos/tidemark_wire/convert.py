@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
@@ -185,6 +186,14 @@ def _follower_from_proto(proto: replication_pb2.FollowerHead) -> tuple[Member, E
     return member_from_proto(proto.member), id_from_proto(proto.head)
 
 
+def _clock_to_proto(pair: tuple[Member, int]) -> replication_pb2.MemberClock:
+    return replication_pb2.MemberClock(member=member_to_proto(pair[0]), clock_ms=pair[1])
+
+
+def _clock_from_proto(proto: replication_pb2.MemberClock) -> tuple[Member, int]:
+    return member_from_proto(proto.member), proto.clock_ms
+
+
 _PLAIN: _Field = (_set_plain, getattr)
 _ID: _Field = (_set_message(id_to_proto), _get_message(id_from_proto))
 _MEMBER: _Field = (_set_message(member_to_proto), _get_message(member_from_proto))
@@ -194,6 +203,11 @@ _NUMBERS: _Field = (
 )
 _MEMBERS: _Field = (_set_list(member_to_proto), _get_list(member_from_proto))
 _FOLLOWERS: _Field = (_set_list(_follower_to_proto), _get_list(_follower_from_proto))
+_NUMBER_OR_NONE: _Field = (
+    lambda proto, name, value: None if value is None else setattr(proto, name, value),
+    lambda proto, name: getattr(proto, name) if proto.HasField(name) else None,
+)
+_CLOCKS: _Field = (_set_list(_clock_to_proto), _get_list(_clock_from_proto))
 _OPERATION: _Field = (_set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
 _SNAPSHOT: _Field = (_set_message(_descriptor_to_proto), _get_message(_descriptor_from_proto))
 _SNAPSHOT_OR_NONE: _Field = (_set_message(_descriptor_to_proto), _get_optional(_descriptor_from_proto))
@@ -269,10 +283,13 @@ CODECS: tuple[Codec, ...] = (
     _codec(9, core.Fill, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, upto=_PLAIN),
     _codec(10, core.Filled, epoch=_PLAIN, upto=_PLAIN),
     _codec(16, core.Fence, epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN),
-    _codec(17, core.Fenced, epoch=_PLAIN, election=_PLAIN, head=_ID, nonce=_PLAIN),
     _codec(
-        18, core.BecomeLeader, epoch=_PLAIN, election=_PLAIN, ensemble=_MEMBERS, followers=_FOLLOWERS,
-        copies=_PLAIN,
+        17, core.Fenced, older=partial(replace, clock_ms=None),
+        epoch=_PLAIN, election=_PLAIN, head=_ID, nonce=_PLAIN, clock_ms=_NUMBER_OR_NONE,
+    ),
+    _codec(
+        18, core.BecomeLeader, older=partial(replace, clocks=()),
+        epoch=_PLAIN, election=_PLAIN, ensemble=_MEMBERS, followers=_FOLLOWERS, copies=_PLAIN, clocks=_CLOCKS,
     ),
     _codec(19, core.BecameLeader, epoch=_PLAIN, election=_PLAIN),
     _codec(20, core.AddFollower, epoch=_PLAIN, election=_PLAIN, follower=_MEMBER, head=_ID),

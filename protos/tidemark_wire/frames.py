@@ -27,6 +27,7 @@ FRAME_BYTES_MAX = 64 << 20
 TEXT_BYTES_MAX = 255
 REFUSAL_TEXT_BYTES_MAX = 2000
 HOLES_MAX = 65_536
+NO_CLOCK = -(1 << 63)    # of an acknowledgement whose sender says no time
 
 _LINK = struct.Struct(">BBQBBI")          # plane, kind, unit, bytes of node, bytes of incarnation, bytes of body
 _LINK_4 = struct.Struct(">BQBBI")         # the same without a plane: wire version 4 has one alone
@@ -34,7 +35,8 @@ _APPEND = struct.Struct(">QQqqqqqIB")     # epoch, prev (two), through, commit, 
 _OFFSET = struct.Struct(">q")
 _COPIES = struct.Struct(">QB")            # copies, members of the ensemble
 _MEMBER = struct.Struct(">BB")            # bytes of node, bytes of incarnation
-_ACK = struct.Struct(">Qqq")              # epoch, upto, commit
+_ACK = struct.Struct(">Qqqq")             # epoch, upto, commit, clock
+_ACK_4 = struct.Struct(">Qqq")            # the same without a clock, on links of wire version 4
 _CALL = struct.Struct(">QIBq16sqIqqIBI")  # request, shard, bytes of group, resume after, batch, bytes of payload
 _ANSWER = struct.Struct(">QB")            # request, 1 appended or 0 refused
 _APPENDED = struct.Struct(">QqIB")        # epoch, base, count, durability
@@ -165,7 +167,7 @@ def message_parts(
     if plane == LOG_PLANE and type(message) is Append:
         kind, body = APPEND, _append_parts(message)
     elif plane == LOG_PLANE and type(message) is AppendAck:
-        kind, body = APPEND_ACK, [_ACK.pack(message.epoch, message.upto, message.commit)]
+        kind, body = APPEND_ACK, [_ack(message, version)]
     else:
         codec = planes[plane].by_message[type(message)]
         if version < VERSION_OF_PLANES:
@@ -214,7 +216,7 @@ def decode_messages(
         if plane == LOG_PLANE and kind == APPEND:
             message: Any = _decode_append(cursor)
         elif plane == LOG_PLANE and kind == APPEND_ACK:
-            message = AppendAck(*cursor.unpack(_ACK))
+            message = _decode_ack(cursor, version)
         elif kind in codecs.by_kind:
             message = codecs.by_kind[kind].decode(cursor.take(body_bytes))
         else:
@@ -228,6 +230,20 @@ def _member(node: str, incarnation: str) -> Member | None:
     if bool(node) != bool(incarnation):
         raise RemoteViolation("a member is named without node or incarnation")
     return Member(node, incarnation) if node else None
+
+
+def _ack(message: AppendAck, version: int) -> bytes:
+    if version < VERSION_OF_PLANES:
+        return _ACK_4.pack(message.epoch, message.upto, message.commit)
+    clock_ms = NO_CLOCK if message.clock_ms is None else message.clock_ms
+    return _ACK.pack(message.epoch, message.upto, message.commit, clock_ms)
+
+
+def _decode_ack(cursor: Cursor, version: int) -> AppendAck:
+    if version < VERSION_OF_PLANES:
+        return AppendAck(*cursor.unpack(_ACK_4))
+    epoch, upto, commit, clock_ms = cursor.unpack(_ACK)
+    return AppendAck(epoch, upto, commit, None if clock_ms == NO_CLOCK else clock_ms)
 
 
 def _append_parts(message: Append) -> list[bytes]:

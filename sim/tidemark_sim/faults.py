@@ -78,7 +78,7 @@ class Faults:
         self.world = world
         self.options = world.options.faults
         self.over = False
-        self._wrong_clock = list(world.nodes)[0] if self.options.wrong_clock else ""
+        self._wrong_clock = next(iter(world.nodes)) if self.options.wrong_clock else ""
         self._choices = [(getattr(self, kind), getattr(self.options, kind)) for kind in KINDS]
 
     def tick(self) -> None:

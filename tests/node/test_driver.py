@@ -35,6 +35,7 @@ from tidemark_core.base.ids import Address, Member, ShardId, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.messages import Appended
+from tidemark_node.clock import WallClock
 from tidemark_node.disk import DiskGuard
 from tidemark_node.driver import QUICK_SYNC_BYTES, Driver
 from tidemark_node.main import Node
@@ -67,8 +68,10 @@ class ScriptedCore(NodeCore):
     def __init__(self) -> None:
         super().__init__(ME)
         self.turns: list[list[Any]] = []
+        self.times: list[int] = []
 
     def step(self, now_ms: int, events: list[Any]) -> list[Effect]:
+        self.times.append(now_ms)
         self.turns.append(list(events))
         return [effect for event in events if isinstance(event, Do) for effect in event.effects]
 
@@ -239,6 +242,30 @@ async def test_timers_fire_are_replaced_and_cancelled(rig: Rig):
     assert ["soon", "moved", "late"] == [event.name for event in rig.core.seen]
     assert rig.driver.now_ms() >= now + 60
     assert {AT} == {event.address for event in rig.core.seen if isinstance(event, TimerFired)}
+
+
+async def test_c1_the_core_follows_a_wall_clock_that_is_set(rig: Rig):
+    """A node that boots eight days ahead and is put right a minute later knows the right time."""
+    day_ms = 86_400_000
+    clock = {"wall": 100 * day_ms, "monotonic": 5_000}
+    rig.driver._clock = WallClock(lambda: clock["wall"] * 10**6, lambda: clock["monotonic"] * 10**6)
+
+    async def turn() -> int:
+        turns = len(rig.core.times)
+        rig.driver.post(Do([]))
+        await until(lambda: len(rig.core.times) > turns)
+        return rig.core.times[-1]
+
+    first = await turn()
+    assert clock["wall"] == first
+    clock["wall"] -= 8 * day_ms
+    clock["monotonic"] += 60_000
+    second = await turn()
+    (stepped,) = rig.core.seen
+    assert first < second and clock["wall"] == second - stepped.behind_ms, "no time falls, and the right one is known"
+    clock["wall"] += 9 * day_ms
+    assert clock["wall"] == await turn()
+    assert 0 == rig.core.seen[-1].behind_ms
 
 
 async def test_replies_run_once_and_released_wakes_readers(rig: Rig):

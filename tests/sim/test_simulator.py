@@ -78,7 +78,7 @@ def test_c4_ages_are_true_ages_though_a_clock_is_wrong() -> None:
         result = run_seed(seed, "ages")
         assert result.passed, f"{result.message}\n{result.replay}"
         met.update(result.counts)
-    assert met["wrong_clocks"] > 50 and met["trims"] > 50 and met["elections"] > 50
+    assert met["wrong_clocks"] > 20 and met["trims"] > 50 and met["elections"] > 50
 
 
 def test_limbo_meets_what_it_is_there_for() -> None:

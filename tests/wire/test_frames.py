@@ -98,7 +98,9 @@ def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrat
     raise AssertionError(f"{owner.__name__}.{name}: {annotation}")
 
 
-OFFSETS = {"upto", "matches", "released", "through", "commit", "confirmed", "trim", "base", "first"}
+OFFSETS = {
+    "clock_ms", "clocks", "upto", "matches", "released", "through", "commit", "confirmed", "trim", "base", "first",
+}
 CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.PositionCommitted, messages.SubscriptionDeleted,
 }

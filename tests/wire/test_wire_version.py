@@ -9,7 +9,15 @@ from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member, shard_id
 from tidemark_core.replication.checkpoint import CHECKPOINT_FORMAT, CHECKPOINT_FORMAT_BEFORE, FOLDS, Checkpoint
-from tidemark_core.replication.messages import Append, AppendAck, Fence, InstallSnapshot, Prepared
+from tidemark_core.replication.messages import (
+    Append,
+    AppendAck,
+    BecomeLeader,
+    Fence,
+    Fenced,
+    InstallSnapshot,
+    Prepared,
+)
 from tidemark_wire import channel, convert, frames
 from tidemark_wire.convert import Codec, Codecs
 from tidemark_wire.wire_version import WIRE_VERSION, WIRE_VERSION_OLDEST, WireVersionMismatch, agreed
@@ -75,7 +83,8 @@ def test_a_stream_needs_a_version_and_a_client_may_name_none() -> None:
 
 
 @pytest.mark.parametrize("message", [
-    Append(1, NOTHING, (), -1, -1, -1, -1), AppendAck(1, 2, 3), Fence(1, 2), Prepared(2, None), Prepared(2, SNAPSHOT),
+    Append(1, NOTHING, (), -1, -1, -1, -1), AppendAck(1, 2, 3, 9), Fence(1, 2), Prepared(2, None),
+    Prepared(2, SNAPSHOT),
 ], ids=lambda message: type(message).__name__)
 def test_a_frame_of_the_version_before_has_no_plane(message: object) -> None:
     frame = frames.encode_message(AT, THERE, message, 4)
@@ -83,8 +92,22 @@ def test_a_frame_of_the_version_before_has_no_plane(message: object) -> None:
     if isinstance(message, Prepared) and message.snapshot:
         older = replace(message, snapshot=replace(SNAPSHOT, checkpoint=CHECKPOINT.encode(CHECKPOINT_FORMAT_BEFORE)))
     assert [(AT, THERE, older)] == list(frames.decode_messages(frame, 4))
-    if older is message:
+    if older is message and not isinstance(message, AppendAck):
         assert bytes((LOG_PLANE,)) + frame == frames.encode_message(AT, THERE, message, 5)
+
+
+@pytest.mark.parametrize("message", [AppendAck(1, 2, 3, 9), AppendAck(1, 2, 3), Fenced(1, 2, NOTHING, clock_ms=9)])
+def test_c2_a_link_of_the_version_before_says_no_clock(message: AppendAck | Fenced) -> None:
+    """Rule C2: a member that says no clock is not heard."""
+    for version, clock_ms in ((4, None), (5, message.clock_ms)):
+        ((_, _, found),) = frames.decode_messages(frames.encode_message(AT, None, message, version), version)
+        assert (message, clock_ms) == (found, found.clock_ms)
+
+
+def test_c2_become_leader_hands_on_the_clocks_that_fence_answers_said() -> None:
+    message = BecomeLeader(1, 2, (THERE,), (), clocks=((THERE, -5),))
+    ((_, _, found),) = frames.decode_messages(frames.encode_message(AT, THERE, message))
+    assert ((THERE, -5),) == found.clocks
 
 
 @pytest.mark.parametrize("message", [Prepared(2, SNAPSHOT), InstallSnapshot(2, 10, THERE, SNAPSHOT)])

@@ -3,6 +3,14 @@
 Each acknowledgement and each fence answer carries the wall clock of its sender.  The leader keeps how far each is ahead
 of its own clock, so the answers stay of use while the shard is idle.  What expires by age expires by the median of the
 clocks of a majority; entries are stamped by our own clock where the median agrees with it, else by the median.
+
+The rules, with reasons and tests in `docs/protocols/clocks.md`:
+
+C1  A shell's clock follows the wall clock
+C2  What expires by age expires by the median
+C3  One clock does not move the log's clock
+C4  Ages are true ages
+
 Stays out: what expires (`retention`, `positions`, `producers`), how a clock of a shell moves (`base.clock`).
 """
 

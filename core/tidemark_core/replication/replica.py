@@ -195,8 +195,9 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_rest", "_written", "address", "behind_ms", "commit", "confirmed", "copy_settings", "disk_full",
-        "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings", "shard", "state",
+        "_checkpoint_at", "_rest", "_written", "address", "behind_ms", "commit", "confirmed", "copy_settings",
+        "disk_full", "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings",
+        "shard", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:

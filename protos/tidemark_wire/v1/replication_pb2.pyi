@@ -102,6 +102,29 @@ class FollowerHead(_message.Message):
 Global___FollowerHead: _TypeAlias = FollowerHead  # noqa: Y015
 
 @_typing.final
+class MemberClock(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    CLOCK_MS_FIELD_NUMBER: _builtins.int
+    clock_ms: _builtins.int
+    @_builtins.property
+    def member(self) -> _common_pb2.Member: ...
+    def __init__(
+        self,
+        *,
+        member: _common_pb2.Member | None = ...,
+        clock_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ms", b"clock_ms", "member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberClock: _TypeAlias = MemberClock  # noqa: Y015
+
+@_typing.final
 class Fence(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -134,9 +157,11 @@ class Fenced(_message.Message):
     ELECTION_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
+    CLOCK_MS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     election: _builtins.int
     nonce: _builtins.int
+    clock_ms: _builtins.int
     @_builtins.property
     def head(self) -> _common_pb2.EntryId: ...
     def __init__(
@@ -146,12 +171,15 @@ class Fenced(_message.Message):
         election: _builtins.int = ...,
         head: _common_pb2.EntryId | None = ...,
         nonce: _builtins.int = ...,
+        clock_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ms", b"_clock_ms", "clock_ms", b"clock_ms", "head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch", "head", b"head", "nonce", b"nonce"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ms", b"_clock_ms", "clock_ms", b"clock_ms", "election", b"election", "epoch", b"epoch", "head", b"head", "nonce", b"nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clock_ms: _TypeAlias = _typing.Literal["clock_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_ms: _TypeAlias = _typing.Literal["_clock_ms", b"_clock_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_ms) -> _WhichOneofReturnType__clock_ms | None: ...
 
 Global___Fenced: _TypeAlias = Fenced  # noqa: Y015
 
@@ -164,6 +192,7 @@ class BecomeLeader(_message.Message):
     ENSEMBLE_FIELD_NUMBER: _builtins.int
     FOLLOWERS_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
+    CLOCKS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     election: _builtins.int
     copies: _builtins.int
@@ -171,6 +200,8 @@ class BecomeLeader(_message.Message):
     def ensemble(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
     @_builtins.property
     def followers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerHead]: ...
+    @_builtins.property
+    def clocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberClock]: ...
     def __init__(
         self,
         *,
@@ -179,10 +210,11 @@ class BecomeLeader(_message.Message):
         ensemble: _abc.Iterable[_common_pb2.Member] | None = ...,
         followers: _abc.Iterable[Global___FollowerHead] | None = ...,
         copies: _builtins.int = ...,
+        clocks: _abc.Iterable[Global___MemberClock] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "election", b"election", "ensemble", b"ensemble", "epoch", b"epoch", "followers", b"followers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "copies", b"copies", "election", b"election", "ensemble", b"ensemble", "epoch", b"epoch", "followers", b"followers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -78,9 +78,9 @@ class Ages:
 
     def node_answers(self, node: Node, event: Any, value: Any) -> None:
         """A leader that has a producer's newest entry knows the producer: no life lasts as long as the bound."""
-        if not isinstance(event, AppendRequest) or not isinstance(value, Refused) or node.core is None or not self._sane:
+        if not isinstance(event, AppendRequest) or not isinstance(value, Refused):
             return
-        if value.reason is not Reason.SEQUENCE_GAP or value.expected != 0:
+        if node.core is None or not self._sane or value.reason is not Reason.SEQUENCE_GAP or value.expected != 0:
             return
         entry = self._wrote.get((event.shard, event.batch.producer))
         log = node.core.log.shards[event.shard].replica.log

@@ -68,7 +68,7 @@ def test_c2_who_is_no_member_does_not_count(node: Node) -> None:
 
 
 def test_c2_the_median_of_every_subset_is_between_sane_clocks(node: Node) -> None:
-    """One clock of three and two of five are off by days: what expires never does so by a clock that is ahead."""
+    """Where a majority of the clocks heard is right, nothing expires by a clock that is days ahead."""
     for ensemble, wrong in (((A, B, C), 1), ((A, B, C, D, E), 2)):
         for bad in combinations(ensemble, wrong):
             for off in (8 * DAY, -8 * DAY):
@@ -80,9 +80,8 @@ def test_c2_the_median_of_every_subset_is_between_sane_clocks(node: Node) -> Non
                     few = clocks_of(node, ensemble, skews["a"], **{name: heard[name] for name in some})
                     agreed = few.agreed_ms(BEGAN + skews["a"])
                     assert agreed is not None
-                    assert agreed <= BEGAN + 7 or skews["a"] == off == 8 * DAY and wrong == 2 == len(
-                        {each.node for each in bad} & {"a", *some}
-                    ), "only where the wrong ones are a majority of what was heard"
+                    wrong_heard = len({each.node for each in bad} & {"a", *some})
+                    assert agreed <= BEGAN + 7 or wrong_heard * 2 > len(some) + 1, "a majority of what was heard"
 
 
 def test_c2_a_late_answer_makes_no_clock_slow(node: Node) -> None:
