@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-from collections.abc import Callable
 
 import pytest
 
-from tests import waiting
 from tests.kube.client import Kube, Object, condition
 from tests.kube.control_plane import ControlPlane, Etcd
+from tests.kube.events import reasons, told, until
 from tests.kube.operators import (
     CLUSTERS,
     EVENTS,
@@ -28,32 +27,6 @@ from tests.kube.operators import (
 from tests.kube.pod_runner import PodRunner
 
 pytestmark = pytest.mark.apiserver
-
-
-async def told(kube: Kube, kind: str, name: str) -> list[Object]:
-    """Return the events of an object in the order in which they happened."""
-    found = [event for event in await kube.list(EVENTS)
-             if (event["regarding"]["kind"], event["regarding"]["name"]) == (kind, name)]
-    return sorted(found, key=lambda event: event["eventTime"])
-
-
-async def until(kube: Kube, kind: str, name: str, holds: Callable[[list[Object]], bool]) -> list[Object]:
-    """Return the events of an object as soon as `holds` of them."""
-    found: list[Object] = []
-
-    async def look() -> bool:
-        found[:] = await told(kube, kind, name)
-        return holds(found)
-
-    try:
-        await waiting.until(look, f"the events of {kind} {name}")
-    except AssertionError as late:
-        raise AssertionError([(event["reason"], event["note"], event.get("series")) for event in found]) from late
-    return found
-
-
-def reasons(found: list[Object]) -> list[str]:
-    return [event["reason"] for event in found]
 
 
 async def at_rest(kube: Kube) -> dict[str, str]:

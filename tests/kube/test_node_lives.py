@@ -9,6 +9,7 @@ import pytest
 
 from tests.kube.client import Kube, Object, Refused, condition, said
 from tests.kube.control_plane import ControlPlane, Etcd
+from tests.kube.events import reasons, until
 from tests.kube.load import Load
 from tests.kube.operators import (
     CLAIMS,
@@ -57,6 +58,8 @@ async def test_nodes_are_scaled_down_and_replaced_under_load(
         assert said(fewer, "ScaleDownBlocked")[:2] == ("False", "NotScaling")
         assert await kube.find("pods", "prod-4") is None
         await kube.wait_gone(CLAIMS, "data-prod-4")
+        told = await until(kube, "TidemarkCluster", "prod", lambda found: "NodeRemoved" in reasons(found))
+        assert "NodeUnreachable" not in reasons(told), "it was sent away"
         await appends.more()
 
         await kube.create(reconfiguration(
@@ -116,6 +119,8 @@ async def test_local_disks_that_are_wiped_and_lost_are_filled_and_replaced(
             node_of(found, "prod-1").get("ready") and condition(found, "FullyReplicated") == "True"
             and node_of(found, "prod-1")["incarnation"] != node_of(before, "prod-1")["incarnation"]))
         assert node_names(wiped) == ["prod-1", "prod-2", "prod-3"], "the slot and the name stay"
+        told = await until(kube, "TidemarkCluster", "prod", lambda found: "NodeDiskReplaced" in reasons(found))
+        assert reasons(told).count("NodeDiskReplaced") == 1
         await kube.wait(CLAIMS, "data-prod-1", lambda found: (
             found["metadata"].get("annotations", {}).get("tidemark.dev/incarnation")
             == node_of(wiped, "prod-1")["incarnation"]))

@@ -44,6 +44,9 @@ async def test_the_quickstart_leads_to_a_swapped_node(
         if command.text.startswith("kubectl logs"):
             check_log(command, said)
             logs.append(command.text)
+        if command.text.startswith("kubectl wait tidemarkcluster/trial --for=condition=Ready"):
+            for pod in await trial.list("pods", labels="tidemark.dev/cluster=trial"):
+                assert condition(pod, "Ready") == "True", "the cluster is Ready behind its pods, not before them"
         if command.text.startswith("helm install"):
             await trial.patch("namespaces", NAMESPACE, RESTRICTED)
     await check_gone(trial)

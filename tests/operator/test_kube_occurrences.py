@@ -57,7 +57,9 @@ UP = {**STARTED, "state": "Active", "ready": True, "incarnation": "life-1"}
     (node(ready=False, state="Joining", incarnation=""), node(), []),      # an operator that had not reached it yet
     (node(), node(state="Draining", leaders=0), ["LeadershipsHandedOver"]),
     (node(state="Draining"), node(ready=False, state="Restarting"), []),   # it said that it would go
+    (node(replicas=0), node(ready=False, state="Removing", replicas=0), []),   # a scale-down of an empty node
     (node(), node(incarnation="life-2", state="Reseeding"), ["NodeDiskReplaced"]),
+    (node(ready=False, state="Restarting"), node(incarnation="life-2", state="Reseeding"), ["NodeDiskReplaced"]),
     (node(ready=False, state="Restarting"), node(ready=False, state="Lost"), ["NodeLost"]),
 ])
 def test_what_happens_to_a_node(before: Status | None, after: Status, reasons: list[str]) -> None:

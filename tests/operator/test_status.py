@@ -327,7 +327,8 @@ def test_a_cluster_on_kubernetes_shows_its_pods_and_keeps_its_version_until_all_
         ("n1", "new", "m1"), ("n2", "new", "m2"), ("n3", "old", None)]
     assert status["endpoints"] == {"client": "prod.data.svc:7400", "internal": "prod-nodes.data.svc"}
     assert condition(status, "Ready")[:2] == ("True", "Reconciled")
-    done = on_kubernetes(replace(PODS, outdated=0))
+    done = on_kubernetes(replace(PODS, outdated=0, disks_before={"n1": "older"}))
+    assert [node["incarnation"] for node in done["nodes"]] == [node["incarnation"] for node in status["nodes"]]
     assert (done["version"], done["nodeSummary"]["updated"]) == ("0.1.0", 3)
 
 
@@ -346,6 +347,7 @@ def test_a_cluster_on_kubernetes_shows_its_pods_and_keeps_its_version_until_all_
     ({"lost": {"n3": "m3"}}, {"FullyReplicated": ("False", "NodeLost")}),
     ({"scaling": (R.SCALING_IN_PROGRESS, "To go: n3.")}, {"Ready": ("False", "ScalingInProgress")}),
     ({"resizing_volumes": ("n1",)}, {"Ready": ("False", "VolumeResizing")}),
+    ({"unready_pods": ("n2",)}, {"Ready": ("False", "NodesNotReady"), "Reconciling": ("True", "NodesNotReady")}),
     ({"stuck_volumes": ("n1",), "resizing_volumes": ("n1",)}, {
         "Ready": ("False", "Stalled"), "Stalled": ("True", "VolumeExpansionUnsupported")}),
     ({"certificates": IssuanceFacts(enabled=True)}, {"CertificatesValid": ("False", "IssuerNotReady")}),

@@ -104,7 +104,8 @@ def _node(name: str, old: Status, new: Status, kept: bool) -> Iterator[Occurrenc
         yield Occurrence(E.NODE_PROVISIONED, f"{name} has a pod{_in_zone(new)}.", name)
     if new.get("ready") and not old.get("ready") and fresh:
         yield Occurrence(E.NODE_JOINED, f"{name} answers{_in_zone(new)}.", name)
-    if old.get("ready") and not new.get("ready") and old.get("state") not in _LEAVING:
+    leaves = old.get("state") in _LEAVING or new.get("state") == NodeState.REMOVING
+    if old.get("ready") and not new.get("ready") and not leaves:
         yield Occurrence(E.NODE_UNREACHABLE, f"{name}: {new.get('message') or 'it does not answer'}", name)
     if old.get("incarnation") and new.get("incarnation") and old["incarnation"] != new["incarnation"]:
         yield Occurrence(E.NODE_DISK_REPLACED, f"{name} came back with disk {new['incarnation']}.", name)

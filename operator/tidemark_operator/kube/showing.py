@@ -247,7 +247,13 @@ def kubernetes_facts(run: ClusterRun, item: Object, cluster: Cluster) -> Kuberne
         scale_down=decided.scale_down if decided is not None else None,
         scaling=decided.unfinished if decided is not None else None,
         stuck_volumes=tuple(keeping.stuck_volumes(cluster, views)),
-        resizing_volumes=tuple(keeping.resizing(cluster, views)))
+        resizing_volumes=tuple(keeping.resizing(cluster, views)),
+        disks_before={
+            node["name"]: node["incarnation"] for node in item.get("status", {}).get("nodes") or ()
+            if node.get("incarnation")},
+        unready_pods=tuple(
+            view.name for view in views
+            if not view.removed and view.name in pods and _condition(pods[view.name], T.READY).get("status") != "True"))
 
 
 def issuance_facts(spec: Mapping[str, Any], service: OperatorService) -> IssuanceFacts:

@@ -6,7 +6,7 @@ Pure.  Stays out: gathering these facts (`kube.showing`), the rest of the status
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..condition_memory import Condition, some
@@ -52,7 +52,8 @@ class KubernetesFacts:
     """Facts from the API server; `machines` and `revisions` are by pod, `lost` has the machines of lost nodes.
 
     `scale_down` is the status, reason and message of condition ScaleDownBlocked; None before the first decision.
-    `version_before` is the version in the status that the object has now.
+    `version_before` and `disks_before`, the incarnations by node, stand in the status that the object has now.
+    `unready_pods` are the nodes that stay and whose pods Kubernetes does not call Ready.
     """
 
     client_endpoint: str
@@ -69,12 +70,16 @@ class KubernetesFacts:
     scaling: Problem | None = None
     stuck_volumes: tuple[str, ...] = ()
     resizing_volumes: tuple[str, ...] = ()
+    disks_before: Mapping[str, str] = field(default_factory=dict)
+    unready_pods: tuple[str, ...] = ()
 
 
 def unfinished(facts: KubernetesFacts) -> Problem | None:
-    """Return the change of the spec that is not in force yet, where all nodes are there."""
+    """Return what is not as the spec asks yet, where all nodes are there."""
     if facts.resizing_volumes and not facts.stuck_volumes:
         return R.VOLUME_RESIZING, some(facts.resizing_volumes)
+    if facts.scaling is None and facts.unready_pods:
+        return R.NODES_NOT_READY, f"{some(facts.unready_pods)}: the node answers, and its pod is not Ready yet."
     return facts.scaling
 
 
@@ -148,6 +153,8 @@ def with_pods(status: dict[str, Any], facts: KubernetesFacts, wanted_version: st
         name = node["name"]
         if name in lost:
             node = {**node, "state": "Lost", "message": f"its volume was on {lost[name]}, which is gone"}
+        if not node["incarnation"]:  # it does not answer: the disk that it had is known, and a changed one shows
+            node = {**node, "incarnation": facts.disks_before.get(name, "")}
         more = {"revision": facts.revisions.get(name), "kubernetesNode": facts.machines.get(name)}
         nodes.append({**node, **{field: value for field, value in more.items() if value}})
     summary = {
