@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from tidemark_core.base.ids import Member
-from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.messages import Operation, SnapshotInstalled
 from tidemark_core.replication.records import Phase, SaveMetadata, Status
 
 from .support import OTHER_PRODUCER, Cluster, Operator, batch
@@ -178,6 +178,7 @@ def test_o3_two_operators_at_once_never_lose_an_acknowledged_batch(operation: st
     first = cluster.operators["op/1"]
     first.steps_left = at
     OPERATIONS[operation](cluster)
+    ends = "swap" if operation == "abort" and not first.alive else operation   # it died before it was asked to cancel
     cluster.run_until(lambda: not first.alive, 3_000)
     first.alive, first.steps_left = True, None     # it was only slow, and wakes up beside its successor
     cluster.start_operator("op/2")
@@ -188,7 +189,36 @@ def test_o3_two_operators_at_once_never_lose_an_acknowledged_batch(operation: st
             cluster.restart(node.me.node)
     cluster.run_for(2_000)
     first.alive = False
-    goes_on(cluster, operation)
+    goes_on(cluster, ends)
+
+
+def test_o3b_a_second_operator_leaves_a_change_to_the_driver_that_shows_progress() -> None:
+    cluster = begin()
+    held = cluster.rule("hold", SnapshotInstalled)
+    swap(cluster)
+    assert cluster.run_until(lambda: bool(held.caught))
+    cluster.start_operator("op/2")
+    cluster.run_for(5 * SETTINGS["takeover_ms"])
+    assert cluster.record.change is not None and Phase.PREPARE is cluster.record.change.phase
+    cluster.lift(held)
+    cluster.settle()
+
+    assert "abd" == nodes_of(cluster.record.ensemble)
+
+
+def test_o3b_a_second_operator_takes_a_change_over_from_a_driver_that_is_gone() -> None:
+    cluster = begin()
+    held = cluster.rule("drop", SnapshotInstalled)
+    swap(cluster)
+    assert cluster.run_until(lambda: bool(held.caught))
+    cluster.start_operator("op/2")
+    cluster.run_for(SETTINGS["takeover_ms"])
+    cluster.operators["op/1"].alive = False
+    cluster.lift(held)
+    cluster.run_for(3 * SETTINGS["takeover_ms"])
+
+    assert "abc" == nodes_of(cluster.record.ensemble)
+    goes_on(cluster, "swap")
 
 
 def test_every_phase_of_a_change_is_among_the_steps() -> None:

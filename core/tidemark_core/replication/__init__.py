@@ -47,6 +47,7 @@ Elections and changes of members, with reasons and tests in `docs/protocols/coor
 O1  Only the operator touches the metadata store
 O2  An operator continues from the record alone
 O3  Competing operators cost time only
+O3b A living driver keeps its PREPARE
 O4  Nodes know no membership of their own
 H2  Every write compares the revision
 O7  The new epoch is stored before any fence

@@ -69,6 +69,7 @@ from .records import (
 RETRY_TIMER = "retry"
 GRACE_TIMER = "grace"
 TAKEOVER_TIMER = "takeover"
+RENEWAL_TIMER = "renewal"
 DEADLINE_TIMER = "deadline"
 
 CoordinatorEffect = Effect | SaveMetadata | LoadMetadata | ChangeProgress
@@ -117,6 +118,7 @@ class Coordinator:
         self.settings = settings
         self.nodes = nodes                     # node -> its member when up, None when down; shared by all shards
         self.active = True
+        self.leased = False                    # holds the operators' lease, so no other operator does (O3b)
         self.record: ShardRecord | None = None
         self.revision = 0
         self.election: Election | None = None
@@ -126,6 +128,7 @@ class Coordinator:
         self._saving: ShardRecord | None = None
         self._loading = False
         self._again = False                    # something asked for an election while a write was under way
+        self._abort_why = ""                   # a change in PREPARE ends once the write under way is known
         self._attempts = 0
         self._leader_doubted = False           # its node came up since it was chosen or last said that it leads
         self._nonce = 1                        # of the fences sent now; a doubt takes a new one (O42)
@@ -227,7 +230,9 @@ class Coordinator:
                 return self._on_saved(now_ms, m.revision)   # our write did succeed
             if m.revision == self.revision and not asked:
                 return []
-            self._saving = None
+            renewal, self._saving = self._renews(self._saving), None
+            if m.revision == self.revision and renewal:
+                return [self._renewal(now_ms)]   # a renewal that was lost leaves the change as it is
             if m.revision == self.revision:
                 # Our write was lost; the world is as it was: decide anew from the record.
                 return self._adopt(now_ms, m.record, m.revision)
@@ -253,14 +258,16 @@ class Coordinator:
         """Start over from a record that somebody else wrote, or that we find at start."""
         effects = self._forget("another operator changed the shard")
         first = self.record is None
-        if record.writer.split("#")[0] == self.settings.operator and record.status is not Status.STEADY:
-            first = True   # our own unfinished business: nobody else is at work on it
+        # Our own unfinished business: nobody else is at work on it.
+        ours = record.writer.split("#")[0] == self.settings.operator and record.status is not Status.STEADY
         self.record, self.revision = record, revision
         self._again = self.behind = False
         self._suspicion = ""
         if not self.active:
             return effects
-        if record.status is Status.STEADY or first:
+        # The driver of a PREPARE may be at work, and holds the lease unless we do (O3b).
+        theirs = record.change is not None and record.change.phase is Phase.PREPARE and not self.leased
+        if record.status is Status.STEADY or ours or (first and not theirs):
             return effects + self.resume(now_ms)
         # Another operator is at work: give it time, then take over (O2, O3).
         return [*effects, SetTimer(self.address, TAKEOVER_TIMER, now_ms + self.settings.takeover_ms)]
@@ -308,9 +315,15 @@ class Coordinator:
             effects.append(Reply(self.transfer.request, Refused(Reason.ABORTED, why)))
         self.change = None
         self.transfer = None
+        self._abort_why = ""
         return effects
 
     def _after_write(self, now_ms: int) -> list[CoordinatorEffect]:
+        why, record = self._abort_why, self.record
+        if why and not self._busy:
+            self._abort_why = ""
+            if record is not None and record.change is not None and record.change.phase is Phase.PREPARE:
+                return self._abort(now_ms, why)
         if self._again and not self._busy:
             self._again = False
             return self._elect(now_ms)
@@ -324,7 +337,8 @@ class Coordinator:
             case Status.RECONFIGURATION:
                 assert record.change is not None
                 if record.change.phase is Phase.PREPARE:
-                    return self._send_prepare(now_ms)
+                    renewal = before is not None and before.change == record.change
+                    return [self._renewal(now_ms)] if renewal else self._send_prepare(now_ms)
                 return self._send_commit(now_ms)
             case Status.STEADY:
                 return self._steady(now_ms, before, record)
@@ -683,7 +697,7 @@ class Coordinator:
         return [self._retry(now_ms)] if owed else []
 
     def _doubt_leader(self, now_ms: int) -> None:
-        """Ask with a fence that none before it can be taken for, not even of a coordinator that this one replaced."""
+        """Doubt the leader until it answers a fence with a new nonce, unique also after a coordinator is re-created."""
         self._leader_doubted = True
         self._nonce = max(self._nonce + 1, now_ms)
 
@@ -720,6 +734,8 @@ class Coordinator:
             if self.election is not None:
                 self.election.grace_over = True
             return self._maybe_choose(now_ms)
+        if name == RENEWAL_TIMER:
+            return self._renew()
         if name == DEADLINE_TIMER:
             if self.transfer is not None and record.status is Status.STEADY:
                 return self._give_up_transfer("the new leader did not catch up in time")
@@ -806,8 +822,26 @@ class Coordinator:
             *self._progress("PREPARE"),
             *self._resend_change(),
             self._retry(now_ms),
+            self._renewal(now_ms),
             SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
         ]
+
+    def _renewal(self, now_ms: int) -> SetTimer:
+        """Plan the next write of a PREPARE that this operator drives, three within the time another waits (O3b)."""
+        return SetTimer(self.address, RENEWAL_TIMER, now_ms + self.settings.takeover_ms // 3)
+
+    def _renew(self) -> list[CoordinatorEffect]:
+        record = self.record
+        if record is None or self.change is None or record.change is None or record.change.phase is not Phase.PREPARE:
+            return []
+        return self._save(record)
+
+    def _renews(self, saving: ShardRecord) -> bool:
+        record = self.record
+        return (
+            record is not None and record.change is not None and saving.change == record.change
+            and saving.epoch == record.epoch
+        )
 
     def _resend_change(self) -> list[CoordinatorEffect]:
         """Send what the present step of the change waits for."""
@@ -919,6 +953,7 @@ class Coordinator:
         record = self.record
         assert record is not None and record.change is not None and record.change.phase is Phase.PREPARE
         if self._busy:
+            self._abort_why = why
             return []
         prepared = self.change is not None and self.change.prepared
         ended = self._end_change(Refused(Reason.ABORTED, why))
@@ -933,7 +968,8 @@ class Coordinator:
 
     def _cancel(self, now_ms: int, m: CancelChange) -> list[CoordinatorEffect]:
         record = self.record
-        if record is None or record.change is None or record.change.phase is not Phase.PREPARE or self._busy:
+        committing = self._busy and (self._saving is None or not self._renews(self._saving))
+        if record is None or record.change is None or record.change.phase is not Phase.PREPARE or committing:
             return [Reply(m.request, Refused(Reason.WRONG_STATE, "no change is in PREPARE; COMMIT only goes forward"))]
         effects = self._abort(now_ms, "cancelled")
         return [*effects, Reply(m.request, self._done(record))]

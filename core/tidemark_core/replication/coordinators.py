@@ -23,6 +23,7 @@ class Coordinators:
         self.nodes: dict[str, Member | None] = {}
         self._boots: dict[str, str] = {}       # of the process that was seen last
         self.active = True
+        self.leased = False                    # this operator was told that it holds the operators' lease
 
     def step(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
         """Consume one event; node news goes to the shards it concerns."""
@@ -47,7 +48,7 @@ class Coordinators:
                     Reply(request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))
                 ]
             coordinator = Coordinator(shard, self.settings, self.nodes)
-            coordinator.active = self.active
+            coordinator.active, coordinator.leased = self.active, self.leased
             self.shards[shard] = coordinator
         effects = coordinator.step(now_ms, event)
         if isinstance(event, MetadataLoaded) and event.record is None:
@@ -55,7 +56,7 @@ class Coordinators:
         return effects
 
     def _is_of_another_boot(self, event: Received) -> bool:
-        """Rule O42: a process that ended, or that was not seen yet, says nothing about the one we know."""
+        """Say whether the answer is of another process than the one that was seen last (O42)."""
         seen = self._boots.get(event.sender.node) if isinstance(event.sender, Member) else None
         return bool(seen and event.boot) and event.boot != seen
 
@@ -69,9 +70,9 @@ class Coordinators:
     def _set_active(self, now_ms: int, active: bool) -> list[CoordinatorEffect]:
         effects: list[CoordinatorEffect] = []
         became = active and not self.active
-        self.active = active
+        self.active = self.leased = active
         for coordinator in self.shards.values():
-            coordinator.active = active
+            coordinator.active = coordinator.leased = active
             if became:
                 effects += coordinator.resume(now_ms)
         return effects

@@ -759,11 +759,93 @@ def test_o20_a_change_stalled_in_prepare_is_dropped(desk: Desk, operation: Opera
     old = None if operation is Operation.EXPAND else C
     new = None if operation is Operation.CONTRACT else D
     stalled = Change(operation, Phase.PREPARE, old, new)
+    desk.step(SetActive(True))
     desk.load(replace(STEADY, status=Status.RECONFIGURATION, change=stalled))
 
     [record] = desk.saves()
     assert (6, Status.ELECTION, None, (A, B, C)) == (record.epoch, record.status, record.change, record.ensemble)
     assert ((D,) if new else ()) == record.removed, "what was being seeded is deleted later"
+
+
+PREPARING = replace(
+    STEADY, status=Status.RECONFIGURATION, change=Change(Operation.SWAP, Phase.PREPARE, C, D), writer="op/0#7"
+)
+
+
+def test_o3b_an_operator_that_does_not_hold_the_lease_waits_for_the_driver_of_a_prepare(desk: Desk) -> None:
+    desk.load(PREPARING)
+    for attempt in range(8, 11):
+        assert [] == desk.saves()
+        assert {"takeover": desk.now_ms + 3_000} == desk.timers(), "each sign of progress begins the wait again"
+        desk.now_ms += 1_000
+        desk.load(replace(PREPARING, writer=f"op/0#{attempt}"))
+    desk.fire("takeover")
+
+    assert [(6, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+
+
+def test_o3b_the_driver_of_a_prepare_writes_progress_every_third_of_the_takeover_time(desk: Desk) -> None:
+    desk.preparing()
+    for _ in range(3):
+        assert desk.now_ms + 1_000 == desk.timers()["renewal"]
+        before = desk.record
+        desk.now_ms += 1_000
+        desk.fire("renewal")
+        [record] = desk.saves()
+        assert record == replace(before, writer=record.writer) and record.writer != before.writer
+        desk.stored()
+        assert [] == desk.sent()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.hear(D, SnapshotInstalled(6, SNAPSHOT.head))
+    desk.stored()
+    desk.fire("renewal")
+
+    assert [] == desk.saves(), "a change in COMMIT is continued by any operator"
+
+
+@pytest.mark.parametrize("outcome", ["lost", "stored", "another wrote"])
+def test_o3b_a_renewal_of_unknown_outcome_ends_no_change(desk: Desk, outcome: str) -> None:
+    desk.preparing()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    before = desk.record
+    desk.fire("renewal")
+    [save] = desk.saves()
+    desk.step(MetadataUncertain(SHARD, save.writer))
+    found = {"lost": before, "stored": save, "another wrote": replace(before, epoch=7, writer="op/0#9")}[outcome]
+    revision = desk.revision + (outcome != "lost")
+    desk.step(MetadataLoaded(SHARD, found, revision, fresh=True))
+    desk.revision = revision
+    if outcome == "another wrote":
+        assert [Reason.ABORTED] == [refused.reason for refused in desk.replies()]
+        return
+    assert {"renewal": desk.now_ms + 1_000} == desk.timers()
+    desk.hear(D, SnapshotInstalled(6, SNAPSHOT.head))
+
+    assert [Phase.COMMIT] == [record.change.phase for record in desk.saves() if record.change]
+
+
+@pytest.mark.parametrize("why", ["node down", "cancelled", "deadline"])
+def test_o3b_a_change_that_ends_while_its_renewal_is_written_ends_behind_it(desk: Desk, why: str) -> None:
+    desk.preparing()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.fire("renewal")
+    [renewal] = desk.saves()
+    match why:
+        case "node down":
+            desk.step(NodeDown("d"))
+        case "cancelled":
+            desk.step(CancelChange(SHARD, 2))
+            assert [ChangeDone(6, (A, B, C), A)] == desk.replies()
+        case "deadline":
+            desk.fire("deadline")
+            assert {"deadline": desk.now_ms + 500} == desk.timers()
+    assert [] == desk.saves()
+    desk.revision += 1
+    desk.step(MetadataSaved(SHARD, renewal.writer, desk.revision))
+    if why == "deadline":
+        desk.fire("deadline")
+
+    assert [(Status.STEADY, None)] == [(record.status, record.change) for record in desk.saves()]
 
 
 def test_o2_a_change_stalled_in_commit_is_committed_again(desk: Desk) -> None:
