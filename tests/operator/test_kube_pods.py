@@ -101,6 +101,19 @@ def test_objects_of_a_cluster_look_like_this() -> None:
     assert made == json.loads(GOLDEN.read_text())
 
 
+def test_a_pod_is_never_best_effort_unless_its_pool_asks_for_it() -> None:
+    def container(**more: Any) -> dict[str, Any]:
+        made = cluster(nodePools=[{"name": "spare", "replicas": 1, "storage": {"data": {"size": "1Gi"}}, **more}])
+        spec = node_pod(made, NODES[2])["spec"]
+        assert {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}} in spec["volumes"]
+        return dict(spec["containers"][0])
+
+    assert container()["resources"]["requests"].keys() == {"cpu", "memory"}
+    asked = {"limits": {"memory": "2Gi"}}
+    assert container(resources=asked)["resources"] == asked, "nothing is added to what a pool asks for"
+    assert "resources" not in container(resources={})
+
+
 def test_with_tls_a_node_mounts_its_certificate_and_waits_for_it() -> None:
     secure, node = cluster(security={}), NODES[0]
     plain, pod = node_pod(cluster(), node)["spec"], node_pod(secure, node)["spec"]

@@ -24,6 +24,10 @@ USER = 65532
 DATA_PATH = "/var/lib/tidemark/data"
 TLS_PATH = "/etc/tidemark/tls"
 IMAGE = "ghcr.io/tidemark/tidemark-node"
+DEFAULT_RESOURCES: Object = {"requests": {"cpu": "250m", "memory": "512Mi"}}
+"""Where a pool says nothing: requests keep its pods from being the first that a machine short of memory evicts."""
+TMP_SIZE = "64Mi"
+"""A node writes nothing there; without a limit whatever did would fill the machine's disk."""
 GRACE_S = 30
 """What a pod is given to end beyond the time for handing leaderships over."""
 
@@ -286,7 +290,7 @@ def _pod_spec(cluster: Cluster, pool: Mapping[str, Any], node: NodeView) -> Obje
         "containers": [_container(cluster, pool, node, handover_s)],
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": claim_name(node.name)}},
-            {"name": "tmp", "emptyDir": {}}],
+            {"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
     }
     if uses_tls(spec):
         secret = {"secretName": secret_name(cluster.name, "node", node.name), "defaultMode": 0o440}
@@ -332,8 +336,11 @@ def _container(cluster: Cluster, pool: Mapping[str, Any], node: NodeView, handov
     }
     if uses_tls(spec):  # the whole directory: a kubelet replaces no single files
         made["volumeMounts"].append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
-    if pool.get("resources"):
-        made["resources"] = copy.deepcopy(pool["resources"])
+    resources = pool.get("resources")
+    if resources is None:
+        resources = DEFAULT_RESOURCES
+    if resources:
+        made["resources"] = copy.deepcopy(resources)
     return made
 
 

@@ -79,7 +79,9 @@ class NodePool(ApiModel):
     )
     storage: Storage
     resources: OpenObject | None = Field(
-        default=None, description="corev1.ResourceRequirements of the node container."
+        default=None,
+        description="corev1.ResourceRequirements of the node container. "
+        "Unset: requests of 250m CPU and 512Mi memory, no limits.",
     )
     node_selector: dict[str, LabelValue] | None = Field(
         default=None, max_length=32, description="Labels of the Kubernetes nodes that may run this pool."
