@@ -43,6 +43,7 @@ from .replication.follower import PULL_TIMER, Follower
 from .replication.holding import lacks_rightly
 from .replication.leader import Leader
 from .replication.messages import (
+    EPOCH_JUMP_MAX,
     Abort,
     AddFollower,
     Append,
@@ -190,9 +191,19 @@ class Shard:
 
     def _on_received(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
         """Members talk about the log, operators about who leads and who belongs (O4); neither may do the other."""
+        jumps = self._jumps(message)
         if isinstance(sender, Member):
+            if jumps:
+                raise RemoteViolation(f"{jumps}, says {sender}")
             return self._on_peer_message(now_ms, sender, message)
+        if jumps:
+            return self.replica.reject(sender, message, Reason.WRONG_STATE, jumps)
         return self._on_operator_message(now_ms, sender, message)
+
+    def _jumps(self, message: Any) -> str:
+        """Rule N12: say that the epoch of a message is too far above ours; a replica that begins takes any."""
+        epoch, own = getattr(message, "epoch", 0), self.replica.state.epoch
+        return f"N12: epoch {epoch} is far above {own}" if 0 < own < epoch - EPOCH_JUMP_MAX else ""
 
     def _on_peer_message(self, now_ms: int, sender: Member, message: Any) -> list[Effect]:
         leader, follower = self.leader, self.follower

@@ -231,7 +231,9 @@ class CoordinatorDriver:
                 self.traces[what] += 1
                 if what == "metadata_behind":
                     self.on_behind(shard, detail)
-                log.info("shard %x: %s %s", shard, what, detail)
+                # K15c: nothing but members that come back, or a person, ends this wait.
+                log.log(logging.WARNING if what == "damage_waits" else logging.INFO,
+                        "shard %x: %s %s", shard, what, detail)
             case _:
                 raise AssertionError(f"an effect this driver does not know: {effect!r}")
 

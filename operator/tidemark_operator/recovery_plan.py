@@ -321,9 +321,10 @@ class _Planner:
         else:
             action = "refuse"
             why = _MEANING[found.doubt] + (f"; {found.note}" if found.note else "")
-            self.problems.append(
-                f"{group.name}/{index}: {why} ({found.doubt}); bring nodes back, or give it up with "
-                f"--accept-loss {group.name}/{index}")
+            remedy = f"bring nodes back, or give it up with --accept-loss {group.name}/{index}"
+            if found.doubt is Doubt.EPOCH_JUMP:
+                remedy = "stop the node that reports it"
+            self.problems.append(f"{group.name}/{index}: {why} ({found.doubt}); {remedy}")
         return ShardLine(
             group.name, index, action, record.epoch if record else 0,
             tuple(member.node for member in record.ensemble) if record else (), found.doubt or "", found.note)
@@ -385,6 +386,7 @@ _MEANING = {
     Doubt.NEWER_POSSIBLE: "the disks that did not answer may hold a newer ensemble",
     Doubt.CHANGE_IN_DOUBT: "a change may be in force; its new member is silent, or only some members keep each payload",
     Doubt.UNKNOWN_CHANGE: "an older release led it and did not note what was being changed",
+    Doubt.EPOCH_JUMP: "a replica reports an epoch that is more than 2^32 above the others, or too high to go on",
 }
 
 

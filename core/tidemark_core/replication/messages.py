@@ -14,6 +14,9 @@ from ..base.entry import Entry
 from ..base.ids import EntryId, Member
 from ..base.refusals import Refused
 
+EPOCH_JUMP_MAX = 1 << 32
+"""An epoch rises by no more at once: one forged or damaged epoch must not use up those that are left (N12)."""
+
 
 class Operation(StrEnum):
     """The ensemble changes (O27-O40), and the one that moves no member."""

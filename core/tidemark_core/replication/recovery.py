@@ -12,6 +12,7 @@ N6  A majority of voters must have answered
 N7  Silent disks must not hide a newer ensemble
 N8  A doubt needs a person's consent
 N9  A node ahead of the store proves a loss
+N12 Epochs rise by no more than 2^32 at once
 
 Stays out: asking nodes, groups, writing (the operator's `recovery`).
 """
@@ -27,7 +28,7 @@ from ..base.ids import EntryId, Member, ShardId
 from ..base.quorum import has_majority
 from .copies import selective
 from .ensembles import ensemble_after
-from .messages import Operation
+from .messages import EPOCH_JUMP_MAX, Operation
 from .records import ShardRecord, Status
 from .replica import Pending, Role
 
@@ -36,6 +37,9 @@ EPOCH_GAP = 1_000
 
 NEAR_GAP = 10
 """The same when everybody did: requests of the operator that was may still be under way, of epochs nobody heard of."""
+
+EPOCH_MAX = 1 << 63
+"""No record is written above this epoch: messages hold 64 bits, and elections go on from it (N12)."""
 
 SILENT_ROLES = (Role.SEEDING, Role.DELETED)
 """Replicas that do not vote."""
@@ -67,6 +71,7 @@ class Doubt(StrEnum):
     NEWER_POSSIBLE = "NewerPossible"    # silent disks may hold a newer ensemble (N7)
     CHANGE_IN_DOUBT = "ChangeInDoubt"   # N5: its new member is silent, or only some members keep payloads
     UNKNOWN_CHANGE = "UnknownChange"    # an older build did not note what was being changed
+    EPOCH_JUMP = "EpochJump"            # a report is so far above another that its replica would refuse to follow (N12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,8 @@ def find_record(
     epoch = max([report.epoch for report in reports] + ([stored.epoch] if stored else []), default=0)
     if not voters:
         return Finding(shard, None, Doubt.NO_COPY, accept)
+    if epoch + EPOCH_GAP > min(_known_epochs(reports, stored), default=epoch) + EPOCH_JUMP_MAX or epoch > EPOCH_MAX:
+        return Finding(shard, None, Doubt.EPOCH_JUMP, note=f"epoch {epoch} is too far above the others, or too high")
     facts = newest_facts(reports, stored)
     if facts is None:
         # Fenced for a first election that never came to be, as far as those who answered know.
@@ -228,6 +235,12 @@ def find_record(
     return Finding(
         shard, _record(left, epoch + EPOCH_GAP, ()), doubt, accepted=True,
         note="those of the ensemble who answered go on")
+
+
+def _known_epochs(reports: Iterable[ReplicaReport], stored: ShardRecord | None) -> Iterable[int]:
+    """Return the epochs that are not those of a replica or a record that begins."""
+    epochs = (*(report.epoch for report in reports), stored.epoch if stored is not None else 0)
+    return [epoch for epoch in epochs if epoch > 0]
 
 
 def _vouch(

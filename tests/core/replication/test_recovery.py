@@ -8,11 +8,20 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.base.quorum import has_majority, majority
+from tidemark_core.base.refusals import Reason
 from tidemark_core.node import NodeCore
 from tidemark_core.replication import invariants
-from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.messages import (
+    EPOCH_JUMP_MAX,
+    Append,
+    BecomeLeader,
+    DeleteShard,
+    Fence,
+    Operation,
+    Rejected,
+)
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_core.replication.recovery import (
     EPOCH_GAP,
@@ -27,7 +36,7 @@ from tidemark_core.replication.recovery import (
 )
 from tidemark_core.replication.replica import Pending, ReplicaState, Role
 
-from ..support import SHARD, A, B, C, Cluster, D, E, batch, member
+from ..support import OPERATOR, SHARD, A, B, C, Cluster, D, E, Node, batch, fence, member
 
 SWAP = Pending(Operation.SWAP, C, D, 0)
 OLD, NEW = (A, B, C), (A, B, D)
@@ -48,6 +57,43 @@ def found(
 ) -> Any:
     here = {report.member for report in reports}
     return find_record(SHARD, reports, here, silent, stored=stored, accept=accept)
+
+
+# --- N12 --------------------------------------------------------------------------------------------------
+
+
+def test_n12_no_record_is_written_that_the_other_replicas_would_refuse() -> None:
+    far = 6 + EPOCH_JUMP_MAX
+    assert found(said(A, far), said(B), said(C)).doubt is Doubt.EPOCH_JUMP
+    assert found(said(A, far), said(B), said(C), accept=True).record is None, "no consent makes it good"
+    assert found(said(A, 1 << 63), said(B, 1 << 63), said(C, 1 << 63)).record is not None
+    for too_high in (said(A, (1 << 63) + 1), said(B, (1 << 63) + 1)), (said(A, (1 << 64) - 1), said(B, (1 << 64) - 1)):
+        assert found(*too_high).doubt is Doubt.EPOCH_JUMP
+    near = found(said(A, 5 + EPOCH_JUMP_MAX - EPOCH_GAP), said(B), said(C))
+    assert near.doubt is None and near.record is not None
+
+
+@pytest.mark.parametrize("message", [
+    Fence(7 + EPOCH_JUMP_MAX, 1), DeleteShard(7 + EPOCH_JUMP_MAX, 1), BecomeLeader(7 + EPOCH_JUMP_MAX, 1, OLD, ())
+])
+def test_n12_a_replica_follows_no_epoch_that_is_far_above_its_own(message: Any) -> None:
+    node = Node(A)
+    fence(node, 6)
+    node.complete()
+    node.take_sent()
+    node.receive(OPERATOR, message)
+
+    [rejected] = node.take_sent(Rejected)
+    assert Reason.WRONG_STATE is rejected.refusal.reason and "N12" in rejected.refusal.message
+    assert (6, Role.FENCED) == (node.replica.state.epoch, node.replica.state.role)
+    far = Append(7 + EPOCH_JUMP_MAX, NOTHING, (), -1, -1, -1, 0)
+    assert ["violation"] == [effect.what for effect in node.receive(B, far)]
+    assert 6 == node.replica.state.epoch
+    fence(node, 6 + EPOCH_JUMP_MAX)
+    assert 6 + EPOCH_JUMP_MAX == node.replica.state.epoch
+    new = Node(B)
+    fence(new, 7 + EPOCH_JUMP_MAX)
+    assert 7 + EPOCH_JUMP_MAX == new.replica.state.epoch, "a replica that begins knows no epoch"
 
 
 # --- N1, N2 -----------------------------------------------------------------------------------------------
