@@ -203,3 +203,20 @@ def test_a_log_that_changed_while_it_was_read_is_read_again() -> None:
     member.holes = [(2, 4)]
     member.sender.looked(0, look, found, member.readable, member.hidden, member.block_at)
     assert [(0, 0), (2, 4)] == offsets(list(member.says()))
+
+
+def test_a_look_that_retention_overtook_is_dropped() -> None:
+    """The entries that were read lie in front of the new begin: sent now, they would contradict STARTED."""
+    member = Member(8)
+    assert isinstance(member.step(), Say)
+    look = member.sender.step(0, member.readable, member.hidden, member.block_at)
+    assert isinstance(look, Look)
+    found = member.found(look)
+    member.readable = (4, 7)
+    [started] = [member.sender.step(0, member.readable, member.hidden, member.block_at)]
+    assert isinstance(started, Say) and Started(7, Status.OK, 7, 4) == started.message
+    member.sender.looked(0, look, found, member.readable, member.hidden, member.block_at)
+
+    shipments = list(member.says())
+    assert [(4, 4), (6, 6)] == offsets(shipments)
+    assert all(isinstance(shipment, Shipment) and shipment.first >= 4 for shipment in shipments)
