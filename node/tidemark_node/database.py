@@ -27,6 +27,8 @@ from .store_errors import StoreDamaged, typed
 
 BLOCK_CACHE_BYTES = 16 << 20
 SCAN_BYTES = 1 << 20
+BEYOND_SETTERS = Path(__file__).with_name("rocksdb")
+"""A directory with an options file: the settings that the binding can load but not set."""
 
 Row = tuple[bytes, bytes]
 """Key and value."""
@@ -45,7 +47,10 @@ class Range:
         self._options = ReadOptions()
         if behind is not None:
             self._options.set_iterate_upper_bound(behind)
-        self.found: RdictIter = source.iter(self._options)
+        try:
+            self.found: RdictIter = source.iter(self._options)
+        except Exception as error:
+            raise typed(error, "an iterator") from error
 
     def broken(self) -> str | None:
         """Return why the iteration ended early, None when it did not."""
@@ -192,7 +197,7 @@ def open_database(path: Path, families: Sequence[Family]) -> tuple[Rdict, dict[s
 
 
 def _options() -> Options:
-    options = Options(raw_mode=True)
+    options = Options.load_latest(str(BEYOND_SETTERS))[0]
     options.create_if_missing(True)
     options.create_missing_column_families(True)
     # Opens a torn tail, refuses damage in the middle; the default opens with entries gone and says nothing.

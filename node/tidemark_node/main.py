@@ -76,6 +76,9 @@ def recover(
     except (StoreDamaged, RemoteViolation) as damage:
         store.close()
         move_aside(directory, str(damage))
+    except BaseException:
+        store.close()   # else the next try finds the store in use
+        raise
     store = open_store(directory, node, faults, families)
     return store, load(store, node, limits)
 
@@ -84,6 +87,7 @@ def load(store: Store, node: str, limits: Limits) -> NodeCore:
     """Build the core from what is stored.  Raises StoreDamaged or RemoteViolation when it is not whole."""
     core = NodeCore(Member(node, store.incarnation), limits)
     core.recover(partial(StoredPlane, store))
+    store.remembered()  # a start reads it too, so its damage is found here
     return core
 
 

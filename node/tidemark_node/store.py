@@ -4,7 +4,8 @@
 syncing, `sync` makes everything applied so far durable; `sync`, `compact` and whatever reads may run in threads, for
 they let the event loop go on.
 A store that cannot be trusted any more is moved aside and the disk starts a new life (rule K14): a replica must never
-vote with what is left of a log.
+vote with what is left of a log.  The synced mark tells a log without its end from one that never went on (K14b).
+Every call of the binding gives typed errors: StoreDamaged, StoreFailed or StoreRefused.
 Stays out: what the writes mean, when to sync, when to compact (`reclaim`), whether there is space (`disk`), how RocksDB
 is opened and read (`database`), which families there are (`families`), older layouts (`store_formats`).
 """
@@ -41,8 +42,9 @@ from tidemark_core.base.layout import (
 from .database import Range, Rows, Snapshot, open_database, prefix_end
 from .dropped import Dropped
 from .families import FAMILIES, Family, checked
-from .store_errors import EntryDamaged, Faults, StoreDamaged, StoreFailed, StoreRefused, typed
-from .store_formats import FORMAT, STORE_FORMAT, migration, refusal
+from .store_errors import EntryDamaged, Faults, StoreDamaged, StoreFailed, StoreRefused, edge, typed
+from .store_formats import FORMAT, STORE_FORMAT, UNMARKED, migration, refusal
+from .synced import SyncedMark
 
 __all__ = ["STORE_FORMAT", "Slice", "Store", "StoredPlane", "move_aside", "open_store"]
 
@@ -113,12 +115,11 @@ class Store:
         self._handles: dict[str, ColumnFamily] = {}
         self.dropped = Dropped()
         self.rows = Rows(path, self._families)
-        try:
+        self._mark: SyncedMark | None = None
+        with edge(path):
             if faults is not None:
                 faults.check_write()
             self._db, later = open_database(path, self._table)
-        except Exception as error:
-            raise typed(error, str(path)) from error
         try:
             for family in self._table:
                 if family.name not in later:
@@ -133,21 +134,21 @@ class Store:
             raise
 
     def _create(self, name: str, options: Options) -> None:
-        try:
+        with edge(self.path):
             self._db.create_column_family(name, options)
-        except Exception as error:
-            raise typed(error, str(self.path)) from error
         self._add(name)
 
     def _add(self, name: str) -> None:
-        self._families[name] = self._db.get_column_family(name)
-        self._handles[name] = self._db.get_column_family_handle(name)
+        with edge(self.path):
+            self._families[name] = self._db.get_column_family(name)
+            self._handles[name] = self._db.get_column_family_handle(name)
 
     def _identify(self, node: str) -> str:
         """Return the incarnation stored at creation, or create one; bring an older format to this release's."""
         # No local name holds a family: it would keep the lock as long as the traceback of an error lives.
         stored_format = self.rows.get(SYSTEM, FORMAT)
         if stored_format is None:
+            self._open_mark(stored_format)
             if self._holds_anything():
                 raise StoreDamaged(f"{self.path} holds entries and no format number")
             incarnation = uuid.uuid4().hex
@@ -168,6 +169,7 @@ class Store:
                 f"{self.path} belongs to node {owner!r}, not to {node!r}: "
                 "give every node its own data directory"
             )
+        self._open_mark(stored_format)
         if migrate is not None:
             batch = WriteBatch(raw_mode=True)
             migrate(self.rows.each(SYSTEM), batch, self._handles[SYSTEM])
@@ -178,6 +180,12 @@ class Store:
         if stored is None:
             raise StoreDamaged(f"{self.path} has a format number and no incarnation")
         return stored.decode()
+
+    def _open_mark(self, stored_format: bytes | None) -> None:
+        """Raises StoreDamaged when writes that were synced are gone (K14b)."""
+        with edge(self.path):
+            ends_at = self._db.latest_sequence_number()
+            self._mark = SyncedMark(self.path, ends_at, required=stored_format not in UNMARKED)
 
     def _holds_anything(self) -> bool:
         return bool(self.rows.scan(HEADERS, b"", None, 1)) or bool(self.rows.scan(SYSTEM, STATE, prefix_end(STATE), 1))
@@ -193,6 +201,12 @@ class Store:
             # Closing writes tables; on a full disk it cannot, and the write-ahead log has everything anyway.
             _log.warning("the store closed without writing its tables", extra={"reason": str(error)})
         del self._db
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            try:
+                mark.close()
+            except OSError as error:
+                _log.warning("the store closed without syncing its mark", extra={"reason": str(error)})
 
     # --- writing ------------------------------------------------------------------------------------------
 
@@ -227,7 +241,10 @@ class Store:
         try:
             if self._faults is not None:
                 self._faults.check_sync()
+            covered = self._db.latest_sequence_number()     # read first: a later write may miss this sync
             self._db.flush_wal(True)
+            if self._mark is not None:
+                self._mark.put(covered)
         except Exception as error:
             raise self._fail(error) from error
 
@@ -243,7 +260,8 @@ class Store:
         self.sync()
 
     def remembered(self) -> bytes | None:
-        return self._families[SYSTEM].get(_REMEMBERED)
+        """Return what `remember` kept, None when it was never called.  Raises StoreDamaged."""
+        return self.rows.get(SYSTEM, _REMEMBERED)
 
     # --- space --------------------------------------------------------------------------------------------
 
@@ -266,7 +284,9 @@ class Store:
         """Return the offset up to which tables hold COMPACTION_BYTES from `first` on, about, or `last`."""
         low, high = ENTRY_KEY.pack(shard, first), ENTRY_KEY.pack(shard, last)
         size = 0
-        for key, bytes_held in sorted((found["start_key"], found["size"]) for found in self._db.live_files()):
+        with edge(self.path):
+            tables = sorted((found["start_key"], found["size"]) for found in self._db.live_files())
+        for key, bytes_held in tables:
             if len(key) == ENTRY_KEY.size and low < key <= high:
                 if size >= COMPACTION_BYTES:
                     return int(ENTRY_KEY.unpack(key)[1]) - 1
@@ -291,11 +311,12 @@ class Store:
 
     def sizes(self) -> dict[tuple[str, str], int]:
         """Return the bytes that each family takes, by what the metric calls it, in tables and in memory before."""
-        return {
-            (family.metric, where): int(self._families[family.name].property_int_value(name) or 0)
-            for family in self._table
-            for where, name in (("tables", _TABLE_BYTES), ("memory", _MEMORY_BYTES))
-        }
+        with edge(self.path):
+            return {
+                (family.metric, where): int(self._families[family.name].property_int_value(name) or 0)
+                for family in self._table
+                for where, name in (("tables", _TABLE_BYTES), ("memory", _MEMORY_BYTES))
+            }
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -388,7 +409,11 @@ class Store:
 
         Raises EntryDamaged at the first offset up to `last` that no intact header holds.  Thread-safe.
         """
-        start = self._header_at_or_before(shard, first)
+        try:
+            start = self._header_at_or_before(shard, first)
+        except StoreDamaged as error:
+            _log.error("headers cannot be read", extra={"reason": str(error)})
+            start = None
         within = self._from_header(shard, first if start is None else start[0], max(last, first) + 1)
         found = within.found
         expected = first
@@ -429,9 +454,12 @@ class Store:
     def _header_at_or_before(self, shard: ShardId, offset: int) -> tuple[int, bytes] | None:
         if offset < 0:
             return None
-        found = Range(self._families[HEADERS]).found
+        within = Range(self._families[HEADERS])
+        found = within.found
         found.seek_for_prev(ENTRY_KEY.pack(shard, offset))
         if not found.valid():
+            if (why := within.broken()) is not None:
+                raise StoreDamaged(f"{self.path}: {why}")
             return None
         of, base = ENTRY_KEY.unpack(found.key())
         return (base, found.value()) if of == shard else None  # it may be the last entry of the shard in front

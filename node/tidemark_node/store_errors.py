@@ -5,6 +5,9 @@ Stays out: the database itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class StoreRefused(Exception):
     """This directory must not be opened by this process; the message says why and what to do."""
@@ -58,3 +61,12 @@ def typed(error: Exception, path: str) -> Exception:
     if "lock" in text.lower() and "LOCK" in text:
         return StoreRefused(f"{path} is in use by another process: stop it first ({text})")
     return StoreFailed(f"{path}: {text}", no_space="No space left" in text or "NoSpace" in text)
+
+
+@contextmanager
+def edge(path: object) -> Iterator[None]:
+    """Around calls of the binding off the hot path: what they raise becomes one of our types."""
+    try:
+        yield
+    except Exception as error:
+        raise typed(error, str(path)) from error

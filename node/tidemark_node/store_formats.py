@@ -14,6 +14,8 @@ from tidemark_core.base.layout import CHECKPOINT, DROPPED, STATE, F, Sink, addre
 
 STORE_FORMAT = 5
 FORMAT = b"format"
+UNMARKED = (None, b"4")
+"""Stored formats, None for a new store, that need not have a synced mark."""
 
 Row = tuple[bytes, bytes]
 

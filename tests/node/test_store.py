@@ -245,11 +245,12 @@ def test_everything_synced_survives_kill_9_and_writes_are_whole(tmp_path: Path):
 
 
 def written(tmp_path: Path) -> tuple[Path, str]:
-    """A closed store with one write-ahead log of several syncs."""
+    """A store that nothing closed, with one write-ahead log of several syncs and a last entry that none covers."""
     store = open_store(tmp_path, "a")
     incarnation = store.incarnation
-    for entry in chain_of(200):
+    for entry in chain_of(199):
         put(store, [entry])
+    store.apply([Persist(AT, (PutEntry(chain_of(200)[-1]),))])
     # Copied while open: closing would flush the log into a table.
     copy = tmp_path / "copy"
     shutil.copytree(tmp_path / "store", copy / "store")
