@@ -13,7 +13,7 @@ from .base.effects import ClockStepped, DiskSpace, Effect, PeerDown, PeerUp, Rec
 from .base.ids import LOG_PLANE, Address, Member
 from .base.plane import Plane, Stored
 from .log_plane import LogPlane, recovery_start
-from .planes import PLANES
+from .planes import PLANES, PlaneTable
 from .replication.replica import Limits
 
 __all__ = ["NODE", "Limits", "NodeCore", "recovery_start"]
@@ -21,14 +21,17 @@ __all__ = ["NODE", "Limits", "NodeCore", "recovery_start"]
 NODE = Address(LOG_PLANE, 0)
 """The address of traces about the node itself.  No shard has it: groups are numbered from 1."""
 
+NODE_EVENTS = frozenset((PeerUp, PeerDown, DiskSpace, ClockStepped))
+"""News of the node itself: every plane gets it."""
+
 
 class NodeCore:
     """The decisions of one node, for all its planes."""
 
-    def __init__(self, me: Member, limits: Limits | None = None) -> None:
+    def __init__(self, me: Member, limits: Limits | None = None, planes: PlaneTable = PLANES) -> None:
         self.me = me
         self.limits = limits or Limits()
-        self.planes: dict[int, Plane] = {number: plane(me, self.limits) for number, plane in PLANES.items()}
+        self.planes: dict[int, Plane] = {number: plane(me, self.limits) for number, plane in planes.items()}
         self.log = cast(LogPlane, self.planes[LOG_PLANE])
         self._plane_of: dict[type, Plane] = {kind: plane for plane in self.planes.values() for kind in plane.events}
         events = sum(len(plane.events) for plane in self.planes.values())
@@ -52,15 +55,17 @@ class NodeCore:
         return effects
 
     def _on_event(self, now_ms: int, event: Any) -> list[Effect]:
-        plane = self._plane_of.get(event.__class__)
+        kind = event.__class__      # every event passes here
+        plane = self._plane_of.get(kind)
         if plane is not None:
             return plane.step(now_ms, event)
-        if isinstance(event, PeerUp | PeerDown | DiskSpace | ClockStepped):
+        if kind in NODE_EVENTS:
             return self._on_node(now_ms, event)
-        plane = self.planes.get(event.address.plane)
+        address = event.address
+        plane = self.planes.get(address[0])
         if plane is None:
-            return [Trace(event.address, "violation", f"this node has no plane {event.address.plane}")]
-        if isinstance(event, Received) and event.to is not None and event.to != self.me:
+            return [Trace(address, "violation", f"this node has no plane {address.plane}")]
+        if kind is Received and event.to is not None and event.to != self.me:
             return plane.not_meant(event)
         return plane.step(now_ms, event)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 from tidemark_core.base.entry import Durability
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import LOG_PLANE, ShardId
 from tidemark_wire.identity import Kind
 from tidemark_wire.limbo import durability_text
 from tidemark_wire.v1 import node_pb2
@@ -58,6 +58,7 @@ class Debug:
             "peers": self._links.describe(),
             "pulling": self._snapshots.describe(),
             "shards": [driver.core.log.status(shard) for shard in wanted if shard in driver.core.log.shards],
+            "planes": self._planes() if every_shard else {},
             "limbo": self._limbo(wanted, LIMBO_ENTRIES_OF_MANY_MAX if every_shard else LIMBO_ENTRIES_MAX),
             "deliveries": self._deliveries.describe(None if every_shard else ShardId(shard)),
             "story": [
@@ -65,6 +66,14 @@ class Debug:
             ],
         }
         return json.dumps(view, default=str)
+
+    def _planes(self) -> dict[str, dict[str, Any]]:
+        """Return the status of every unit of the planes beside the log, by the plane's word for one and its name."""
+        planes = [plane for number, plane in self._driver.core.planes.items() if number != LOG_PLANE]
+        return {
+            plane.unit: {plane.name(unit): plane.status(unit) for unit in sorted(plane.units())[:SHARDS_MAX]}
+            for plane in planes
+        }
 
     def _limbo(self, shards: list[ShardId], entries_max: int) -> dict[str, Any]:
         """Return what is not confirmed yet on those shards that are led here."""

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +23,10 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import Limits, NodeCore
+from tidemark_core.planes import PLANES, PlaneTable
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel
-from tidemark_wire.convert import Draining
+from tidemark_wire.convert import PLANE_CODECS, Codecs, Draining
 from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 
 from .access import Access
@@ -67,12 +68,13 @@ _log = logging.getLogger("tidemark_node")
 
 
 def recover(
-    directory: Path, node: str, limits: Limits, faults: Faults | None = None, families: Sequence[Family] = FAMILIES
+    directory: Path, node: str, limits: Limits, faults: Faults | None = None,
+    families: Sequence[Family] = FAMILIES, planes: PlaneTable = PLANES,
 ) -> tuple[Store, NodeCore]:
     """Open the store and load every shard; what cannot be trusted is moved aside and begun anew (K14)."""
     store = open_store(directory, node, faults, families)
     try:
-        return store, load(store, node, limits)
+        return store, load(store, node, limits, planes)
     except (StoreDamaged, RemoteViolation) as damage:
         store.close()
         move_aside(directory, str(damage))
@@ -80,12 +82,12 @@ def recover(
         store.close()   # else the next try finds the store in use
         raise
     store = open_store(directory, node, faults, families)
-    return store, load(store, node, limits)
+    return store, load(store, node, limits, planes)
 
 
-def load(store: Store, node: str, limits: Limits) -> NodeCore:
+def load(store: Store, node: str, limits: Limits, planes: PlaneTable = PLANES) -> NodeCore:
     """Build the core from what is stored.  Raises StoreDamaged or RemoteViolation when it is not whole."""
-    core = NodeCore(Member(node, store.incarnation), limits)
+    core = NodeCore(Member(node, store.incarnation), limits, planes)
     core.recover(partial(StoredPlane, store))
     store.remembered()  # a start reads it too, so its damage is found here
     return core
@@ -96,9 +98,12 @@ class Node:
 
     def __init__(
         self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None,
-        families: Sequence[Family] = FAMILIES,
+        families: Sequence[Family] = FAMILIES, planes: PlaneTable = PLANES,
+        messages: Mapping[int, Codecs] = PLANE_CODECS,
         contributes: Callable[[Node], Iterable[Serving]] = lambda node: (),
     ) -> None:
+        if missing := sorted(planes.keys() - messages.keys()):
+            raise ValueError(f"messages: plane {missing[0]} has no row; a plane that sends nothing has an empty one")
         self.settings = settings
         self._contributes = contributes
         self.tls = FileCredentials(TlsSettings.of_directory(settings.tls_dir)) if settings.tls_dir is not None else None
@@ -109,7 +114,9 @@ class Node:
         self.draining = asyncio.Event()
         self._faults = faults
         self._families = families
-        store, core = recover(settings.data, settings.node, self.limits, faults, families)
+        self._planes = planes
+        self._messages = messages
+        store, core = recover(settings.data, settings.node, self.limits, faults, families, planes)
         self.me = core.me
         guard = DiskGuard(settings.data, settings.disk_reserve_bytes)
         self.driver = Driver(store, core, self._reopen, guard, self.metrics)
@@ -122,7 +129,7 @@ class Node:
 
     def _reopen(self) -> tuple[Store, NodeCore]:
         store, core = recover(
-            self.settings.data, self.settings.node, self.limits, self._faults, self._families)
+            self.settings.data, self.settings.node, self.limits, self._faults, self._families, self._planes)
         if core.me != self.me:
             store.close()
             raise StoreRefused("the disk began a new life while the process ran; start the process again")
@@ -142,7 +149,7 @@ class Node:
         if settings.metrics_listen != METRICS_OFF:
             self.metrics_address = await self.endpoint.start(*split_address(settings.metrics_listen))
         driver, routing, metrics = self.driver, self.routing, self.metrics
-        self.links = Links(self.me, self.address, driver, routing, metrics, self.tls)
+        self.links = Links(self.me, self.address, driver, routing, metrics, self.tls, self._messages)
         self.snapshots = Snapshots(driver, routing, metrics, self.me, self.address, self.tls)
         driver.links, driver.snapshots = self.links, self.snapshots
         synchro = Synchro(driver, routing)

@@ -40,7 +40,7 @@ from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import LOG_PLANE, Address, Member, Peer, ShardId
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore
-from tidemark_core.replication.clients import CommitPosition
+from tidemark_core.replication.clients import CLIENT_EVENTS, CommitPosition
 from tidemark_core.replication.messages import AppendAck, BecomeLeader, PositionCommitted
 from tidemark_core.replication.settings import Configure
 
@@ -114,7 +114,7 @@ class Node:
         self.boots += 1
         self.skew_ms = self.world.faults.skew_of_life(self)
         self.clock = ShellClock(self.world.now_ms + self.skew_ms, self.world.now_ms)
-        self.core = core = NodeCore(self.member, self.world.options.limits)
+        self.core = core = NodeCore(self.member, self.world.options.limits, self.world.options.planes)
         core.recover(partial(StoredPlane, self.disk))
         self.world.trace.note(self.name, "start", self.boot)
         self.world.checkers.node_started(self)
@@ -208,7 +208,8 @@ class Node:
         if self.core is not None and not self._holds(self.request, event, answer):
             self.world.trace.note(self.name, "request", event)
             self._requests[event.request] = (event, answer)
-            self.world.checkers.node_asked(self, event)
+            if isinstance(event, CLIENT_EVENTS):
+                self.world.checkers.node_asked(self, event)
             if event.__class__ is CommitPosition and event.seek:
                 self.world.successors.goes_back(self, event.shard)
             self.turn((event,))
@@ -300,7 +301,8 @@ class Node:
             if kind is Persist:
                 self._persist(effect)
             elif kind is Send:
-                checkers.node_sends(self, effect)
+                if effect.address.plane == LOG_PLANE:
+                    checkers.node_sends(self, effect)
                 world.send_from_node(self, effect)
             elif kind is Feed:
                 feeds.append(effect.event)
@@ -332,8 +334,9 @@ class Node:
         """Replies run at most once: a request answered, or asked in an earlier life, is nobody's any more."""
         event, answer = self._requests.pop(effect.request, (None, None))
         if event is not None and answer is not None:
-            self.world.checkers.node_replies(self, event.shard, effect)
-            self.world.checkers.node_answers(self, event, effect.value)
+            if isinstance(event, CLIENT_EVENTS):
+                self.world.checkers.node_replies(self, event.shard, effect)
+                self.world.checkers.node_answers(self, event, effect.value)
             answer(effect.value)
             if event.__class__ is CommitPosition and event.seek and isinstance(effect.value, PositionCommitted):
                 self.world.successors.went_back(self, event.shard)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemark_core.base.ids import OperatorId
 from tidemark_core.node import Limits
+from tidemark_core.planes import PLANES, PlaneTable
 from tidemark_core.replication.records import CoordinatorSettings
 from tidemark_core.replication.settings import CopySettings, RetentionSettings
 
@@ -68,6 +69,7 @@ class Options:
     copies: CopySettings = field(default_factory=CopySettings)
     payload_copies: int = 0
     limits: Limits = field(default_factory=Limits)
+    planes: PlaneTable = field(default_factory=lambda: PLANES)
     coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
     replicas: int = 3
 
