@@ -15,6 +15,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
@@ -202,7 +203,7 @@ class CoordinatorDriver:
             return
         for effect in effects:
             self._run(effect)
-        if shard is not None and (record := self.record(shard)) is not before:
+        if shard is not None and _tells(before, record := self.record(shard)):
             self._elections.see(shard, before, record)
             self.on_record(shard)
 
@@ -283,6 +284,13 @@ class CoordinatorDriver:
         for future in self._replies.values():
             if not future.done():
                 future.set_result(Refused(Reason.SHUTTING_DOWN, "the operator is stopping"))
+
+
+def _tells(before: ShardRecord | None, record: ShardRecord | None) -> bool:
+    """Say whether a record differs in more than its writer; a renewal of a running change does not (O3b)."""
+    if record is None or before is None or record is before:
+        return record is not before
+    return replace(record, writer=before.writer) != before
 
 
 class _Timers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -164,4 +165,26 @@ async def test_an_unreadable_record_is_left_alone() -> None:
     before = len(script.seen)
     driver.metadata_seen(SHARD, b"{}", 4)
     assert len(script.seen) == before
+    await driver.close()
+
+
+async def test_o3b_a_renewal_of_a_change_is_no_news_of_the_shard() -> None:
+    """A map for every node follows from such news, and a running change is renewed every second."""
+    first = record("n1", leader="n1")
+    versions = [first, replace(first, writer="op#2"), replace(first, writer="op#3", epoch=first.epoch + 1)]
+    script = Script()
+
+    def adopt(event: MetadataLoaded) -> list[Any]:
+        script.shards[SHARD] = SimpleNamespace(record=event.record, revision=event.revision)
+        return []
+
+    script.answers[MetadataLoaded] = adopt
+    driver = make(script)
+    driver.active = True
+    news: list[int] = []
+    driver.on_record = lambda shard: news.append(driver.revision(shard))
+    for revision, version in enumerate(versions, 1):
+        driver.metadata_changed(SHARD, version, revision)
+
+    assert [1, 3] == news
     await driver.close()
