@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import tidemark
+import yaml
 from tidemark_operator.resources import KINDS
 
 from tests.kube.client import Kube, Object, Refused, condition
@@ -204,14 +205,37 @@ async def test_what_clusters_need_outlives_the_release(kube: Kube, helm: Helm) -
             await kube.delete(resource, PROTECTION)
 
 
-def test_another_version_of_the_chart_does_not_restart_the_etcd_for_trials(helm: Helm, tmp_path: Path) -> None:
-    later = tmp_path / "later"
-    shutil.copytree(CHART, later)
-    described = (later / "Chart.yaml").read_text(encoding="utf-8")
+@pytest.fixture
+def later(tmp_path: Path) -> Path:
+    """The chart, of another version."""
+    made = tmp_path / "later"
+    shutil.copytree(CHART, made)
+    described = (made / "Chart.yaml").read_text(encoding="utf-8")
     newer = re.sub(r"^(version|appVersion): .*$", r"\1: 9.9.9", described, flags=re.MULTILINE)
     assert newer.count("9.9.9") == 2
-    (later / "Chart.yaml").write_text(newer, encoding="utf-8")
+    (made / "Chart.yaml").write_text(newer, encoding="utf-8")
+    return made
 
+
+async def test_an_upgrade_that_fails_does_not_restart_the_etcd_for_trials(kube: Kube, helm: Helm, later: Path) -> None:
+    where, values = f"--namespace={kube.namespace}", {"etcd": {"enabled": True}}
+    helm.run("install", "tidemark", str(CHART), where, "--take-ownership", values=values)
+    try:
+        before = await kube.get("statefulsets.apps", "tidemark-etcd")
+        refused = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+                   "metadata": {"name": "last"}, "spec": {"policyName": "none", "validationActions": ["Nonsense"]}}
+        (later / "templates" / "refused.yaml").write_text(yaml.safe_dump(refused), encoding="utf-8")
+        with pytest.raises(AssertionError, match="Nonsense"):
+            helm.run("upgrade", "tidemark", str(later), where, values=values)
+        after = await kube.get("statefulsets.apps", "tidemark-etcd")
+        assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    finally:
+        helm.run("uninstall", "tidemark", where)
+        for resource in POLICIES:
+            await kube.delete(resource, PROTECTION)
+
+
+def test_another_version_of_the_chart_does_not_restart_the_etcd_for_trials(helm: Helm, later: Path) -> None:
     def rendered_spec(chart: Path) -> Object:
         (found,) = [each for each in helm.render(values={"etcd": {"enabled": True}}, chart=chart)
                     if each["kind"] == "StatefulSet"]
