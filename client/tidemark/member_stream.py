@@ -82,9 +82,10 @@ class MemberStream(ShardStream):
     def open(self, channel: grpc.aio.Channel) -> Call:
         self._start = self._window = None
         method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(wire.DELIVER)
-        call = method(metadata=wire.hello_metadata())
+        return method(metadata=wire.hello_metadata())
+
+    def on_opened(self) -> None:
         self._delivery.on_connected(self.node)
-        return call
 
     def next_request(self) -> bytes | None:
         message = self._start or self._window

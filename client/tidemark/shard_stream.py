@@ -56,6 +56,9 @@ class ShardStream(ABC):
     def open(self, channel: grpc.aio.Channel) -> Call:
         """Begin a call."""
 
+    def on_opened(self) -> None:   # noqa: B027
+        """Learn that the call has begun; an error raised here ends it."""
+
     def read(self, call: Call) -> Awaitable[Any]:
         """Return the next frame of a call, or EOF."""
         return call.read()
@@ -98,6 +101,7 @@ class ShardStream(ABC):
         if isinstance(call, grpc.aio.StreamStreamCall):
             writer = asyncio.create_task(self._write(call), name=f"tidemark-stream-writer-{address}")
         try:
+            self.on_opened()
             while (frame := await self.read(call)) is not grpc.aio.EOF:
                 await self.on_frame(frame)
             return Ending("the node ended the stream", whole=True)

@@ -50,7 +50,10 @@ from .store_errors import StoreDamaged, StoreFailed
 from .timers import Timers
 
 STORY_TRACES = 1000
-OFTEN = frozenset({"quorum_timeout", "payloads_dropped", "released_late", "payload_unavailable"})
+OFTEN = frozenset({
+    "quorum_timeout", "payloads_dropped", "released_late", "payload_unavailable", "damaged_above_commit",
+    "damage_reported",
+})
 OFTEN_TOLD_MS = 1000
 DISK_CHECK_SECONDS = 1.0
 REOPEN_SECONDS = 0.5

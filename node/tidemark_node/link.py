@@ -73,17 +73,20 @@ class OutQueue:
             self.ready.clear()
         return b"".join(parts)
 
-    def take_over(self, other: OutQueue) -> None:
-        """Move what waits in `other` here; what another wire version encoded is dropped."""
+    def take_over(self, other: OutQueue) -> int:
+        """Move what waits in `other` here; drop what another wire version encoded, and return how much that was."""
+        dropped = 0
         if other.version != self.version:
-            self.dropped += len(other)
+            dropped = len(other)
+            self.dropped += dropped
             other.clear()
             other.version = self.version
         while other._items:
             parts, size = other._items.popleft()
             other.queued_bytes -= size
-            self.put(parts)
+            dropped += not self.put(parts)
         other.ready.clear()
+        return dropped
 
     def clear(self) -> None:
         self._items.clear()

@@ -175,7 +175,8 @@ class Links:
         reach.links.append(link)
         if isinstance(link.peer, Member):
             self._spoken[link.peer] = link.version
-        link.queue.take_over(reach.early)
+        dropped = link.queue.take_over(reach.early)
+        self._metrics.link_drops.inc(dropped)
         self._metrics.links.inc()
         self._log_link(link, reach, "peer linked")
         self._report(link.peer, reach)

@@ -93,7 +93,8 @@ class NodeLink:
         self._channel: grpc.aio.Channel | None = None
         self._suspicion = Suspicion(settings)
         self._wire_version = WIRE_VERSION       # of the stream; known once there is one
-        self._queue: deque[bytes] = deque()
+        # Encoded when the stream takes them: the next stream may speak another wire version than this one.
+        self._queue: deque[tuple[ShardId, Member, Any]] = deque()
         self._queued = asyncio.Event()
         self._hurry = asyncio.Event()
         self._task = background(self._run(), f"the link to {record.node}")
@@ -111,18 +112,21 @@ class NodeLink:
         self._suspicion.settings = settings
 
     def send(self, shard: ShardId, to: Member, message: Any) -> None:
-        """Queue one message; drop it without a stream or room, or when the node's release has no form for it."""
+        """Queue one message; drop it without a stream or room."""
         if not self.up or len(self._queue) >= QUEUE_MESSAGES_MAX:
             self.dropped += 1
             return
+        self._queue.append((shard, to, message))
+        self._queued.set()
+
+    def _encoded(self, shard: ShardId, to: Member, message: Any) -> bytes:
+        """Return a frame for the stream that is up, empty when the node's release has no form for the message."""
         try:
-            frame = encode_message(of_shard(shard), to, message, self._wire_version)
+            return encode_message(of_shard(shard), to, message, self._wire_version)
         except NotOnThisWire as error:
             self.dropped += 1
             log.warning("%s runs an older release and cannot be sent a message: %s", self.node, error)
-            return
-        self._queue.append(frame)
-        self._queued.set()
+            return b""
 
     async def push_map(self, shard_map: common_pb2.ShardMap) -> int:
         """Hand over a shard map; return the version the node holds now.  Raises grpc.aio.AioRpcError."""
@@ -334,11 +338,12 @@ class NodeLink:
                 await self._queued.wait()
                 parts, size = [], 0
                 while self._queue and size < FRAME_BYTES_TARGET:
-                    parts.append(self._queue.popleft())
+                    parts.append(self._encoded(*self._queue.popleft()))
                     size += len(parts[-1])
                 if not self._queue:
                     self._queued.clear()
-                await call.write(b"".join(parts))
+                if size:
+                    await call.write(b"".join(parts))
 
     def _go_up(self, member: Member) -> None:
         assert self.description is not None

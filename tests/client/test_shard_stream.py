@@ -53,6 +53,17 @@ class Toy(ShardStream):
         return self._pauses.pop(0)
 
 
+class Failing(Toy):
+    """Fails as soon as its call has begun."""
+
+    def open(self, channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall:
+        self.opened = super().open(channel)
+        return self.opened
+
+    def on_opened(self) -> None:
+        raise RuntimeError("the user of the stream failed")
+
+
 class Node:
     """A node that echoes two frames and then ends as `plan` says, call by call."""
 
@@ -125,6 +136,16 @@ async def test_news_end_the_pause_that_is_under_way_or_comes_next(node: tuple[No
         await running
     assert ["the node ended the stream", "the stream was cancelled", "the node ended the stream"] == [
         ending.why for ending in toy.endings[1:]]
+
+
+async def test_a_user_that_fails_once_the_call_has_begun_leaves_no_call(node: tuple[Node, str, Channels]) -> None:
+    echo, address, channels = node
+    echo.plan = ["hold"]
+    toy = Failing(channels, address)
+    async with asyncio.timeout(20):
+        with pytest.raises(RuntimeError, match="the user of the stream failed"):
+            await toy.run()
+    assert toy.opened.cancelled() and toy.call is None
 
 
 async def test_the_task_that_runs_it_can_be_cancelled(node: tuple[Node, str, Channels]) -> None:

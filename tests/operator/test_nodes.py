@@ -202,6 +202,20 @@ async def test_a_node_of_the_release_before_is_linked_in_its_version(node, links
     await until(lambda: (SHARD, ME, BecameLeader(3, 4)) in told.events)
 
 
+async def test_a_message_queued_between_two_streams_is_encoded_for_the_second(node, links, told) -> None:
+    """The node restarts with the other release, faster than the detector calls it down."""
+    links.set_node(record(node))
+    await until(lambda: ("up", ME, "boot-1") in told.events)
+    link = links.get("n1")
+    node.description.wire_version = node.wire_version = 4
+    node.hello = ((NODE_KEY, "n1"), (INCARNATION_KEY, "life-1"), (WIRE_VERSION_KEY, "4"))
+    await node.break_links()
+    await until(lambda: not node.links)
+    assert link.up
+    links.send(SHARD, ME, Fence(3, 4))
+    await until(lambda: (SHARD, ME, Fence(3, 4)) in node.received)
+
+
 async def test_another_wire_version_is_not_linked(node, links, told) -> None:
     node.description.wire_version = 99
     links.set_node(record(node))

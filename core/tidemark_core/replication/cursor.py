@@ -36,6 +36,7 @@ class Cursor:
     inflight_bytes: int = 0
     rewound_for: EntryId | None = None   # the refused head we last rewound to
     unread: int = -1                     # the base that our disk could not give for this follower, -1: none
+    unread_again: bool = False           # a read of it failed since the resend timer looked last
     looks: int = 0                       # how often the resend timer has found it so
     progress_seen: tuple[int, int] = (-2, -2)   # (match, commit) when the resend timer last looked
 
@@ -45,6 +46,7 @@ class Cursor:
         self.truncate_to = None
         self.absent = False
         self.floor = head.offset + 1
+        self.was_read()
         self.rewind()
 
     def rewind(self) -> None:
@@ -69,6 +71,8 @@ class Cursor:
         # A follower that holds more than we think (a rewind raced with its ack) needs no second copy.
         self.next = max(self.next, self.match + 1)
         self.full = self.absent = False
+        if 0 <= self.unread <= self.match:
+            self.was_read()   # it has the entry, whoever gave it
         while self.inflight and self.inflight[0][0] <= self.match:
             self.inflight_bytes -= self.inflight.popleft()[1]
 
@@ -77,10 +81,17 @@ class Cursor:
         self.reading = False
         if self.unread != base:
             self.unread, self.looks = base, 0
+        self.unread_again = True
+
+    def look(self) -> None:
+        """Count one look of the resend timer at an entry whose read failed since the last one (K15d)."""
+        if self.unread_again and self.up:
+            self.looks += 1
+        self.unread_again = False
 
     def was_read(self) -> None:
-        """Our disk gave what this follower needs next."""
-        self.unread, self.looks = -1, 0
+        """Our disk gave what this follower needs next, or it needs another entry now."""
+        self.unread, self.looks, self.unread_again = -1, 0, False
 
     def new_epoch(self) -> None:
         """Matches start at nothing in every epoch (K5); the follower's log stays what it is."""

@@ -441,8 +441,7 @@ class Leader:
                 self._resend_armed = False
                 effects: list[Effect] = []
                 for cursor in self.cursors.values():
-                    if cursor.unread >= 0 and cursor.up:
-                        cursor.looks += 1
+                    cursor.look()
                     seen, cursor.progress_seen = cursor.progress_seen, (cursor.match, cursor.commit)
                     # Progress since the last look means that nothing is lost, only slow.
                     if (

@@ -184,6 +184,16 @@ def test_k15d_a_leader_resigns_when_no_member_gave_what_a_follower_needs_at_thre
         rejected.epoch, rejected.about, rejected.refusal.reason, rejected.refusal.expected)
 
 
+def test_k15d_ticks_without_a_failed_read_are_no_looks() -> None:
+    """The follower's disk is full or it truncates: nothing is read for it, and the copy may be whole by now."""
+    node = stuck()
+    looks(node, LOOKS_MAX - 1)
+    for _ in range(3 * LOOKS_MAX):
+        node.fire(RESEND_TIMER)
+
+    assert node.leads
+
+
 def test_k15d_the_report_is_repeated_until_a_newer_epoch_fences() -> None:
     node = stuck()
     looks(node, LOOKS_MAX)
