@@ -23,7 +23,7 @@ from tidemark_node.timers import Timers
 
 
 async def test_out_queue_is_bounded_and_coalesces():
-    queue = OutQueue(bytes_max=10)
+    queue = OutQueue(10, 5)
     assert queue.put([b"12", b"34"]) and queue.put([b"5678"])
     assert not queue.put([b"too much"])
     assert (1, 8) == (queue.dropped, queue.queued_bytes)
@@ -33,13 +33,20 @@ async def test_out_queue_is_bounded_and_coalesces():
 
 
 async def test_frames_stay_near_their_target():
-    queue = OutQueue(bytes_max=1 << 30)
+    queue = OutQueue(1 << 30, 5)
     for _ in range(5):
         queue.put([bytes(600_000)])
     assert 600_000 == len(await queue.frame())
-    other = OutQueue(bytes_max=1 << 30)
+    other = OutQueue(1 << 30, 5)
     other.take_over(queue)
     assert (4, 0) == (len(other), len(queue)) and not queue.ready.is_set()
+
+
+async def test_a_queue_drops_and_counts_what_another_wire_version_encoded():
+    queue, other = OutQueue(1 << 30, 4), OutQueue(1 << 30, 5)
+    assert queue.put([b"one"]) and queue.put([b"two"])
+    assert 2 == other.take_over(queue)
+    assert (0, 0, 2) == (len(other), len(queue), other.dropped)
 
 
 async def test_inbox_makes_posters_wait_and_ends_a_turn_at_a_barrier():
