@@ -118,6 +118,11 @@ class CoordinatorDriver:
         """How many shards found etcd silent and wait for it."""
         return len(self._waiting)
 
+    def damage(self, shard: ShardId) -> str:
+        """Say which damaged entries the election of a shard waits for, empty when it waits for none (K15c)."""
+        coordinator = self._machine.shards.get(shard)
+        return coordinator.damage if coordinator is not None else ""
+
     # --- requests of the operator -------------------------------------------------------------------------
 
     async def change(

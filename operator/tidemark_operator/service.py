@@ -355,11 +355,15 @@ class OperatorService:
             self._show(self.mirror.groups[group.name].value, "LogGroup", group_status(GroupFacts(
                 group, self.mirror.groups[group.name].value.generation, world.shards, records, world.nodes,
                 self._revision_of(group), self.keeper.trouble.get(group.name), self.tender.copies_trouble,
-                self._standing("LogGroup", group.name),
+                self._standing("LogGroup", group.name), self._damage(group),
             )))
             for group in sorted(world.groups.values(), key=lambda group: group.name)
             if name in ("", group.name)
         ]
+
+    def _damage(self, group: Group) -> dict[ShardId, str]:
+        """Return which shards of a group wait for members without damage, and why (K15c)."""
+        return {shard: found for shard in group.shard_ids() if (found := self.driver.damage(shard))}
 
     def _revision_of(self, group: Group) -> int:
         """Return the revision of the newest thing that is stored of a group; what else is written is no news of it."""

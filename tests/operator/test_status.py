@@ -55,6 +55,18 @@ def condition(status: dict[str, Any], type_: str) -> tuple[str, str, str]:
     return found["status"], found["reason"], found["message"]
 
 
+def test_k15c_a_group_names_the_member_and_the_offset_of_the_damage_that_keeps_a_shard_without_a_leader() -> None:
+    one, made = group(shards=1), shard(0, "n1", "n2", "n3")
+    waits = "damaged at offset 9 of n1: a majority of members without damage must answer"
+    facts = GroupFacts(
+        one, 1, {made.shard: made}, {made.shard: record("n1", "n2", "n3", leader=None)}, nodes(3, "abc"), 7,
+        damage={made.shard: waits})
+    status = stamped("LogGroup", group_status(facts))
+
+    assert condition(status, "Ready") == (
+        "False", "ShardsNotOnline", f"{made.name} have no leader; {made.name} is {waits}.")
+
+
 @pytest.mark.parametrize(("quorum", "three", "four", "five"), [
     (None, 2, 3, 3), ("N", 3, 4, 5), ("N-1", 2, 3, 4), ("max(N-1, 4)", 3, 4, 4), (4, 3, 4, 4), ("1", 2, 3, 3),
 ])

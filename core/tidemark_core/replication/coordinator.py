@@ -137,6 +137,7 @@ class Coordinator:
         self._suspicion = ""                   # a node is ahead of our record; the store is asked whether it is, too
         self._doubts = 0                       # how often the store has said since that it is not
         self._damaged: dict[Member, int] = {}  # members that reported damage above commit, and its offset (K15b)
+        self._damage_waits = False             # too few others answered to elect without them (K15c)
 
     # --- what others may ask --------------------------------------------------------------------------------
 
@@ -428,6 +429,7 @@ class Coordinator:
         if missing and not election.grace_over:
             return [SetTimer(self.address, GRACE_TIMER, now_ms + self.settings.grace_ms)]
         heads = self._eligible(election)
+        self._damage_waits = self._damage_waits and heads is election.heads
         preferred = self.transfer.to if self.transfer and self.transfer.to not in self._damaged else None
         leader = choose_leader(election.ensembles.final, heads, preferred)
         if leader is not None and preferred is None and self._unwanted(leader):
@@ -456,11 +458,13 @@ class Coordinator:
     def _unwanted(self, member: Member) -> bool:
         return self._lost(member) or member in self._damaged
 
-    def _damage_waits(self, member: Member) -> Trace:
-        """Rule K15c: too few members without damage answered to show that the damaged entry is not committed."""
-        damaged = f"the entry at offset {self._damaged[member]} of {member} is damaged"
-        why = f"{damaged}: a majority of members without damage must answer"
-        return Trace(self.address, "damage_waits", why)
+    @property
+    def damage(self) -> str:
+        """Say which damaged entries the election waits for, empty when it waits for none (K15c)."""
+        if not self._damage_waits:
+            return ""
+        entries = ", ".join(f"offset {offset} of {member.node}" for member, offset in self._damaged.items())
+        return f"damaged at {entries}: a majority of members without damage must answer"
 
     def _become_leader(self) -> Send:
         """Rules O13, H4: the final ensemble travels, its length is the factor."""
@@ -497,6 +501,7 @@ class Coordinator:
         election, self.election = self.election, None
         if election is not None:
             self._damaged.clear()
+            self._damage_waits = False
             told = dict(election.told)
             self.unattached = {
                 member: election.heads.get(member)
@@ -1100,7 +1105,9 @@ class Coordinator:
             if sender in self._damaged:
                 election.refused = True   # at once, elections would follow each other as fast as the store answers
                 self._damaged[sender] = m.refusal.expected
-                return [self._damage_waits(sender)]
+                self._damage_waits = True
+                # Too few members without damage answered to show that the damaged entry is not committed (K15c).
+                return [Trace(self.address, "damage_waits", self.damage)]
             if reason is Reason.CORRUPT:
                 self._damaged[sender] = m.refusal.expected
             return self._elect(now_ms)

@@ -27,7 +27,7 @@ class GroupFacts:
     """`shards` and `records` are those of the cluster; `revision` is of the newest thing that is stored of the group.
 
     `trouble` is a reason and a message when the shards could not be created; `copies_trouble` says of shards why they
-    do not keep the declared payload copies yet.
+    do not keep the declared payload copies yet, `damage` of shards which damaged entry keeps them without a leader.
     """
 
     group: Group
@@ -39,6 +39,7 @@ class GroupFacts:
     trouble: tuple[R, str] | None = None
     copies_trouble: Mapping[ShardId, str] = field(default_factory=dict)
     standing: Standing = AS_WRITTEN
+    damage: Mapping[ShardId, str] = field(default_factory=dict)
 
 
 def group_status(facts: GroupFacts) -> dict[str, Any]:
@@ -70,7 +71,9 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
         ready = (T.READY, False, R.CREATING_SHARDS, f"{len(present)} of {group.shards} shards exist.")
     elif without_leader:
         names = some(shard.name for shard in without_leader)
-        ready = (T.READY, False, R.SHARDS_NOT_ONLINE, f"{names} have no leader.")
+        damage = "; ".join(
+            f"{shard.name} is {facts.damage[shard.shard]}" for shard in without_leader if shard.shard in facts.damage)
+        ready = (T.READY, False, R.SHARDS_NOT_ONLINE, f"{names} have no leader{f'; {damage}' if damage else ''}.")
     elif changing and set(factors) != {group.factor}:
         ready = (T.READY, False, R.FACTOR_CHANGE_IN_PROGRESS, f"{min(factors)} to {max(factors)} copies.")
     elif set(factors) != {group.factor}:

@@ -374,14 +374,15 @@ def test_k15c_without_a_majority_free_of_damage_the_election_waits_and_says_wher
     epoch = desk.record.epoch
     desk.hear(A, Rejected(epoch, "BecomeLeader", replace(LOST, epoch=epoch)))
     [waits] = [effect for effect in desk.effects if isinstance(effect, Trace)]
-    assert "damage_waits" == waits.what and "offset 9 of a" in waits.detail
+    assert "damage_waits" == waits.what and "offset 9 of a:" in waits.detail
+    assert desk.shard.damage == waits.detail
     assert [] == desk.saves(), "not at once again and again"
     desk.fire(RETRY_TIMER)
     assert [(epoch + 1, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
     desk.stored()
     desk.step(NodeUp(C, "boot"))
     desk.fenced(a=longer, b=HEAD, c=HEAD)
-    assert [B] == [to for to, _ in desk.sent(BecomeLeader)]
+    assert [B] == [to for to, _ in desk.sent(BecomeLeader)] and "" == desk.shard.damage
 
 
 def test_k15c_while_a_swap_is_in_commit_a_majority_of_the_union_or_of_the_final_ensemble_must_be_whole(
