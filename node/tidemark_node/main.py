@@ -19,7 +19,7 @@ from pathlib import Path
 
 import grpc.aio
 import uvloop
-from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import Member
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import Limits, NodeCore
@@ -71,22 +71,37 @@ def recover(
     directory: Path, node: str, limits: Limits, faults: Faults | None = None,
     families: Sequence[Family] = FAMILIES, planes: PlaneTable = PLANES,
 ) -> tuple[Store, NodeCore]:
-    """Open the store and load every shard; what cannot be trusted is moved aside and begun anew (K14)."""
+    """Open the store and load every shard; a damaged store is moved aside and the disk begins a new life (K14).
+
+    Raises StoreRefused when a newer release wrote a part of it, and what `open_store` raises; then nothing is changed.
+    """
     store = open_store(directory, node, faults, families)
+    newer = ""
     try:
         return store, load(store, node, limits, planes)
+    except FormatTooNew as error:
+        newer = str(error)
+        store.close()
     except (StoreDamaged, RemoteViolation) as damage:
         store.close()
         move_aside(directory, str(damage))
     except BaseException:
         store.close()   # else the next try finds the store in use
         raise
+    if newer:   # behind the handler: frames of the error may hold families, and these the lock of the database
+        raise StoreRefused(
+            f"a newer release wrote a part of {store.path} that this release cannot read ({newer}): "
+            "start the node with that release, or a newer one; nothing was changed"
+        )
     store = open_store(directory, node, faults, families)
     return store, load(store, node, limits, planes)
 
 
 def load(store: Store, node: str, limits: Limits, planes: PlaneTable = PLANES) -> NodeCore:
-    """Build the core from what is stored.  Raises StoreDamaged or RemoteViolation when it is not whole."""
+    """Build the core from what is stored.
+
+    Raises FormatTooNew when a newer release wrote a part of it, StoreDamaged or RemoteViolation when it is not whole.
+    """
     core = NodeCore(Member(node, store.incarnation), limits, planes)
     core.recover(partial(StoredPlane, store))
     store.remembered()  # a start reads it too, so its damage is found here

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 from rocksdict import ColumnFamily, CompactOptions, Options, Rdict, WriteBatch
 from tidemark_core.base.effects import Persist
 from tidemark_core.base.entry import HEADER, Entry, recovered, with_payload
-from tidemark_core.base.errors import CorruptEntry
+from tidemark_core.base.errors import CorruptEntry, FormatTooNew
 from tidemark_core.base.ids import LOG_PLANE, Address, ShardId, of_shard
 from tidemark_core.base.layout import (
     CHECKPOINT,
@@ -357,12 +357,14 @@ class Store:
         return state, self.rows.get(SYSTEM, address_key(CHECKPOINT, *address))
 
     def headers(self, shard: ShardId, first: int) -> Iterator[Entry]:
-        """Yield verified headers from base offset `first` on, for recovery.  Raises StoreDamaged."""
+        """Yield verified headers from base offset `first` on, for recovery.  Raises StoreDamaged, FormatTooNew."""
         within = self._from_header(shard, max(first, 0), OFFSET_MAX)
         found = within.found
         while found.valid():
             try:
                 yield recovered(found.value())
+            except FormatTooNew:
+                raise
             except (CorruptEntry, ValueError) as error:
                 raise StoreDamaged(f"header at {ENTRY_KEY.unpack(found.key())} of {self.path}: {error}") from error
             found.next()

@@ -16,14 +16,18 @@ from typing import Any
 
 import pytest
 from rocksdict import Rdict
-from tidemark_core.base.entry import Kind
-from tidemark_core.base.ids import LOG_PLANE, ShardId
+from tidemark_core.base.effects import Persist, PutCheckpoint, PutEntry, PutState, Write
+from tidemark_core.base.entry import Kind, control
+from tidemark_core.base.ids import LOG_PLANE, ShardId, of_shard
 from tidemark_core.node import Limits
+from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
 from tidemark_node.database import open_database
 from tidemark_node.families import FAMILIES, Family
 from tidemark_node.main import recover
 from tidemark_node.store import STORE_FORMAT, Store, open_store
 from tidemark_node.store_errors import Faults, StoreFailed, StoreRefused
+
+from tests.core.toy_fold import Tally
 
 ARCHIVE = Path(__file__).with_name("data") / "store-format-4.tar.xz"
 WITH_DOCS = (*FAMILIES, Family("docs", "documents"), Family("byseq", "sequences"))
@@ -245,3 +249,94 @@ def test_a_format_that_is_not_known_is_refused_with_advice_and_nothing_changes(
         assert f"format {stored.decode()}, this release reads 5 and migrates 4" in str(caught.value)
     assert before == look(tmp_path), "no family was created, no row changed"
     assert not aside(tmp_path)
+
+
+# --- what a newer release wrote into a store of this format -----------------------------------------------
+
+NEWER = Limits(extra_folds=(Tally,))
+"""The limits of a release with one more fold."""
+
+
+def with_checkpoint(expected: dict[str, Any]) -> ShardId:
+    return next(ShardId(int(number)) for number, found in expected["shards"].items() if found["checkpoint"])
+
+
+def write(directory: Path, node: str, shard: ShardId, *writes: Write) -> None:
+    store = open_store(directory, node)
+    store.apply([Persist(of_shard(shard), writes)])
+    store.sync()
+    store.close()
+
+
+def test_a_release_without_a_fold_of_the_store_refuses_it_and_the_newer_one_goes_on(old: tuple[Path, dict[str, Any]]):
+    directory, expected = old
+    node, shard, tally = expected["node"], with_checkpoint(expected), Tally()
+    tally.counted[b"p" * 16] = 7
+    plain = Checkpoint.decode(bytes.fromhex(expected["shards"][str(int(shard))]["checkpoint"]))
+    checkpoint = plain._replace(folds=(*plain.folds, tally))
+    write(directory, node, shard, PutCheckpoint(checkpoint.encode()))
+    before = look(directory)
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=r"newer release wrote.*start the node with that release") as caught:
+            recover(directory, node, Limits())
+        assert "b'toy1'" in str(caught.value) and "nothing was changed" in str(caught.value)
+        assert before == look(directory) and not aside(directory)
+    store, core = recover(directory, node, NEWER)
+    assert core.me == (node, expected["incarnation"])
+    assert 7 <= core.log.shards[shard].replica.log.fold(Tally).counted[b"p" * 16]
+    store.close()
+
+
+def test_a_fold_whose_section_has_a_new_tag_is_no_damage(old: tuple[Path, dict[str, Any]]):
+    """The section that this release needs is missing, for a newer release writes another in its place."""
+    directory, expected = old
+    node, shard = expected["node"], with_checkpoint(expected)
+    data = Checkpoint.decode(bytes.fromhex(expected["shards"][str(int(shard))]["checkpoint"])).encode()
+    tag = FOLDS[-1].tag
+    assert data.count(tag) == 1
+    write(directory, node, shard, PutCheckpoint(data.replace(tag, b"prd2")))
+    before = look(directory)
+    with pytest.raises(StoreRefused, match=r"b'prd2'"):
+        recover(directory, node, Limits())
+    assert before == look(directory) and not aside(directory)
+
+
+def behind_the_log(directory: Path, node: str, shard: ShardId, kind: int) -> PutEntry:
+    """Return the write of an entry right behind a shard's log."""
+    store = open_store(directory, node)
+    last = list(store.headers(shard, 0))[-1]
+    store.close()
+    return PutEntry(control(
+        kind, b"", epoch=last.epoch, prev=last.id, prev_chain=last.chain, logged_ms=last.logged_ms))
+
+
+def test_a_release_that_does_not_know_the_kind_of_an_entry_refuses_the_store(old: tuple[Path, dict[str, Any]]):
+    directory, expected = old
+    node, shard = expected["node"], with_checkpoint(expected)
+    write(directory, node, shard, behind_the_log(directory, node, shard, 99))
+    before = look(directory)
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=r"newer release wrote.*kind 99.*start the node with that release"):
+            recover(directory, node, Limits())
+        assert before == look(directory) and not aside(directory)
+
+
+def test_a_replica_state_of_a_newer_format_is_no_damage(old: tuple[Path, dict[str, Any]]):
+    directory, expected = old
+    node, shard = expected["node"], with_checkpoint(expected)
+    write(directory, node, shard, PutState(b"[5,1,1,{}]"))
+    with pytest.raises(StoreRefused, match=r"newer release wrote.*replica state has format 5"):
+        recover(directory, node, Limits())
+    assert not aside(directory)
+
+
+def test_a_damaged_header_of_an_unknown_kind_is_damage(old: tuple[Path, dict[str, Any]]):
+    directory, expected = old
+    node, shard = expected["node"], with_checkpoint(expected)
+    put = behind_the_log(directory, node, shard, 99)
+    damaged = put.entry._replace(header=put.entry.header[:-1] + bytes((put.entry.header[-1] ^ 1,)))
+    write(directory, node, shard, PutEntry(damaged))
+    store, core = recover(directory, node, Limits())
+    assert core.me.incarnation != expected["incarnation"] and not core.log.shards
+    store.close()
+    assert len(aside(directory)) == 1

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from .errors import CorruptEntry
+from .errors import CorruptEntry, FormatTooNew
 from .ids import NOTHING, EntryId
 
 FORMAT_VERSION = 1
@@ -159,7 +159,10 @@ def with_payload(entry: Entry, payload: bytes) -> Entry:
 
 
 def decode_header(header: bytes) -> Entry:
-    """Unpack and verify a header; the payload of the result is empty.  Raises CorruptEntry."""
+    """Unpack and verify a header; the payload of the result is empty.
+
+    Raises CorruptEntry; FormatTooNew, which is one, when the checksum is right and the version or kind is not known.
+    """
     if len(header) != HEADER_BYTES:
         raise CorruptEntry(f"header has {len(header)} bytes, not {HEADER_BYTES}")
     (
@@ -168,11 +171,13 @@ def decode_header(header: bytes) -> Entry:
     ) = _WITH_CHAIN.unpack(header)
     if crc32c(header[: HEADER.size]) != chain:
         raise CorruptEntry("header fails its checksum")
-    if magic != MAGIC or version != FORMAT_VERSION:
-        raise CorruptEntry(f"entry format {magic!r} version {version} is not known to this build")
+    if magic != MAGIC:
+        raise CorruptEntry(f"entry begins with {magic!r}, not with {MAGIC!r}")
+    if version != FORMAT_VERSION:
+        raise FormatTooNew(f"entry has format version {version}, this build reads {FORMAT_VERSION}")
     kind_known, durability_known = _KINDS.get(kind), _DURABILITIES.get(durability)
     if kind_known is None or durability_known is None:
-        raise CorruptEntry(f"entry is of kind {kind} and durability {durability}, this build does not know both")
+        raise FormatTooNew(f"entry is of kind {kind} and durability {durability}, this build does not know both")
     if count < 1:
         raise CorruptEntry("entry holds no record")
     prev = _new(EntryId, (prev_epoch, prev_offset))

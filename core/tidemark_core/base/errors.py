@@ -17,3 +17,10 @@ class FormatTooOld(Exception):
 
 class CorruptEntry(Exception):
     """Stored or received bytes of an entry fail their checksum; they must not be served."""
+
+
+class FormatTooNew(RemoteViolation, CorruptEntry):
+    """Intact bytes are of a format that a newer release wrote.
+
+    A receiver refuses them as any other violation.  They are no damage: a store that holds them must not be discarded.
+    """

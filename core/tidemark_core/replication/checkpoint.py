@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..base.errors import FormatTooOld, RemoteViolation
+from ..base.errors import FormatTooNew, FormatTooOld, RemoteViolation
 from ..base.folds import TAG_BYTES, F, Fold, Table, find
 from ..base.ids import EntryId
 from ..limbo.decisions import Decisions
@@ -67,6 +67,7 @@ _INDEX: tuple[tuple[bytes, struct.Struct, Callable[..., Any]], ...] = (
 )
 """Sections of the index: tag, one item's bytes, one item."""
 
+_TAGS_OF_INDEX = {tag for tag, _, _ in _INDEX}
 _TAGS_3 = (*(tag for tag, _, _ in _INDEX), *(kind.tag for kind in FOLDS))
 
 
@@ -108,21 +109,20 @@ class Checkpoint(NamedTuple):
     def decode(cls, data: bytes, table: Table = FOLDS) -> Checkpoint:
         """Read what `encode` wrote in any format, for a log with the folds of `table`.
 
-        Raises RemoteViolation when the bytes are damaged, of an unknown format, hold a section that `table` does not
-        know, or lack one that it needs.
+        Raises FormatTooNew when a newer release wrote the bytes: they have a newer format, or a section that `table`
+        does not know.  Raises RemoteViolation when they are damaged or lack a section that `table` needs.
         """
         try:
             (epoch, offset, chain, logged_ms, bytes_total, first), sections = _split(data)
+            # Before any lack of a section: a newer release may have another one in the place of ours.
+            if unknown := sections.keys() - _TAGS_OF_INDEX - {kind.tag for kind in table}:
+                raise FormatTooNew(f"checkpoint has sections {sorted(unknown)}, which this build does not know")
             runs, marks, orders, solid = (_items(sections.pop(tag), item, make) for tag, item, make in _INDEX)
             folds = tuple(_fold(kind, sections.pop(kind.tag, None)) for kind in table)
         except struct.error as error:
             raise _cut_short(error) from error
         except KeyError as error:
             raise _missing(error) from error
-        if sections:
-            raise RemoteViolation(
-                f"checkpoint has sections {sorted(sections)}, which this build does not know: a newer release wrote it"
-            )
         at = EntryId(epoch, offset)
         return cls(at, chain, logged_ms, bytes_total, first, runs, marks, orders, solid, folds)
 
@@ -169,7 +169,8 @@ def _head(data: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the head's facts, and behind them how many sections there are, or of format 3 how many items."""
     format = data[0] if data else 0
     if format not in (CHECKPOINT_FORMAT_BEFORE, CHECKPOINT_FORMAT):
-        raise RemoteViolation(
+        error = FormatTooNew if format > CHECKPOINT_FORMAT else RemoteViolation
+        raise error(
             f"checkpoint has format {format}, this build reads {CHECKPOINT_FORMAT_BEFORE} and {CHECKPOINT_FORMAT}"
         )
     _, *facts = (_HEAD if format == CHECKPOINT_FORMAT else _HEAD_3).unpack_from(data)

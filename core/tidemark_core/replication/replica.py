@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState, Released, Send, Trace, Write
 from ..base.entry import Entry, Kind
-from ..base.errors import RemoteViolation
+from ..base.errors import FormatTooNew, RemoteViolation
 from ..base.folds import Table
 from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId, of_shard
 from ..base.refusals import Reason, Refused
@@ -130,12 +130,13 @@ class ReplicaState:
 
     @classmethod
     def decode(cls, data: bytes) -> ReplicaState:
-        """Read `encode`'s bytes; raises RemoteViolation when damaged or of an unknown format."""
+        """Read `encode`'s bytes; raises RemoteViolation when damaged, FormatTooNew when a newer release wrote them."""
         try:
             version, *fields = json.loads(data)
             if version not in STATE_FORMATS_READ:
                 formats = ", ".join(map(str, STATE_FORMATS_READ))
-                raise RemoteViolation(f"replica state has format {version}, this build reads {formats}")
+                error = FormatTooNew if isinstance(version, int) and version > STATE_FORMAT else RemoteViolation
+                raise error(f"replica state has format {version}, this build reads {formats}")
             commit, confirmed, (epoch, election, role, ensemble, snapshot_head, *snapshot) = fields
             snapshot_commit, snapshot_confirmed, copies, told, dropped, swept, *change = snapshot
             opened, pending = change or (0, None)

@@ -10,7 +10,7 @@ from google_crc32c import value as crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from tidemark_core.base.entry import Batch, Entry, Kind, control, seal
-from tidemark_core.base.errors import FormatTooOld, RemoteViolation
+from tidemark_core.base.errors import FormatTooNew, FormatTooOld, RemoteViolation
 from tidemark_core.base.ids import EntryId
 from tidemark_core.limbo.decisions import Decisions, Range
 from tidemark_core.replication.checkpoint import (
@@ -250,7 +250,7 @@ def test_a_section_that_is_there_twice_is_refused() -> None:
 def test_an_unknown_section_is_refused() -> None:
     data = with_sections(golden(4), [*sections_of(golden(4)), (b"news", b"x")])
 
-    with pytest.raises(RemoteViolation, match=r"sections \[b'news'\], which this build does not know"):
+    with pytest.raises(FormatTooNew, match=r"sections \[b'news'\], which this build does not know"):
         Checkpoint.decode(data)
     assert EntryId(5, 12) == checkpoint_end(data), "its head can be read all the same"
 
