@@ -50,11 +50,16 @@ from .store_errors import StoreDamaged, StoreFailed
 from .timers import Timers
 
 STORY_TRACES = 1000
-OFTEN = frozenset({
-    "quorum_timeout", "payloads_dropped", "released_late", "payload_unavailable", "damaged_above_commit",
-    "damage_reported",
-})
-OFTEN_TOLD_MS = 1000
+OFTEN_MS = {
+    "quorum_timeout": 1000, "payloads_dropped": 1000, "released_late": 1000, "payload_unavailable": 1000,
+    "damaged_above_commit": 1000, "damage_reported": 1000,
+    "truncate_below_commit_refused": 60_000,
+}
+"""What happens often is counted always, and told of a shard once in so many milliseconds."""
+
+GRAVE = frozenset({"truncate_below_commit_refused"})
+"""Evidence that acknowledged data is lost elsewhere: told as critical."""
+
 DISK_CHECK_SECONDS = 1.0
 REOPEN_SECONDS = 0.5
 READ_THREADS = 2
@@ -116,7 +121,7 @@ class Driver:
         self._inbox = Inbox()
         self._scheduled = False
         self._stopped = False
-        self._told_ms: dict[tuple[Address, str], int] = {}  # of OFTEN: when it was told last
+        self._told_ms: dict[tuple[Address, str], int] = {}  # of OFTEN_MS: when it was told last
         self._requests: dict[int, Callable[[Any], None]] = {}
         self._request_count = 0
         self._timers = Timers()
@@ -343,14 +348,15 @@ class Driver:
         self.metrics.traces.labels(effect.what).inc()
         if effect.what in self.metrics.of_traces:
             self.metrics.of_traces[effect.what].inc()
-        if effect.what in OFTEN:
+        if (rest_ms := OFTEN_MS.get(effect.what)) is not None:
             now_ms, key = self.now_ms(), (effect.address, effect.what)
-            if now_ms - self._told_ms.get(key, -OFTEN_TOLD_MS) < OFTEN_TOLD_MS:
+            if now_ms - self._told_ms.get(key, -rest_ms) < rest_ms:
                 return  # counted, and it would only push out what else happened
             self._told_ms[key] = now_ms
         told = {**self.core.name_of(effect.address), "what": effect.what}
         self.story.append({"at_ms": self.now_ms(), **told, "detail": effect.detail})
-        _log.info(effect.what, extra={**told, "detail": effect.detail})
+        level = logging.CRITICAL if effect.what in GRAVE else logging.INFO
+        _log.log(level, effect.what, extra={**told, "detail": effect.detail})
         if effect.what == "resigned" and effect.address.plane == LOG_PLANE:
             self.resigned.set()
             self.board.wake(effect.address.shard)  # readers ask again whether this node may serve them

@@ -324,6 +324,26 @@ async def test_what_happens_often_is_counted_always_and_told_once_a_second(rig: 
     assert "tidemark_limbo_timeouts_total 200.0" in counted and "tidemark_limbo_rollbacks_total 2.0" in counted
 
 
+async def test_a_refused_truncation_below_commit_is_critical_and_told_once_a_minute(
+    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """It is evidence that acknowledged data is lost on the other members."""
+    refused = Trace(AT, "truncate_below_commit_refused", "to 1:3, commit 6")
+
+    def told() -> list[str]:
+        return [record.levelname for record in caplog.records if record.message == refused.what]
+
+    now_ms = rig.driver.now_ms()
+    monkeypatch.setattr(rig.driver, "now_ms", lambda: now_ms)
+    for passed_ms, times in ((0, 1), (59_999, 1), (1, 2)):
+        now_ms += passed_ms
+        rig.driver.post(Do([*[refused] * 300, Persist(AT, (), (Feed(passed_ms),))]))
+        await until(lambda passed_ms=passed_ms: rig.core.seen[-1:] == [passed_ms])
+        assert ["CRITICAL"] * times == told()
+    counted = generate_latest(rig.driver.metrics.registry).decode()
+    assert 'tidemark_traces_total{what="truncate_below_commit_refused"} 900.0' in counted
+
+
 async def test_a_bug_stops_the_node_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     rig = Rig(tmp_path)
     rig.driver.post(Do(["not an effect"]))
