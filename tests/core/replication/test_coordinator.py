@@ -225,6 +225,17 @@ def test_o10_nobody_is_chosen_before_a_majority_answered() -> None:
     assert [(A, BecomeLeader(1, 10, (A, B, C), ((B, NOTHING),)))] == desk.sent()
 
 
+def test_c2_the_leader_hears_the_clocks_that_fence_answers_carry() -> None:
+    """Rule C2: those of the others alone, and none of a build that says no clock."""
+    for said, clocks in ((7_000, ((B, 7_000),)), (None, ())):
+        desk = Desk(up=()).electing()
+        desk.hear(A, Fenced(1, 10, HEAD, clock_ms=5_000))
+        desk.hear(B, Fenced(1, 10, NOTHING, clock_ms=said))
+
+        ((to, message),) = desk.sent(BecomeLeader)
+        assert (A, clocks) == (to, message.clocks)
+
+
 def test_o10_an_answer_for_another_epoch_or_election_is_not_counted() -> None:
     desk = Desk(up=()).electing()
     desk.fenced(a=HEAD)
