@@ -54,7 +54,8 @@ RETRIED = frozenset(
 # Whoever says so leads all the same.
 HERE_TO_STAY = frozenset({Reason.OVERLOADED, Reason.DISK_FULL, Reason.ROLLING_BACK})
 # Said before anything is appended: this attempt is in no log.
-NOT_TAKEN = frozenset({Reason.OVERLOADED, Reason.ROLLING_BACK, Reason.SEQUENCE_GAP})
+NOT_TAKEN = frozenset({Reason.OVERLOADED, Reason.ROLLING_BACK, Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN})
+OUT_OF_PLACE = frozenset({Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN})
 
 
 class Lane:
@@ -173,9 +174,9 @@ class Lane:
         lost_touch = value.reason in RETRIED - HERE_TO_STAY or value.reason is Reason.QUORUM_TIMEOUT
         if answer.map_version > routing.map.version or lost_touch:
             routing.refresh_soon()
-        if value.reason is Reason.SEQUENCE_GAP and value.epoch >= routing.epoch(self.group_name, self.index):
+        if value.reason in OUT_OF_PLACE and value.epoch >= routing.epoch(self.group_name, self.index):
             self._on_gap(value)
-        elif value.reason is Reason.SEQUENCE_GAP or value.reason in RETRIED:
+        elif value.reason in OUT_OF_PLACE or value.reason in RETRIED:
             flight.doubtful |= value.reason not in NOT_TAKEN
             self.recover(value.retry_after_ms / 1000 if value.retry_after_ms >= 0 else None)
         elif value.reason is Reason.QUORUM_TIMEOUT:
@@ -237,6 +238,8 @@ class Lane:
                         shard=self.index, records=lost,
                     )
                 )
+        elif value.reason is Reason.PRODUCER_UNKNOWN:
+            self._fail_doubtful(value)
         elif not forgotten:
             broken = AcknowledgedDataLost(
                 f"shard {self.index} expects sequence {value.expected}, {oldest - 1} had been acknowledged"
@@ -247,6 +250,12 @@ class Lane:
                 flight.pending.fail(broken)
         self._renew()
         self.recover(None)
+
+    def _fail_doubtful(self, value: Refused) -> None:
+        """The leader remembers nothing of this producer, so the log may hold what has no answer (L25)."""
+        for flight in [each for each in self.flights if each.doubtful]:
+            self._remove(flight)
+            flight.pending.fail(endings.forgotten(flight, self.group_name, self.index, value))
 
     def on_link_lost(self, link: AppendLink) -> None:
         self.trouble = link.error

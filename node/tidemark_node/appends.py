@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,10 +18,12 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended
+from tidemark_wire.channel import check_caller
 from tidemark_wire.frames import AppendAnswer, AppendCall, decode_appends, encode_answers
 from tidemark_wire.identity import Role
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tasks import cancelled
+from tidemark_wire.wire_version import VERSION_OF_UNKNOWN_PRODUCERS
 
 from .access import Access, Caller
 from .driver import Driver
@@ -48,10 +51,11 @@ def as_routed(refused: Refused) -> Refused:
 class _Stream:
     """Answers of one client's stream on their way out."""
 
-    __slots__ = ("_ending", "answers", "caller", "closed", "outstanding", "ready", "room")
+    __slots__ = ("_ending", "answers", "caller", "closed", "outstanding", "ready", "room", "version")
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, version: int) -> None:
         self.caller = caller
+        self.version = version          # of the wire
         self.answers: list[AppendAnswer] = []
         self.outstanding = 0
         self.closed = False             # nobody listens any more
@@ -103,7 +107,7 @@ class Appends:
 
     async def serve(self, _: Any, context: Any) -> None:
         """Handler of one stream; ends when the client has closed its side and has every answer."""
-        stream = _Stream(self._access.caller(context))
+        stream = _Stream(self._access.caller(context), check_caller(context.invocation_metadata()))
         sender = asyncio.get_running_loop().create_task(self._send(stream, context))
         try:
             while (frame := await context.read()) is not grpc.aio.EOF:
@@ -186,6 +190,8 @@ class Appends:
             return
         if target is not None:
             value = as_routed(value)
+        if value.reason is Reason.PRODUCER_UNKNOWN and stream.version < VERSION_OF_UNKNOWN_PRODUCERS:
+            value = replace(value, reason=Reason.SEQUENCE_GAP)
         self._metrics.appends.labels(str(value.reason)).inc()
         hint = self._routing.hint(target) if value.reason is Reason.NOT_LEADER else NO_HINT
         stream.put(AppendAnswer(request, value, hint.node, hint.address, self._routing.map.version))

@@ -124,11 +124,13 @@ def read_hello(metadata: Iterable[Any] | None) -> Hello:
     )
 
 
-def check_caller(metadata: Iterable[Any] | None) -> None:
-    """Raise WireVersionMismatch when a client has no common version; one that names none is taken at its word."""
+def check_caller(metadata: Iterable[Any] | None) -> int:
+    """Return the version that a client and this build speak; one that names none speaks this build's.
+
+    Raises WireVersionMismatch when there is no common version.
+    """
     said = {key: value for key, value in metadata or () if isinstance(value, str)}
-    if WIRE_VERSION_KEY in said:
-        _agreed(said)
+    return _agreed(said) if WIRE_VERSION_KEY in said else WIRE_VERSION
 
 
 def _agreed(said: Mapping[str, str]) -> int:

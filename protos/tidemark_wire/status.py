@@ -82,6 +82,10 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.SEQUENCE_TOO_OLD: Meaning(
         _Code.FAILED_PRECONDITION, "The outcome is no longer remembered; read the shard to find the record."
     ),
+    Reason.PRODUCER_UNKNOWN: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "The shard remembers nothing of the producer: go on under a new id; what was not answered may be in the log.",
+    ),
     Reason.QUORUM_TIMEOUT: Meaning(
         _Code.DEADLINE_EXCEEDED,
         "The outcome is not known yet: ask for it, or send the same producer and sequence again, never a new one.",

@@ -226,7 +226,9 @@ class Producer:
         world = self.world
         pause = min(10 * outstanding.attempt, 120) + world.dice.around(10)
         match value.reason:
-            case Reason.SEQUENCE_GAP | Reason.PRODUCER_ROLLED_BACK if value.epoch < self.heard_epoch:
+            case Reason.SEQUENCE_GAP | Reason.PRODUCER_UNKNOWN | Reason.PRODUCER_ROLLED_BACK if (
+                value.epoch < self.heard_epoch
+            ):
                 self._look_elsewhere()   # a leader that was replaced does not know what the log holds
             case Reason.ROLLED_BACK:
                 outstanding.ended = self.rolled_back[sequence] = value
@@ -245,7 +247,7 @@ class Producer:
                 self.unsure = True
                 self._progress()
                 return
-            case Reason.SEQUENCE_GAP:
+            case Reason.SEQUENCE_GAP | Reason.PRODUCER_UNKNOWN:
                 self._rewind(value.expected)
             case Reason.QUORUM_TIMEOUT:
                 world.trace.count("timeouts_told")

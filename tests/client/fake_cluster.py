@@ -191,7 +191,8 @@ class FakeShard:
         if verdict.too_old:
             return Refused(Reason.SEQUENCE_TOO_OLD, "forgotten", self.epoch, verdict.expected)
         if verdict.place is None and batch.sequence != verdict.expected:
-            return Refused(Reason.SEQUENCE_GAP, f"expected {verdict.expected}", self.epoch, verdict.expected)
+            reason = Reason.SEQUENCE_GAP if verdict.known else Reason.PRODUCER_UNKNOWN
+            return Refused(reason, f"expected {verdict.expected}", self.epoch, verdict.expected)
         return None
 
     def _answer_known(self, place: Place, reply: Reply) -> None:

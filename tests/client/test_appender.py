@@ -12,6 +12,7 @@ from tidemark import LOCAL, QUORUM, Record, errors
 from tidemark.batch import ReadBatch
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.producers import ProducerTable
 
 from tests.waiting import PATIENCE_S, remains, until
 
@@ -391,6 +392,35 @@ async def test_a_gap_from_a_deposed_leader_is_not_believed(connect_to):
         shard.refusals.append(Refused(Reason.SEQUENCE_GAP, "expected 0", 1, 0))
         await appender.append(b"b")
     assert [record.value for record in stored(shard)] == [b"a", b"b"]
+
+
+async def test_l25_a_forgotten_producer_goes_on_under_another_id(connect_to):
+    """Rule L25: nothing is reported as lost, and nothing is written twice."""
+    cluster, client = await connect_to(nodes=3, shards=1)
+    shard = cluster.groups["orders"][0]
+    async with client.appender("orders") as appender:
+        first = await appender.append(b"a")
+        shard.producers = ProducerTable()
+        second = await appender.append(b"b")
+    assert first.producer != second.producer
+    assert [record.value for record in stored(shard)] == [b"a", b"b"]
+
+
+async def test_l25_what_is_in_doubt_when_a_producer_is_forgotten_stays_unknown(connect_to):
+    """Rule L25: a batch whose answer was lost may be in the log, so it is not written again under another id."""
+    cluster, client = await connect_to(nodes=1, shards=1)
+    shard = cluster.groups["orders"][0]
+    async with client.appender("orders") as appender:
+        await appender.append(b"a")
+        shard.silent = 1
+        waiting = appender.append_nowait(b"b")
+        await until(lambda: len(stored(shard)) == 2)
+        shard.producers = ProducerTable()
+        client.links.to(cluster.nodes["n0"].address).abort("test cuts the stream")
+        with pytest.raises(errors.OutcomeUnknown):
+            await waiting
+        await appender.append(b"c")
+    assert [record.value for record in stored(shard)] == [b"a", b"b", b"c"]
 
 
 # --- bounds and bad input ---------------------------------------------------------------------------------------

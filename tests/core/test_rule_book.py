@@ -24,7 +24,7 @@ RULES = [
     *(f"H{number}" for number in range(1, 7)), "H3b",
     *(f"A{number}" for number in range(1, 5)), *(f"K{number}" for number in range(1, 20)),
     "K14b", "K15b", "K15c", "K15d",
-    *(f"L{number}" for number in range(1, 23)),
+    *(f"L{number}" for number in range(1, 23)), "L25",
     *(f"F{number}" for number in range(1, 28)),
     *(f"S{number}" for number in range(1, 38)),
     *(f"B{number}" for number in range(1, 11)),

@@ -72,7 +72,7 @@ async def test_node_names_the_field_and_appends_nothing(cluster: Cluster, client
             (good._replace(count=0), Reason.INVALID_BATCH, "count"),
             (good._replace(producer=bytes(16)), Reason.INVALID_BATCH, "producer"),
             (good._replace(first_timestamp_us=5, last_timestamp_us=4), Reason.INVALID_BATCH, "timestamp"),
-            (batch(5), Reason.SEQUENCE_GAP, "expected 0"),
+            (batch(5), Reason.PRODUCER_UNKNOWN, "expected 0"),
         ]:
             answer = await stream.append(wrong)
             assert isinstance(answer, Refused), answer

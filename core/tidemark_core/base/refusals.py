@@ -31,6 +31,7 @@ class Reason(StrEnum):
     INVALID_BATCH = "INVALID_BATCH"              # empty, bad checksum, bad counts, no key where keys are required
     SEQUENCE_GAP = "SEQUENCE_GAP"                # resend from `expected`
     SEQUENCE_TOO_OLD = "SEQUENCE_TOO_OLD"        # the outcome is no longer remembered
+    PRODUCER_UNKNOWN = "PRODUCER_UNKNOWN"        # forgotten, or never heard of: go on under another id (L25)
     QUORUM_TIMEOUT = "QUORUM_TIMEOUT"            # outcome unknown: ask again with the same (producer, sequence)
     ROLLED_BACK = "ROLLED_BACK"                  # final: in nobody's log; `expected` is the rollback record's offset
     PRODUCER_ROLLED_BACK = "PRODUCER_ROLLED_BACK"  # an earlier batch was, at `expected`: send `resume_after` (L22)

@@ -25,6 +25,7 @@ L19 A known sequence is never appended again
 L20 NOT_FOUND is advice
 L21 A lost LOCAL acknowledgement shows as a gap
 L22 A producer acknowledges its rollback
+L25 The producer table is bounded
 F1  Two decision records
 F2  One limbo per shard
 F3  The synchro quorum lies between a majority and all members

@@ -241,7 +241,8 @@ class Leader:
         if batch.sequence != verdict.expected:
             return [
                 Reply(m.request, Refused(
-                    Reason.SEQUENCE_GAP, f"sequence is {batch.sequence}, expected {verdict.expected}",
+                    Reason.SEQUENCE_GAP if verdict.known else Reason.PRODUCER_UNKNOWN,
+                    f"sequence is {batch.sequence}, expected {verdict.expected}",
                     self.epoch, verdict.expected,
                 ))
             ]

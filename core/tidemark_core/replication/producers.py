@@ -2,19 +2,24 @@
 
 It covers the whole log, pending entries included.  An entry that is truncated is undone exactly.  A producer
 that was idle for a week of *logged* time is forgotten: decided at look-up from the log's own clock, so every
-replica decides alike.  Stays out: what an entry's fate is; that is a matter of watermarks.
+replica decides alike.  Of more than `PRODUCERS_MAX` producers the one whose newest batch is the oldest in the log
+is forgotten, which follows from the log alone too (L25).
+Stays out: what an entry's fate is; that is a matter of watermarks.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import NamedTuple
 
 from ..base.entry import Entry, Kind
 from ..base.folds import NO_OFFSET, Fold
 
 REMEMBERED_MAX = 5
+PRODUCERS_MAX = 100_000
 IDLE_MS_MAX = 7 * 24 * 3600 * 1000
 
 _PRODUCER = struct.Struct(">16sqB")
@@ -45,27 +50,32 @@ class Known(NamedTuple):
 class Verdict(NamedTuple):
     """The answer for a batch: `place` when it is in the log, else the one `expected` sequence.
 
-    `too_old` says that the sequence was used and its place forgotten.
+    `too_old` says that the sequence was used and its place forgotten, `known` whether the producer is remembered.
     """
 
     place: Place | None
     expected: int
     too_old: bool
+    known: bool = True
 
 
 class _Undo(NamedTuple):
-    """The table's record of a producer before the entry that ends at `last`."""
+    """The table's record of a producer before the entry that ends at `last`, and the producer that it evicted."""
 
     last: int
     producer: bytes
     before: Known | None
+    evicted: tuple[bytes, Known] | None
 
 
 _new = tuple.__new__   # what a named tuple's own constructor does, without a Python frame around it
 
 
 class ProducerTable(Fold):
-    """The fold.  Entries that are not settled can be undone, newest first."""
+    """The fold.  Entries that are not settled can be undone, newest first.
+
+    Producers stand in the order of their newest batches in the log, so the first one is the next to be evicted (L25).
+    """
 
     __slots__ = ("_known", "_undo")
 
@@ -74,7 +84,7 @@ class ProducerTable(Fold):
     begins_empty = False
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Known] = {}
+        self._known: OrderedDict[bytes, Known] = OrderedDict()
         self._undo: deque[_Undo] = deque()
 
     def __len__(self) -> int:
@@ -104,8 +114,13 @@ class ProducerTable(Fold):
         # Entries arrive here in log order, so a sequence that starts again means that the producer was forgotten.
         continues = before is not None and entry.sequence == before.places[-1].sequence + 1
         places = (*before.places[-(REMEMBERED_MAX - 1):], place) if before and continues else (place,)
-        self._known[producer] = _new(Known, (entry.logged_ms, places))
-        self._undo.append(_new(_Undo, (base + count - 1, producer, before)))
+        known, evicted = self._known, None
+        known[producer] = _new(Known, (entry.logged_ms, places))
+        if before is not None:
+            known.move_to_end(producer)
+        elif len(known) > PRODUCERS_MAX:
+            evicted = known.popitem(last=False)
+        self._undo.append(_new(_Undo, (base + count - 1, producer, before, evicted)))
 
     def settle(self, commit: int) -> None:
         """Forget how to undo what is committed."""
@@ -115,20 +130,29 @@ class ProducerTable(Fold):
 
     def undo_to(self, head: int) -> None:
         """Undo entries behind `head`, newest first."""
+        undone = []
         while self._undo and self._undo[-1].last > head:
-            self._restore(self._undo.pop())
+            undone.append(self._undo.pop())
+        self._take_back(undone)
 
-    def _restore(self, undo: _Undo) -> None:
-        if undo.before is None:
-            self._known.pop(undo.producer, None)
-        else:
-            self._known[undo.producer] = undo.before
+    def _take_back(self, undone: Iterable[_Undo]) -> None:
+        """Undo entries, given newest first."""
+        known, disordered = self._known, False
+        for undo in undone:
+            if undo.before is None:
+                known.pop(undo.producer, None)
+            else:
+                known[undo.producer], disordered = undo.before, True
+            if undo.evicted is not None:
+                known[undo.evicted[0]], disordered = undo.evicted[1], True
+        if disordered:
+            self._known = _in_log_order(known.items())
 
     def judge(self, producer: bytes, sequence: int, now_logged_ms: int) -> Verdict:
         """Say what a batch with this sequence is to the log whose newest entry was logged at `now_logged_ms`."""
         known = self._known.get(producer)
         if known is None or now_logged_ms - known.logged_ms > IDLE_MS_MAX:
-            return Verdict(None, 0, False)
+            return Verdict(None, 0, False, False)
         newest = known.places[-1].sequence
         if sequence > newest:
             return Verdict(None, newest + 1, False)
@@ -139,18 +163,15 @@ class ProducerTable(Fold):
 
     def purge(self, logged_ms: int) -> None:
         """Free the memory of producers that a committed entry proves forgotten; changes no verdict."""
-        self._known = {
-            producer: known for producer, known in self._known.items() if logged_ms - known.logged_ms <= IDLE_MS_MAX
-        }
+        self._known = OrderedDict(
+            (producer, known) for producer, known in self._known.items() if logged_ms - known.logged_ms <= IDLE_MS_MAX
+        )
 
     def upto(self, offset: int, logged_ms: int) -> ProducerTable:
         """Return the table as it was behind `offset`; the remembered values are shared, being immutable."""
         twin = ProducerTable()
-        twin._known = dict(self._known)
-        for undo in reversed(self._undo):
-            if undo.last <= offset:
-                break
-            twin._restore(undo)
+        twin._known = self._known.copy()
+        twin._take_back(takewhile(lambda undo: undo.last > offset, reversed(self._undo)))
         twin.purge(logged_ms)
         return twin
 
@@ -180,4 +201,9 @@ class ProducerTable(Fold):
                 places.append(Place(*_PLACE.unpack_from(data, at)))
                 at += _PLACE.size
             table._known[producer] = Known(logged_ms, tuple(places))
+        table._known = _in_log_order(table._known.items())
         return table, at
+
+
+def _in_log_order(known: Iterable[tuple[bytes, Known]]) -> OrderedDict[bytes, Known]:
+    return OrderedDict(sorted(known, key=lambda each: each[1].places[-1].base))

@@ -80,7 +80,7 @@ class Ages:
         """A leader that has a producer's newest entry knows the producer: no life lasts as long as the bound."""
         if not isinstance(event, AppendRequest) or not isinstance(value, Refused):
             return
-        if node.core is None or not self._sane or value.reason is not Reason.SEQUENCE_GAP or value.expected != 0:
+        if node.core is None or not self._sane or value.reason is not Reason.PRODUCER_UNKNOWN:
             return
         entry = self._wrote.get((event.shard, event.batch.producer))
         log = node.core.log.shards[event.shard].replica.log

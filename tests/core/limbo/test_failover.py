@@ -458,7 +458,7 @@ def test_l14_l15_an_acknowledged_local_append_may_vanish_by_failover_and_only_so
     assert not rollback_appended(cluster)
     lost(cluster)
     gap = cluster.append(batch(1, durability=LOCAL))
-    assert (Reason.SEQUENCE_GAP, 0) == (reason(cluster.answer(gap)), cluster.answer(gap).expected)
+    assert (Reason.PRODUCER_UNKNOWN, 0) == (reason(cluster.answer(gap)), cluster.answer(gap).expected)
     cluster.append(batch(0))
     whole_again(cluster)
 
@@ -584,7 +584,7 @@ class Writer:
                 self.sequence += 1
             case Reason.PRODUCER_ROLLED_BACK:
                 self.resume_after = answer.expected
-            case Reason.SEQUENCE_GAP:
+            case Reason.SEQUENCE_GAP | Reason.PRODUCER_UNKNOWN:
                 self.sequence = answer.expected   # L21: a LOCAL acknowledgement was lost
             case _:
                 pass

@@ -662,8 +662,8 @@ def test_l19_a_higher_sequence_is_told_the_expected_one(led: Node) -> None:
     assert Refused(Reason.SEQUENCE_GAP, "sequence is 3, expected 1", 1, 1) == led.append(2, batch(3))
 
 
-def test_l19_an_unknown_producer_must_start_at_0(led: Node) -> None:
-    assert Refused(Reason.SEQUENCE_GAP, "sequence is 1, expected 0", 1, 0) == led.append(1, batch(1))
+def test_l25_l19_an_unknown_producer_must_start_at_0(led: Node) -> None:
+    assert Refused(Reason.PRODUCER_UNKNOWN, "sequence is 1, expected 0", 1, 0) == led.append(1, batch(1))
 
 
 def test_l19_the_sixth_last_batch_is_too_old(led: Node) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tidemark_core.base.folds import NO_OFFSET
+from tidemark_core.replication import producers
 from tidemark_core.replication.producers import IDLE_MS_MAX, REMEMBERED_MAX, Place, ProducerTable, Verdict
 
 from tests.core.support import OTHER_PRODUCER, PRODUCER, Author
@@ -21,8 +22,8 @@ def table_of(author: Author) -> ProducerTable:
 
 
 def test_l19_an_unknown_producer_starts_at_the_first_sequence_only() -> None:
-    assert Verdict(None, 0, False) == ProducerTable().judge(PRODUCER, 0, 0)
-    assert Verdict(None, 0, False) == ProducerTable().judge(PRODUCER, 7, 0)
+    assert Verdict(None, 0, False, False) == ProducerTable().judge(PRODUCER, 0, 0)
+    assert Verdict(None, 0, False, False) == ProducerTable().judge(PRODUCER, 7, 0)
 
 
 def test_l19_the_next_sequence_is_new_and_a_higher_one_is_told_what_is_expected() -> None:
@@ -74,7 +75,7 @@ def test_l18_a_producer_idle_for_a_week_of_logged_time_is_forgotten_and_a_millis
     table = table_of(author)
 
     assert 1 == table.judge(PRODUCER, 1, 1_000 + IDLE_MS_MAX).expected
-    assert Verdict(None, 0, False) == table.judge(PRODUCER, 1, 1_000 + IDLE_MS_MAX + 1)
+    assert Verdict(None, 0, False, False) == table.judge(PRODUCER, 1, 1_000 + IDLE_MS_MAX + 1)
 
 
 def test_l18_a_forgotten_producer_that_starts_anew_leaves_nothing_of_its_old_batches() -> None:
@@ -182,6 +183,39 @@ def test_l18_undoing_any_suffix_gives_the_fold_of_the_prefix(
     table.undo_to(head)
 
     assert prefix.snapshot() == table.snapshot() == copy.snapshot()
+
+
+MANY = [bytes((number,)) * 16 for number in range(1, 8)]
+
+
+def replayed(history: list[bytes], limit: int) -> list[bytes]:
+    """The producers that a table remembers, computed plainly: the last `limit` by their newest batch, oldest first."""
+    newest = {producer: at for at, producer in enumerate(history)}
+    return sorted(newest, key=newest.__getitem__)[-limit:]
+
+
+@given(st.lists(st.sampled_from(MANY), max_size=40), st.integers(1, 7), st.data())
+def test_l25_the_oldest_producers_go_in_log_order_and_come_back_when_entries_are_undone(
+    history: list[bytes], limit: int, data: st.DataObject
+) -> None:
+    """On every path the same ones: truncation, a checkpoint, a checkpoint and what follows it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producers, "PRODUCERS_MAX", limit)
+        author, table = Author(), ProducerTable()
+        for producer in history:
+            table.note(author.data(producer=producer, sequence=table.judge(producer, 0, 0).expected))
+        keep = data.draw(st.integers(0, len(history)))
+        copy = table.upto(keep - 1, 0)
+        decoded, _ = ProducerTable.decode(copy.encode(), 0)
+        for entry in author.entries[keep:]:
+            decoded.note(entry)
+
+        assert replayed(history, limit) == list(table.snapshot()) == list(decoded.snapshot())
+        assert table.snapshot() == decoded.snapshot()
+        table.undo_to(keep - 1)
+        assert replayed(history[:keep], limit) == list(table.snapshot()) == list(copy.snapshot())
+        assert table.snapshot() == copy.snapshot()
+        assert not any(table.judge(each, 1, 0).known for each in MANY if each not in table.snapshot())
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 20, 40, 60])
