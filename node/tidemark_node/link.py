@@ -145,12 +145,16 @@ class Link:
             await room()
             size = len(frame)
             try:
-                for address, to, message in decode_messages(frame, self.version, self._planes):
+                for address, to, message in decode_messages(frame, self.version, self._planes, self._skipped):
                     post(Received(address, self.peer, to, message), size)
                     size = 0
             except RemoteViolation as violation:
                 self._metrics.link_violations.inc()
                 _log.warning("malformed frame dropped", extra={"peer": str(self.peer), "reason": str(violation)})
+
+    def _skipped(self, why: str) -> None:
+        self._metrics.link_violations.inc()
+        _log.warning("message of a newer release dropped", extra={"peer": str(self.peer), "reason": why})
 
     async def _send(self) -> None:
         while True:

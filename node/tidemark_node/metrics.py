@@ -52,7 +52,9 @@ class Metrics:
         self.link_drops = counter(
             "link_dropped_messages", "Messages dropped: a full queue of a link, or a peer of an older release.",
         )
-        self.link_violations = counter("link_violations", "Frames of peers that were malformed.")
+        self.link_violations = counter(
+            "link_violations", "Frames of peers that were malformed, and messages in them that a newer release wrote.",
+        )
         self.refused_calls = counter("refused_calls", "Calls turned down for who made them, by method.", "method")
         self.appends = counter("appends", "Batches answered, by outcome.", "outcome")
         self.append_bytes = counter("append_bytes", "Payload bytes of batches accepted for appending.")

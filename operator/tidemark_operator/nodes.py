@@ -323,7 +323,7 @@ class NodeLink:
 
     def _on_frame(self, frame: bytes, member: Member, boot: str) -> None:
         try:
-            for unit, _to, message in decode_messages(frame, self._wire_version):
+            for unit, _to, message in decode_messages(frame, self._wire_version, skipped=self._skipped):
                 if isinstance(message, Draining):
                     self.draining = message.draining
                     self._listener.on_draining(self.node, message.draining)
@@ -331,6 +331,9 @@ class NodeLink:
                     self._listener.on_message(unit.shard, member, boot, message)
         except RemoteViolation as error:
             log.warning("frame of %s dropped: %s", self.node, error)
+
+    def _skipped(self, why: str) -> None:
+        log.warning("message of %s dropped, a newer release wrote it: %s", self.node, why)
 
     async def _write(self, call: Any) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader learns why

@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.entry import decode
-from tidemark_core.base.errors import CorruptEntry, RemoteViolation
+from tidemark_core.base.errors import CorruptEntry, FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages as core
@@ -85,14 +85,14 @@ def operation_from_text(text: str) -> core.Operation:
     try:
         return core.Operation(text)
     except ValueError as error:
-        raise RemoteViolation(f"operation {text!r} is not known to this build") from error
+        raise FormatTooNew(f"operation {text!r} is not known to this build") from error
 
 
 def reason_from_text(text: str) -> Reason:
     try:
         return Reason(text)
     except ValueError as error:
-        raise RemoteViolation(f"refusal reason {text!r} is not known to this build") from error
+        raise FormatTooNew(f"refusal reason {text!r} is not known to this build") from error
 
 
 def refusal_to_proto(
@@ -267,6 +267,8 @@ def _decode_fetched(body: bytes) -> core.Fetched:
         return core.Fetched(proto.base, None, proto.first)
     try:
         return core.Fetched(proto.base, decode(proto.header, proto.payload), proto.first)
+    except FormatTooNew:
+        raise
     except (CorruptEntry, ValueError) as error:
         raise RemoteViolation(f"fetched entry: {error}") from error
 

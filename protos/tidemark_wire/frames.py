@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, decode_header, with_payload
-from tidemark_core.base.errors import CorruptEntry, FormatTooOld, RemoteViolation
+from tidemark_core.base.errors import CorruptEntry, FormatTooNew, FormatTooOld, RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, Address, EntryId, Member
 from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.messages import Append, AppendAck, Appended
@@ -125,6 +125,8 @@ class Cursor:
         try:
             header = decode_header(self.take(HEADER_BYTES))
             return header if bare else with_payload(header, self.take(header.payload_bytes))
+        except FormatTooNew:
+            raise
         except (CorruptEntry, ValueError) as error:
             raise RemoteViolation(f"entry in the frame: {error}") from error
 
@@ -197,9 +199,14 @@ def encode_message(unit: Address, to: Member | None, message: Any, version: int 
 
 
 def decode_messages(
-    frame: bytes, version: int = WIRE_VERSION, planes: Mapping[int, Codecs] = PLANE_CODECS
+    frame: bytes, version: int = WIRE_VERSION, planes: Mapping[int, Codecs] = PLANE_CODECS,
+    skipped: Callable[[str], None] = lambda why: None,
 ) -> Iterator[tuple[Address, Member | None, Any]]:
-    """Yield the messages of a frame of a link of `version`; raises RemoteViolation where it is malformed."""
+    """Yield the messages of a frame of a link of `version`; raises RemoteViolation where it is malformed.
+
+    A message that only a newer release knows (its plane, kind, or a part of it) is left out, those behind it are not:
+    `skipped` is called with the reason.
+    """
     cursor = Cursor(frame)
     while cursor.at < cursor.end:
         if version < VERSION_OF_PLANES:
@@ -211,16 +218,21 @@ def decode_messages(
             raise RemoteViolation(f"message of kind {kind} is cut short")
         body_end = cursor.at + body_bytes
         codecs = planes.get(plane)
-        if codecs is None:
-            raise RemoteViolation(f"plane {plane} is not known to this build")
-        if plane == LOG_PLANE and kind == APPEND:
-            message: Any = _decode_append(cursor)
-        elif plane == LOG_PLANE and kind == APPEND_ACK:
-            message = _decode_ack(cursor, version)
-        elif kind in codecs.by_kind:
-            message = codecs.by_kind[kind].decode(cursor.take(body_bytes))
-        else:
-            raise RemoteViolation(f"message kind {kind} of plane {plane} is not known to this build")
+        try:
+            if codecs is None:
+                raise FormatTooNew(f"plane {plane} is not known to this build")
+            if plane == LOG_PLANE and kind == APPEND:
+                message: Any = _decode_append(cursor)
+            elif plane == LOG_PLANE and kind == APPEND_ACK:
+                message = _decode_ack(cursor, version)
+            elif kind in codecs.by_kind:
+                message = codecs.by_kind[kind].decode(cursor.take(body_bytes))
+            else:
+                raise FormatTooNew(f"message kind {kind} of plane {plane} is not known to this build")
+        except FormatTooNew as newer:
+            skipped(str(newer))
+            cursor.at = body_end
+            continue
         if cursor.at != body_end:
             raise RemoteViolation(f"message of kind {kind} does not fill its {body_bytes} bytes")
         yield Address(plane, number), to, message
@@ -277,7 +289,7 @@ def _append_parts(message: Append) -> list[bytes]:
 def _decode_append(cursor: Cursor) -> Append:
     epoch, prev_epoch, prev_offset, through, commit, confirmed, trim, count, follows = cursor.unpack(_APPEND)
     if follows & ~(_WITH_RELEASED | _WITH_COPIES | _WITH_BARE):
-        raise RemoteViolation(f"an append says that {follows:#x} follows, which is not known to this build")
+        raise FormatTooNew(f"an append says that {follows:#x} follows, which is not known to this build")
     released = cursor.unpack(_OFFSET)[0] if follows & _WITH_RELEASED else None
     copies = 0
     ensemble: tuple[Member, ...] = ()

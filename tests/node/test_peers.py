@@ -137,6 +137,18 @@ async def test_a_link_speaks_the_version_of_its_stream(versions: Any, version: i
     await serving
 
 
+async def test_a_message_of_a_newer_release_is_counted_and_the_others_of_its_frame_arrive() -> None:
+    desk, incoming = Desk(), Incoming(AFTER)
+    serving = asyncio.ensure_future(desk.links.serve_node(None, incoming))
+    await until(lambda: PeerUp(THERE) in desk.heard, "the link is used")
+    known = encode_message(AT, ME, NEWS)
+    incoming.frames.put_nowait(bytes((99,)) + known[1:] + known)
+    await until(lambda: Received(AT, THERE, ME, NEWS) in desk.heard, "the known message came in")
+    assert 1 == desk.metrics.link_violations._value.get()
+    await desk.links.close()
+    await serving
+
+
 async def test_a_peer_of_the_release_before_gets_messages_of_the_log_alone() -> None:
     desk, incoming = Desk(), Incoming(BEFORE)
     serving = asyncio.ensure_future(desk.links.serve_node(None, incoming))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_node import FakeNode
 from grpc_health.v1 import health
-from tidemark_core.base.ids import Member, OperatorId, ShardId
+from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
 from tidemark_core.replication.messages import BecameLeader, Fence
 from tidemark_operator import nodes
 from tidemark_operator.detector import DetectorSettings, LoopLateness
@@ -21,6 +21,7 @@ from tidemark_operator.nodes import NodeLink, NodeLinks
 from tidemark_operator.publisher import MapPublisher
 from tidemark_wire.channel import INCARNATION_KEY, NODE_KEY, WIRE_VERSION_KEY
 from tidemark_wire.convert import Draining
+from tidemark_wire.frames import encode_message
 from tidemark_wire.v1 import common_pb2
 
 from tests.waiting import remains, until
@@ -132,6 +133,15 @@ async def test_not_serving_is_down_and_serving_is_up_again(node, links, told) ->
     await until(lambda: ("down", "n1") in told.events)
     await node.say(True)
     await until(lambda: told.events.count(("up", ME, "boot-1")) == 2)
+
+
+async def test_a_message_of_a_newer_release_is_skipped_and_the_others_of_its_frame_arrive(node, links, told) -> None:
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    known = encode_message(of_shard(ShardId(0)), None, Draining(True))
+    for context in node.links:
+        await context.write(bytes((99,)) + known[1:] + known)
+    await until(lambda: ("draining", "n1", True) in told.events)
 
 
 async def test_a_draining_node_is_not_down_while_it_hands_over(node, links, told) -> None:

@@ -353,11 +353,12 @@ def test_an_append_of_whole_entries_costs_nothing_more():
     assert len(frames.encode_message(AT, None, bare)) == len(plain) - payloads + 2      # a bit for each
 
 
-def test_what_follows_an_append_is_known_or_a_violation():
+def test_what_follows_an_append_is_known_or_the_message_is_skipped():
     frame = bytearray(frames.encode_message(AT, None, append_of(1)))
     frame[frames._LINK.size + frames._APPEND.size - 1] = 8
-    with pytest.raises(RemoteViolation, match="0x8 follows"):
-        list(frames.decode_messages(bytes(frame)))
+    skipped: list[str] = []
+    assert [] == list(frames.decode_messages(bytes(frame), skipped=skipped.append))
+    assert len(skipped) == 1 and "0x8 follows" in skipped[0]
 
 
 def test_a_member_of_an_append_is_named_whole():
@@ -380,8 +381,31 @@ def test_entry_count_beyond_the_frame_is_a_violation():
         frames.decode_read(bytes(frame))
 
 
-def test_unknown_kind_is_a_violation():
-    frame = bytearray(frames.encode_message(AT, None, messages.Fence(2, 3)))
-    frame[1] = 250
-    with pytest.raises(RemoteViolation, match="kind 250"):
-        list(frames.decode_messages(bytes(frame)))
+FENCE = frames.encode_message(AT, Member("a", "x"), messages.Fence(2, 3))
+
+
+def entry_of_kind(kind: int) -> Entry:
+    return control(kind, b"hello", epoch=1, prev=NOTHING, prev_chain=0, logged_ms=5)
+
+
+UNKNOWN = [
+    (bytes((LOG_PLANE, 250)) + FENCE[2:], "message kind 250 of plane 0"),
+    (bytes((77,)) + FENCE[1:], "plane 77"),
+    (frames.encode_message(AT, None, messages.Append(1, NOTHING, (entry_of_kind(99),), 0, -1, -1, -1)), "kind 99"),
+    (frames.encode_message(AT, None, messages.Fetched(0, entry_of_kind(99), 0)), "kind 99"),
+]
+
+
+@pytest.mark.parametrize(("unknown", "why"), UNKNOWN, ids=["kind", "plane", "appended", "fetched"])
+def test_a_message_of_a_newer_release_is_skipped_and_those_around_it_are_read(unknown: bytes, why: str):
+    skipped: list[str] = []
+    found = list(frames.decode_messages(FENCE + unknown + FENCE + unknown + FENCE, skipped=skipped.append))
+    assert [(AT, Member("a", "x"), messages.Fence(2, 3))] * 3 == found
+    assert len(skipped) == 2 and all(why in each for each in skipped)
+
+
+@pytest.mark.parametrize("unknown", [each for each, _ in UNKNOWN], ids=["kind", "plane", "appended", "fetched"])
+def test_a_message_of_a_newer_release_that_is_cut_short_is_a_violation(unknown: bytes):
+    for cut in range(1, len(unknown)):
+        with pytest.raises(RemoteViolation, match=r"cut short|too early"):
+            list(frames.decode_messages(unknown[:cut]))
