@@ -1,6 +1,6 @@
 """Vetting: a chosen replica reads what it holds above commit before it leads, and repairs damage from its peers.
 
-Rules K15, K15b, K15d.  What stays damaged is reported to the operator as CORRUPT with the entry's offset.
+Rules K15, K15b, K15d.  An entry that stays damaged is reported to the operator as CORRUPT with its offset.
 Stays out: leading; what the operator concludes from a report (`coordinator`).
 """
 

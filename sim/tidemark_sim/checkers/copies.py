@@ -148,7 +148,7 @@ class Copies:
     # --- leaders ------------------------------------------------------------------------------------------
 
     def led(self, shard: ShardId, node: Node, epoch: int) -> None:
-        """K15, K15b: whoever leads has each entry above its commit whole; damage since it was asked to lead is none."""
+        """K15, K15b: a leader holds each entry above its commit whole, but for damage since it was asked to lead."""
         assert node.core is not None
         replica = node.core.log.shards[shard].replica
         asked_ms = node.asked.get((shard, epoch), -1)

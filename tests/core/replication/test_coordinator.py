@@ -358,7 +358,7 @@ def test_k15_who_lost_a_payload_is_passed_over_in_this_election_for_one_whose_lo
 
 
 def test_k15c_a_majority_without_damage_elects_the_best_of_its_own(desk: Desk) -> None:
-    """The longest log is left out, and its member is told among the followers, to be truncated."""
+    """The longest log is left out; BecomeLeader names its member among the followers, to be truncated."""
     longer, shorter = EntryId(1, 10), EntryId(1, 8)
     desk.electing().fenced(a=longer, b=shorter, c=HEAD)
     desk.hear(A, Rejected(1, "BecomeLeader", LOST))
