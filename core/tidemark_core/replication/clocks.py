@@ -1,8 +1,9 @@
 """The clocks of a shard's members, as its leader hears them: which one decides (rules C2, C3).
 
 Each acknowledgement and each fence answer carries the wall clock of its sender.  The leader keeps how far each is ahead
-of its own clock, so the answers stay of use while the shard is idle.  What expires by age expires by the median of the
-clocks of a majority; entries are stamped by our own clock where the median agrees with it, else by the median.
+of its own clock, so the answers stay of use while the shard is idle.  The median of the clocks of a majority decides
+which records and leases expire.  Entries are stamped by our own clock where the median agrees with it, else by the
+median.
 
 The rules, with reasons and tests in `docs/protocols/clocks.md`:
 
@@ -31,7 +32,7 @@ Middles = tuple[int, int]
 
 
 class Clocks:
-    """What one leadership knows of clocks.  All times are milliseconds; `ahead` is relative to our own `now_ms`."""
+    """The clocks that one leadership knows.  All times are milliseconds; `ahead` is relative to our own `now_ms`."""
 
     __slots__ = ("_ahead", "_ensemble", "_middles", "_replica", "_since_ms")
 

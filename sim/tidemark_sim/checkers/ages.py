@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .history import History
 
 SLACK_MS = 300
-"""What the clocks of sane nodes and the way of an answer make an entry look older than it is."""
+"""Sane clocks and the travel of an answer make an entry look older by up to this."""
 
 
 class Ages:
@@ -36,7 +36,7 @@ class Ages:
         self._sane = not options.faults.clock_jump
         self._born: dict[tuple[ShardId, int, int], int] = {}        # (shard, epoch, base) -> true time
         self._fenced: dict[tuple[ShardId, int], int] = {}           # (shard, epoch) -> when a fence was answered first
-        self._asked: dict[ShardId, int] = {}                        # somebody asked to trim up to here
+        self._asked: dict[ShardId, int] = {}                        # a client asked to trim up to here
         self._wrote: dict[tuple[ShardId, bytes], Entry] = {}        # the newest committed entry of each producer
 
     def node_asked(self, node: Node, event: Any) -> None:
