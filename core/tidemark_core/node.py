@@ -80,5 +80,7 @@ class NodeCore:
 
     def name_of(self, address: Address) -> dict[str, str]:
         """Return what people call a unit: the word of its plane and its name there."""
-        plane = self.planes[address.plane]
+        plane = self.planes.get(address.plane)
+        if plane is None:   # of a peer's message
+            return {"unit": f"plane {address.plane} unit {address.id}"}
         return {plane.unit: plane.name(address.id)}

@@ -19,7 +19,7 @@ from tidemark_core.base.effects import (
     Trace,
 )
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, ShardId, of_shard, shard_id
+from tidemark_core.base.ids import NOTHING, Address, EntryId, Member, OperatorId, ShardId, of_shard, shard_id
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
@@ -364,3 +364,11 @@ def test_k14_an_install_for_a_deleted_epoch_is_refused_also_by_a_fresh_process(n
 
     assert [Reason.STALE_EPOCH, Reason.NOT_MEMBER] == [m.refusal.reason for m in node.take_sent(Rejected)]
     assert [] == node.take_sent(Fenced)
+
+
+def test_a_unit_of_a_plane_that_the_node_does_not_have_is_traced_and_has_a_name(node: Node) -> None:
+    effects = node.step(Received(Address(77, 5), B, A, "hello"))
+
+    assert [Trace(Address(77, 5), "violation", "this node has no plane 77")] == effects
+    assert node.core is not None and {"unit": "plane 77 unit 5"} == node.core.name_of(Address(77, 5))
+    assert ["shard"] == list(node.core.name_of(AT))

@@ -344,6 +344,13 @@ async def test_a_refused_truncation_below_commit_is_critical_and_told_once_a_min
     assert 'tidemark_traces_total{what="truncate_below_commit_refused"} 900.0' in counted
 
 
+async def test_a_trace_of_a_plane_that_the_node_does_not_have_is_told_under_a_plain_name(rig: Rig):
+    rig.driver.post(Do([Trace(Address(77, 5), "violation", "no such plane")]))
+    await until(lambda: rig.driver.story)
+    assert [("plane 77 unit 5", "violation")] == [(story["unit"], story["what"]) for story in rig.driver.story]
+    assert not rig.driver.failure.done()
+
+
 async def test_a_bug_stops_the_node_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     rig = Rig(tmp_path)
     rig.driver.post(Do(["not an effect"]))
