@@ -55,7 +55,7 @@ OFTEN_MS = {
     "damaged_above_commit": 1000, "damage_reported": 1000,
     "truncate_below_commit_refused": 60_000,
 }
-"""What happens often is counted always, and told of a shard once in so many milliseconds."""
+"""Traces that come often: each is counted, and the log has one for a shard in so many milliseconds."""
 
 GRAVE = frozenset({"truncate_below_commit_refused"})
 """Evidence that acknowledged data is lost elsewhere: told as critical."""
