@@ -121,7 +121,7 @@ class Driver:
         self._inbox = Inbox()
         self._scheduled = False
         self._stopped = False
-        self._told_ms: dict[tuple[Address, str], int] = {}  # of OFTEN_MS: when it was told last
+        self._told_ms: dict[tuple[Address, str], int] = {}  # of OFTEN_MS: when it was logged last
         self._requests: dict[int, Callable[[Any], None]] = {}
         self._request_count = 0
         self._timers = Timers()

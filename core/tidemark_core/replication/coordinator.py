@@ -259,7 +259,7 @@ class Coordinator:
         """Start over from a record that somebody else wrote, or that we find at start."""
         effects = self._forget("another operator changed the shard")
         first = self.record is None
-        # Our own unfinished business: nobody else is at work on it.
+        # This operator began the change, and no other operator works on it.
         ours = record.writer.split("#")[0] == self.settings.operator and record.status is not Status.STEADY
         self.record, self.revision = record, revision
         self._again = self.behind = False

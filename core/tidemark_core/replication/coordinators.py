@@ -23,7 +23,7 @@ class Coordinators:
         self.nodes: dict[str, Member | None] = {}
         self._boots: dict[str, str] = {}       # of the process that was seen last
         self.active = True
-        self.leased = False                    # this operator was told that it holds the operators' lease
+        self.leased = False                    # this operator holds the operators' lease
 
     def step(self, now_ms: int, event: Any) -> list[CoordinatorEffect]:
         """Consume one event; node news goes to the shards it concerns."""

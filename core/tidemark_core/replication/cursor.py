@@ -72,7 +72,7 @@ class Cursor:
         self.next = max(self.next, self.match + 1)
         self.full = self.absent = False
         if 0 <= self.unread <= self.match:
-            self.was_read()   # it has the entry, whoever gave it
+            self.was_read()   # it has the entry, from us or from another member
         while self.inflight and self.inflight[0][0] <= self.match:
             self.inflight_bytes -= self.inflight.popleft()[1]
 
