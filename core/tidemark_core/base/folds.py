@@ -25,14 +25,18 @@ Covering = Callable[[int], object | None]
 class Fold(ABC):
     """One fold of one log, empty when it is made; a hook that a subclass does not override costs nothing.
 
-    `tag` names the fold in checkpoints: 4 ASCII bytes, never changed and never used again.  `kinds` are the kinds of
-    entries it folds.  Of an entry a fold may use the header, and the payload of the kinds in `FOLDED_WITH_PAYLOAD`:
-    that is all that a restart reads (`base.entry.folded_part`).
+    `tag` names the fold and its bytes in checkpoints: 4 ASCII bytes, never used again for others.  `kinds` are the
+    kinds of entries it folds.  Of an entry a fold may use the header, and the payload of the kinds in
+    `FOLDED_WITH_PAYLOAD`: that is all that a restart reads (`base.entry.folded_part`).
 
     `begins_empty` says what a checkpoint without this fold's section means.  True: the fold is empty there, and an
     empty fold writes no section.  This is right only when the fold is as old as its entries: a release without the
     fold knows neither its kinds nor the kind of shard that has it, so no log of such a release holds one of them.
     False: the section is always written, and a checkpoint without it is refused.
+
+    The bytes of a section change only with a new tag, or with the version byte of a section that begins with one: then
+    an older release refuses them as newer (`FormatTooNew`), where it would misread them.  Checkpoints of format 3 have
+    neither and stay byte-equal to `tests/core/replication/golden/checkpoint-3*.hex`, read and written.
     """
 
     tag: ClassVar[bytes]

@@ -1,4 +1,4 @@
-"""The bytes of checkpoints: format 4, and format 3 as commit d6bdcd2 wrote it (`golden/checkpoint-3.hex`)."""
+"""The bytes of checkpoints: format 4, and format 3 as commit d6bdcd2 wrote it (`golden/checkpoint-3*.hex`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidemark_core.replication.checkpoint import (
     recoded,
 )
 from tidemark_core.replication.log import Log, recovery_start
-from tidemark_core.replication.producers import ProducerTable
+from tidemark_core.replication.producers import REMEMBERED_MAX, ProducerTable
 from tidemark_core.subscriptions.fold import Noted, Position, Subscriptions, position_payload
 
 from tests.core.support import OTHER_PRODUCER, PRODUCER, Author
@@ -33,6 +33,7 @@ from tests.core.toy_fold import Tally
 
 GOLDEN = Path(__file__).parent / "golden"
 ONE, TWO = b"producer-one-16b", b"producer-two-16b"
+MIDDLE, ZED = b"middle-one-16by-", b"zed-the-last-16b"
 FORMATS = (CHECKPOINT_FORMAT_BEFORE, CHECKPOINT_FORMAT)
 HEAD_BYTES, SECTION_HEAD = 49, struct.Struct(">4sQ")
 
@@ -85,8 +86,43 @@ class Scribe:
         self.entries.append(entry)
 
 
+class BusyScribe(Scribe):
+    """Writes a log of more producers and names than one, first seen, last seen and sorted in different orders."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.log.mark_ms = 1_000
+        self.entries = []
+        self.epoch = 7
+        self.note(Kind.EPOCH_START, b"opening", 1_000)
+        for sequence in range(REMEMBERED_MAX + 2):
+            for producer in (ZED, ONE, MIDDLE):
+                self.data(producer, sequence, 1 + sequence % 3, 1_100 + 10 * sequence, 0x210)
+        self.data(ZED, REMEMBERED_MAX + 2, 1, 1_500, 0x210)
+        self.note(Kind.CONFIRM, b"", 1_550, 30)
+        for _ in range(2):
+            at = self.log.head.offset + 1
+            self.data(MIDDLE, REMEMBERED_MAX + 2, 3, 1_600, 0x102)
+            self.note(Kind.ROLLBACK, b"", 1_700, at)
+        for name in ("zulu", "alpha", "mike"):
+            self.note(Kind.POSITION, position_payload(name, 60_000), 2_000, 3)
+        self.confirmed = self.log.head.offset
+        for name in ("zulu", "alpha"):
+            self.note(Kind.POSITION, position_payload(name, 0), 2_100, 5)
+        self.log.settle(self.log.head.offset)
+        self.data(ONE, REMEMBERED_MAX + 2, 1, 2_200, 0x210)    # above the floor
+        self._decide()
+
+    def _decide(self) -> None:
+        self.log.decide(self.confirmed)
+
+
 def golden(format: int) -> bytes:
-    return bytes.fromhex((GOLDEN / f"checkpoint-{format}.hex").read_text())
+    return hexadecimal(f"checkpoint-{format}")
+
+
+def hexadecimal(name: str) -> bytes:
+    return bytes.fromhex((GOLDEN / f"{name}.hex").read_text())
 
 
 def sections_of(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -116,6 +152,27 @@ def test_golden_bytes_are_read_and_written(format: int) -> None:
 
     assert golden(format) == checkpoint.encode(format)
     assert golden(format) == Checkpoint.decode(golden(format)).encode(format)
+
+
+def test_a_busy_log_has_the_bytes_of_format_3_that_the_release_before_wrote() -> None:
+    """They stay equal when a fold's section changes: that release reads no other (`base.folds`)."""
+    checkpoint, before = BusyScribe().log.checkpoint(), hexadecimal("checkpoint-3-busy")
+
+    assert before == checkpoint.encode(CHECKPOINT_FORMAT_BEFORE)
+    assert before == recoded(checkpoint.encode(), CHECKPOINT_FORMAT_BEFORE)
+    found = Checkpoint.decode(before)
+    assert before == found.encode(CHECKPOINT_FORMAT_BEFORE)
+    assert checkpoint[:-1] == found[:-1]
+    assert checkpoint.fold(ProducerTable).snapshot() == found.fold(ProducerTable).snapshot()
+    places = [found.fold(ProducerTable).places(each) for each in (ONE, MIDDLE, ZED)]
+    assert [[2, 3, 4, 5, 6], [7], [3, 4, 5, 6, 7]] == [[place.sequence for place in each] for each in places]
+    subscriptions, expected = found.fold(Subscriptions), checkpoint.fold(Subscriptions)
+    assert {"alpha", "mike", "zulu"} == subscriptions.held.keys()
+    assert (expected.held, expected.undecided) == (subscriptions.held, subscriptions.undecided)
+    decisions, decided = found.fold(Decisions), checkpoint.fold(Decisions)
+    assert (decided.confirmed, decided.openings, decided.ranges) == (
+        decisions.confirmed, decisions.openings, decisions.ranges)
+    assert 2 == len(decisions.ranges) == len(subscriptions.undecided)
 
 
 @pytest.mark.parametrize("format", FORMATS)
