@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidemark_core import shard
 from tidemark_core.base.effects import PutCheckpoint
 from tidemark_core.base.entry import Entry, Kind, folded_part, recovered
-from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.folds import NO_OFFSET, Covering, Fold, check_table
 from tidemark_core.base.ids import EntryId
 from tidemark_core.limbo.decisions import Decisions, Range
@@ -353,10 +353,10 @@ def test_a_checkpoint_with_a_fold_that_this_build_does_not_know_is_refused(autho
     log = log_of(author.entries, commit=8, confirmed=8)
     data = log.checkpoint().encode()
 
-    with pytest.raises(RemoteViolation, match=r"sections \[b'toy1'\], which this build does not know"):
+    with pytest.raises(FormatTooNew, match=r"sections \[b'toy1'\], which this build does not know"):
         Checkpoint.decode(data)
     state = ReplicaState(1, 10, Role.FOLLOWER, 8, 8, (A, B, C)).encode()
-    with pytest.raises(RemoteViolation, match="a newer release wrote it"):
+    with pytest.raises(FormatTooNew, match="toy1"):
         NodeCore(A).log.load(SHARD, state, data, [])
 
 
