@@ -317,7 +317,7 @@ COPIES_MUTANTS: tuple[Mutant, ...] = (
     Mutant("K15b", "an entry that cannot be read is damage", _failed_reads_pass, "damage"),
     Mutant("K15c", "who reported damage is left out", _damaged_member_is_asked_for_ever, "damage"),
     Mutant("K15c majority", "a majority without damage elects", _any_whole_member_is_enough, "damage", 10),
-    Mutant("K15d", "a leader that cannot read what is needed resigns", _leads_on_without_reading, "damage"),
+    Mutant("K15d", "a leader that cannot read what is needed resigns", _leads_on_without_reading, "damage", 736),
     Mutant("K10", "released stays below confirmed", _released_unconfirmed, "copies"),
     Mutant("K17", "what is not held is no gap", _not_held_is_a_hole, "copies", 13),
     Mutant("K18 not held", "data loss only when every member has answered", one_answer_proves_loss, "copies", 13),
