@@ -12,7 +12,7 @@ from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.base.quorum import has_majority, majority
 from tidemark_core.base.refusals import Reason
 from tidemark_core.node import NodeCore
-from tidemark_core.replication import invariants
+from tidemark_core.replication import invariants, recovery
 from tidemark_core.replication.messages import (
     EPOCH_JUMP_MAX,
     Append,
@@ -197,7 +197,7 @@ def test_n4_a_leader_that_still_leads_may_have_a_commit_under_way_to_it() -> Non
     assert (reports[0].role, reports[0].pending) == (Role.LEADER, Pending(Operation.SWAP, C, D, 0))
     facts = newest_facts(reports)
     assert facts is not None
-    assert resolve(facts, reports, {A, B, C, D}) == Facts(facts.epoch, (A, B, C, D), 0)
+    assert recovery.resolve(facts, reports, {A, B, C, D}) == Facts(facts.epoch, (A, B, C, D), 0)
     cluster.settle()
     assert cluster.nodes["a"].leader.ensemble == NEW, "it obeyed, after it had spoken"
 
