@@ -112,7 +112,8 @@ def main() -> int:
         "command": " ".join(["python", "-m", "bench.against", *sys.argv[1:]]),
         "machine": described, "commit_before": arguments.commit, "rows": rows,
     }
-    path = report.AGAINST / f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}-{arguments.commit}.json"
+    name = "-".join((arguments.commit, *arguments.names))
+    path = report.AGAINST / f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}-{name}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(report.compact(told))
     print(f"written: {path}", file=sys.stderr)
