@@ -28,7 +28,10 @@ _CHECKSUM = struct.Struct(">I")
 
 
 class SyncedMark:
-    """The mark of an open store.  Of one thread at a time."""
+    """The mark of an open store.
+
+    Two threads that put at once may leave the lower number: the mark then says less than is durable, never more.
+    """
 
     def __init__(self, path: Path, sequence: int, *, required: bool) -> None:
         """Check the mark of the database in directory `path`, whose last write has number `sequence`; make one if none.
