@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.errors import RemoteViolation, unknown_record_format
 from tidemark_core.base.ids import Member, ShardId
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown
@@ -219,14 +219,14 @@ def dump_record(raw: dict[str, Any]) -> bytes:
 
 
 def parse_record(data: bytes, what: str) -> dict[str, Any]:
-    """Decode a record; raises RemoteViolation for another format or what is none."""
+    """Decode a record; raises FormatTooNew when a newer release wrote it, RemoteViolation when it cannot be read."""
     try:
         raw = json.loads(data)
         known = raw["format"] == FORMAT
     except (ValueError, KeyError, TypeError) as error:
         raise RemoteViolation(f"{what} cannot be read: {error!r}") from error
     if not known:
-        raise RemoteViolation(f"{what} has format {raw['format']}, this build reads {FORMAT}")
+        raise unknown_record_format(what, raw["format"], FORMAT)
     return dict(raw)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+
+import pytest
 from operator_views import record
 from tidemark_core.base.ids import shard_id
 from tidemark_operator.etcd import Changes, Item, KeyChange, Snapshot
@@ -46,3 +49,14 @@ def test_what_cannot_be_read_is_left_out_and_the_rest_is_kept() -> None:
     }, 3))
     assert mirror.groups["orders"].value == good
     assert set(mirror.groups) == {"orders"} and not mirror.shards
+
+
+@pytest.mark.parametrize("key", [KEYS.shard(shard_id(1, 1)), KEYS.node("n1"), KEYS.object("LogGroup", "orders")])
+def test_a_record_of_a_newer_release_is_left_out_and_the_log_says_what_to_do(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        Mirror(KEYS).learn(key, b'{"format": 99}', 2)
+    [line] = caplog.messages
+    assert line.startswith(f"{key}: ") and "has format 99" in line
+    assert "upgrade the operator to that release or a newer one; it is left as it is" in line

@@ -24,3 +24,11 @@ class FormatTooNew(RemoteViolation, CorruptEntry):
 
     A receiver refuses them as any other violation.  They are no damage: a store that holds them must not be discarded.
     """
+
+
+def unknown_record_format(what: str, found: object, known: int) -> RemoteViolation:
+    """Return the error for an operator's record of format `found` where this build reads `known`."""
+    says = f"{what} has format {found}, this build reads {known}"
+    if isinstance(found, int) and found > known:
+        return FormatTooNew(f"{says}: a newer release wrote it, so upgrade the operator to that release or a newer one")
+    return RemoteViolation(says)

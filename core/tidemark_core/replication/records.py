@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ..base.errors import RemoteViolation
+from ..base.errors import RemoteViolation, unknown_record_format
 from ..base.ids import NOTHING, EntryId, Member, OperatorId, ShardId
 from .messages import Operation
 
@@ -92,11 +92,11 @@ class ShardRecord:
 
     @classmethod
     def decode(cls, data: bytes) -> ShardRecord:
-        """Read a stored record; raises RemoteViolation when its format is unknown or it is damaged."""
+        """Read a stored record; raises RemoteViolation if it is damaged, FormatTooNew if a newer release wrote it."""
         try:
             raw: dict[str, Any] = json.loads(data)
             if raw["format"] != RECORD_FORMAT:
-                raise RemoteViolation(f"shard record has format {raw['format']}, this build reads {RECORD_FORMAT}")
+                raise unknown_record_format("shard record", raw["format"], RECORD_FORMAT)
             change = raw["change"]
             return cls(
                 epoch=raw["epoch"],

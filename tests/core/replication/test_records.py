@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import NOTHING, EntryId, Member
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status, first_record
@@ -78,9 +78,16 @@ def test_a_damaged_record_is_refused_with_a_clear_error(data: bytes) -> None:
         ShardRecord.decode(data)
 
 
-def test_a_record_of_an_unknown_format_is_refused() -> None:
-    with pytest.raises(RemoteViolation, match="shard record has format 3, this build reads 2"):
+def test_a_record_of_a_newer_release_asks_for_an_upgrade_of_the_operator() -> None:
+    with pytest.raises(FormatTooNew, match=r"shard record has format 3, this build reads 2: .* upgrade the operator"):
         ShardRecord.decode(damaged(format=3))
+
+
+@pytest.mark.parametrize("format", [1, "3", None])
+def test_a_record_of_an_unknown_format_is_refused(format: object) -> None:
+    with pytest.raises(RemoteViolation, match=f"shard record has format {format}, this build reads 2$") as refused:
+        ShardRecord.decode(damaged(format=format))
+    assert not isinstance(refused.value, FormatTooNew)
 
 
 @pytest.mark.parametrize(
