@@ -190,8 +190,13 @@ class Shard:
                 return self.leader.positions.on_request(now_ms, event)
 
     def _on_received(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
-        """Members talk about the log, operators about who leads and who belongs (O4); neither may do the other."""
-        jumps = self._jumps(message)
+        """Members talk about the log, operators about who leads and who belongs (O4); neither may do the other.
+
+        Rule N12: an epoch far above ours is refused; a replica that begins, in epoch 0, takes any.
+        """
+        jumps = ""
+        if getattr(message, "epoch", 0) - EPOCH_JUMP_MAX > self.replica.state.epoch > 0:
+            jumps = f"N12: epoch {message.epoch} is far above {self.replica.state.epoch}"
         if isinstance(sender, Member):
             if jumps:
                 raise RemoteViolation(f"{jumps}, says {sender}")
@@ -199,11 +204,6 @@ class Shard:
         if jumps:
             return self.replica.reject(sender, message, Reason.WRONG_STATE, jumps)
         return self._on_operator_message(now_ms, sender, message)
-
-    def _jumps(self, message: Any) -> str:
-        """Rule N12: say that the epoch of a message is too far above ours; a replica that begins takes any."""
-        epoch, own = getattr(message, "epoch", 0), self.replica.state.epoch
-        return f"N12: epoch {epoch} is far above {own}" if 0 < own < epoch - EPOCH_JUMP_MAX else ""
 
     def _on_peer_message(self, now_ms: int, sender: Member, message: Any) -> list[Effect]:
         leader, follower = self.leader, self.follower

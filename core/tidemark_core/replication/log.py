@@ -54,9 +54,9 @@ class Log:
     """
 
     __slots__ = (
-        "_deciding", "_noting", "_noting_data", "_settling", "_steps", "_tail", "_tail_bytes", "decisions", "first",
-        "floor", "folds", "mark_ms", "marks", "orders", "producers", "runs", "settled_entries", "solid",
-        "subscriptions", "table", "tail_bytes_max",
+        "_deciding", "_noting", "_noting_data", "_settling", "_steps", "_tail", "_tail_bytes", "_top", "decisions",
+        "first", "floor", "folds", "head", "mark_ms", "marks", "orders", "producers", "runs", "settled_entries",
+        "solid", "subscriptions", "table", "tail_bytes_max",
     )
 
     def __init__(self, tail_bytes_max: int = 0, table: Table = FOLDS) -> None:
@@ -70,6 +70,8 @@ class Log:
         self.mark_ms = NEVER_MS         # a mark at least so often, when entries come slowly
         self.floor = _Step(NOTHING, -1, EMPTY_CHAIN, 0, 0)
         self._steps: deque[_Step] = deque()
+        self._top = self.floor          # the newest step, else the floor; kept here, for each entry asks many times
+        self.head = self._top.id        # the log's last entry
         self.settled_entries = 0        # how many the floor has passed since this object was made
         self.tail_bytes_max = tail_bytes_max
         # base -> entry, contiguous up to the head; finding the oldest in a plain dict passes over all it has dropped
@@ -108,20 +110,17 @@ class Log:
         self._keep(tuple(fold.upto(checkpoint.at.offset, checkpoint.logged_ms) for fold in checkpoint.folds))
         self.floor = _Step(checkpoint.at, -1, checkpoint.chain, checkpoint.logged_ms, checkpoint.bytes_total)
         self._steps.clear()
+        self._find_top()
+
+    def _find_top(self) -> None:
+        self._top = self._steps[-1] if self._steps else self.floor
+        self.head = self._top.id
 
     def fold(self, wanted: type[F]) -> F:
         """Return the fold of this class; raises LookupError when the log is made without it."""
         return find(self.folds, wanted)
 
     # --- where things are ---------------------------------------------------------------------------------
-
-    @property
-    def _top(self) -> _Step:
-        return self._steps[-1] if self._steps else self.floor
-
-    @property
-    def head(self) -> EntryId:
-        return self._top.id
 
     @property
     def chain(self) -> int:
@@ -235,11 +234,9 @@ class Log:
         ):
             self.marks.append(Mark(base, top.bytes_total, entry.logged_ms))
         size = entry.size
-        self._steps.append(
-            _new(_Step, (
-                _new(EntryId, (entry.epoch, last)), base, entry.chain, entry.logged_ms, top.bytes_total + size,
-            ))
-        )
+        self.head = _new(EntryId, (entry.epoch, last))
+        self._top = _new(_Step, (self.head, base, entry.chain, entry.logged_ms, top.bytes_total + size))
+        self._steps.append(self._top)
         if self.tail_bytes_max:
             self._tail[base] = entry
             self._tail_bytes += size
@@ -273,6 +270,7 @@ class Log:
             return False
         while self._steps and self._steps[-1].id > to:
             self._steps.pop()
+        self._find_top()
         head = self.head.offset
         while self.runs and self.runs[-1].first > head:
             self.runs.pop()

@@ -35,7 +35,7 @@ DEFAULTS = SynchroSettings()
 class Outcomes:
     """Writers of one leadership and their answers."""
 
-    __slots__ = ("_armed_at", "_decided", "_noted", "_rolling", "leader", "limbo", "replica")
+    __slots__ = ("_armed_at", "_decided", "_noted", "_plain", "_plain_for", "_rolling", "leader", "limbo", "replica")
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
@@ -43,6 +43,8 @@ class Outcomes:
         self.limbo = Limbo(1 << 62, self.replica.confirmed)
         self._armed_at: int | None = None
         self._decided: tuple[int, int, int] | None = None   # commit, synchro and durable of the last walk
+        self._plain = False         # a majority is the synchro quorum, for the settings and members of `_plain_for`
+        self._plain_for: tuple[SynchroSettings | None, tuple[Member, ...]] | None = None
         self._rolling = -1          # offset of a ROLLBACK that is not durable here yet (L7)
         self._noted = -1            # newest entry of ours that a CONFIRM record covers
 
@@ -177,11 +179,7 @@ class Outcomes:
         `held` is what a majority of the ensemble in force holds of this epoch: less than commit when the ensemble grew.
         """
         replica, ensemble = self.replica, self.leader.ensemble
-        synchro = held
-        if self.settings is None or self.settings.zones > 1 or (
-            needed_members(self.settings, len(ensemble)) > majority(len(ensemble))
-        ):
-            synchro = synchro_offset(self.settings, ensemble, matches)
+        synchro = held if self._majority_decides(ensemble) else synchro_offset(self.settings, ensemble, matches)
         durable = self.leader.durable if self.limbo.local_first else -1
         if self._decided == (replica.commit, synchro, durable):
             return []   # most acknowledgements move nothing
@@ -194,6 +192,15 @@ class Outcomes:
         if self.limbo.rollbacks > rolled_back:
             effects.append(replica.trace("rolled_back", f"{self.limbo.rollbacks - rolled_back} batches"))
         return effects
+
+    def _majority_decides(self, ensemble: tuple[Member, ...]) -> bool:
+        """Say whether the synchro quorum is a majority of the ensemble; looked up again when either is another one."""
+        settings, known = self.settings, self._plain_for
+        if known is None or known[0] is not settings or known[1] is not ensemble:
+            self._plain_for = settings, ensemble
+            self._plain = settings is not None and settings.zones <= 1 and (
+                needed_members(settings, len(ensemble)) <= majority(len(ensemble)))
+        return self._plain
 
     def on_durable(self, durable: int) -> list[Effect]:
         """Our own log is durable up to here: a rollback among it no longer keeps appends out (L7)."""
