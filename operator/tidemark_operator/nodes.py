@@ -1,10 +1,10 @@
 """Links to the nodes: one bidi stream of raw frames per node, with a prober beside it.
 
-A node is up while its stream stands and its probes are good.  A broken stream is verified at once: a refused
+A node is up while its stream stands and its prober does not give it up.  A broken stream is verified at once: a refused
 connection means down now, an answer means a new stream and nothing happened.  Each (re)made stream is told
 as `on_up`, so that whatever was in flight before can be sent again.  Queues are bounded; what does not fit
 or has no stream is dropped, because every request of the core is repeated until it is answered.
-Stays out: judging probes (`detector`), what messages mean.
+Stays out: when to probe (`probing`), judging probes (`detector`), what messages mean.
 """
 
 from __future__ import annotations
@@ -40,12 +40,17 @@ from tidemark_wire.wire_version import WIRE_VERSION, WireVersionMismatch, agreed
 from .detector import DetectorSettings, LoopLateness, Outcome, Suspicion, Verdict
 from .metadata import NodeRecord
 from .metrics import NODE_REQUESTS, counted
+from .probing import CLEAR_NO, Prober, knock, now_ms
 
 log = logging.getLogger(__name__)
 
 QUEUE_MESSAGES_MAX = 8_192
 FRAME_BYTES_TARGET = 1 << 20
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 0.5
+CALL_TIMEOUT_S = 5.0
+"""Of what is no probe: a map of many shards takes a busy node longer than an answer to a probe may take."""
+OPENING_FACTOR = 2
+"""A link may take so many timeouts of a probe to open: it connects first, and TLS greets."""
 
 Answer = TypeVar("Answer")
 
@@ -134,16 +139,16 @@ class NodeLink:
         if channel is None:
             raise ConnectionError(f"{self.node} is not linked")
         answer = await counted(NODE_REQUESTS, "PushShardMap", node_pb2_grpc.ControlStub(channel).PushShardMap(
-            shard_map, timeout=max(1.0, self.settings.probe_timeout_ms / 1000)))
+            shard_map, timeout=CALL_TIMEOUT_S))
         return int(answer.version)
 
     async def tls_fingerprint(self) -> str:
         """Ask which certificate and CAs the node has loaded.  Raises grpc.aio.AioRpcError, ConnectionError."""
-        return str((await self._asked(self._describe)).tls_fingerprint)
+        return str((await self._asked(partial(self._describe, timeout_s=CALL_TIMEOUT_S))).tls_fingerprint)
 
     async def lagging(self) -> set[str]:
         """Ask whom the shards that the node leads wait for.  Raises grpc.aio.AioRpcError, ConnectionError."""
-        return set((await self._asked(self._describe)).lagging)
+        return set((await self._asked(partial(self._describe, timeout_s=CALL_TIMEOUT_S))).lagging)
 
     async def log_bytes(self, shards: Sequence[ShardId]) -> dict[ShardId, int]:
         """Ask how much log the node holds of each of these shards; what it has none of is left out.
@@ -159,7 +164,7 @@ class NodeLink:
 
     async def _sizes(self, request: node_pb2.SizesRequest, channel: grpc.aio.Channel) -> node_pb2.SizesResponse:
         return await counted(NODE_REQUESTS, "Sizes", node_pb2_grpc.ControlStub(channel).Sizes(
-            request, timeout=max(1.0, self.settings.probe_timeout_ms / 1000)))
+            request, timeout=CALL_TIMEOUT_S))
 
     async def _asked(self, ask: Callable[[grpc.aio.Channel], Awaitable[Answer]]) -> Answer:
         channel = self._channel
@@ -187,6 +192,7 @@ class NodeLink:
         while True:
             started = time.monotonic()
             channel = self._channel = open_channel(self.record.address, self._tls, server_name=self.node)
+            self._suspicion.probed(started * 1000)
             try:
                 outcome, reason = await self._greet(channel)
                 verdict = self._judge(outcome, started)
@@ -213,12 +219,21 @@ class NodeLink:
                 await asyncio.wait_for(self._hurry.wait(), pause_s)
 
     def _judge(self, outcome: Outcome, started: float) -> Verdict:
-        return self._suspicion.observe(outcome, self._lateness.worst_ms_since(started))
+        """Judge one attempt to link, which began at `started` (`time.monotonic()`)."""
+        if outcome in CLEAR_NO:
+            return Verdict.DOWN
+        if outcome is Outcome.SERVING:
+            self._suspicion.answered(started * 1000, now_ms())
+        return self._suspicion.verdict(now_ms(), self._lateness.worst_ms_since(started))
+
+    @property
+    def _opening_timeout_s(self) -> float:
+        return OPENING_FACTOR * self.settings.probe_timeout_ms / 1000
 
     async def _greet(self, channel: grpc.aio.Channel) -> tuple[Outcome, str]:
         """Ask who is there and whether it serves."""
         try:
-            description = await self._describe(channel)
+            description = await self._describe(channel, self._opening_timeout_s)
         except grpc.aio.AioRpcError as error:
             return await self._failed_probe(error)
         if description.node != self.node:
@@ -228,24 +243,25 @@ class NodeLink:
         except WireVersionMismatch as mismatch:
             return Outcome.REFUSED, str(mismatch)
         self.description, self.draining = description, description.draining
-        return await self._probe(channel)
+        return await self._check(channel, self._opening_timeout_s)
 
-    async def _describe(self, channel: grpc.aio.Channel) -> node_pb2.NodeDescription:
+    async def _describe(self, channel: grpc.aio.Channel, timeout_s: float) -> node_pb2.NodeDescription:
         return await counted(NODE_REQUESTS, "Describe", node_pb2_grpc.ControlStub(channel).Describe(
-            node_pb2.DescribeRequest(), timeout=self.settings.probe_timeout_ms / 1000))
+            node_pb2.DescribeRequest(), timeout=timeout_s))
 
-    async def _probe(self, channel: grpc.aio.Channel) -> tuple[Outcome, str]:
+    async def _check(self, channel: grpc.aio.Channel, timeout_s: float) -> tuple[Outcome, str]:
+        """Ask whether the node serves; raises nothing of gRPC."""
         try:
             stub: Any = health_pb2_grpc.HealthStub(channel)
             answer = await counted(NODE_REQUESTS, "Check", stub.Check(
-                health_pb2.HealthCheckRequest(), timeout=self.settings.probe_timeout_ms / 1000))
+                health_pb2.HealthCheckRequest(), timeout=timeout_s))
         except grpc.aio.AioRpcError as error:
             return await self._failed_probe(error)
         if answer.status == health_pb2.HealthCheckResponse.SERVING or self.draining:
             return Outcome.SERVING, ""
         # A draining node tells its clients to go away; it still leads until its leaderships have moved.
         try:
-            self.description = await self._describe(channel)
+            self.description = await self._describe(channel, timeout_s)
         except grpc.aio.AioRpcError as error:
             return await self._failed_probe(error)
         if self.description.draining:
@@ -257,16 +273,11 @@ class NodeLink:
     async def _failed_probe(self, error: grpc.aio.AioRpcError) -> tuple[Outcome, str]:
         """Tell a refused connection from silence; gRPC itself words both alike."""
         if error.code() is grpc.StatusCode.UNAVAILABLE:
-            host, _, port = self.record.address.rpartition(":")
-            try:
-                _reader, writer = await asyncio.wait_for(
-                    asyncio.open_connection(host, int(port)), self.settings.probe_timeout_ms / 1000)
-            except ConnectionRefusedError:
-                return Outcome.REFUSED, f"{self.record.address} refuses connections"
-            except (OSError, TimeoutError):
-                pass  # silence, as found below
-            else:
-                writer.close()
+            match await knock(self.record.address, self.settings.probe_timeout_ms / 1000):
+                case Outcome.REFUSED:
+                    return Outcome.REFUSED, f"{self.record.address} refuses connections"
+                case Outcome.SERVING:
+                    self._suspicion.accepted(now_ms())
         why = f" ({error.details()})" if self._tls is not None else ""  # it may be a certificate
         return Outcome.SILENT, f"no answer: {error.code().name}{why}"
 
@@ -274,18 +285,21 @@ class NodeLink:
         """Hold the stream until it breaks (UP: to be verified) or the prober gives the node up (DOWN)."""
         assert self.description is not None
         started = time.monotonic()
+        self._suspicion.probed(started * 1000)
         method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(CONTROL_LINK)
         call = method(metadata=hello_metadata(operator=self._operator))
         jobs: list[asyncio.Task[Any]] = []
         try:
-            async with asyncio.timeout(self.settings.probe_timeout_ms / 1000):
+            async with asyncio.timeout(self._opening_timeout_s):
                 hello = await answered_hello(call)  # the node has the link now, not just the connection
             self._wire_version = hello.version
             member = Member(hello.node, hello.incarnation)
             if self._vet is not None:
                 await self._vet(member, channel)
             self._go_up(member)
-            prober = asyncio.ensure_future(self._keep_probing(channel))
+            check = partial(self._check, channel)
+            prober = asyncio.ensure_future(
+                Prober(self.record.address, self._suspicion, self._lateness, check).run())
             jobs = [
                 prober,
                 asyncio.ensure_future(self._read(call, member, self.description.boot)),
@@ -303,16 +317,6 @@ class NodeLink:
             for problem in await cancelled(*jobs):
                 if isinstance(problem, AssertionError):
                     raise problem
-
-    async def _keep_probing(self, channel: grpc.aio.Channel) -> str:
-        """Probe until the node is to be given up; return why."""
-        while True:
-            started = time.monotonic()
-            outcome, reason = await self._probe(channel)
-            if self._judge(outcome, started) is Verdict.DOWN:
-                return reason
-            interval_s = self.settings.probe_interval_ms / 1000
-            await asyncio.sleep(max(0.0, started + interval_s - time.monotonic()))
 
     async def _read(self, call: Any, member: Member, boot: str) -> None:
         try:

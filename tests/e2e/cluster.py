@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,8 +53,8 @@ class Cluster:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def up(self, nodes: int, *flags: str, silence_ms: int = 500, tls: bool = False) -> None:
-        """Start it, nodes with `flags`; a node that is silent for two probes of `silence_ms` counts as down."""
+    async def up(self, nodes: int, *flags: str, silence_ms: int | None = 500, tls: bool = False) -> None:
+        """Start it, nodes with `flags`; a probe of `silence_ms` fails, None for the defaults of failure detection."""
         manifest = {
             "apiVersion": API_VERSION, "kind": "TidemarkCluster", "metadata": {"name": "e2e"},
             "spec": {
@@ -65,7 +66,7 @@ class Cluster:
                 "reconfiguration": {"onFactorChange": "Manual"},
                 "failureDetection": {
                     "probeIntervalMilliseconds": 200, "probeTimeoutMilliseconds": silence_ms, "failureThreshold": 2,
-                },
+                } if silence_ms is not None else {},
                 "security": (
                     {"tls": {"mode": "Managed"}} if tls else {"tls": {"mode": "Disabled"}, "clientAuth": "None"}),
             },
@@ -120,6 +121,10 @@ class Cluster:
     def _process(self, name: str) -> Any:
         state = self.runtime.state
         return {"etcd": state.etcd, "operator": state.operator, **state.nodes}[name]
+
+    def operator_said(self, pattern: str) -> list[re.Match[str]]:
+        """Return each place of the operator's log that matches, in order."""
+        return list(re.finditer(pattern, Path(self.runtime.state.operator.log).read_text(errors="replace")))
 
     def dumps(self) -> str:
         """Return what the nodes say of themselves, for a failed test."""

@@ -30,7 +30,7 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
     """Start clusters that are destroyed when the module is done, however it ends."""
     started: list[Cluster] = []
 
-    def start(nodes: int, *flags: str, silence_ms: int = 500, tls: bool = False) -> Cluster:
+    def start(nodes: int, *flags: str, silence_ms: int | None = 500, tls: bool = False) -> Cluster:
         cluster = Cluster(Path(tmp_path_factory.mktemp("cluster")))
         started.append(cluster)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from pydantic import ValidationError
+from tidemark_operator.detector import DetectorSettings
 from tidemark_operator.resources import (
     InvalidManifest,
     LogGroup,
@@ -85,7 +87,7 @@ def test_minimal_cluster_gets_the_documented_defaults() -> None:
         detection.probe_interval_milliseconds,
         detection.probe_timeout_milliseconds,
         detection.failure_threshold,
-    ) == (2000, 5000, 3)
+    ) == astuple(DetectorSettings()) == (500, 1000, 3)
     assert loaded.spec.reconfiguration.throttle.bytes_per_second_per_node == "100Mi"
 
 

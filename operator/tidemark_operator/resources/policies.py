@@ -193,10 +193,12 @@ class FailureDetection(ApiModel):
     """When a silent node counts as down."""
 
     probe_interval_milliseconds: Annotated[int, Field(ge=50, le=60_000)] = Field(
-        default=2000, description="A node is asked so often whether it is alive."
+        default=500, description="The operator probes a node so often, whether or not it answered before."
     )
     probe_timeout_milliseconds: Annotated[int, Field(ge=50, le=60_000)] = Field(
-        default=5000, description="A probe without an answer for so long has failed."
+        default=1000,
+        description="A probe without an answer for so long has failed; three times as long, and up to nine times where "
+        "answers were slow lately, while the node's machine accepts connections.",
     )
     failure_threshold: Annotated[int, Field(ge=1, le=20)] = Field(
         default=3, description="Probes in a row that must fail before a node counts as down."
