@@ -23,7 +23,7 @@ help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## Run the main job: a local cluster that loses a leader, swaps a node and loses nothing.
-	$(BIN)/tidemark demo
+	TIDEMARK_ETCD="$${TIDEMARK_ETCD:-$$($(BIN)/python -m tests.kube.binaries --etcd)}" $(BIN)/tidemark demo
 
 check: $(INSTALLED) ## Run lint and every test that starts no server: some minutes, for the inner loop.
 	$(MAKE) --no-print-directory lint

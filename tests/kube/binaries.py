@@ -3,6 +3,7 @@
 `tests/assets/go.mod` pins what is built, `go.sum` what it is made of.  promtool has a go.mod of its own, for Prometheus
 wants other versions of the same libraries; so each of the two is built again only when its own pins change.
 `python -m tests.kube.binaries` builds ahead; with `--optional` it succeeds on a machine that cannot build them too.
+With `--etcd` it builds etcd alone and prints its path.
 Stays out: running them.
 """
 
@@ -102,14 +103,15 @@ def find(name: str, assets: Path = ASSETS) -> Path | None:
     return next((place / name for place in places if os.access(place / name, os.X_OK)), None)
 
 
-def prepare(say: Callable[[str], None], assets: Path = ASSETS) -> dict[str, Path]:
-    """Return every program of a go.mod; build the missing ones, which takes minutes the first time.
+def prepare(say: Callable[[str], None], assets: Path = ASSETS, only: str = "") -> dict[str, Path]:
+    """Return every program of a go.mod, or `only` one; build the missing ones, which takes minutes the first time.
 
     Raises Unavailable where they cannot be had and BuildFailed where they should be.
     """
     if sys.platform != "linux":
         raise Unavailable("the Kubernetes tests need Linux: pods listen on loopback addresses of their own")
-    missing = [name for name in tools_of(assets) if find(name, assets) is None]
+    wanted = [only] if only else list(tools_of(assets))
+    missing = [name for name in wanted if find(name, assets) is None]
     if missing:
         go = _find_go(missing, assets)
         directory = cache_directory(assets)
@@ -118,7 +120,7 @@ def prepare(say: Callable[[str], None], assets: Path = ASSETS) -> dict[str, Path
             for name in missing:
                 if find(name, assets) is None:  # another run may have built it while this one waited
                     _build(go, name, assets, say)
-    return {name: path for name in tools_of(assets) if (path := find(name, assets))}
+    return {name: path for name in wanted if (path := find(name, assets))}
 
 
 def _find_go(missing: list[str], assets: Path) -> str:
@@ -192,5 +194,18 @@ def main(*, optional: bool) -> None:
             print(f"{name:24} {path}")
 
 
+def main_of_etcd() -> None:
+    """Print the path of the etcd that was built, for `make demo`; print nothing where it cannot be built."""
+    try:
+        found = prepare(lambda text: print(text, file=sys.stderr, flush=True), only="etcd")
+    except (Unavailable, BuildFailed) as problem:
+        print(f"{str(problem).splitlines()[0]}; the demo takes another etcd", file=sys.stderr)
+        return
+    print(found["etcd"])
+
+
 if __name__ == "__main__":
-    main(optional="--optional" in sys.argv[1:])
+    if "--etcd" in sys.argv[1:]:
+        main_of_etcd()
+    else:
+        main(optional="--optional" in sys.argv[1:])

