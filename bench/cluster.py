@@ -48,6 +48,11 @@ class Cluster:
     def nodes(self) -> dict[str, psutil.Process]:
         return {name: process for name, process in self.processes().items() if name in self.runtime.state.nodes}
 
+    def epochs(self) -> dict[str, int]:
+        """Return the epoch of every shard by name."""
+        shards = self._runner.run(self.runtime.objects("Shard"))
+        return {item["metadata"]["name"]: item["status"]["epoch"] for item in shards}
+
     def processor_seconds(self) -> float:
         """Return what all nodes have used so far."""
         return sum(used.user + used.system for used in (node.cpu_times() for node in self.nodes().values()))

@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from tidemark_operator.local_manifests import DEV_DETECTION
+
 from . import cluster as clusters
 from .cluster import Cluster
 from .context import Context
-from .failover import DETECTOR, wait_caught_up
+from .failover import wait_caught_up
 from .figures import Outcome, histogram, spread
 from .processes import Worker, worker
 
@@ -52,7 +54,7 @@ def stalls(outcome: Outcome, context: Context) -> None:
     kills = context.count(full=100, quick=4)
     led: list[float] = []
     followed: list[float] = []
-    with clusters.running(context, detector=DETECTOR) as cluster:
+    with clusters.running(context, detector=DEV_DETECTION) as cluster:
         cluster.make_group(GROUP, 1)
         with worker("tail", addresses=cluster.addresses, group=GROUP, pause_ms=PAUSE_MS) as tail:
             for kill in range(kills):
@@ -75,5 +77,5 @@ def stalls(outcome: Outcome, context: Context) -> None:
             outcome.add(f"SIGKILL of the sender, {what}: stall, p50", spread(some)["p50"], "ms")
             outcome.add(f"SIGKILL of the sender, {what}: stall, max", max(some), "ms")
     outcome.blocks.append(f"Stalls after SIGKILL of the sender\n{histogram(led + followed, EDGES_MS, 'ms')}")
-    outcome.configuration |= {"kills": kills, "pause between appends": f"{PAUSE_MS:g} ms", "detector": DETECTOR}
+    outcome.configuration |= {"kills": kills, "pause between appends": f"{PAUSE_MS:g} ms", "detector": DEV_DETECTION}
     outcome.samples |= {"stalls_ms_leading": led, "stalls_ms_following": followed}

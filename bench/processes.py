@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -33,10 +33,12 @@ class WorkerFailed(Exception):
 class Worker:
     """A running worker."""
 
-    def __init__(self, module: str, arguments: dict[str, Any], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, module: str, arguments: dict[str, Any], environment: Mapping[str, str], prefix: Sequence[str] = ()
+    ) -> None:
         self.module = module
         self.process = subprocess.Popen(
-            (sys.executable, "-m", f"bench.workers.{module}", json.dumps(arguments)),
+            (*prefix, sys.executable, "-m", f"bench.workers.{module}", json.dumps(arguments)),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
             env={**os.environ, **ALLOCATOR, **environment},
         )
@@ -69,9 +71,11 @@ class Worker:
 
 
 @contextmanager
-def worker(module: str, environment: Mapping[str, str] = NO_MORE, /, **arguments: Any) -> Iterator[Worker]:
-    """Run a worker for as long as the block lasts; `environment` is added to ours."""
-    started = Worker(module, arguments, environment)
+def worker(
+    module: str, environment: Mapping[str, str] = NO_MORE, prefix: Sequence[str] = (), /, **arguments: Any
+) -> Iterator[Worker]:
+    """Run a worker, behind the command `prefix`, for as long as the block lasts; `environment` is added to ours."""
+    started = Worker(module, arguments, environment, prefix)
     try:
         yield started
     finally:
