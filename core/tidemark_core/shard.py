@@ -218,7 +218,7 @@ class Shard:
             case AppendRefused():
                 return self._on_append_refused(now_ms, sender, message)
             case Truncate():
-                return follower.on_truncate(sender, message)
+                return follower.on_truncate(sender, message, self.vetting.operator)
             case Truncated():
                 return leader.on_truncated(now_ms, sender, message) if leader else []
             case Fetch():

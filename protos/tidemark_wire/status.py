@@ -122,6 +122,10 @@ MEANINGS: dict[Reason, Meaning] = {
         _Code.FAILED_PRECONDITION,
         "Fewer than three members need --force; for more members raise payloadCopies first, if the message says so.",
     ),
+    Reason.LAST_COPY: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "Recover the shard from that member (`tidemark recover-shard`); the runbook of DataLossSuspected says how.",
+    ),
     Reason.RECONFIGURING: Meaning(
         _Code.UNAVAILABLE, "An election or another change is running; retry when it ends."
     ),

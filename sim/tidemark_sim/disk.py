@@ -262,6 +262,15 @@ class Disk:
         self.corrupt.pop(place, None)
         self.lost.discard(place)
 
+    def older(self, shard: ShardId) -> Image:
+        """Return what is durable of a shard now, for `lose_synced_end` later."""
+        return self.image(shard).copy()
+
+    def lose_synced_end(self, shard: ShardId, older: Image) -> None:
+        """Lose everything that was synced since `older` was taken; the store opens and notices nothing (K14b)."""
+        assert not self.queue, "a store loses its end while its node is down"
+        self.durable[shard], self.written[shard] = older.copy(), older.copy()
+
     def power_cut(self) -> int:
         """Lose every write still queued; return how many."""
         lost = len(self.queue)

@@ -37,6 +37,7 @@ from .clock_mutants import CLOCK_MUTANTS
 from .copies_mutants import COPIES_MUTANTS
 from .delivery_mutants import DELIVERY_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
+from .loss_mutants import LOSS_MUTANTS
 from .metadata import MetadataStore
 from .mutant import Mutant, early, substitute
 from .node import Node
@@ -446,4 +447,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *COPIES_MUTANTS,
     *POSITIONS_MUTANTS,
     *CLOCK_MUTANTS,
+    *LOSS_MUTANTS,
 )

@@ -1,7 +1,8 @@
 """The shell of one simulated operator: failure detector, metadata driver, and the rule that re-seeds wiped nodes.
 
 It drives a `Coordinators`.  Its own rules are those of the real operator's shell: report nodes as up or down, and
-when a node of an ensemble answers with another disk, start a swap into its own slot (K14).
+when a node of an ensemble answers with another disk, start a swap into its own slot (K14); give a recovered shard as
+many members as it had (K14d).
 Stays out: elections and changes; they are the core's.
 """
 
@@ -142,6 +143,7 @@ class Operator:
                 return
         if self.active:
             self._return_wiped()
+            self._refill()
         if self.life == life:
             world.after(world.options.cluster.probe_ms, self._probe, life)
 
@@ -158,6 +160,22 @@ class Operator:
                     event = StartChange(shard, request, Operation.SWAP, member.node, member.node)
                     self.request(event, partial(self._is_back, shard, member.node))
                     return
+
+    def _refill(self) -> None:
+        """K14d: a shard that was recovered from one member gets as many as it had, one after the other."""
+        assert self.core is not None
+        for shard, coordinator in self.core.shards.items():
+            record = coordinator.record
+            if record is None or record.refill <= len(record.ensemble) or not coordinator.settled:
+                continue
+            members = {member.node for member in record.ensemble}
+            node = next((name for name, seen in self._seen.items() if seen and name not in members), None)
+            if node is not None and (shard, node) not in self._returning:
+                request = self.world.request_number()
+                self._returning[shard, node] = request
+                event = StartChange(shard, request, Operation.EXPAND, None, node)
+                self.request(event, partial(self._is_back, shard, node))
+                return
 
     def _is_back(self, shard: ShardId, node: str, _answer: Any) -> None:
         self._returning.pop((shard, node), None)

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     ALREADY_MEMBER = "ALREADY_MEMBER"            # the new node is in the ensemble
     NODE_UNAVAILABLE = "NODE_UNAVAILABLE"        # the named node is unknown or down
     BELOW_MINIMUM = "BELOW_MINIMUM"              # contract below three copies needs force
+    LAST_COPY = "LAST_COPY"                      # the member may hold the last copy of acknowledged records (K14c)
     RECONFIGURING = "RECONFIGURING"              # an election or another change is running (O27)
     NO_LEADER = "NO_LEADER"                      # nobody leads the shard now
     ABORTED = "ABORTED"                          # the change was given up; nothing changed

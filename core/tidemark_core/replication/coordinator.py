@@ -2,7 +2,8 @@
 
 One `Coordinator` per shard in each operator process.  It writes ahead: each step is stored before anybody is
 told, so any operator can go on from the record alone.  Every write is conditioned on the revision it was
-decided from (H2); an operator that lost a race reads and starts over.  Rules O1-O4, O7-O20, O27-O40, A3.
+decided from (H2); an operator that lost a race reads and starts over.  Rules O1-O4, O7-O20, O27-O40, A3,
+K14c, K14d.
 Stays out: failure detection, placement, which changes are wanted.
 """
 
@@ -22,6 +23,7 @@ from .ensembles import (
     ensembles_of,
     goes_back,
     planned_change,
+    refuse_recovery,
 )
 from .messages import (
     Abort,
@@ -52,6 +54,7 @@ from .records import (
     ChangeDone,
     ChangeProgress,
     CoordinatorSettings,
+    Holdout,
     LoadMetadata,
     MetadataLoaded,
     MetadataSaved,
@@ -59,6 +62,7 @@ from .records import (
     NodeDown,
     NodeUp,
     Phase,
+    RecoverShard,
     SaveMetadata,
     ShardRecord,
     StartChange,
@@ -124,6 +128,7 @@ class Coordinator:
         self.election: Election | None = None
         self.change: RunningChange | None = None
         self.transfer: RunningTransfer | None = None
+        self.recovery: int | None = None       # the request that makes one member the source of the shard (K14d)
         self.unattached: dict[Member, EntryId | None] = {}   # members the leader does not push to yet; fenced head
         self._saving: ShardRecord | None = None
         self._loading = False
@@ -185,6 +190,8 @@ class Coordinator:
                 return self._start_change(now_ms, event)
             case StartTransfer():
                 return self._start_transfer(now_ms, event)
+            case RecoverShard():
+                return self._recover(now_ms, event)
             case CancelChange():
                 return self._cancel(now_ms, event)
         raise TypeError(f"no such event: {event!r}")
@@ -197,7 +204,12 @@ class Coordinator:
         self._attempts += 1
         # A node that is back with another disk took its old replica with it: nothing is left to delete (K14).
         removed = tuple(member for member in record.removed if self.nodes.get(member.node) in (None, member))
-        record = replace(record, removed=removed, writer=f"{self.settings.operator}#{self._attempts}")
+        holdouts = tuple(each for each in record.holdouts if each.member in record.ensemble)
+        refill = record.refill if record.refill > len(record.ensemble) else 0
+        record = replace(
+            record, removed=removed, holdouts=holdouts, refill=refill,
+            writer=f"{self.settings.operator}#{self._attempts}",
+        )
         self._saving = record
         return [SaveMetadata(self.shard, record, self.revision)]
 
@@ -314,6 +326,7 @@ class Coordinator:
             effects.append(Reply(self.change.request, Refused(Reason.ABORTED, why)))
         if self.transfer is not None:
             effects.append(Reply(self.transfer.request, Refused(Reason.ABORTED, why)))
+        effects += self._end_recovery(Refused(Reason.ABORTED, why))
         self.change = None
         self.transfer = None
         self._abort_why = ""
@@ -376,8 +389,13 @@ class Coordinator:
             replace(
                 record, epoch=record.epoch + 1, election=self.revision, status=Status.ELECTION,
                 leader=None, change=change, removed=removed,
+                source=None if self._wiped(record.source) else record.source,
             )
         )
+
+    def _wiped(self, member: Member | None) -> bool:
+        """Say whether its node is back with another disk: the copy of this member is gone (K14)."""
+        return member is not None and self.nodes.get(member.node) not in (None, member)
 
     @staticmethod
     def _also_removed(record: ShardRecord, member: Member | None) -> tuple[Member, ...]:
@@ -487,12 +505,23 @@ class Coordinator:
         removed = record.removed
         if record.change is not None and record.change.old is not None:
             removed = (*removed, record.change.old)
+        if record.source is not None:
+            removed = (*removed, *(member for member in record.ensemble if member != sender))
         return self._save(
             replace(
                 record, status=Status.STEADY, leader=sender, ensemble=election.ensembles.final, change=None,
-                removed=removed,
+                removed=removed, holdouts=self._still_ahead(record, sender, election.heads[sender]),
+                source=None, refill=len(record.ensemble) if record.source is not None else record.refill,
+                copies=record.copies if record.source is None else 0,
             )
         )
+
+    @staticmethod
+    def _still_ahead(record: ShardRecord, leader: Member, head: EntryId) -> tuple[Holdout, ...]:
+        """Return the holdouts that may hold more than this leader: none, where a holdout that holds as much leads."""
+        if all(each.member != leader for each in record.holdouts):
+            return record.holdouts
+        return tuple(each for each in record.holdouts if each.commit > head.offset)
 
     # --- steady ---------------------------------------------------------------------------------------------
 
@@ -535,7 +564,8 @@ class Coordinator:
         # Nobody owes anything to a member that has left, least of all to a disk that is gone.
         self.unattached = {member: head for member, head in self.unattached.items() if member in record.ensemble}
         effects += self._finish_transfer(record)
-        effects += [self._delete(member) for member in self._deletable(record)]
+        effects += self._end_recovery(self._done(record))
+        effects += self._clear_away(record)
         for member, head in self.unattached.items():
             effects.append(self._fence(member) if head is None else self._add_follower(member, head))
         return [*effects, *self._retry_if_needed(now_ms)]
@@ -556,7 +586,7 @@ class Coordinator:
         return [
             *(self._fence(member) for member in record.ensemble),
             *self._send_abort(),
-            *(self._delete(member) for member in self._deletable(record)),
+            *self._clear_away(record),
             *self._retry_if_needed(now_ms),
         ]
 
@@ -587,7 +617,20 @@ class Coordinator:
         assert record.leader is not None
         return Send(self.address, record.leader, AddFollower(record.epoch, record.election, member, head))
 
+    def _clear_away(self, record: ShardRecord) -> list[Send]:
+        """Delete the replicas of members that left; those beside a source that is alone yet are only fenced (K14d)."""
+        if self._alone(record):
+            return [self._fence(member) for member in record.removed if self.nodes.get(member.node) == member]
+        return [self._delete(member) for member in self._deletable(record)]
+
+    @staticmethod
+    def _alone(record: ShardRecord) -> bool:
+        """Say whether the shard was recovered from one member and no other has a copy of that log yet (K14d)."""
+        return record.refill > 0 and len(record.ensemble) == 1
+
     def _deletable(self, record: ShardRecord) -> list[Member]:
+        if self._alone(record):
+            return []
         return [member for member in record.removed if self.nodes.get(member.node) == member]
 
     def _delete(self, member: Member) -> Send:
@@ -613,6 +656,8 @@ class Coordinator:
             election = self.election
             if election is None:
                 return []
+            if self._wiped(record.source):
+                return self.elect(now_ms)   # its copy is gone: the others' are what is left
             if election.leader is None:
                 self._forget_heads(m.member.node, m.member)
             elif election.leader.node == m.member.node:
@@ -635,7 +680,7 @@ class Coordinator:
         elif (seed := self._seed(record)) is not None and seed.node == m.member.node and seed != m.member:
             effects += self._abort(now_ms, f"{seed.node} came back with another disk while it was being seeded")
         if m.member in record.removed:
-            effects.append(self._delete(m.member))
+            effects += self._clear_away(record)
         return [*effects, *self._retry_if_needed(now_ms)]
 
     def _forget_heads(self, node: str, but: Member | None = None) -> None:
@@ -744,6 +789,8 @@ class Coordinator:
         if name == DEADLINE_TIMER:
             if self.transfer is not None and record.status is Status.STEADY:
                 return self._give_up_transfer("the new leader did not catch up in time")
+            if self.recovery is not None:
+                return self._end_recovery(Refused(Reason.NO_LEADER, "the election of the source goes on"))
             if self.change is not None and record.change is not None and record.change.phase is Phase.PREPARE:
                 return self._abort(now_ms, "no progress in PREPARE before the deadline")
             if self.change is not None and record.change is not None and record.change.operation in ROLLED_BACK:
@@ -992,6 +1039,53 @@ class Coordinator:
         running, self.change = self.change, None
         return [Reply(running.request, outcome)] if running and running.request is not None else []
 
+    # --- acknowledged records that only some members hold --------------------------------------------------------
+
+    def _suspect(self, now_ms: int, sender: Member, commit: int) -> list[CoordinatorEffect]:
+        """Rule K14c: remember durably that this member holds acknowledged records that its leader lacks.
+
+        The member repeats its report, so one that comes at a bad moment is left to the next.
+        """
+        record = self.record
+        assert record is not None
+        if sender not in record.ensemble or any(each.member == sender for each in record.holdouts):
+            return []
+        if record.change is not None and record.change.old == sender and record.change.phase is Phase.PREPARE:
+            return self._abort(now_ms, f"{sender.node} holds acknowledged records that the leader lacks (K14c)")
+        if record.status is not Status.STEADY or self.change is not None or self.transfer is not None:
+            return []
+        what = f"{sender} refuses to cut its log below its commit {commit}, which the leader {record.leader} asks for"
+        return [
+            Trace(self.address, "data_loss_suspected", what),
+            *self._save(replace(record, holdouts=(*record.holdouts, Holdout(sender, commit)))),
+        ]
+
+    def _recover(self, now_ms: int, m: RecoverShard) -> list[CoordinatorEffect]:
+        """Rule K14d: store an election that only the source can win; everything follows from the record."""
+        record = self.record
+        if record is None:
+            return [Reply(m.request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))]
+        if self.behind or record.status is not Status.STEADY or self._busy or self.change or self.transfer:
+            return [Reply(m.request, Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again"))]
+        source = refuse_recovery(record, self.nodes, m.from_node)
+        if isinstance(source, Refused):
+            return [Reply(m.request, source)]
+        self.recovery = m.request
+        return [
+            Trace(self.address, "recovery_started", f"from {source}, whose leader is {record.leader}"),
+            SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
+            *self._save(
+                replace(
+                    record, epoch=record.epoch + 1, election=self.revision, status=Status.ELECTION, leader=None,
+                    source=source,
+                )
+            ),
+        ]
+
+    def _end_recovery(self, outcome: ChangeDone | Refused) -> list[CoordinatorEffect]:
+        request, self.recovery = self.recovery, None
+        return [Reply(request, outcome)] if request is not None else []
+
     # --- handing leadership over ------------------------------------------------------------------------------
 
     def _start_transfer(self, now_ms: int, m: StartTransfer) -> list[CoordinatorEffect]:
@@ -1090,6 +1184,8 @@ class Coordinator:
         reason, theirs = m.refusal.reason, m.refusal.epoch
         if m.about == "DeleteShard" and reason is Reason.UNKNOWN_SHARD:
             return self._on_deleted(sender)   # it never had a replica, or has forgotten it
+        if m.about == "Truncate" and reason is Reason.BELOW_COMMIT:
+            return self._suspect(now_ms, sender, m.refusal.expected)
         if theirs > record.epoch or (reason is Reason.STALE_ELECTION and theirs == record.epoch):
             # Somebody was faster, and the store says so; or the store does not know of it either (N9).
             self._doubts = 0

@@ -27,16 +27,24 @@ class Ensembles:
     """Whom to fence and from whom to choose (O18-O20, A3, H6)."""
 
     fencing: tuple[Member, ...]   # old and new members while a change is stalled in COMMIT
-    final: tuple[Member, ...]     # what the change would have made
+    final: tuple[Member, ...]     # what the change would have made, or the source alone
+    source: Member | None = None  # of the shard's log, whatever other logs hold (K14d)
 
     def answered(self, heads: dict[Member, EntryId]) -> bool:
-        """A majority of the union, or of the final ensemble: either overlaps every commit quorum (A3)."""
+        """A majority of the union, or of the final ensemble: either overlaps every commit quorum (A3).
+
+        Beside a source so many others must be fenced that those left over can commit nothing (K14d).
+        """
+        if self.source is not None:
+            return self.source in heads and has_majority(self.fencing, heads)
         return has_majority(self.fencing, heads) or has_majority(self.final, heads)
 
 
 def ensembles_of(record: ShardRecord) -> Ensembles:
     """Return the ensembles an election of this record uses."""
     change = record.change
+    if record.source is not None:
+        return Ensembles(record.ensemble, (record.source,), record.source)
     if change is None or goes_back(change):
         return Ensembles(record.ensemble, record.ensemble)
     assert change.new is not None, "O33: a swap or expand has a new member"
@@ -95,6 +103,44 @@ def contract_lacks(remaining: tuple[Member, ...], following: Collection[Member])
     return f"a contract to {len(remaining)} members needs {majority(len(remaining))} that follow; missing: {absent}"
 
 
+def _last_copy(record: ShardRecord, leaver: Member, nodes: Mapping[str, Member | None]) -> Refused | None:
+    """Refuse to destroy a copy that may be the last of acknowledged records (K14c); one on a lost disk is gone."""
+    holdout = next((each for each in record.holdouts if each.member == leaver), None)
+    if holdout is None or nodes.get(leaver.node) not in (None, leaver):
+        return None
+    return Refused(
+        Reason.LAST_COPY,
+        f"{leaver.node} holds acknowledged records up to offset {holdout.commit} that the leader lacks: recover the "
+        "shard from it, or abandon its copy explicitly",
+        record.epoch, holdout.commit,
+    )
+
+
+def refuse_recovery(record: ShardRecord, nodes: Mapping[str, Member | None], node: str) -> Member | Refused:
+    """Return the member whose copy may become the shard's log, or why it may not (K14d)."""
+    holdout = next((each for each in record.holdouts if each.member.node == node), None)
+    if holdout is None:
+        return Refused(
+            Reason.WRONG_STATE, f"{node} has not refused to cut its log, so it holds nothing that the leader lacks"
+        )
+    member = holdout.member
+    if nodes.get(node) != member:
+        return Refused(Reason.NODE_UNAVAILABLE, f"{node} is down or has another disk")
+    longer = max(record.holdouts, key=lambda each: each.commit)
+    if longer.commit > holdout.commit:
+        return Refused(
+            Reason.WRONG_STATE,
+            f"{longer.member.node} holds acknowledged records up to offset {longer.commit}, {node} up to "
+            f"{holdout.commit}: recover from {longer.member.node}",
+        )
+    if copies_in_force(record.copies, len(record.ensemble)) < len(record.ensemble):
+        return Refused(
+            Reason.WRONG_STATE,
+            f"only {record.copies} of {len(record.ensemble)} members keep each payload: {node} does not hold them all",
+        )
+    return member
+
+
 def planned_change(
     record: ShardRecord, nodes: Mapping[str, Member | None], m: StartChange, unattached: Collection[Member] = (),
 ) -> Change | Refused:
@@ -109,6 +155,8 @@ def planned_change(
             return Refused(Reason.NOT_MEMBER, f"{m.old_node} is not in the ensemble")
         if old == record.leader:
             return Refused(Reason.LEADER_CANNOT_LEAVE, f"{old.node} leads the shard: transfer leadership first")
+        if not m.abandon and (refused := _last_copy(record, old, nodes)) is not None:
+            return refused
     if m.operation in (Operation.SWAP, Operation.EXPAND):
         new = nodes.get(m.new_node or "")
         if new is None:

@@ -46,12 +46,24 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Holdout:
+    """A member that refused to cut its log below its `commit`: it holds acknowledged records that others lack (K14c).
+    """
+
+    member: Member
+    commit: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShardRecord:
     """Metadata of one shard; the replication factor is `len(ensemble)` and is never stored apart (H4).
 
     `copies` members of them keep each payload, 0: all (K2).
     `removed` are members that left and whose replica is still to be deleted.  `writer` names the attempt
     that wrote this version, so that a transaction of unknown outcome can be read back and recognised.
+    `holdouts` are members whose copies may be the last of acknowledged records (K14c).  `source` is the member that an
+    election makes the shard's only one, None in any other (K14d); `refill` is how many members the shard had then and
+    is to have again, 0 when it has them.
     """
 
     epoch: int
@@ -63,9 +75,17 @@ class ShardRecord:
     removed: tuple[Member, ...] = ()
     writer: str = ""
     copies: int = 0
+    holdouts: tuple[Holdout, ...] = ()
+    source: Member | None = None
+    refill: int = 0
 
     def encode(self) -> bytes:
         change = self.change
+        rare = {   # left out where they say nothing: the release before does not know them
+            "holdouts": [[*each.member, each.commit] for each in self.holdouts],
+            "source": list(self.source) if self.source else None,
+            "refill": self.refill,
+        }
         return json.dumps(
             {
                 "format": RECORD_FORMAT,
@@ -86,6 +106,7 @@ class ShardRecord:
                 "removed": [list(member) for member in self.removed],
                 "writer": self.writer,
                 "copies": self.copies,
+                **{name: value for name, value in rare.items() if value},
             },
             separators=(",", ":"),
         ).encode()
@@ -113,6 +134,9 @@ class ShardRecord:
                 removed=tuple(Member(*pair) for pair in raw["removed"]),
                 writer=raw["writer"],
                 copies=raw["copies"],
+                holdouts=tuple(Holdout(Member(*pair), int(commit)) for *pair, commit in raw.get("holdouts", ())),
+                source=_member(raw.get("source")),
+                refill=int(raw.get("refill", 0)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise RemoteViolation(f"shard record cannot be read: {error!r}") from error
@@ -207,7 +231,8 @@ class StartChange:
 
     `new_node` is a node id that must be up; `old_node` a node of the ensemble (SWAP, CONTRACT).  A SWAP with
     `new_node` equal to `old_node` re-seeds a node with a new disk into its own slot (K14).  COPIES names no node: from
-    then on `copies` members keep each payload, 0: all.
+    then on `copies` members keep each payload, 0: all.  `abandon` lets a member leave that may hold the last copy of
+    acknowledged records (K14c).
     """
 
     shard: ShardId
@@ -217,6 +242,19 @@ class StartChange:
     new_node: str | None
     force: bool = False
     copies: int = 0
+    abandon: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverShard:
+    """Make the copy of a holdout the shard's log; the others' are replaced (K14d).
+
+    Answered by Reply(request, ChangeDone | Refused).
+    """
+
+    shard: ShardId
+    request: int
+    from_node: str
 
 
 @dataclass(frozen=True, slots=True)

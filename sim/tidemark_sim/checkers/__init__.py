@@ -99,6 +99,11 @@ class Checkers:
         for hook in HOOKS:
             setattr(self, hook, _caller([getattr(each, hook) for each in checkers if hasattr(each, hook)]))
 
+    def replace(self, *checkers: Any) -> None:
+        """Let only these watch from now on: a fault broke what all other promises stand on."""
+        for hook in HOOKS:
+            setattr(self, hook, _caller([getattr(each, hook) for each in checkers if hasattr(each, hook)]))
+
     def committed_last(self, shard: ShardId) -> int:
         """Return the last offset known committed."""
         return self.history.of(shard).last

@@ -213,7 +213,7 @@ def test_h1_only_a_fenced_replica_truncates(follower: Node, author: Author) -> N
     assert author.entries == follower.stored()
 
 
-def test_truncation_below_commit_is_refused_and_noticed(follower: Node, author: Author) -> None:
+def test_k14c_truncation_below_commit_is_refused_and_reported_to_the_operator(follower: Node, author: Author) -> None:
     fed(follower, author, commit=6)
     fence(follower, 2)
     follower.complete()
@@ -223,7 +223,11 @@ def test_truncation_below_commit_is_refused_and_noticed(follower: Node, author: 
     follower.complete()
 
     assert Trace(AT, "truncate_below_commit_refused", "to 1:3, commit 6") == effects[0]
-    assert [AppendRefused(2, 2, EntryId(1, 6), Reason.BELOW_COMMIT)] == follower.take_sent()
+    why = "K14c: asked to cut to 1:3, acknowledged records are held up to 6"
+    report = Rejected(2, "Truncate", Refused(Reason.BELOW_COMMIT, why, 2, 6))
+    sent = follower.take_sent()
+    assert AppendRefused(2, 2, EntryId(1, 6), Reason.BELOW_COMMIT) in sent
+    assert report in sent and 2 == len(sent)
     assert author.entries == follower.stored()
 
 
