@@ -143,6 +143,7 @@ class Operator:
                 return
         if self.active:
             self._return_wiped()
+        if self.active and self.life == life:
             self._refill()
         if self.life == life:
             world.after(world.options.cluster.probe_ms, self._probe, life)
