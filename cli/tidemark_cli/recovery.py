@@ -19,8 +19,8 @@ from tidemark_operator import local
 from tidemark_operator.etcd import EtcdStore, StoreUnavailable
 from tidemark_operator.etcd_access import Login, TlsFiles
 from tidemark_operator.metadata import Keys
-from tidemark_operator.recovery import Address, RecoveryRefused, ask_nodes, carry_out, look
-from tidemark_operator.recovery_plan import Asked, RecoveryPlan
+from tidemark_operator.recovery import Address, RecoveryRefused, ask_nodes, ask_promises, carry_out, look
+from tidemark_operator.recovery_plan import Asked, NodeAnswer, RecoveryPlan, SilentNode
 from tidemark_operator.resources import InvalidManifest, Resource, load_manifests
 from tidemark_wire.tls import Credentials, FileCredentials
 
@@ -120,11 +120,19 @@ def recover_metadata(
         except ValueError as error:
             raise _usage(str(error), "For example --etcd http://127.0.0.1:2379.") from None
         try:
+            async def plan_of(answers: list[NodeAnswer], silent: list[SilentNode]) -> RecoveryPlan:
+                plan, _ = await look(store, place.keys, answers, silent, asked, merge=merge)
+                return plan
+
+            tell = (lambda line: None) if as_json else note
             with stderr.status("asking nodes"):
-                tell = (lambda line: None) if as_json else note
-                answers, silent = await ask_nodes(place.nodes, place.tls, timeout, tell)
-            plan, _ = await look(store, place.keys, answers, silent, asked, merge=merge)
+                plan = await plan_of(*await ask_nodes(place.nodes, place.tls, timeout, tell))
             if plan.problems or dry_run:
+                return plan
+            with stderr.status("asking nodes for promises"):
+                answers, silent = await ask_promises(plan, place.nodes, place.tls, timeout, plan_of, tell)
+                plan = await plan_of(answers, silent)
+            if plan.problems:
                 return plan
             with progress() as bar:
                 task = bar.add_task("writing", total=len(plan.writes))

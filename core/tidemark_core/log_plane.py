@@ -18,6 +18,7 @@ from .base.effects import (
     LogReadFailed,
     PeerDown,
     PeerUp,
+    Persist,
     Received,
     Reply,
     Send,
@@ -26,12 +27,13 @@ from .base.effects import (
     TimerFired,
 )
 from .base.entry import Entry
-from .base.ids import Member, ShardId, group_of, index_of
+from .base.ids import Member, ShardId, group_of, index_of, of_shard
 from .base.plane import Stored
 from .base.refusals import Reason, Refused
 from .delivery.order import Block
 from .limbo.view import LimboView
 from .replication.clients import CLIENT_EVENTS
+from .replication.floors import FLOORS, Floors, PromiseRequest
 from .replication.holding import may_lack
 from .replication.inspection import limbo_view
 from .replication.log import recovery_start
@@ -46,10 +48,13 @@ from .subscriptions.view import SubscriptionsView
 __all__ = ["LogPlane", "recovery_start"]
 
 LOG_EVENTS = (
-    LogRead, LogReadFailed, SnapshotChunk, SnapshotFailed, LocalDurable, LocalStep, Configure,
+    LogRead, LogReadFailed, SnapshotChunk, SnapshotFailed, LocalDurable, LocalStep, Configure, PromiseRequest,
     *CLIENT_EVENTS,
 )
-"""Events of the log plane alone; they carry a ShardId."""
+"""Events of the log plane alone; all but PromiseRequest carry a ShardId."""
+
+NO_SHARD = of_shard(ShardId(0))
+"""The address of writes about the plane itself.  No shard has it: groups are numbered from 1."""
 
 
 class LogPlane:
@@ -62,6 +67,7 @@ class LogPlane:
         self.me = me
         self.limits = limits
         self.shards: dict[ShardId, Shard] = {}
+        self._floors = Floors()
         self._disk_full = False
         self._clock_behind_ms = 0
         self._peers_down: dict[Member, None] = {}
@@ -69,6 +75,7 @@ class LogPlane:
 
     def recover(self, stored: Stored) -> None:
         """Load every stored shard; call before the first step.  Raises RemoteViolation on damaged state."""
+        self._floors.recover(stored.rows(FLOORS))
         for number in stored.units():
             shard = ShardId(number)
             state, checkpoint = stored.unit(number)
@@ -115,8 +122,12 @@ class LogPlane:
             return self._on_disk_space(event)
         elif kind is ClockStepped:
             return self._on_clock(event)
+        elif kind is PromiseRequest:
+            return self._on_promise(event)
         else:
             shard_id = event.shard
+        if self._floors and kind is Received and (refused := self._below_floor(shard_id, event)):
+            return refused
         shard = self.shards.get(shard_id)
         if shard is None:
             if isinstance(event, Received):
@@ -144,11 +155,34 @@ class LogPlane:
             return None
         return self._hold(shard, Shard.new(shard, self.me, self.limits))
 
+    def _on_promise(self, event: PromiseRequest) -> list[Effect]:
+        """Rule N10: the reports leave when the promise is durable; everything that they say was written before."""
+        refused = self._floors.refusal(event.floors, self._epoch_of)
+        if refused is not None:
+            return [Reply(event.request, refused)]
+        writes = self._floors.promise(event.floors)
+        reports = tuple(self.report(shard) for shard in event.floors if shard in self.shards)
+        return [Persist(NO_SHARD, tuple(writes), (Reply(event.request, reports),))]
+
+    def _epoch_of(self, shard: ShardId) -> int:
+        held = self.shards.get(shard)
+        return held.replica.state.epoch if held is not None else 0
+
+    def _below_floor(self, shard: ShardId, event: Received) -> list[Effect]:
+        """Refuse an operator's message below the promised epoch; `expected` names that epoch (N10)."""
+        floor, epoch = self._floors.of(shard), getattr(event.message, "epoch", 0)
+        if epoch >= floor or isinstance(event.sender, Member):
+            return []
+        own = self._epoch_of(shard)
+        return self._refuse(event, Reason.STALE_EPOCH, f"N10: epoch {floor} was promised", own, floor)
+
     def not_meant(self, event: Received) -> list[Effect]:
         """Refuse a message to another life of this disk and act on nothing (K14)."""
         return self._refuse(event, Reason.NOT_MEMBER, f"this is {self.me}, not {event.to}")
 
-    def _refuse(self, event: Received, reason: Reason, message: str) -> list[Effect]:
+    def _refuse(
+        self, event: Received, reason: Reason, message: str, epoch: int = -1, expected: int = -1
+    ) -> list[Effect]:
         request = event.message
         if isinstance(event.sender, Member):
             if not isinstance(request, Append):
@@ -156,7 +190,7 @@ class LogPlane:
             head = AppendRefused(request.epoch, -1, request.prev, reason)
             return [Send(event.address, event.sender, head)]
         refused = Rejected(
-            getattr(request, "epoch", -1), type(request).__name__, Refused(reason, message),
+            getattr(request, "epoch", -1), type(request).__name__, Refused(reason, message, epoch, expected),
             getattr(request, "nonce", 0),
         )
         return [Send(event.address, event.sender, refused)]
@@ -234,7 +268,7 @@ class LogPlane:
         state = replica.state
         return ReplicaReport(
             shard_id, self.me, state.role, state.epoch, state.election, state.told, state.ensemble, state.copies,
-            state.opened, state.pending, replica.log.head, replica.commit,
+            state.opened, state.pending, replica.log.head, replica.commit, self._floors.of(shard_id),
         )
 
     def bytes_held(self, shard_id: ShardId) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidemark_core.base.layout import HEADERS, LOG, RESERVED, SYSTEM
+from tidemark_core.replication.floors import FLOORS
 
 WRITE_BUFFER_BYTES = 64 << 20
 
@@ -31,6 +32,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(LOG, "payloads", write_buffer_bytes=WRITE_BUFFER_BYTES),
     Family(HEADERS, "headers", write_buffer_bytes=WRITE_BUFFER_BYTES // 4),
     Family(SYSTEM, "system"),
+    Family(FLOORS, "floors", write_buffer_bytes=64 << 10),
 )
 
 

@@ -1,4 +1,4 @@
-"""Control/Replicas and Sizes: what this node holds on its disk, for the operator.
+"""Control/Replicas, Promise and Sizes: what this node holds on its disk, for the operator.
 
 Stays out: comparing it with the metadata, or rebuilding metadata from it; the operator does that.
 """
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.floors import PromiseRequest
 from tidemark_wire.identity import Kind
 from tidemark_wire.recovery import REPLICAS_MAX, SIZES_MAX, report_to_proto
 from tidemark_wire.status import to_rpc_error
@@ -43,6 +44,20 @@ class Inventory:
         answer.cluster.map_version = max(answer.cluster.map_version, self._routing.map.version)
         return answer
 
+    async def promise(self, request: node_pb2.PromiseRequest, context: Any) -> node_pb2.PromiseResponse:
+        """Refuse operators below these epochs from now on, and say what is persisted of their shards (N10)."""
+        await self._loaded(context)
+        if len(request.floors) > REPLICAS_MAX:
+            many = Refused(Reason.INVALID_SPEC, f"floors: {len(request.floors)} are more than {REPLICAS_MAX}")
+            await context.abort(*to_rpc_error(many))
+        floors = {ShardId(floor.shard): floor.epoch for floor in request.floors}
+        me = self._driver.core.me
+        promised = await self._driver.ask_and_wait(lambda number: PromiseRequest(number, floors))
+        if isinstance(promised, Refused):
+            await context.abort(*to_rpc_error(promised))
+        return node_pb2.PromiseResponse(
+            node=me.node, incarnation=me.incarnation, replicas=[report_to_proto(report) for report in promised])
+
     async def sizes(self, request: node_pb2.SizesRequest, context: Any) -> node_pb2.SizesResponse:
         await self._loaded(context)
         if len(request.shards) > SIZES_MAX:
@@ -61,6 +76,10 @@ class Inventory:
     METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Control.Replicas", Shape.UNARY, replicas, node_pb2.ReplicasRequest, node_pb2.ReplicasResponse,
+            kinds=frozenset({Kind.OPERATOR, Kind.ADMIN}), checks_version=False, audited=True,
+        ),
+        Method(
+            "Control.Promise", Shape.UNARY, promise, node_pb2.PromiseRequest, node_pb2.PromiseResponse,
             kinds=frozenset({Kind.OPERATOR, Kind.ADMIN}), checks_version=False, audited=True,
         ),
         Method(

@@ -34,7 +34,7 @@ from .resources import API_VERSION, InvalidManifest, LogGroup, Resource, Tidemar
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What a node said of itself and of its replicas."""
+    """What a node said of itself and of its replicas; `floors` are the epochs that it promised (N10)."""
 
     address: str
     pool: str
@@ -43,6 +43,7 @@ class NodeAnswer:
     location: str
     reports: tuple[ReplicaReport, ...]
     remembered: node_pb2.RememberedCluster
+    floors: Mapping[ShardId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class RecoveryPlan:
     counters: Mapping[str, int]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    floors: Mapping[ShardId, int]   # epochs of the records that are written: what nodes promise first (N10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class _Planner:
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.writes: list[Write] = []
+        self.floors: dict[ShardId, int] = {}
         self.answered = {answer.member for answer in answers}
         self.reports: dict[ShardId, list[ReplicaReport]] = defaultdict(list)
         for answer in answers:
@@ -158,7 +161,7 @@ class _Planner:
                 "known, and whatever else they hold is not in this plan")
         return RecoveryPlan(
             tuple([*others, *records]), tuple(lines), tuple(group_lines), tuple(self.silent), counters,
-            tuple(self.problems), tuple(self.notes))
+            tuple(self.problems), tuple(self.notes), self.floors)
 
     # --- who is there ---------------------------------------------------------------------------------------
 
@@ -303,9 +306,11 @@ class _Planner:
         reports = self.reports.get(shard, [])
         accept = (group.name, index) in self.asked.accepted
         found = find_record(
-            shard, reports, self.answered, len(self.silent), stored=stored.value if stored else None, accept=accept)
+            shard, reports, self.answered, len(self.silent), stored=stored.value if stored else None, accept=accept,
+            floor=max((answer.floors.get(shard, 0) for answer in self.answers), default=0))
         record = found.record
         if record is not None:
+            self.floors[shard] = record.epoch
             self.writes.append(Write(self.keys.shard(shard), record.encode(), stored.revision if stored else 0))
         return self._line(group, index, found, stored.value if stored else None), (
             len(record.ensemble) if record else len(stored.value.ensemble) if stored else 0)
@@ -388,6 +393,17 @@ _MEANING = {
     Doubt.UNKNOWN_CHANGE: "an older release led it and did not note what was being changed",
     Doubt.EPOCH_JUMP: "a replica reports an epoch that is more than 2^32 above the others, or too high to go on",
 }
+
+
+def unpromised(plan: RecoveryPlan, answers: Sequence[NodeAnswer]) -> tuple[ShardId, ...]:
+    """Return the shards of which a node that counts did not promise an epoch above all that are reported (N10)."""
+    highest: dict[ShardId, int] = defaultdict(int)
+    for answer in answers:
+        for report in answer.reports:
+            highest[report.shard] = max(highest[report.shard], report.epoch)
+    return tuple(
+        shard for shard in plan.floors
+        if any(answer.floors.get(shard, 0) <= highest[shard] for answer in answers))
 
 
 def records_behind(

@@ -11,7 +11,7 @@ from tidemark_core.replication.replica import Pending, Role
 from .v1 import node_pb2
 
 REPLICAS_MAX = 1_000
-"""Most replicas of one answer."""
+"""Most replicas of one answer, and most floors of one promise."""
 
 SIZES_MAX = 10_000
 """Most shards that one request for sizes names."""
@@ -22,6 +22,7 @@ def report_to_proto(report: ReplicaReport) -> node_pb2.Replica:
         shard=report.shard, role=report.role, epoch=report.epoch, election=report.election, told=report.told,
         ensemble=[_disk(member) for member in report.ensemble], copies=report.copies, opened=report.opened,
         head_epoch=max(0, report.head.epoch), head=report.head.offset, commit=report.commit,
+        floor=report.floor,
     )
     if (pending := report.pending) is not None:
         made.pending.operation, made.pending.copies = pending.operation, pending.copies
@@ -44,7 +45,7 @@ def report_from_proto(member: Member, proto: node_pb2.Replica) -> ReplicaReport:
         return ReplicaReport(
             ShardId(proto.shard), member, Role(proto.role), proto.epoch, proto.election, proto.told,
             tuple(_member(disk) for disk in proto.ensemble), proto.copies, proto.opened, pending,
-            EntryId(proto.head_epoch, proto.head), proto.commit,
+            EntryId(proto.head_epoch, proto.head), proto.commit, proto.floor,
         )
     except ValueError as error:
         raise RemoteViolation(f"replica of shard {proto.shard:#x} on {member}: {error}") from error

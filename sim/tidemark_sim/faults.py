@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.replication.records import ShardRecord
-from tidemark_core.replication.recovery import find_record, newest_facts
+
+from .rebuilding import rebuild
 
 if TYPE_CHECKING:
     from .node import Node
@@ -66,9 +67,6 @@ KINDS = (
 HOUR_MS = 3_600_000
 WRONG_MS_MAX = 10 * 24 * HOUR_MS
 SANE_SKEW_MS = 20
-
-ANSWERS = 0.7
-"""Chance that a node that is up answers whoever rebuilds metadata."""
 
 
 class Faults:
@@ -289,30 +287,12 @@ class Faults:
         self.world.trace.note("store", "up")
 
     def metadata_lost(self) -> None:
-        """The store loses everything while no operator runs, and is rebuilt from what some nodes say (N1-N8).
-
-        A shard that nobody can vouch for keeps its record, as if somebody had brought the missing nodes back first.
-        """
-        world = self.world
-        for operator in world.operators.values():
+        """The store loses everything while no operator runs, and is rebuilt from what some nodes say (`rebuilding`)."""
+        if self.world.metadata.lost:
+            return
+        for operator in self.world.operators.values():
             self.operator_crash(operator)
-        up = [node for node in world.nodes.values() if node.core is not None and world.dice.chance(ANSWERS)]
-        answered = {node.member for node in up}
-        of_shard = {
-            shard: [node.core.log.report(shard) for node in up if node.core and shard in node.core.log.shards]
-            for shard in world.shards
-        }
-        facts = filter(None, map(newest_facts, of_shard.values()))
-        named = {member for known in facts for member in known.named}
-        here = {member.node for member in answered}
-        wiped = {member for member in named - answered if member.node in here}
-        silent = len(world.nodes) - len(up) + len(wiped)
-        for shard, reports in of_shard.items():
-            found = find_record(shard, reports, answered, silent)
-            world.trace.count("metadata_rebuilt" if found.record else f"metadata_doubt_{found.doubt}")
-            # Lost again before anybody heard of the epochs allocated since: the same numbers would be given out twice.
-            if found.record is not None and world.metadata.record(shard).epoch < found.record.epoch:
-                world.metadata.rebuild(shard, found.record)
+        rebuild(self.world)
 
     # --- disks --------------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ class MetadataStore:
         self.revision = 0
         self.records: dict[ShardId, tuple[bytes, int]] = {}
         self.down = False
+        self.lost = False      # everything: nothing is stored, and no operator starts, until it is rebuilt
         self._watched_at: dict[str, int] = {}
 
     def record(self, shard: ShardId) -> ShardRecord:
@@ -83,7 +84,7 @@ class MetadataStore:
     def _apply(self, operator: Operator | None, life: int, effect: SaveMetadata) -> None:
         dice, world = self.world.dice, self.world
         uncertain = MetadataUncertain(effect.shard, effect.record.writer)
-        if self.down:
+        if self.down or self.lost:
             if operator is not None:
                 world.after(TIMEOUT_MS, operator.answer, life, uncertain)
             return

@@ -16,6 +16,7 @@ from tidemark_core.base.effects import Persist, PutEntry, Send
 from tidemark_core.base.ids import Member
 from tidemark_core.base.quorum import has_majority, majority, quorum_offset
 from tidemark_core.limbo.waiting import Limbo, Verdict
+from tidemark_core.log_plane import LogPlane
 from tidemark_core.replication import coordinator as core_coordinator
 from tidemark_core.replication import leader as core_leader
 from tidemark_core.replication import recovery
@@ -23,6 +24,7 @@ from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.cursor import Cursor, CursorStatus
 from tidemark_core.replication.ensembles import Ensembles
 from tidemark_core.replication.fetching import Fetching
+from tidemark_core.replication.floors import Floors
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log
@@ -32,7 +34,7 @@ from tidemark_core.replication.records import Phase
 from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
 
-from . import faults as sim_faults
+from . import rebuilding
 from .clock_mutants import CLOCK_MUTANTS
 from .copies_mutants import COPIES_MUTANTS
 from .delivery_mutants import DELIVERY_MUTANTS
@@ -168,11 +170,19 @@ def _h6_contract_in_election(stack: ExitStack) -> None:
 
 
 def _n6_whoever_answered(stack: ExitStack) -> None:
-    def find(shard: Any, reports: Any, answered: Any, silent: int) -> Any:
-        return original(shard, reports, answered, silent, accept=True)
+    def find(shard: Any, reports: Any, answered: Any, silent: int, *, floor: int = 0) -> Any:
+        return original(shard, reports, answered, silent, accept=True, floor=floor)
 
-    original = sim_faults.find_record
-    substitute(stack, sim_faults, "find_record", find)
+    original = rebuilding.find_record
+    substitute(stack, rebuilding, "find_record", find)
+
+
+def _n10_below_the_floor(stack: ExitStack) -> None:
+    substitute(stack, LogPlane, "_below_floor", lambda self, shard, event: [])
+
+
+def _n10_promise_is_forgotten(stack: ExitStack) -> None:
+    substitute(stack, Floors, "recover", lambda self, rows: None)
 
 
 def _n4_the_leader_is_believed(stack: ExitStack) -> None:
@@ -418,9 +428,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("H4", "factor is the length of the ensemble", _h4_stale_factor, "contracts"),
     Mutant("H5", "new member is fenced too", _h5_fence_old_only, "swaps", 133),
     Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery", 7),
+    Mutant("N10", "a node obeys no operator below its promise", _n10_below_the_floor, "recovery"),
+    Mutant("N10 durable", "a promise outlives the process", _n10_promise_is_forgotten, "recovery"),
     Mutant("N4", "a Commit may be under way to whoever says pending", _n4_the_leader_is_believed, "recovery"),
     Mutant("N5", "a prepared change may be in force", _n5_prepared_changes_are_ignored, "recovery", 1563),
-    Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery", 16),
+    Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery", 44),
     Mutant("K16", "who does not answer is asked last", _k16_the_same_one_again, "recovery", 135),
     Mutant("H6", "stalled contract is rolled back", _h6_contract_in_election, "contracts", 106),
     Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 241),

@@ -62,6 +62,9 @@ class Operator:
         if self.core is not None:
             return
         world = self.world
+        if world.metadata.lost:
+            world.after(world.options.cluster.probe_ms, self.start)
+            return
         self.life += 1
         self.boots += 1
         self.id = OperatorId(f"{self.name}.{self.boots}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +29,7 @@ from tidemark_core.base.effects import (
     PeerUp,
     Persist,
     PullSnapshot,
+    Put,
     PutCheckpoint,
     PutEntry,
     PutState,
@@ -61,7 +62,7 @@ from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, S
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.limbo.view import LimboView
-from tidemark_core.node import NodeCore, recovery_start
+from tidemark_core.node import NodeCore
 from tidemark_core.replication import invariants
 from tidemark_core.replication.clients import (
     AppendRequest,
@@ -252,12 +253,15 @@ class Image:
     state: bytes | None = None
     checkpoint: bytes | None = None
     entries: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    rows: dict[tuple[str, bytes], bytes] = field(default_factory=dict)   # of families beside the log
 
     def copy(self) -> Image:
-        return Image(self.state, self.checkpoint, dict(self.entries))
+        return Image(self.state, self.checkpoint, dict(self.entries), dict(self.rows))
 
     def apply(self, write: Write) -> None:
         match write:
+            case Put(family, key, value):
+                self.rows[family, key] = value
             case PutEntry(entry):
                 self.entries[entry.base] = (entry.header, entry.payload)
             case DropAfter(offset):
@@ -319,6 +323,28 @@ class Image:
         return tuple(found), None
 
 
+class StoredImages:
+    """The images of a node as its core reads them at start."""
+
+    def __init__(self, images: dict[ShardId, Image]) -> None:
+        self.images = images
+
+    def units(self) -> list[int]:
+        return [shard for shard, image in self.images.items() if image.state is not None]
+
+    def unit(self, unit: int) -> tuple[bytes, bytes | None]:
+        image = self.images[ShardId(unit)]
+        assert image.state is not None
+        return image.state, image.checkpoint
+
+    def headers(self, shard: ShardId, first: int) -> list[Entry]:
+        return self.images[shard].headers(first)
+
+    def rows(self, family: str, first: bytes = b"", behind: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        for image in self.images.values():
+            yield from ((key, value) for (of, key), value in image.rows.items() if of == family)
+
+
 # --- a node -----------------------------------------------------------------------------------------------
 
 
@@ -356,10 +382,7 @@ class Node:
         self.released = {}
         self.written = {shard: image.copy() for shard, image in self.durable.items()}
         self.core = NodeCore(self.me, self.limits)
-        for shard, image in self.durable.items():
-            if image.state is not None:
-                headers = image.headers(recovery_start(image.checkpoint))
-                self.core.log.load(shard, image.state, image.checkpoint, headers)
+        self.core.recover(lambda plane: StoredImages(self.durable))
         self._configure()
         self.check()
 

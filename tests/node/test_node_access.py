@@ -206,9 +206,9 @@ WRITES = {"Tidemark.Outcome", "Tidemark.Limbo"}
         (Kind.NODE, "b", FOR_ALL | {"Replication.Link", "Replication.PullSnapshot"}),
         (Kind.OPERATOR, "operator", FOR_ALL | {
             "Control.Link", "Control.Describe", "Control.PushShardMap", "Control.DebugDump", "Control.Replicas",
-            "Control.Sizes"}),
+            "Control.Promise", "Control.Sizes"}),
         (Kind.ADMIN, "root", FOR_ALL | STREAMS | READS | WRITES | {
-            "Control.Describe", "Control.DebugDump", "Control.Replicas"}),
+            "Control.Describe", "Control.DebugDump", "Control.Replicas", "Control.Promise"}),
         (Kind.CLIENT, "anna", FOR_ALL | STREAMS | READS | WRITES),
         (Kind.CLIENT, "rita", FOR_ALL | STREAMS | READS),
         (Kind.CLIENT, "will", FOR_ALL | STREAMS | WRITES),

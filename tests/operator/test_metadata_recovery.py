@@ -15,8 +15,24 @@ from tidemark_core.replication.replica import Pending, Role
 from tidemark_operator.etcd import EtcdStore, Item, Saved, Snapshot, Write
 from tidemark_operator.metadata import GROUP_IDS, MAP_TERMS, NODE_IDS, Keys, StoredObject, Tombstone, allocate
 from tidemark_operator.mirror import Mirror
-from tidemark_operator.recovery import Address, RecoveryRefused, ask_nodes, carry_out, check_prefix, look
-from tidemark_operator.recovery_plan import Asked, NodeAnswer, RecoveryPlan, SilentNode, make_plan, records_behind
+from tidemark_operator.recovery import (
+    Address,
+    RecoveryRefused,
+    ask_nodes,
+    ask_promises,
+    carry_out,
+    check_prefix,
+    look,
+)
+from tidemark_operator.recovery_plan import (
+    Asked,
+    NodeAnswer,
+    RecoveryPlan,
+    SilentNode,
+    make_plan,
+    records_behind,
+    unpromised,
+)
 from tidemark_operator.resources import load_manifests
 from tidemark_operator.witness import Witness
 from tidemark_wire.channel import open_channel
@@ -55,7 +71,8 @@ def report(member: Member, group: int, index: int, epoch: int = 5) -> ReplicaRep
 def answer(member: Member, groups: dict[int, tuple[str, int]], **changes: Any) -> NodeAnswer:
     reports = tuple(report(member, number, index) for number, (_, shards) in groups.items() for index in range(shards))
     made = NodeAnswer(
-        f"10.0.0.{member.node[-1]}:6680", "default", member, "z", "zone=z", reports, remembered(groups))
+        f"10.0.0.{member.node[-1]}:6680", "default", member, "z", "zone=z", reports, remembered(groups),
+        {one.shard: one.epoch + NEAR_GAP for one in reports})
     return replace(made, **changes)
 
 
@@ -257,6 +274,14 @@ def test_what_an_operator_writes_by_itself_does_not_make_a_prefix_full() -> None
         check_prefix(KEYS, Snapshot({KEYS.object("Keyspace", "k"): item}, 5), merge=False)
 
 
+async def test_n10_nothing_is_written_from_answers_of_nodes_that_have_not_promised(store: EtcdStore) -> None:
+    here = answers({3: ("orders", 2)})
+    here[1] = replace(here[1], floors={})
+    with pytest.raises(RecoveryRefused, match="have not promised"):
+        await carry_out(store, KEYS, here, [], ASKED, merge=False)
+    assert not (await store.load(KEYS.everything)).items
+
+
 # --- asking and comparing ---------------------------------------------------------------------------------
 
 
@@ -264,6 +289,17 @@ class Holder(FakeNode):
     """A node with replicas, told in pages of one."""
 
     reports: tuple[ReplicaReport, ...] = ()
+    floors: dict[int, int] | None = None
+    late: tuple[ReplicaReport, ...] = ()    # what it holds once it was asked for a promise
+
+    async def Promise(self, request: Any, context: Any) -> node_pb2.PromiseResponse:
+        if self.floors is None:
+            return await super().Promise(request, context)
+        self.floors.update((floor.shard, floor.epoch) for floor in request.floors)
+        self.reports, self.late = self.late or self.reports, ()
+        return node_pb2.PromiseResponse(
+            node=self.description.node, incarnation=self.description.incarnation,
+            replicas=[report_to_proto(one) for one in self.reports if one.shard in self.floors])
 
     async def Replicas(self, request: Any, context: Any) -> node_pb2.ReplicasResponse:
         left = [one for one in self.reports if one.shard >= getattr(request, "from")]
@@ -282,9 +318,52 @@ async def test_nodes_are_asked_page_by_page_and_silent_ones_are_named() -> None:
     assert [one.address for one in silent] == ["127.0.0.1:1"]
 
 
+async def planned(here: list[NodeAnswer], silent: list[SilentNode]) -> RecoveryPlan:
+    return make_plan(here, silent, EMPTY, KEYS, ASKED)
+
+
+async def test_n10_the_second_answers_count_and_a_node_that_does_not_promise_is_silent() -> None:
+    nodes = [Holder(member.node, member.incarnation) for member in MEMBERS]
+    for node, member in zip(nodes, MEMBERS, strict=True):
+        node.reports = tuple(report(member, 3, index) for index in range(2))
+        await node.start()
+    nodes[0].floors, nodes[1].floors = {}, {}
+    nodes[0].late = tuple(replace(one, role=Role.DEPOSED) for one in nodes[0].reports)
+    where = [Address(node.address) for node in nodes]
+    first = await planned(*await ask_nodes(where, None, 1.5))
+    assert first.floors == {shard_id(3, 0): 5 + NEAR_GAP, shard_id(3, 1): 5 + NEAR_GAP}
+    assert not nodes[0].floors, "the first question asks for no promise"
+
+    here, silent = await ask_promises(first, where, None, 1.5, planned)
+    for node in nodes:
+        await node.stop()
+    assert [one.member for one in here] == MEMBERS[:2] and [one.address for one in silent] == [nodes[2].address]
+    assert "cannot promise" in silent[0].reason
+    assert {one.role for one in here[0].reports} == {Role.DEPOSED}
+    assert nodes[0].floors == nodes[1].floors == first.floors
+    assert not unpromised(await planned(here, silent), here)
+
+
+async def test_n10_a_promise_that_an_operator_overtook_is_asked_for_again() -> None:
+    node = Holder("main-1", "disk-1")
+    node.floors, node.reports = {}, (replace(report(MEMBERS[0], 3, 0), ensemble=(MEMBERS[0],)),)
+    node.late = (replace(node.reports[0], epoch=40),)
+    await node.start()
+
+    async def plan(here: list[NodeAnswer], silent: list[SilentNode]) -> RecoveryPlan:
+        here = [replace(one, remembered=remembered({3: ("orders", 1)}, nodes=("main-1",))) for one in here]
+        return make_plan(here, silent, EMPTY, KEYS, ASKED)
+
+    where = [Address(node.address)]
+    first = await plan(*await ask_nodes(where, None, 1.5))
+    here, silent = await ask_promises(first, where, None, 1.5, plan)
+    await node.stop()
+    assert {shard_id(3, 0): 40 + NEAR_GAP} == node.floors == (await plan(here, silent)).floors
+
+
 def test_reports_cross_the_wire_whole() -> None:
     for pending in (None, Pending(Operation.SWAP, MEMBERS[0], MEMBERS[1], 2), Pending(Operation.COPIES, None, None, 0)):
-        told = replace(report(MEMBERS[2], 3, 1), pending=pending, role=Role.DEPOSED, copies=2)
+        told = replace(report(MEMBERS[2], 3, 1), pending=pending, role=Role.DEPOSED, copies=2, floor=9)
         assert report_from_proto(MEMBERS[2], report_to_proto(told)) == told
 
 

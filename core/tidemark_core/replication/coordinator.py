@@ -26,6 +26,7 @@ from .ensembles import (
     refuse_recovery,
 )
 from .messages import (
+    EPOCH_JUMP_MAX,
     Abort,
     Aborted,
     AddFollower,
@@ -141,6 +142,7 @@ class Coordinator:
         self.behind = False                    # the store lost what a node was told: nothing is begun from this record
         self._suspicion = ""                   # a node is ahead of our record; the store is asked whether it is, too
         self._doubts = 0                       # how often the store has said since that it is not
+        self._floor = 0                        # the highest epoch that a node promised to a recovery, as it said (N10)
         self._damaged: dict[Member, int] = {}  # members that reported damage above commit, and its offset (K15b)
         self._damage_waits = False             # too few others answered to elect without them (K15c)
 
@@ -387,7 +389,7 @@ class Coordinator:
         self.election = None
         return effects + self._save(
             replace(
-                record, epoch=record.epoch + 1, election=self.revision, status=Status.ELECTION,
+                record, epoch=self._next_epoch(record), election=self.revision, status=Status.ELECTION,
                 leader=None, change=change, removed=removed,
                 source=None if self._wiped(record.source) else record.source,
             )
@@ -396,6 +398,10 @@ class Coordinator:
     def _wiped(self, member: Member | None) -> bool:
         """Say whether its node is back with another disk: the copy of this member is gone (K14)."""
         return member is not None and self.nodes.get(member.node) not in (None, member)
+
+    def _next_epoch(self, record: ShardRecord) -> int:
+        """Return the next epoch: one more, or the one that a node promised to a recovery that was given up (N10)."""
+        return max(record.epoch + 1, self._floor)
 
     @staticmethod
     def _also_removed(record: ShardRecord, member: Member | None) -> tuple[Member, ...]:
@@ -849,7 +855,7 @@ class Coordinator:
             Trace(self.address, "change_started", f"{m.operation} {checked.old} -> {checked.new}"),
             *self._save(
                 replace(
-                    record, epoch=record.epoch + 1, election=self.revision, status=Status.RECONFIGURATION,
+                    record, epoch=self._next_epoch(record), election=self.revision, status=Status.RECONFIGURATION,
                     change=checked,
                     removed=tuple(member for member in record.removed if member != checked.new),
                 )
@@ -1186,6 +1192,9 @@ class Coordinator:
             return self._on_deleted(sender)   # it never had a replica, or has forgotten it
         if m.about == "Truncate" and reason is Reason.BELOW_COMMIT:
             return self._suspect(now_ms, sender, m.refusal.expected)
+        if reason is Reason.STALE_EPOCH and record.epoch < m.refusal.expected <= record.epoch + EPOCH_JUMP_MAX:
+            self._floor = max(self._floor, m.refusal.expected)
+            return self._elect(now_ms)
         if theirs > record.epoch or (reason is Reason.STALE_ELECTION and theirs == record.epoch):
             # Somebody was faster, and the store says so; or the store does not know of it either (N9).
             self._doubts = 0

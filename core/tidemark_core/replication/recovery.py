@@ -12,6 +12,7 @@ N6  A majority of voters must have answered
 N7  Silent disks must not hide a newer ensemble
 N8  A doubt needs a person's consent
 N9  A node ahead of the store proves a loss
+N10 A recovery counts promises only
 N12 Epochs rise by no more than 2^32 at once
 
 Stays out: asking nodes, groups, writing (the operator's `recovery`).
@@ -28,6 +29,7 @@ from ..base.ids import EntryId, Member, ShardId
 from ..base.quorum import has_majority
 from .copies import selective
 from .ensembles import ensemble_after
+from .floors import EPOCH_MAX
 from .messages import EPOCH_JUMP_MAX, Operation
 from .records import ShardRecord, Status
 from .replica import Pending, Role
@@ -38,16 +40,16 @@ EPOCH_GAP = 1_000
 NEAR_GAP = 10
 """The same when everybody did: requests of the operator that was may still be under way, of epochs nobody heard of."""
 
-EPOCH_MAX = 1 << 63
-"""No record is written above this epoch: messages hold 64 bits, and elections go on from it (N12)."""
-
 SILENT_ROLES = (Role.SEEDING, Role.DELETED)
 """Replicas that do not vote."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """What a node says of its replica of a shard; the fields are those of `ReplicaState`."""
+    """What a node says of its replica of a shard; the fields are those of `ReplicaState`.
+
+    `floor` is the epoch below which the node refuses operators of this shard, 0: none was promised (N10).
+    """
 
     shard: ShardId
     member: Member
@@ -61,6 +63,7 @@ class ReplicaReport:
     pending: Pending | None
     head: EntryId
     commit: int
+    floor: int = 0
 
 
 class Doubt(StrEnum):
@@ -193,19 +196,22 @@ def is_behind(stored: ShardRecord | None, reports: Iterable[ReplicaReport]) -> b
 
 def find_record(
     shard: ShardId, reports: Sequence[ReplicaReport], answered: Collection[Member], silent: int, *,
-    stored: ShardRecord | None = None, accept: bool = False,
+    stored: ShardRecord | None = None, accept: bool = False, floor: int = 0,
 ) -> Finding:
-    """Return the record that lets an election go on.
+    """Return the record that lets an election go on; its epoch is the floor to promise, or above the one promised.
 
-    `answered` are the disks that answered at all, `silent` how many of the cluster's did not.
+    `answered` are the disks that answered at all, `silent` how many of the cluster's did not; `floor` is the epoch
+    that those who answered promised, 0 while they are asked first (N10).
     """
     if stored is not None and not is_behind(stored, reports):
         return Finding(shard, None, note="as stored")
     voters = {report.member: report for report in reports if report.role not in SILENT_ROLES}
     epoch = max([report.epoch for report in reports] + ([stored.epoch] if stored else []), default=0)
+    floor = max([floor, *(report.floor for report in reports)])
     if not voters:
         return Finding(shard, None, Doubt.NO_COPY, accept)
-    if epoch + EPOCH_GAP > min(_known_epochs(reports, stored), default=epoch) + EPOCH_JUMP_MAX or epoch > EPOCH_MAX:
+    highest = max(epoch + EPOCH_GAP, floor)
+    if highest > min(_known_epochs(reports, stored), default=highest) + EPOCH_JUMP_MAX or epoch > EPOCH_MAX:
         return Finding(shard, None, Doubt.EPOCH_JUMP, note=f"epoch {epoch} is too far above the others, or too high")
     facts = newest_facts(reports, stored)
     if facts is None:
@@ -224,7 +230,8 @@ def find_record(
         seeding = tuple(sorted(
             report.member for report in reports
             if report.role is Role.SEEDING and report.member not in chosen.ensemble))
-        record = _record(chosen, epoch + (EPOCH_GAP if silent else NEAR_GAP), (*removed, *seeding))
+        begin = max(epoch + (EPOCH_GAP if silent else NEAR_GAP), floor)
+        record = _record(chosen, begin, (*removed, *seeding))
         return Finding(shard, record, note=note)
     if not accept:
         return Finding(shard, None, doubt)
@@ -233,7 +240,7 @@ def find_record(
         return Finding(shard, None, doubt, note="its payloads are kept by some members each: they cannot be regrouped")
     # Nobody is removed: the others may hold the only copy of what is given up.
     return Finding(
-        shard, _record(left, epoch + EPOCH_GAP, ()), doubt, accepted=True,
+        shard, _record(left, highest, ()), doubt, accepted=True,
         note="those of the ensemble who answered go on")
 
 

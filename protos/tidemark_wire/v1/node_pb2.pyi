@@ -285,6 +285,78 @@ class ReplicasResponse(_message.Message):
 Global___ReplicasResponse: _TypeAlias = ReplicasResponse  # noqa: Y015
 
 @_typing.final
+class PromiseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLOORS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def floors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Floor]: ...
+    def __init__(
+        self,
+        *,
+        floors: _abc.Iterable[Global___Floor] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["floors", b"floors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromiseRequest: _TypeAlias = PromiseRequest  # noqa: Y015
+
+@_typing.final
+class Floor(_message.Message):
+    """Operator messages of the shard below this epoch are refused from now on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Floor: _TypeAlias = Floor  # noqa: Y015
+
+@_typing.final
+class PromiseResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    incarnation: _builtins.str
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]:
+        """of the shards named, the ones held here; said after the promise was durable"""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        incarnation: _builtins.str = ...,
+        replicas: _abc.Iterable[Global___Replica] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "node", b"node", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromiseResponse: _TypeAlias = PromiseResponse  # noqa: Y015
+
+@_typing.final
 class SizesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -385,6 +457,7 @@ class Replica(_message.Message):
     HEAD_EPOCH_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     COMMIT_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     role: _builtins.str
     epoch: _builtins.int
@@ -398,6 +471,8 @@ class Replica(_message.Message):
     head_epoch: _builtins.int
     head: _builtins.int
     commit: _builtins.int
+    floor: _builtins.int
+    """operators below this epoch are refused; 0: none was promised"""
     @_builtins.property
     def ensemble(self) -> _containers.RepeatedCompositeFieldContainer[Global___Disk]: ...
     @_builtins.property
@@ -419,10 +494,11 @@ class Replica(_message.Message):
         head_epoch: _builtins.int = ...,
         head: _builtins.int = ...,
         commit: _builtins.int = ...,
+        floor: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pending", b"pending"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "copies", b"copies", "election", b"election", "ensemble", b"ensemble", "epoch", b"epoch", "head", b"head", "head_epoch", b"head_epoch", "opened", b"opened", "pending", b"pending", "role", b"role", "shard", b"shard", "told", b"told"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "copies", b"copies", "election", b"election", "ensemble", b"ensemble", "epoch", b"epoch", "floor", b"floor", "head", b"head", "head_epoch", b"head_epoch", "opened", b"opened", "pending", b"pending", "role", b"role", "shard", b"shard", "told", b"told"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

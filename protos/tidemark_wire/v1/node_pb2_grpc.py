@@ -139,6 +139,11 @@ class ControlStub:
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.SizesRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.SizesResponse.FromString,
                 _registered_method=True)
+        self.Promise = channel.unary_unary(
+                '/tidemark.v1.Control/Promise',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.PromiseRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.PromiseResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
@@ -177,6 +182,13 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Promise(self, request, context):
+        """to a recovery of metadata: refuse older operators
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -204,6 +216,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Sizes,
                     request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.SizesRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_node__pb2.SizesResponse.SerializeToString,
+            ),
+            'Promise': grpc.unary_unary_rpc_method_handler(
+                    servicer.Promise,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.PromiseRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.PromiseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -342,6 +359,33 @@ class Control:
             '/tidemark.v1.Control/Sizes',
             tidemark__wire_dot_v1_dot_node__pb2.SizesRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_node__pb2.SizesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Promise(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Control/Promise',
+            tidemark__wire_dot_v1_dot_node__pb2.PromiseRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.PromiseResponse.FromString,
             options,
             channel_credentials,
             insecure,

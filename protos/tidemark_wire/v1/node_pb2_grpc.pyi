@@ -46,6 +46,8 @@ class ControlStub:
     """what is persisted here, to compare metadata with or rebuild it"""
     Sizes: _aio.UnaryUnaryMultiCallable[_node_pb2.SizesRequest, _node_pb2.SizesResponse]
     """how much log is held here"""
+    Promise: _aio.UnaryUnaryMultiCallable[_node_pb2.PromiseRequest, _node_pb2.PromiseResponse]
+    """to a recovery of metadata: refuse older operators"""
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
     """Operator -> node.  /tidemark.v1.Control/Link is bidi and raw like Replication/Link; metadata tidemark-operator."""
@@ -86,6 +88,14 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_node_pb2.SizesRequest, _abc.Awaitable[_node_pb2.SizesResponse]],
     ) -> _abc.Awaitable[_node_pb2.SizesResponse]:
         """how much log is held here"""
+
+    @_abc_1.abstractmethod
+    def Promise(
+        self,
+        request: _node_pb2.PromiseRequest,
+        context: _aio.ServicerContext[_node_pb2.PromiseRequest, _abc.Awaitable[_node_pb2.PromiseResponse]],
+    ) -> _abc.Awaitable[_node_pb2.PromiseResponse]:
+        """to a recovery of metadata: refuse older operators"""
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _aio.Server) -> None: ...
 

@@ -9,6 +9,7 @@ node_started(node)  node_crashed(node)  node_wiped(node)  node_stepped(node, eve
 node_writes(node, shard, image, write)  before each write joins the node's written image
 node_synced(node, item)                 after a queued write became durable, before its effects run
 node_sends(node, send)  node_released(node, released)
+floors_asked(floors)  node_promised(node, floors)   nodes are asked for promises, and one is answered
 node_asked(node, event)                 a client's request arrives
 node_replies(node, shard, reply)  node_answers(node, event, value)   it is answered
 record_saved(shard, before, after)  operator_sends(operator, send)  operator_stepped(operator)
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
 
 HOOKS = (
     "node_started", "node_crashed", "node_wiped", "node_stepped", "node_writes", "node_synced", "node_sends",
-    "node_asked", "node_replies", "node_answers", "node_released", "record_saved", "operator_sends",
-    "operator_stepped", "producer_answered", "committed", "led", "reader_begins", "reader_delivers", "reader_passes",
-    "reader_notes", "reader_stepped",
+    "node_asked", "floors_asked", "node_promised", "node_replies", "node_answers", "node_released", "record_saved",
+    "operator_sends", "operator_stepped", "producer_answered", "committed", "led", "reader_begins", "reader_delivers",
+    "reader_passes", "reader_notes", "reader_stepped",
 )
 
 PROMISES = (
@@ -74,6 +75,8 @@ class Checkers:
     node_synced: Any
     node_sends: Any
     node_asked: Any
+    floors_asked: Any
+    node_promised: Any
     node_replies: Any
     node_answers: Any
     node_released: Any

@@ -13,6 +13,7 @@ from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.ensembles import changed_ensemble
 from tidemark_core.replication.invariants import check_coordinator
 from tidemark_core.replication.messages import (
+    EPOCH_JUMP_MAX,
     Abort,
     Aborted,
     AddFollower,
@@ -627,6 +628,21 @@ def test_n9_nothing_is_begun_from_a_record_that_a_node_is_ahead_of(desk: Desk, r
 
     desk.load(replace(record, epoch=20, writer="recover-metadata"))
     assert not desk.shard.behind
+
+
+def test_n10_a_node_that_promised_a_higher_epoch_is_fenced_in_that_one(desk: Desk) -> None:
+    """A recovery was given up after this node had promised; without that epoch the node would refuse for ever."""
+    desk.electing()
+    desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_EPOCH, "promised", epoch=1, expected=16)))
+    assert [(16, Status.ELECTION)] == [(record.epoch, record.status) for record in desk.saves()]
+    desk.stored()
+    assert {16} == {fence.epoch for _, fence in desk.sent(Fence)}
+
+
+def test_n10_n12_a_floor_far_above_the_record_is_not_followed(desk: Desk) -> None:
+    desk.electing()
+    desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_EPOCH, epoch=1, expected=2 + EPOCH_JUMP_MAX)))
+    assert not desk.saves()
 
 
 def test_n9_a_record_that_changed_meanwhile_is_gone_on_with(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""Rules N1-N9: metadata rebuilt from what replicas persisted, and a store that was set back."""
+"""Rules N1-N12: metadata rebuilt from what replicas persisted, and a store that was set back."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardId
 from tidemark_core.base.quorum import has_majority, majority
-from tidemark_core.base.refusals import Reason
+from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 from tidemark_core.replication import invariants, recovery
+from tidemark_core.replication.floors import PromiseRequest
 from tidemark_core.replication.messages import (
     EPOCH_JUMP_MAX,
     Append,
@@ -36,7 +37,7 @@ from tidemark_core.replication.recovery import (
 )
 from tidemark_core.replication.replica import Pending, ReplicaState, Role
 
-from ..support import OPERATOR, SHARD, A, B, C, Cluster, D, E, Node, batch, fence, member
+from ..support import OPERATOR, SHARD, A, Author, B, C, Cluster, D, E, Node, append_of, batch, fence, member
 
 SWAP = Pending(Operation.SWAP, C, D, 0)
 OLD, NEW = (A, B, C), (A, B, D)
@@ -53,10 +54,96 @@ def prepared(who: Member, pending: Pending = SWAP, **changes: object) -> Replica
 
 
 def found(
-    *reports: ReplicaReport, silent: int = 0, accept: bool = False, stored: ShardRecord | None = None
+    *reports: ReplicaReport, silent: int = 0, accept: bool = False, stored: ShardRecord | None = None, floor: int = 0
 ) -> Any:
     here = {report.member for report in reports}
-    return find_record(SHARD, reports, here, silent, stored=stored, accept=accept)
+    return find_record(SHARD, reports, here, silent, stored=stored, accept=accept, floor=floor)
+
+
+# --- N10 --------------------------------------------------------------------------------------------------
+
+
+def promise(node: Node, floor: int, request: int = 1, shard: ShardId = SHARD) -> None:
+    node.step(PromiseRequest(request, {shard: floor}))
+
+
+def test_n10_a_late_deletion_of_the_former_operator_changes_nothing_after_the_promise() -> None:
+    """The operator whose metadata was lost removed this member; the rebuilt record names it again."""
+    node = Node(A)
+    fence(node, 6)
+    promise(node, 16)
+    node.complete()
+    [report] = node.answer(1)
+    assert (6, 16, Role.FENCED) == (report.epoch, report.floor, report.role)
+    node.take_sent()
+
+    for late in (DeleteShard(7, 70), Fence(15, 150), BecomeLeader(6, 60, OLD, ())):
+        node.receive(OPERATOR, late)
+        [rejected] = node.take_sent(Rejected)
+        assert (Reason.STALE_EPOCH, 6, 16) == (
+            rejected.refusal.reason, rejected.refusal.epoch, rejected.refusal.expected)
+    assert (6, Role.FENCED) == (node.replica.state.epoch, node.replica.state.role)
+    fence(node, 16)
+    assert 16 == node.replica.state.epoch
+
+
+def test_n10_a_promise_holds_where_no_replica_is_and_after_a_restart() -> None:
+    node = Node(A)
+    promise(node, 16)
+    node.complete()
+    assert () == node.answer(1)
+    node.restart()
+
+    fence(node, 15)
+    assert node.core is not None and not node.core.log.shards
+    fence(node, 16)
+    assert 16 == node.replica.state.epoch
+
+
+def test_n10_the_report_leaves_when_the_promise_is_durable() -> None:
+    node = Node(A)
+    fence(node, 6)
+    node.complete()
+    promise(node, 16)
+    assert node.answer(1) is None
+    node.restart()
+    fence(node, 15)
+    assert (15, None) == (node.replica.state.epoch, node.answer(1)), "it promised nothing, and said nothing"
+
+
+def test_n10_a_floor_is_never_lowered_and_binds_operators_only() -> None:
+    node = Node(B)
+    author = Author()
+    fence(node, 1)
+    promise(node, 16)
+    promise(node, 11, request=2)
+    node.complete()
+    assert [16] == [report.floor for report in node.answer(2)]
+    node.receive(A, append_of([author.opening()], 1))
+    assert Role.FOLLOWER is node.replica.state.role, "the leader of the epoch goes on"
+
+
+@pytest.mark.parametrize("floor", [0, 7 + EPOCH_JUMP_MAX, (1 << 63) + 1])
+def test_n10_n12_a_floor_that_no_record_may_have_is_refused(floor: int) -> None:
+    node = Node(A)
+    fence(node, 6)
+    promise(node, floor)
+    node.complete()
+    refused = node.answer(1)
+    assert isinstance(refused, Refused) and "N12" in refused.message
+    fence(node, 7)
+    assert 7 == node.replica.state.epoch
+
+
+def test_n10_the_record_begins_at_the_floor_or_above() -> None:
+    first = found(said(A), said(B), said(C)).record
+    assert 5 + NEAR_GAP == first.epoch
+    promised = [said(who, floor=first.epoch) for who in OLD]
+    assert first == found(*promised, floor=first.epoch).record, "the second round finds what the first one found"
+    assert 900 == found(said(A), said(B, floor=900), said(C), floor=15).record.epoch, "of a recovery that was given up"
+    assert 5 + EPOCH_GAP == found(*promised[:2], silent=1, floor=first.epoch).record.epoch
+    far = found(said(A), said(B, floor=6 + EPOCH_JUMP_MAX), said(C))
+    assert Doubt.EPOCH_JUMP is far.doubt
 
 
 # --- N12 --------------------------------------------------------------------------------------------------
