@@ -120,7 +120,7 @@ class Client:
     ) -> Reader[Gap]:
         """Return a reader of a group; iterate over it for records, over its `batches()` for whole batches.
 
-        `from_` is 'earliest' or an offset, `until` is 'latest' (what is readable when the read begins), the last
+        `from_` is 'earliest' or an offset, `until` is 'latest' (what is acknowledged when the read begins), the last
         offset wanted, or None to go on for ever; both may be mappings by shard.  With `gaps` the offsets without a
         record are yielded too, as `Gap`s between the records.
 
@@ -210,7 +210,11 @@ class Client:
         return [self.routing.check_shard(found, shard) for shard in wanted]
 
     async def latest(self, group: str, shard: int, *, timeout_s: float = 30.0) -> int:
-        """Return the last offset of a shard that may be read now, all that was acknowledged included; -1: none."""
+        """Return the last offset of a shard that may be read now; -1: none.
+
+        It covers every record acknowledged to any client before the call, but those of level LOCAL (O46).  Raises
+        `Unavailable` when within `timeout_s` seconds no leader has proved to a majority of its members that it leads.
+        """
         self._check_open()
         self.routing.check_shard(await self.routing.find_group(group), shard)
         return await self.questions.latest(group, shard, timeout_s=timeout_s)

@@ -101,7 +101,7 @@ class Questions:
         )
 
     async def latest(self, group_name: str, shard: int, *, timeout_s: float) -> int:
-        """Return the last offset that may be read now, all that was acknowledged included; -1: none."""
+        """Return the last offset that may be read now, all that was acknowledged included; -1: none (O46)."""
         deadline = self._deadline(timeout_s)
         frame = await self._frame_at(group_name, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
         return frame.released

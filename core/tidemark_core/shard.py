@@ -34,6 +34,7 @@ from .replication.clients import (
     CLIENT_EVENTS,
     AppendRequest,
     ClientEvent,
+    LatestRequest,
     OutcomeRequest,
     ReadRequest,
     TrimRequest,
@@ -61,6 +62,8 @@ from .replication.messages import (
     InstallSnapshot,
     Prepare,
     PrepareTransfer,
+    ReadRound,
+    ReadRoundAck,
     Truncate,
     Truncated,
 )
@@ -184,6 +187,8 @@ class Shard:
                 return self.leader.outcomes.on_request(now_ms, event)
             case ReadRequest():
                 return self.leader.on_read_request(event)
+            case LatestRequest():
+                return self.leader.read_index.on_request(now_ms, event)
             case TrimRequest():
                 return self.leader.on_trim_request(now_ms, event)
             case _:
@@ -221,6 +226,10 @@ class Shard:
                 return follower.on_truncate(sender, message, self.vetting.operator)
             case Truncated():
                 return leader.on_truncated(now_ms, sender, message) if leader else []
+            case ReadRound():
+                return follower.on_read_round(sender, message)
+            case ReadRoundAck():
+                return leader.read_index.on_ack(sender, message) if leader else []
             case Fetch():
                 return self._on_fetch(sender, message)
             case Fetched():

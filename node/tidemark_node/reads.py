@@ -19,8 +19,8 @@ from typing import Any, ClassVar, NoReturn
 from tidemark_core.base.effects import LogReadFailed
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.clients import ReadRequest
-from tidemark_core.replication.messages import ReadGrant
+from tidemark_core.replication.clients import LatestRequest, ReadRequest
+from tidemark_core.replication.messages import Latest, ReadGrant
 from tidemark_wire.frames import HOLES_MAX, ReadFrame, encode_read
 from tidemark_wire.identity import Role
 from tidemark_wire.v1 import node_pb2
@@ -117,9 +117,10 @@ class _Reader:
         self._granted_at = 0.0
 
     async def run(self, until: int, tail: bool) -> None:
-        latest = await self._ask()
+        await self._ask()
         if not tail and until < 0:
-            while self._released < latest:  # what "latest" means is told with the first frame: not before it is known
+            latest = await self._ask_latest()
+            while self._released < latest:  # the first frame says where "latest" is: not before it is known
                 await self._wait()
         last = None if tail else (until if until >= 0 else self._released)
         sent = False
@@ -137,8 +138,8 @@ class _Reader:
         if not sent:
             await self._send(())
 
-    async def _ask(self) -> int:
-        """Ask whether the reader may read, and the core whether this node may serve; return where "latest" is."""
+    async def _ask(self) -> None:
+        """Ask whether the reader may read, and the core whether this node may serve."""
         if (refused := self._refusal()) is not None:
             await self._routing.refuse(self._context, refused, None)
         shard, position = self._shard, self._position
@@ -149,7 +150,14 @@ class _Reader:
             await self._routing.refuse(self._context, as_routed(answer), self._target)
         self._granted_at = time.monotonic()
         self._released = max(self._released, answer.released)
-        return answer.latest
+
+    async def _ask_latest(self) -> int:
+        """Return where the log ends now, once the core has proved it (O46)."""
+        shard = self._shard
+        answer: Latest | Refused = await self._driver.ask_and_wait(lambda number: LatestRequest(shard, number))
+        if isinstance(answer, Refused):
+            await self._routing.refuse(self._context, as_routed(answer), self._target)
+        return answer.offset
 
     async def _wait(self) -> None:
         """Wait for the released offset to move; woken without news means that leadership may be gone."""

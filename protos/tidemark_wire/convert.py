@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.entry import decode
-from tidemark_core.base.errors import CorruptEntry, FormatTooNew, RemoteViolation
+from tidemark_core.base.errors import CorruptEntry, FormatTooNew, FormatTooOld, RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, EntryId, Member
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages as core
@@ -251,6 +251,11 @@ def _older_snapshot(message: Any) -> Any:
     return replace(message, snapshot=replace(snapshot, checkpoint=checkpoint))
 
 
+def _not_before(message: Any) -> Any:
+    """Refuse to send a message that the release before does not know."""
+    raise FormatTooOld(f"{type(message).__name__} is new in this release")
+
+
 # --- Fetched carries an entry, so it has a pair of its own ------------------------------------------------
 
 
@@ -284,6 +289,8 @@ CODECS: tuple[Codec, ...] = (
     _codec(8, core.Drop, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, matches=_NUMBERS, commit=_PLAIN),
     _codec(9, core.Fill, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, upto=_PLAIN),
     _codec(10, core.Filled, epoch=_PLAIN, upto=_PLAIN),
+    _codec(11, core.ReadRound, older=_not_before, epoch=_PLAIN, number=_PLAIN),
+    _codec(12, core.ReadRoundAck, older=_not_before, epoch=_PLAIN, number=_PLAIN),
     _codec(16, core.Fence, epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN),
     _codec(
         17, core.Fenced, older=partial(replace, clock_ms=None),

@@ -68,6 +68,7 @@ from tidemark_core.replication.clients import (
     AppendRequest,
     CommitPosition,
     DeleteSubscription,
+    LatestRequest,
     OutcomeRequest,
     ReadRequest,
     SubscriptionsRequest,
@@ -514,6 +515,11 @@ class Node:
 
     def read_grant(self, request: int, position: int = -1) -> Any:
         self.step(ReadRequest(SHARD, request, position))
+        return self.answer(request)
+
+    def latest(self, request: int) -> Any:
+        """Ask where the log ends; return the answer if it came at once."""
+        self.step(LatestRequest(SHARD, request))
         return self.answer(request)
 
     def trim(self, request: int, before: int) -> Any:
@@ -1184,6 +1190,13 @@ class Cluster:
     def read_grant(self, name: str) -> ReadGrant | Any:
         request = self.request()
         self.nodes[name].step(ReadRequest(SHARD, request))
+        return self.answer(request)
+
+    def latest(self, name: str, for_ms: int = 100) -> Any:
+        """Ask a node where the log ends; return what it answers within `for_ms`, None for silence."""
+        request = self.request()
+        self.nodes[name].step(LatestRequest(SHARD, request))
+        self.run_until(lambda: self.answer(request) is not None, for_ms)
         return self.answer(request)
 
     def replied(self, node: Node, request: int, value: Any) -> None:

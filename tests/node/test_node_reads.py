@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ from node_harness import SHARD, shard_map
 from tidemark_core.base.entry import Batch, Entry, Kind, seal
 from tidemark_core.base.ids import NOTHING, Member
 from tidemark_core.node import NodeCore
-from tidemark_core.replication.messages import ReadGrant
+from tidemark_core.replication.clients import LatestRequest
+from tidemark_core.replication.messages import Latest, ReadGrant
 from tidemark_node import reads
 from tidemark_node.metrics import Metrics
 from tidemark_node.reads import without
@@ -83,9 +85,11 @@ class Rig:
             entries=tuple(e for e in self.log if e.last >= first and e.last <= last), damaged_at=None
         )
 
-    async def ask(self, event: Any) -> ReadGrant:
+    async def ask(self, event: Callable[[int], Any]) -> ReadGrant | Latest:
+        if isinstance(event(1), LatestRequest):
+            return Latest(1, self.released)
         self.asked += 1
-        return ReadGrant(0, self.released, 1, self.released)
+        return ReadGrant(0, self.released, 1)
 
     async def write(self, frame: bytes) -> None:
         self.frames.append(decode_read(frame))

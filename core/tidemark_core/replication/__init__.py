@@ -18,6 +18,7 @@ L2  Each append continues the log
 O24 Commit needs a majority in the current epoch
 O25 Older entries commit indirectly
 O26 Nothing is applied beyond commit
+O46 The latest offset takes a round to a majority
 H3  Commit never falls
 K1  Each data entry names an order of all slots
 K2  R lies between a majority and n
@@ -94,7 +95,7 @@ does not move while members change.  Restart: a replica that led an epoch never 
 sent and had not synced may live on elsewhere; hence LEADER is durable before the first push.
 
 Roles: `follower` is fenced, truncates, appends, is seeded; `leader` assigns, pushes, commits, changes members;
-`coordinator` elects and reconfigures from stored metadata; `replica` holds what outlives a role; `log` is the
+`read_index` proves to callers where the log ends; `coordinator` elects and reconfigures from stored metadata; `replica` holds what outlives a role; `log` is the
 fold of the log; `invariants` look from outside.  Of payloads: `copies` says who keeps them, `holding` what a replica
 keeps, `dropping` what a leader announces of it, `stages` when readers get an entry, `fetching` and `filling` how
 missing payloads are obtained, `vetting` what a replica looks at before it leads.

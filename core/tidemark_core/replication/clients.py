@@ -45,6 +45,14 @@ class ReadRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class LatestRequest:
+    """Ask where the log ends now (O46); answered `Latest` or `Refused`."""
+
+    shard: ShardId
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrimRequest:
     """Remove records below offset `before` as far as commit, follow cursors and subscriptions allow (#281, B10).
 
@@ -89,7 +97,8 @@ class SubscriptionsRequest:
 
 
 PositionEvent = CommitPosition | DeleteSubscription | SubscriptionsRequest
-ClientEvent = AppendRequest | OutcomeRequest | ReadRequest | TrimRequest | PositionEvent
+ClientEvent = AppendRequest | OutcomeRequest | ReadRequest | LatestRequest | TrimRequest | PositionEvent
 CLIENT_EVENTS = (
-    AppendRequest, OutcomeRequest, ReadRequest, TrimRequest, CommitPosition, DeleteSubscription, SubscriptionsRequest,
+    AppendRequest, OutcomeRequest, ReadRequest, LatestRequest, TrimRequest, CommitPosition, DeleteSubscription,
+    SubscriptionsRequest,
 )

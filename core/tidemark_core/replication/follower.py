@@ -33,6 +33,8 @@ from .messages import (
     Fence,
     Fenced,
     InstallSnapshot,
+    ReadRound,
+    ReadRoundAck,
     ShardDeleted,
     SnapshotInstalled,
     SnapshotProgress,
@@ -206,6 +208,15 @@ class Follower:
         if not (writes := sweep(replica, m)):
             return []
         return [replica.persist(writes), replica.trace("payloads_dropped", f"up to {replica.state.dropped}")]
+
+    def on_read_round(self, sender: Member, m: ReadRound) -> list[Effect]:
+        """Rule O46.  Nothing is written: a fence that this node has answered is durable."""
+        replica, state = self.replica, self.replica.state
+        if m.epoch < state.epoch:
+            return self._refuse(sender, m.epoch, Reason.STALE_EPOCH)
+        if state.role not in (Role.FENCED, Role.FOLLOWER):
+            return []
+        return [replica.send(sender, ReadRoundAck(m.epoch, m.number))]
 
     def _flush(self, fresh: list[Write]) -> list[Effect]:
         return [self.replica.persist(fresh)] if fresh else []

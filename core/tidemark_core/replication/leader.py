@@ -65,6 +65,7 @@ from .messages import (
 )
 from .outcomes import QUORUM_TIMER, Outcomes
 from .positions import POSITION_TIMER, Positions
+from .read_index import READ_INDEX_TIMER, ReadIndex
 from .replica import Pending, Replica, Role, opening_payload
 from .retention import RETENTION_TIMER, Retention
 from .stages import RELEASE_TIMER, Stages
@@ -91,7 +92,8 @@ class Leader:
     __slots__ = (
         "_copysets", "_described_commit", "_dirty", "_fill", "_filled", "_fresh", "_notice_armed", "_pushed_later",
         "_released_told", "_resend_armed", "active", "change", "clocks", "contracted", "cursors", "dropping", "durable",
-        "epoch_first", "fetching", "outcomes", "positions", "replica", "retention", "selective", "stages", "transfer",
+        "epoch_first", "fetching", "outcomes", "positions", "read_index", "replica", "retention", "selective", "stages",
+        "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -103,6 +105,7 @@ class Leader:
         self.clocks = Clocks(replica, replica.now_ms)
         self.outcomes = Outcomes(self)            # who waits for what
         self.positions = Positions(self)          # commits of subscriptions
+        self.read_index = ReadIndex(self)         # who asks where the log ends
         self.retention = Retention(self)          # what is removed when
         self.selective = False                    # fewer than all members keep payloads; else the next three rest
         self.stages = Stages(self)                # what readers may have
@@ -207,11 +210,13 @@ class Leader:
         """Stop leading: every waiting caller learns that the outcome is not known here."""
         replica = self.replica
         refusal = Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known; retry the same sequence")
-        waiting = (*self.outcomes.limbo.everybody(), *self.positions.everybody())
+        waiting = (*self.outcomes.limbo.everybody(), *self.positions.everybody(), *self.read_index.everybody())
         effects: list[Effect] = [Reply(waiter, refusal) for waiter in waiting]
         if self._fresh:
             effects.append(self._persist_fresh())
-        for timer in (RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER, POSITION_TIMER):
+        for timer in (
+            RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER, POSITION_TIMER, READ_INDEX_TIMER,
+        ):
             effects.append(SetTimer(replica.address, timer, None))
         if self.selective:
             effects += (SetTimer(replica.address, timer, None) for timer in (DROP_TIMER, RELEASE_TIMER))
@@ -316,6 +321,8 @@ class Leader:
         if self._dirty:
             self._dirty = False
             effects += self.push_all(now_ms)
+        if self.read_index.waiting:
+            effects += self.read_index.begin()
         return effects
 
     # --- pushing ------------------------------------------------------------------------------------------
@@ -474,6 +481,8 @@ class Leader:
                 return self.retention.on_timer(now_ms)
             case "position":
                 return self.positions.on_timer(now_ms)
+            case "read_index":
+                return self.read_index.on_timer(now_ms)
             case "transfer":
                 expired, self.transfer = self.transfer, None
                 return self._transfer_expired(expired) if expired else []
@@ -507,6 +516,8 @@ class Leader:
         self.clocks.heard(sender, m.clock_ms, now_ms)
         cursor.acknowledged(min(m.upto, self.head), m.commit)
         effects = self.advance(now_ms)
+        if self.read_index.waiting:
+            effects += self.read_index.advance()
         effects += self._push(cursor)
         self._shrink_tail()
         return effects + self._transfer_ready()
@@ -829,8 +840,7 @@ class Leader:
             copies = f"{self.replica.state.copies} of {len(self.ensemble)} members keep each payload"
             not_held = f"{copies}, not all of them this leader: read the shard by single copy delivery"
             return [Reply(m.request, Refused(Reason.NOT_HELD, not_held, self.epoch))]
-        latest = max(self.replica.confirmed, self.epoch_first)
-        return [Reply(m.request, ReadGrant(first, released, self.epoch, latest))]
+        return [Reply(m.request, ReadGrant(first, released, self.epoch))]
 
     def on_trim_request(self, now_ms: int, m: TrimRequest) -> list[Effect]:
         """#281, B10: as far as members and subscriptions allow; nothing while members change."""

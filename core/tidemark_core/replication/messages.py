@@ -289,6 +289,25 @@ class Truncated:
     head: EntryId
 
 
+@dataclass(frozen=True, slots=True)
+class ReadRound:
+    """Leader to follower: answer unless a newer epoch has fenced you (O46).
+
+    `number` counts the rounds of a leadership.
+    """
+
+    epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRoundAck:
+    """When ReadRound `number` arrived, no newer epoch had fenced the sender."""
+
+    epoch: int
+    number: int
+
+
 # --- where fewer than all members keep payloads -----------------------------------------------------------
 
 
@@ -399,14 +418,20 @@ class SubscriptionDeleted:
 
 @dataclass(frozen=True, slots=True)
 class ReadGrant:
-    """This node leads the shard; read [first, released], and wait for `Released` beyond.
-
-    `latest` is where a read of everything acknowledged so far ends.  It lies above `released` while a new leader
-    does not know yet how much of what it inherited was acknowledged (L12), and while entries that are confirmed wait
-    for the first members of their order (K10).
-    """
+    """This node leads the shard; read [first, released], and wait for `Released` beyond."""
 
     first: int
     released: int
     epoch: int
-    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Answer to a LatestRequest: a read of everything acknowledged before the question ends at `offset` (O46).
+
+    It lies above `released` while a new leader does not know yet how much of what it inherited was acknowledged (L12),
+    and while entries that are confirmed wait for the first members of their order (K10).
+    """
+
+    epoch: int
+    offset: int

@@ -49,6 +49,7 @@ class Limits:
     resend_ms: int = 400
     commit_notice_ms: int = 10
     transfer_ms: int = 2_000
+    read_index_ms: int = 2_000           # so long a caller waits for a round to a majority (O46)
     pull_retry_ms: int = 500
     checkpoint_entries: int = 8192
     order_block_bytes: int = BLOCK_BYTES # so long one reading order holds, and so long in time (K1)

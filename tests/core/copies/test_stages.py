@@ -12,7 +12,16 @@ from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.copies import Seat, surplus_upto
 from tidemark_core.replication.dropping import DROP_TIMER
 from tidemark_core.replication.leader import NOTICE_TIMER, Leader
-from tidemark_core.replication.messages import Append, AppendAck, Appended, BecomeLeader, Drop, ReadGrant
+from tidemark_core.replication.messages import (
+    Append,
+    AppendAck,
+    Appended,
+    BecomeLeader,
+    Drop,
+    Latest,
+    ReadGrant,
+    ReadRoundAck,
+)
 from tidemark_core.replication.settings import Configure, CopySettings
 from tidemark_core.replication.stages import RELEASE_TIMER
 
@@ -115,8 +124,10 @@ def test_k10_a_read_of_all_that_is_acknowledged_ends_behind_what_waits_for_its_r
         for member in (A, B):
             ack(node, member)
 
-    grant = node.read_grant(2)
-    assert (0, 1) == (grant.released, grant.latest)
+    assert node.latest(2) is None
+    for member in (A, B):
+        node.receive(member, ReadRoundAck(1, 1))
+    assert (0, Latest(1, 1)) == (node.read_grant(3).released, node.answer(2))
 
 
 def test_k10_what_waited_long_enough_is_released_and_the_newer_waits_its_own_time(make_node: MakeNode) -> None:
@@ -261,8 +272,10 @@ def test_k10_a_reader_learns_that_more_is_acknowledged_than_it_may_have_yet(make
         for member in (A, B):
             ack(node, member)
 
-    grant = node.read_grant(2)
-    assert (0, 1) == (grant.released, grant.latest)
+    assert node.latest(2) is None
+    for member in (A, B):
+        node.receive(member, ReadRoundAck(1, 1))
+    assert (0, Latest(1, 1)) == (node.read_grant(3).released, node.answer(2))
 
 
 # --- when surplus is told of ------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ from tidemark_core.replication.messages import (
 )
 from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
 from tidemark_core.replication.positions import POSITION_TIMER
+from tidemark_core.replication.read_index import READ_INDEX_TIMER
 from tidemark_core.replication.replica import Limits, Role
 from tidemark_core.replication.retention import RETENTION_TIMER
 from tidemark_core.replication.settings import Configure
@@ -244,14 +245,14 @@ def test_issue_621_a_leader_serves_nothing_before_its_leadership_is_durable(node
     node.receive(OPERATOR, BecomeLeader(1, 10, (A, B, C), ((B, NOTHING), (C, NOTHING))))
 
     assert Refused(Reason.NOT_LEADER, "leadership is being established", 1) == node.append(1, batch(0))
-    assert ReadGrant(0, -1, 1, 0) == node.read_grant(2)
+    assert ReadGrant(0, -1, 1) == node.read_grant(2)
     assert [] == pushes(node)
     assert [] == [m for m in node.take_sent() if isinstance(m, BecameLeader)]
 
     node.complete(completed)
     if completed:
         assert node.append(3, batch(0)) is None, "accepted, and answered by nobody before its quorum"
-        assert ReadGrant(0, -1, 1, 0) == node.read_grant(4)
+        assert ReadGrant(0, -1, 1) == node.read_grant(4)
     node.restart()
     assert Refused(Reason.NOT_LEADER, "", 1) == node.append(5, batch(0))
     node.take_sent()
@@ -496,11 +497,11 @@ def test_l12_a_new_leader_serves_up_to_the_commit_it_knew_until_its_epoch_start_
     node.receive(B, append_of([], 1, commit=2, prev=author.log.head))
     lead(node, epoch=2, followers=[(B, EntryId(1, 3)), (C, EntryId(1, 3))])
 
-    assert ReadGrant(0, 2, 2, 4) == node.read_grant(1)
+    assert ReadGrant(0, 2, 2) == node.read_grant(1)
     ack(node, B, 3)
-    assert ReadGrant(0, 2, 2, 4) == node.read_grant(2)
+    assert ReadGrant(0, 2, 2) == node.read_grant(2)
     ack(node, B, 4)
-    assert ReadGrant(0, 4, 2, 4) == node.read_grant(3)
+    assert ReadGrant(0, 4, 2) == node.read_grant(3)
 
 
 def test_l9_watermarks_travel_lowered_to_what_the_message_vouches_for(led: Node) -> None:
@@ -569,10 +570,10 @@ def test_l14_a_local_append_is_answered_when_the_leader_holds_it_durably(led: No
 def test_l14_a_local_append_is_visible_only_once_it_is_committed(led: Node) -> None:
     led.append(1, batch(0, durability=LOCAL))
     led.complete()
-    assert ReadGrant(0, 0, 1, 0) == led.read_grant(2)
+    assert ReadGrant(0, 0, 1) == led.read_grant(2)
     ack(led, B)
 
-    assert ReadGrant(0, 1, 1, 1) == led.read_grant(3)
+    assert ReadGrant(0, 1, 1) == led.read_grant(3)
 
 
 def test_l14_a_local_append_waits_behind_an_older_quorum_append(led: Node) -> None:
@@ -947,7 +948,7 @@ def test_o9_a_fence_ends_the_leadership_and_names_all_that_was_appended(led: Nod
         Reply(1, refusal),
         SetTimer(AT, RESEND_TIMER, None), SetTimer(AT, NOTICE_TIMER, None), SetTimer(AT, TRANSFER_TIMER, None),
         SetTimer(AT, QUORUM_TIMER, None), SetTimer(AT, RETENTION_TIMER, None),
-        SetTimer(AT, POSITION_TIMER, None), Trace(AT, "resigned", "epoch 1"),
+        SetTimer(AT, POSITION_TIMER, None), SetTimer(AT, READ_INDEX_TIMER, None), Trace(AT, "resigned", "epoch 1"),
     ] == effects[:-1]
     led.complete()
     assert EntryId(1, 1) == led.take_sent()[-1].head

@@ -32,6 +32,8 @@ from tidemark_core.replication.messages import (
     Operation,
     Prepare,
     PrepareTransfer,
+    ReadRound,
+    ReadRoundAck,
     Rejected,
     Truncate,
     Truncated,
@@ -66,6 +68,8 @@ FROM_MEMBERS: dict[type, Make] = {
     Drop: lambda epoch, election, log: Drop(epoch, ENSEMBLE, 2, (9, 9, 9), 9),
     Fill: lambda epoch, election, log: Fill(epoch, ENSEMBLE, 2, 9),
     Filled: lambda epoch, election, log: Filled(epoch, 9),
+    ReadRound: lambda epoch, election, log: ReadRound(epoch, 1),
+    ReadRoundAck: lambda epoch, election, log: ReadRoundAck(epoch, 1),
 }
 WITHOUT_EPOCH = {messages.Fetch, messages.Fetched}
 TO_OPERATORS = {
@@ -74,7 +78,8 @@ TO_OPERATORS = {
     messages.ShardDeleted, messages.Rejected,
 }
 TO_CLIENTS = {
-    messages.Appended, messages.Outcome, messages.ReadGrant, messages.PositionCommitted, messages.SubscriptionDeleted,
+    messages.Appended, messages.Outcome, messages.ReadGrant, messages.Latest, messages.PositionCommitted,
+    messages.SubscriptionDeleted,
 }
 NEWER = {
     Role.LEADER: {Fence, Prepare, DeleteShard},
@@ -156,7 +161,7 @@ def test_a_message_of_an_older_epoch_changes_nothing(role: Role, message: type) 
 
     assert before == facts(node)
     answers = refusals(node)
-    if message in {*FROM_OPERATORS, Append, Truncate}:
+    if message in {*FROM_OPERATORS, Append, Truncate, ReadRound}:
         assert len(answers) == 1
         assert answers[0] in (Reason.STALE_EPOCH, Reason.NOT_LEADER)
     else:
@@ -185,6 +190,9 @@ def test_only_few_messages_carry_a_replica_into_a_newer_epoch(role: Role, messag
 
     if message in NEWER[role]:
         assert EPOCH + 1 == node.replica.state.epoch
+    elif message is ReadRound and role is not Role.LEADER:
+        assert before == facts(node)
+        assert [ReadRoundAck(EPOCH + 1, 1)] == node.take_sent(), "no newer epoch has fenced this one (O46)"
     else:
         assert before == facts(node)
         refusals(node)
