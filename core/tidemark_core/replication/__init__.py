@@ -95,8 +95,8 @@ does not move while members change.  Restart: a replica that led an epoch never 
 sent and had not synced may live on elsewhere; hence LEADER is durable before the first push.
 
 Roles: `follower` is fenced, truncates, appends, is seeded; `leader` assigns, pushes, commits, changes members;
-`read_index` proves to callers where the log ends; `coordinator` elects and reconfigures from stored metadata; `replica` holds what outlives a role; `log` is the
-fold of the log; `invariants` look from outside.  Of payloads: `copies` says who keeps them, `holding` what a replica
-keeps, `dropping` what a leader announces of it, `stages` when readers get an entry, `fetching` and `filling` how
-missing payloads are obtained, `vetting` what a replica looks at before it leads.
+`read_index` proves to callers where the log ends; `coordinator` elects and reconfigures from stored metadata; `replica`
+holds what outlives a role; `log` is the fold of the log; `invariants` look from outside.  Of payloads: `copies` says
+who keeps them, `holding` what a replica keeps, `dropping` what a leader announces of it, `stages` when readers get an
+entry, `fetching` and `filling` how missing payloads are obtained, `vetting` what a replica looks at before it leads.
 """
