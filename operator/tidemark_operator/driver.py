@@ -32,6 +32,7 @@ from tidemark_core.replication.records import (
     MetadataUncertain,
     NodeDown,
     NodeUp,
+    RecoverShard,
     SaveMetadata,
     SetActive,
     ShardRecord,
@@ -51,6 +52,12 @@ METADATA_REQUESTS_MAX = 64
 
 LOAD_RETRY_S = 0.2
 SAVE_RETRY_S = 0.1
+
+LEVELS = {
+    "damage_waits": logging.WARNING,          # only members that come back, or a person, end this wait (K15c)
+    "data_loss_suspected": logging.CRITICAL,  # K14c
+}
+"""Of traces that a person should see."""
 
 ProgressListener = Callable[[ChangeProgress], None]
 
@@ -126,7 +133,7 @@ class CoordinatorDriver:
     # --- requests of the operator -------------------------------------------------------------------------
 
     async def change(
-        self, shard: ShardId, make: Callable[[int], StartChange | StartTransfer | CancelChange],
+        self, shard: ShardId, make: Callable[[int], StartChange | StartTransfer | RecoverShard | CancelChange],
         progress: ProgressListener | None = None,
     ) -> ChangeDone | Refused:
         """Feed the request that `make` builds from a request number, and wait for its answer."""
@@ -237,9 +244,7 @@ class CoordinatorDriver:
                 self.traces[what] += 1
                 if what == "metadata_behind":
                     self.on_behind(shard, detail)
-                # K15c: nothing but members that come back, or a person, ends this wait.
-                log.log(logging.WARNING if what == "damage_waits" else logging.INFO,
-                        "shard %x: %s %s", shard, what, detail)
+                log.log(LEVELS.get(what, logging.INFO), "shard %x: %s %s", shard, what, detail)
             case _:
                 raise AssertionError(f"an effect this driver does not know: {effect!r}")
 

@@ -138,6 +138,8 @@ class Shard:
     leader: str | None
     members: tuple[Member, ...] = ()
     copies: int = 0
+    holdouts: tuple[str, ...] = ()   # nodes whose copies may be the last of acknowledged records (K14c)
+    refill: int = 0                  # members that it had before it was recovered from one, 0: it has them (K14d)
 
     @property
     def payload_copies(self) -> int:
@@ -266,6 +268,8 @@ def shard_views(groups: Iterable[Group], records: Mapping[ShardId, ShardRecord])
             leader=record.leader.node if record.leader else None,
             members=record.ensemble,
             copies=record.copies,
+            holdouts=tuple(each.member.node for each in record.holdouts),
+            refill=record.refill,
         )
         for shard, record in sorted(records.items())
         if group_of(shard) in names

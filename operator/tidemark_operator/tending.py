@@ -3,7 +3,8 @@
 Rule K14: a node that came back with another disk is a new member; for each shard that names its old disk,
 the operator swaps it back into its own slot.  A node that drains or is to yield hands its leaderships over;
 one that yields no more is given its share back (`giving_back`).  A shard whose members keep another number of payloads
-than its group declares is changed to that number (K13).
+than its group declares is changed to that number (K13).  A shard that was recovered from one member gets as many
+members as it had (K14d).
 Stays out: which steps that takes (the coordinator), moves that people ask for (`reconfigure`).
 """
 
@@ -24,7 +25,7 @@ from tidemark_wire.tasks import background, cancelled
 from .driver import CoordinatorDriver
 from .giving_back import GivingBack
 from .model import Shard, out_of_sync, wanted_copies
-from .plan import World, next_leader
+from .plan import World, choose_member, next_leader
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,11 @@ class Tender:
             if stale is not None:
                 self._moving.add(shard.shard)
                 self._start(shard, self._reseed(shard, stale))
+            elif shard.refill > len(shard.ensemble):
+                chosen = choose_member(shard, None, world)
+                if isinstance(chosen, str):
+                    self._moving.add(shard.shard)
+                    self._start(shard, self._refill(shard, chosen))
             elif copies is not None and (away := out_of_sync(shard, world.nodes)):
                 self.copies_trouble[shard.shard] = f"{shard.name} waits for {', '.join(away)}"
             elif copies is not None:
@@ -115,6 +121,18 @@ class Tender:
         else:
             del self._refusals[shard.shard]
             log.info("%s: %s is back in its slot with a new disk", shard.name, node)
+
+    async def _refill(self, shard: Shard, node: str) -> None:
+        answer = await self._driver.change(
+            shard.shard,
+            lambda request: StartChange(shard.shard, request, Operation.EXPAND, old_node=None, new_node=node),
+        )
+        if isinstance(answer, Refused):
+            log.info("%s: %s does not join yet: %s %s", shard.name, node, answer.reason, answer.message)
+            await self._back_off(shard)
+        else:
+            del self._refusals[shard.shard]
+            log.info("%s: %s has a copy of the recovered log", shard.name, node)
 
     async def _change_copies(self, shard: Shard, copies: int) -> None:
         answer = await self._driver.change(

@@ -166,6 +166,9 @@ def _group(before: Status, after: Status) -> Iterator[Occurrence]:
     if _became(turn, "True") and turn[0].get("reason") == R.SHARDS_LEADERLESS and (
             _time(turn[1]) - _time(turn[0])).total_seconds() >= LEADERLESS_S:
         yield Occurrence(E.LEADERS_RESTORED, "Every shard has a leader again.")
+    loss = _turn(before, after, T.DATA_LOSS_SUSPECTED)
+    if _became(loss, "True", "message"):
+        yield Occurrence(E.DATA_LOSS_SUSPECTED, loss[1]["message"])
     yield from _refusal(before, after)
 
 

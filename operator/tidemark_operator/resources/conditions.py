@@ -33,6 +33,7 @@ class ConditionType(StrEnum):
     STRICT_QUORUM = "StrictQuorum", "a read sees every write that was acknowledged before it"
     RECONCILING = "Reconciling", "the operator is still making the object as its spec asks"
     STALLED = "Stalled", "the operator cannot go on by itself"
+    DATA_LOSS_SUSPECTED = "DataLossSuspected", "a member holds acknowledged records that its leader lacks"
     PAUSED = "Paused", "work on the spec rests because an annotation says so; elections go on"
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked", "nodes that should go cannot go"
     UPGRADE_BLOCKED = "UpgradeBlocked", "nodes that should run another version cannot be restarted"
@@ -74,6 +75,8 @@ class ConditionReason(StrEnum):
     LEADERS_ELECTED = "LeadersElected", "every shard has a leader that is up"
     ELECTING = "Electing", "an election is under way"
     SHARDS_LEADERLESS = "ShardsLeaderless", "shards have no leader"
+    DATA_LOSS_SUSPECTED = "DataLossSuspected", "see condition DataLossSuspected"
+    TRUNCATION_REFUSED = "TruncationRefused", "a member refuses to cut its log below its commit"
     NO_QUORUM = "NoQuorum", "no majority of the members answers the election"
     METADATA_LOST = "MetadataLost", "the record of the shard is gone from the metadata store"
     QUORUM_AVAILABLE = "QuorumAvailable", "a quorum of members is up"
@@ -210,6 +213,7 @@ def _progress(ready: ConditionRule, stalled: Iterable[ConditionReason]) -> tuple
     )
 
 
+_DATA_LOSS = ConditionRule(T.DATA_LOSS_SUSPECTED, (R.TRUNCATION_REFUSED,), (), abnormal=True, optional=True)
 _UNSEEN = (R.METADATA_STORE_UNREACHABLE,)
 _ORPHAN = (R.CLUSTER_NOT_FOUND, R.METADATA_STORE_UNREACHABLE)
 
@@ -217,10 +221,12 @@ _CLUSTER = (
     *_progress(
         ConditionRule(
             T.READY, (R.RECONCILED,),
-            (R.NODES_NOT_READY, R.ROLLOUT_IN_PROGRESS, R.SCALING_IN_PROGRESS, R.VOLUME_RESIZING, R.STALLED, R.PAUSED),
+            (R.NODES_NOT_READY, R.ROLLOUT_IN_PROGRESS, R.SCALING_IN_PROGRESS, R.VOLUME_RESIZING, R.DATA_LOSS_SUSPECTED,
+             R.STALLED, R.PAUSED),
             _UNSEEN),
         (R.INVALID_SPEC, R.NODE_READY_TIMEOUT, R.IMAGE_PULL_FAILED, R.UNSCHEDULABLE, R.VOLUME_EXPANSION_UNSUPPORTED,
          R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE)),
+    _DATA_LOSS,
     ConditionRule(
         T.AVAILABLE, (R.QUORUMS_AVAILABLE, R.NOTHING_HOSTED),
         (R.SHARDS_LEADERLESS, R.PARTITIONS_BELOW_QUORUM, R.NO_NODES), _UNSEEN),
@@ -253,8 +259,10 @@ _LOG_GROUP = (
         ConditionRule(
             T.READY, (R.ALL_SHARDS_ONLINE,),
             (R.CREATING_SHARDS, R.SHARDS_NOT_ONLINE, R.FACTOR_CHANGE_PENDING, R.FACTOR_CHANGE_IN_PROGRESS,
-             R.PAYLOAD_COPIES_PENDING, R.DELETING, R.STALLED, R.PAUSED, R.NOT_SUPPORTED), _ORPHAN),
+             R.PAYLOAD_COPIES_PENDING, R.DATA_LOSS_SUSPECTED, R.DELETING, R.STALLED, R.PAUSED, R.NOT_SUPPORTED),
+            _ORPHAN),
         (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND, R.ADOPTION_MISMATCH, R.NOT_ENOUGH_NODES, R.NOT_SUPPORTED)),
+    _DATA_LOSS,
     ConditionRule(
         T.AVAILABLE, (R.LEADERS_ELECTED,), (R.SHARDS_LEADERLESS, R.ELECTING, R.CREATING_SHARDS, R.NOT_SUPPORTED),
         _ORPHAN),

@@ -39,6 +39,7 @@ class EventReason(StrEnum):
     ADOPTED = "Adopted"
     DELETED = "Deleted"
     SHARD_LEADERLESS = "ShardLeaderless"
+    DATA_LOSS_SUSPECTED = "DataLossSuspected"
     LEADERS_RESTORED = "LeadersRestored"
     RING_CHANGED = "RingChanged"
     ANTI_ENTROPY_COMPLETED = "AntiEntropyCompleted"
@@ -136,6 +137,7 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.DELETED, A.RECONCILE, "the data is deleted"),
         EventRule(E.SHARD_LEADERLESS, A.OBSERVE, "shards have no leader for 30 s; one per group, with a count", True),
         EventRule(E.LEADERS_RESTORED, A.OBSERVE, "every shard has a leader again"),
+        EventRule(E.DATA_LOSS_SUSPECTED, A.OBSERVE, "a member holds acknowledged records that its leader lacks", True),
         EventRule(E.NOT_SUPPORTED, A.VALIDATE, NOT_SERVED, True),
         EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),
     ),

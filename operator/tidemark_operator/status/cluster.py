@@ -20,7 +20,7 @@ from ..plan import World
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from .kubernetes import KubernetesFacts, kubernetes_conditions, unfinished, with_pods
-from .shard import crowded, leaderless
+from .shard import crowded, data_loss, leaderless
 from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
 
 
@@ -74,6 +74,9 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
         if missing else (T.READY, False, *open_change) if open_change is not None
         else (T.READY, True, R.RECONCILED, f"{len(up)} of {desired} nodes are ready.")
     )
+    loss = data_loss(shards.values(), facts.records)
+    if loss:
+        ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
     if behind:
         ready = (T.READY, False, R.STALLED, behind)
     available: Condition
@@ -108,6 +111,8 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
          f"The installed version is {version}, and a local cluster runs no other." if other_version else ""),
     ]
     conditions.append(_certificates_valid(stored.spec, facts.certificates))
+    if loss:
+        conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
     instead = standing_conditions(facts.standing)
     if kubernetes is not None:
         instead += kubernetes_conditions(kubernetes, copies)

@@ -18,7 +18,7 @@ from ..model import Group, Node, Shard, out_of_sync, wanted_copies, zones_of
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.kinds import does_not_serve
-from .shard import crowded, electing, leaderless, unconfirmed
+from .shard import crowded, data_loss, electing, leaderless, unconfirmed
 from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
 
 
@@ -87,6 +87,9 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
                  f"payload copies yet{'; ' if why else '.'}{why}")
     else:
         ready = (T.READY, True, R.ALL_SHARDS_ONLINE, f"{online} of {group.shards} shards are online.")
+    loss = data_loss(present, records)
+    if loss and trouble is None and not group.unserved:
+        ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
     copies = Counter(node for shard in present for node in shard.ensemble)
     leaders = Counter(shard.leader for shard in present if shard.leader)
     conditions: list[Condition] = [
@@ -105,6 +108,8 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
         (T.STALLED, trouble is not None,
          R.INVALID_SPEC if wrong else trouble[0] if trouble else R.RECONCILED, trouble[1] if trouble else ""),
     ]
+    if loss:
+        conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
     if group.unserved:
         conditions = overlay(conditions, _not_supported(ready[3], hosted=bool(present)))
     return {

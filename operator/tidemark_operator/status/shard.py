@@ -5,10 +5,11 @@ Pure.  Stays out: storing anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import Phase, ShardRecord, Status
 
 from ..condition_memory import Condition, some
@@ -130,6 +131,13 @@ def unconfirmed(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> tuple[
         return R.NOT_ENOUGH_ZONES, (
             f"{shard.name} needs members in {group.synchro_zones} zones, they are in {len(zones)}")
     return None
+
+
+def data_loss(shards: Iterable[Shard], records: Mapping[ShardId, ShardRecord]) -> str:
+    """Say which members hold acknowledged records that their leaders lack, empty when there is none (K14c)."""
+    return some(
+        f"{each.member.node} holds records of {shard.name} up to offset {each.commit} that its leader lacks"
+        for shard in shards for each in records[shard.shard].holdouts)
 
 
 def crowded(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> bool:
