@@ -54,7 +54,9 @@ RETRIED = frozenset(
 # Whoever says so leads all the same.
 HERE_TO_STAY = frozenset({Reason.OVERLOADED, Reason.DISK_FULL, Reason.ROLLING_BACK})
 # Said before anything is appended: this attempt is in no log.
-NOT_TAKEN = frozenset({Reason.OVERLOADED, Reason.ROLLING_BACK, Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN})
+NOT_TAKEN = frozenset({
+    Reason.OVERLOADED, Reason.DISK_FULL, Reason.ROLLING_BACK, Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN,
+})
 OUT_OF_PLACE = frozenset({Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN})
 
 
@@ -68,7 +70,6 @@ class Lane:
         self.queue: deque[Pending] = deque()  # keyed records; the last one may still be filling
         self.flights: deque[Flight] = deque()
         self.recovering = False
-        self.last_refusal: Refused | None = None
         self.trouble = ""
         self._producer = os.urandom(16)
         self._sequence = 0
@@ -156,7 +157,7 @@ class Lane:
 
     def _on_appended(self, flight: Flight, value: AppendedMessage) -> None:
         self._backoff.reset()
-        self.trouble, self.last_refusal = "", None
+        self.trouble = ""
         batch, durability = flight.batch, Durability(value.durability)
         self._acknowledged.note(batch.sequence, value.count, durability)
         if durability is Durability.QUORUM and batch.durability is Durability.COMMIT:
@@ -168,7 +169,8 @@ class Lane:
 
     def _on_refused(self, flight: Flight, value: Refused, answer: AppendAnswer) -> None:
         routing = self._dispatcher.routing
-        self.last_refusal, self.trouble = value, f"{value.reason}: {value.message}"
+        if value.reason not in OUT_OF_PLACE or not self.trouble:   # a gap follows from what was refused before it
+            self.trouble = f"{value.reason}: {value.message}"
         routing.hint(self.group_name, self.index, answer.leader_node, answer.leader_address, value.epoch)
         # A node that is cut off from the operators knows no newer leader either: ask the others too.
         lost_touch = value.reason in RETRIED - HERE_TO_STAY or value.reason is Reason.QUORUM_TIMEOUT

@@ -24,6 +24,7 @@ from .base.effects import (
     Send,
     SnapshotChunk,
     SnapshotFailed,
+    Space,
     TimerFired,
 )
 from .base.entry import Entry
@@ -68,7 +69,7 @@ class LogPlane:
         self.limits = limits
         self.shards: dict[ShardId, Shard] = {}
         self._floors = Floors()
-        self._disk_full = False
+        self._space = Space.FREE
         self._clock_behind_ms = 0
         self._peers_down: dict[Member, None] = {}
         self._touched: dict[ShardId, Shard] = {}
@@ -88,7 +89,7 @@ class LogPlane:
         self._hold(shard, Shard.restore(shard, self.me, self.limits, state, checkpoint, headers))
 
     def _hold(self, shard_id: ShardId, shard: Shard) -> Shard:
-        shard.replica.disk_full = self._disk_full
+        shard.replica.space = self._space
         shard.replica.behind_ms = self._clock_behind_ms
         shard.replica.peers_down = self._peers_down
         self.shards[shard_id] = shard
@@ -208,9 +209,9 @@ class LogPlane:
         return effects
 
     def _on_disk_space(self, event: DiskSpace) -> list[Effect]:
-        self._disk_full = event.full
+        self._space = event.space
         for shard in self.shards.values():
-            shard.replica.disk_full = event.full
+            shard.replica.space = event.space
         return []
 
     def _on_clock(self, event: ClockStepped) -> list[Effect]:
@@ -316,7 +317,8 @@ class LogPlane:
             "bytes": replica.log.bytes_held,
             "unsettled_entries": replica.log.unsettled_entries,
             "producers": len(replica.log.producers),
-            "disk_full": replica.disk_full,
+            "disk_full": bool(replica.space),
+            "space": replica.space.name,
         }
         if leader is not None and replica.state.role is Role.LEADER:
             view["leader"] = {
@@ -331,7 +333,7 @@ class LogPlane:
                 "cursors": {
                     str(member): {
                         "status": cursor.status, "match": cursor.match, "next": cursor.next, "commit": cursor.commit,
-                        "up": cursor.up, "inflight_bytes": cursor.inflight_bytes,
+                        "up": cursor.up, "inflight_bytes": cursor.inflight_bytes, "space": cursor.space.name,
                     }
                     for member, cursor in leader.cursors.items()
                 },

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from .base.effects import ClockStepped, DiskSpace, Effect, PeerDown, PeerUp, Received, Trace
+from .base.effects import ClockStepped, DiskSpace, Effect, PeerDown, PeerUp, Received, Space, Trace
 from .base.ids import LOG_PLANE, Address, Member
 from .base.plane import Plane, Stored
 from .log_plane import LogPlane, recovery_start
@@ -22,6 +22,7 @@ NODE = Address(LOG_PLANE, 0)
 """The address of traces about the node itself.  No shard has it: groups are numbered from 1."""
 
 NODE_EVENTS = frozenset((PeerUp, PeerDown, DiskSpace, ClockStepped))
+DISK_TRACES = {Space.FREE: "disk_has_space", Space.FULL: "disk_full", Space.EXHAUSTED: "disk_exhausted"}
 """News of the node itself: every plane gets it."""
 
 
@@ -73,7 +74,7 @@ class NodeCore:
         """Hand news of the node itself to every plane."""
         effects: list[Effect] = []
         if isinstance(event, DiskSpace):
-            effects.append(Trace(NODE, "disk_full" if event.full else "disk_has_space"))
+            effects.append(Trace(NODE, DISK_TRACES[event.space]))
         for plane in self.planes.values():
             effects += plane.step(now_ms, event)
         return effects

@@ -51,7 +51,7 @@ class Debug:
             "member": list(driver.core.me),
             "boot": driver.boot,
             "reloading": driver.reloading,
-            "disk_full": driver.guard.full,
+            "disk_full": bool(driver.guard.space),
             "disk_free_bytes": driver.guard.free_bytes(),
             "shard_map_version": self._routing.map.version,
             "queues": driver.depths,

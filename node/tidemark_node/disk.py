@@ -8,20 +8,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tidemark_core.base.effects import Space
+
 CHECK_BYTES = 16 << 20
 
 
 class DiskGuard:
-    """Two watermarks of free bytes: full below `reserve_bytes`, usable again a quarter above it.
+    """Watermarks of free bytes: FULL below `reserve_bytes`, EXHAUSTED below half of it (K20b).
 
-    The reserve keeps room for what RocksDB writes on its own (tables made of what is already logged), so that
-    reads and repairs go on while appends are refused.
+    Each level ends a quarter above its watermark.  The upper half of the reserve takes what leaders have appended
+    before they know, the lower half what RocksDB writes on its own: tables made of what is already logged.
     """
 
     def __init__(self, directory: Path, reserve_bytes: int) -> None:
         self.directory = directory
         self.reserve_bytes = reserve_bytes
-        self.full = False
+        self.space = Space.FREE
         self._written_bytes = 0
 
     def free_bytes(self) -> int:
@@ -39,13 +41,15 @@ class DiskGuard:
         self._written_bytes += count
         return self._written_bytes >= min(CHECK_BYTES, max(self.reserve_bytes // 4, 1))
 
-    def changed(self) -> bool | None:
-        """Look at the disk; return the new verdict when it differs from the last one, else None."""
+    def changed(self) -> Space | None:
+        """Look at the disk; return the new level when it differs from the last one, else None."""
         self._written_bytes = 0
         free = self.free_bytes()
-        threshold = self.reserve_bytes + self.reserve_bytes // 4 if self.full else self.reserve_bytes
-        full = free < threshold
-        if full == self.full:
+        space = Space.FREE
+        for level, watermark in ((Space.FULL, self.reserve_bytes), (Space.EXHAUSTED, self.reserve_bytes // 2)):
+            if free < (watermark + watermark // 4 if self.space >= level else watermark):
+                space = level
+        if space is self.space:
             return None
-        self.full = full
-        return full
+        self.space = space
+        return space

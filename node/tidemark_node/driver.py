@@ -34,6 +34,7 @@ from tidemark_core.base.effects import (
     Reply,
     Send,
     SetTimer,
+    Space,
     Trace,
 )
 from tidemark_core.base.ids import LOG_PLANE, Address, Peer, ShardId
@@ -61,6 +62,11 @@ GRAVE = frozenset({"truncate_below_commit_refused"})
 """Evidence that acknowledged data is lost elsewhere: told as critical."""
 
 DISK_CHECK_SECONDS = 1.0
+DISK_NEWS = {
+    Space.FREE: "the disk has space again, writes resume",
+    Space.FULL: "the disk is full, new appends are refused",
+    Space.EXHAUSTED: "the disk is full, no entries are stored",
+}
 REOPEN_SECONDS = 0.5
 READ_THREADS = 2
 DELIVERY_THREADS = 2
@@ -464,13 +470,14 @@ class Driver:
             self._disk_handle = self._loop.call_later(DISK_CHECK_SECONDS, self._watch_disk)
 
     def _check_disk(self) -> None:
-        full = self.guard.changed()
+        space = self.guard.changed()
         self.metrics.disk_free_bytes.set(self.guard.free_bytes())
         self.metrics.disk_total_bytes.set(self.guard.total_bytes())
-        if full is not None:
-            self.metrics.disk_full.set(full)
-            _log.warning("disk is full, writes are refused" if full else "disk has space again, writes resume")
-            self.post(DiskSpace(full))
+        if space is not None:
+            self.metrics.disk_full.set(bool(space))
+            _log.warning(DISK_NEWS[space], extra={
+                "free_bytes": self.guard.free_bytes(), "reserve_bytes": self.guard.reserve_bytes})
+            self.post(DiskSpace(space))
 
     def _broken(self, error: BaseException | None) -> None:
         if isinstance(error, StoreFailed):
@@ -527,7 +534,7 @@ class Driver:
         self._unsynced = self._syncing = False
         self._unsynced_bytes = 0
         self.reloading = False
-        self.guard.full = False
+        self.guard.space = Space.FREE
         self._check_disk()
         self._look_at_shards(loaded=True)
         self.on_health(True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemark_core.base.effects import Space
 from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry, FormatTooNew, FormatTooOld, RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, Address, EntryId, Member
@@ -27,6 +28,8 @@ FRAME_BYTES_MAX = 64 << 20
 TEXT_BYTES_MAX = 255
 REFUSAL_TEXT_BYTES_MAX = 2000
 HOLES_MAX = 65_536
+_SPACES = tuple(Space)
+_WORST = max(Space)
 NO_CLOCK = -(1 << 63)    # of an acknowledgement whose sender says no time
 
 _LINK = struct.Struct(">BBQBBI")          # plane, kind, unit, bytes of node, bytes of incarnation, bytes of body
@@ -35,8 +38,8 @@ _APPEND = struct.Struct(">QQqqqqqIB")     # epoch, prev (two), through, commit, 
 _OFFSET = struct.Struct(">q")
 _COPIES = struct.Struct(">QB")            # copies, members of the ensemble
 _MEMBER = struct.Struct(">BB")            # bytes of node, bytes of incarnation
-_ACK = struct.Struct(">Qqqq")             # epoch, upto, commit, clock
-_ACK_4 = struct.Struct(">Qqq")            # the same without a clock, on links of wire version 4
+_ACK = struct.Struct(">QqqqB")            # epoch, upto, commit, clock, space
+_ACK_4 = struct.Struct(">Qqq")            # the same without clock and space, on links of wire version 4
 _CALL = struct.Struct(">QIBq16sqIqqIBI")  # request, shard, bytes of group, resume after, batch, bytes of payload
 _ANSWER = struct.Struct(">QB")            # request, 1 appended or 0 refused
 _APPENDED = struct.Struct(">QqIB")        # epoch, base, count, durability
@@ -248,14 +251,15 @@ def _ack(message: AppendAck, version: int) -> bytes:
     if version < VERSION_OF_PLANES:
         return _ACK_4.pack(message.epoch, message.upto, message.commit)
     clock_ms = NO_CLOCK if message.clock_ms is None else message.clock_ms
-    return _ACK.pack(message.epoch, message.upto, message.commit, clock_ms)
+    return _ACK.pack(message.epoch, message.upto, message.commit, clock_ms, message.space)
 
 
 def _decode_ack(cursor: Cursor, version: int) -> AppendAck:
     if version < VERSION_OF_PLANES:
         return AppendAck(*cursor.unpack(_ACK_4))
-    epoch, upto, commit, clock_ms = cursor.unpack(_ACK)
-    return AppendAck(epoch, upto, commit, None if clock_ms == NO_CLOCK else clock_ms)
+    epoch, upto, commit, clock_ms, space = cursor.unpack(_ACK)
+    # A level that a newer build knows is at least as bad as the worst that this one knows.
+    return AppendAck(epoch, upto, commit, None if clock_ms == NO_CLOCK else clock_ms, _SPACES[min(space, _WORST)])
 
 
 def _append_parts(message: Append) -> list[bytes]:

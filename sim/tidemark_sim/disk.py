@@ -39,24 +39,25 @@ STORE_WRITES = frozenset((Put, Delete, DeleteRange))
 class Image:
     """Everything stored for one shard."""
 
-    __slots__ = ("bases", "checkpoint", "entries", "state")
+    __slots__ = ("bases", "checkpoint", "entries", "first", "state")
 
     def __init__(self) -> None:
         self.state: bytes | None = None
         self.checkpoint: bytes | None = None
         self.bases: list[int] = []
         self.entries: list[Entry] = []
+        self.first = 0      # entries below were trimmed
 
     def copy(self) -> Image:
         twin = Image()
         twin.state, twin.checkpoint = self.state, self.checkpoint
-        twin.bases, twin.entries = list(self.bases), list(self.entries)
+        twin.bases, twin.entries, twin.first = list(self.bases), list(self.entries), self.first
         return twin
 
     @property
     def last(self) -> int:
-        """Offset of the last record held, -1 when there is none."""
-        return self.entries[-1].last if self.entries else -1
+        """Offset of the last record held or trimmed, -1 when there is none."""
+        return self.entries[-1].last if self.entries else self.first - 1
 
     def apply(self, write: Write) -> None:
         kind = write.__class__
@@ -72,12 +73,13 @@ class Image:
             while drop < len(self.entries) and self.entries[drop].last < write.offset:  # type: ignore[union-attr]
                 drop += 1
             del self.bases[:drop], self.entries[:drop]
+            self.first = max(self.first, write.offset)  # type: ignore[union-attr]
         elif kind is DropPayloads:
             self._drop_payloads(write.first, write.last)  # type: ignore[union-attr, arg-type]
         elif kind is PutCheckpoint:
             self.checkpoint = write.checkpoint  # type: ignore[union-attr]
         elif kind is Wipe:
-            self.checkpoint = None
+            self.checkpoint, self.first = None, 0
             self.bases.clear()
             self.entries.clear()
         else:

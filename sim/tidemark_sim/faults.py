@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidemark_core.base.effects import Space
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.replication.records import ShardRecord
@@ -42,6 +43,7 @@ class FaultOptions:
     sync_error: float = 0.0
     wipe: float = 0.0
     disk_full: float = 0.0
+    disks_full: float = 0.0
     corrupt: float = 0.0
     clock_jump: float = 0.0
     wrong_clock: float = 0.0        # chance that a life of one chosen node has a clock that is hours or days off
@@ -61,7 +63,7 @@ class FaultOptions:
 KINDS = (
     "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
     "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease",
-    "power_cut", "stall", "pause", "metadata_lost",
+    "power_cut", "stall", "pause", "metadata_lost", "disks_full",
 )
 
 HOUR_MS = 3_600_000
@@ -104,8 +106,8 @@ class Faults:
             node.slow_disk_ms = 0
             node.sync_error = False
             node.resume()
-            if node.disk_full:
-                node.set_disk_full(False)
+            if node.space:
+                node.set_space(Space.FREE)
             node.stays_down = node.name in absent
             if node.stays_down:
                 node.crash()
@@ -311,15 +313,34 @@ class Faults:
             node.sync_error = True
 
     def disk_full(self) -> None:
-        node = self._node()
-        if not node.disk_full:
-            node.set_disk_full(True)
+        self._fill(self._node())
+
+    def disks_full(self) -> None:
+        """Fill the disks of several nodes at once, mostly a majority of some shard."""
+        dice = self.world.dice
+        nodes = dice.shuffled(list(self.world.nodes.values()))
+        for node in nodes[: dice.between(1, len(nodes))]:
+            self._fill(node)
+
+    def _fill(self, node: Node) -> None:
+        """A disk is full for a time; half of them are exhausted, most of these after a while."""
+        if not node.space:
+            dice = self.world.dice
+            node.set_space(Space.EXHAUSTED if dice.chance(0.25) else Space.FULL)
             self.world.trace.count("disks_full")
             self.world.after(self.down_ms(), self._disk_has_space, node)
+            if node.space is Space.FULL and dice.chance(0.33):
+                self.world.after(self.down_ms() // 2, self._disk_is_exhausted, node)
+
+    def _disk_is_exhausted(self, node: Node) -> None:
+        if node.space is Space.FULL:
+            node.set_space(Space.EXHAUSTED)
+        else:
+            self.world.idle()
 
     def _disk_has_space(self, node: Node) -> None:
-        if node.disk_full:
-            node.set_disk_full(False)
+        if node.space:
+            node.set_space(Space.FREE)
         else:
             self.world.idle()
 

@@ -19,7 +19,7 @@ from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role
 
-from . import slow_members
+from . import full_disks, slow_members
 from .checkers.fates import covered_by
 from .trace import Violation
 from .world import shard_name
@@ -56,6 +56,8 @@ def finish(world: World) -> None:
     _wait_for_senders(world)
     slow_members.watch(world)
     _wait(world, "after a slow member")
+    full_disks.watch(world)
+    _wait(world, "after full disks")
     for shard in world.shards:
         _compare(world, shard)
         fates = world.checkers.history.fates.of(shard)

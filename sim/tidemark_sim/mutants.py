@@ -44,6 +44,7 @@ from .metadata import MetadataStore
 from .mutant import Mutant, early, substitute
 from .node import Node
 from .positions_mutants import POSITIONS_MUTANTS
+from .space_mutants import SPACE_MUTANTS
 
 # --- H1 -----------------------------------------------------------------------------------------------------
 
@@ -460,4 +461,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *POSITIONS_MUTANTS,
     *CLOCK_MUTANTS,
     *LOSS_MUTANTS,
+    *SPACE_MUTANTS,
 )

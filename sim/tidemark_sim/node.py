@@ -32,6 +32,7 @@ from tidemark_core.base.effects import (
     Reply,
     Send,
     SetTimer,
+    Space,
     TimerFired,
     Trace,
     Write,
@@ -83,7 +84,7 @@ class Node:
         self.syncing = 0
         self.sync_error = False
         self.slow_disk_ms = 0
-        self.disk_full = False
+        self.space = Space.FREE
         self.stays_down = False
         self.asked: dict[tuple[ShardId, int], int] = {}   # when it was first asked to lead an epoch
         self.doomed = False                 # dies before it runs another effect
@@ -120,8 +121,8 @@ class Node:
         self.world.checkers.node_started(self)
         self.world.shard_map.node_started(self)
         self.turn(())
-        if self.disk_full and self.core is not None:
-            self.turn((DiskSpace(True),))
+        if self.space and self.core is not None:
+            self.turn((DiskSpace(self.space),))
         self.world.links_changed(self.name)
 
     def crash(self) -> None:
@@ -181,7 +182,7 @@ class Node:
         if self.core is not None:
             self.crash()
         self.disk.wipe()
-        self.disk_full = False
+        self.space = Space.FREE
         self.incarnations += 1
         self.member = Member(self.name, f"{self.name}-disk{self.incarnations}")
         self.world.trace.note(self.name, "wiped", str(self.member))
@@ -249,11 +250,11 @@ class Node:
             self.world.trace.note(self.name, "hint", event)
             self.turn((event,))
 
-    def set_disk_full(self, full: bool) -> None:
-        self.disk_full = full
+    def set_space(self, space: Space) -> None:
+        self.space = space
         if self.core is not None:
-            self.world.trace.note(self.name, "disk", "full" if full else "has space")
-            self.turn((DiskSpace(full),))
+            self.world.trace.note(self.name, "disk", space.name)
+            self.turn((DiskSpace(space),))
 
     def feed(self, life: int, event: Any) -> None:
         """Feed an event of this life."""

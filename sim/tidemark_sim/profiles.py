@@ -414,6 +414,20 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "wipe": (0.1, 0.1, 0.3), "disk_full": (0.1, 0.1, 0.3), "corrupt": (1, 3, 8),
         },
     },
+    "space": {
+        "cluster": {"nodes": (1, 3, 5), "wide": (1, 0.3, 0.3), "shards": (0, 0, 0), "mark_entries": (1, 2, 5)},
+        "clients": {"producers": (1, 2, 4), "think_ms": (1, 5, 40), "subscribers": (0.3, 1, 1)},
+        "admin": {
+            "every_ms": (1, 200, 1000), "swap": (0.3, 0.2, 1), "expand": (0, 0, 0), "contract": (0, 0, 0),
+            "transfer": (0.4, 0.2, 1), "trim": (1, 1, 4),
+        },
+        "faults": {
+            "every_ms": (1, 60, 250), "down_ms": (1, 100, 600), "disk_full": (1, 1, 4), "disks_full": (1, 1, 4),
+            "crash": (0.5, 0.2, 1), "crash_leader": (0.5, 0.2, 1), "wipe": (0.1, 0.1, 0.3),
+            "corrupt": (0.1, 0.1, 0.3),
+        },
+        "synchro": {"formula": (0.5, 0.3, 1)},
+    },
 }
 
 

@@ -168,6 +168,25 @@ async def test_refusals_that_pass_are_retried_in_order(connect_to, reason):
     assert [int(record.value) for record in stored(shard)] == list(range(100))
 
 
+async def test_appends_that_a_full_disk_refused_were_not_appended_and_say_so(connect_to):
+    """Each batch ends as Unavailable with the reason; those behind the first were refused for a gap."""
+    cluster, client = await connect_to(nodes=1, shards=1)
+    shard = cluster.groups["orders"][0]
+    appender = client.appender("orders", batch_records=1, linger_ms=0, timeout_s=0.5)
+    full = Refused(Reason.DISK_FULL, "the leader's disk is full", 1, -1, 50)
+    gap = Refused(Reason.SEQUENCE_GAP, "sequence is 1, expected 0", 1, 0)
+    shard.refusals.extend([full, gap, gap, gap, gap] * 100)
+    ended = await asyncio.gather(
+        *(appender.append_nowait(b"x") for _ in range(5)), return_exceptions=True)
+    assert [errors.Unavailable] * 5 == [type(error) for error in ended], ended
+    assert all("DISK_FULL" in str(error) and "appended" in str(error) for error in ended), ended
+    assert [] == stored(shard)
+    shard.refusals.clear()
+    await appender.append(b"later")
+    assert ["later"] == [record.value.decode() for record in stored(shard)]
+    await appender.close()
+
+
 async def test_refusals_of_batches_in_one_frame_are_retried_together(connect_to):
     cluster, client = await connect_to(nodes=1, shards=1)
     shard = cluster.groups["orders"][0]

@@ -15,6 +15,7 @@ from tidemark_core.base.effects import (
     Reply,
     Send,
     SnapshotDescriptor,
+    Space,
     TimerFired,
     Trace,
 )
@@ -136,13 +137,14 @@ def test_a_turn_closes_every_shard_it_touched_once(node: Node) -> None:
 
 def test_a_full_disk_is_known_to_every_shard_also_to_those_that_come_later(node: Node) -> None:
     lead(node)
-    assert [Trace(of_shard(ShardId(0)), "disk_full")] == node.step(DiskSpace(True))
+    assert [Trace(of_shard(ShardId(0)), "disk_full")] == node.step(DiskSpace(Space.FULL))
     node.step(Received(of_shard(OTHER_SHARD), OPERATOR, A, Fence(1, 10)))
     assert node.core is not None
 
-    assert [True, True] == [shard.replica.disk_full for shard in node.core.log.shards.values()]
-    assert [Trace(of_shard(ShardId(0)), "disk_has_space")] == node.step(DiskSpace(False))
-    assert not node.replica.disk_full
+    assert [Space.FULL, Space.FULL] == [shard.replica.space for shard in node.core.log.shards.values()]
+    assert [Trace(of_shard(ShardId(0)), "disk_exhausted")] == node.step(DiskSpace(Space.EXHAUSTED))
+    assert [Trace(of_shard(ShardId(0)), "disk_has_space")] == node.step(DiskSpace(Space.FREE))
+    assert node.replica.space is Space.FREE
 
 
 def test_a_link_that_was_down_before_the_leadership_began_is_remembered(node: Node) -> None:

@@ -19,6 +19,7 @@ from tidemark_core.base.effects import (
     PutCheckpoint,
     PutEntry,
     PutState,
+    Space,
     Wipe,
 )
 from tidemark_core.base.entry import Entry, Kind, control
@@ -336,17 +337,16 @@ def test_failed_write_is_typed_and_nothing_more_is_taken(tmp_path: Path, kind: s
     store.close()
 
 
-def test_disk_guard_has_two_watermarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_k20b_disk_guard_has_two_levels_with_two_watermarks_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     guard = DiskGuard(tmp_path, 1000)
     free = 2000
     monkeypatch.setattr(guard, "free_bytes", lambda: free)
     assert guard.changed() is None
-    free = 999
-    assert guard.changed() is True
-    free = 1100
-    assert guard.changed() is None
-    free = 1250
-    assert guard.changed() is False
+    for free, news in (
+        (999, Space.FULL), (1100, None), (500, None), (499, Space.EXHAUSTED), (624, None), (625, Space.FULL),
+        (1249, None), (1250, Space.FREE), (10, Space.EXHAUSTED), (1250, Space.FREE),
+    ):
+        assert guard.changed() is news, f"{free} bytes free"
     assert not guard.wrote(10)
     assert guard.wrote(300)
 

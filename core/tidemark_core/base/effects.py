@@ -12,6 +12,7 @@ Messages may be lost, repeated and reordered.  Replies run at most once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from .entry import Entry
@@ -302,11 +303,19 @@ class ClockStepped:
     behind_ms: int = 0
 
 
+class Space(IntEnum):
+    """Free space of a disk (K20, K20b)."""
+
+    FREE = 0
+    FULL = 1         # a leader takes no new appends; entries that leaders already have are stored
+    EXHAUSTED = 2    # no entry is stored
+
+
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
     """Free space crossed a watermark."""
 
-    full: bool
+    space: Space
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,9 @@ K16 A leader fetches for its followers
 K17 A sender without the payload answers NOT_HELD
 K18 DATALOSS needs the answer of every member
 K19 Payloads play no part in an election
+K20 A leader appends nothing that too few disks can store
+K20b A full disk stores what is under way
+K21 A trim reaches a member with a full disk
 
 Elections and changes of members, with reasons and tests in `docs/protocols/coordination.md`:
 
@@ -96,7 +99,8 @@ sent and had not synced may live on elsewhere; hence LEADER is durable before th
 
 Roles: `follower` is fenced, truncates, appends, is seeded; `leader` assigns, pushes, commits, changes members;
 `read_index` proves to callers where the log ends; `coordinator` elects and reconfigures from stored metadata; `replica`
-holds what outlives a role; `log` is the fold of the log; `invariants` look from outside.  Of payloads: `copies` says
-who keeps them, `holding` what a replica keeps, `dropping` what a leader announces of it, `stages` when readers get an
-entry, `fetching` and `filling` how missing payloads are obtained, `vetting` what a replica looks at before it leads.
+holds what outlives a role; `log` is the fold of the log; `space` says which members can store; `invariants` look from
+outside.  Of payloads: `copies` says who keeps them, `holding` what a replica keeps, `dropping` what a leader announces
+of it, `stages` when readers get an entry, `fetching` and `filling` how missing payloads are obtained, `vetting` what a
+replica looks at before it leads.
 """

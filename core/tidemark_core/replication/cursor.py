@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ..base.effects import Space
 from ..base.ids import EntryId, Member
 
 
@@ -30,7 +31,7 @@ class Cursor:
     truncate_to: EntryId | None = None
     up: bool = True
     reading: bool = False                # a ReadLog for this cursor is under way
-    full: bool = False                   # the follower's disk is full; only the resend timer tries again
+    space: Space = Space.FREE            # of the follower's disk, by its last word; the resend timer asks again (K20)
     absent: bool = False                 # no replica of this shard there; only a heartbeat now and then asks again
     inflight: deque[tuple[int, int]] = field(default_factory=deque)  # (last offset, bytes)
     inflight_bytes: int = 0
@@ -62,7 +63,7 @@ class Cursor:
         self.inflight.append((last, size))
         self.inflight_bytes += size
 
-    def acknowledged(self, upto: int, commit: int) -> None:
+    def acknowledged(self, upto: int, commit: int, space: Space = Space.FREE) -> None:
         """Take a cumulative ack; an older one changes nothing."""
         if upto > self.match:
             self.match = upto
@@ -70,7 +71,8 @@ class Cursor:
         self.commit = max(self.commit, commit)
         # A follower that holds more than we think (a rewind raced with its ack) needs no second copy.
         self.next = max(self.next, self.match + 1)
-        self.full = self.absent = False
+        self.absent = False
+        self.space = space
         if 0 <= self.unread <= self.match:
             self.was_read()   # it has the entry, from us or from another member
         while self.inflight and self.inflight[0][0] <= self.match:

@@ -14,6 +14,7 @@ from ..base.effects import (
     SetTimer,
     SnapshotChunk,
     SnapshotDescriptor,
+    Space,
     Wipe,
     Write,
 )
@@ -118,7 +119,7 @@ class Follower:
     # --- appends ------------------------------------------------------------------------------------------
 
     def on_append(self, sender: Member, m: Append) -> list[Effect]:
-        """Rules L2, K4, L9: contiguous, behind an entry we hold, acknowledged when durable."""
+        """Rules L2, K4, K20b, L9: contiguous, behind an entry we hold, acknowledged when durable."""
         replica = self.replica
         log, state = replica.log, replica.state
         if state.role in (Role.SEEDING, Role.DELETED):
@@ -132,7 +133,7 @@ class Follower:
             return self._refuse(sender, m.epoch, Reason.GAP)
         if not log.contains(m.prev):
             return self._refuse(sender, m.epoch, Reason.MISMATCH)
-        if m.entries and replica.disk_full and m.entries[-1].last > log.head.offset:
+        if m.entries and replica.space is Space.EXHAUSTED and m.entries[-1].last > log.head.offset:
             return self._refuse(sender, m.epoch, Reason.DISK_FULL)
         through = m.entries[-1].last if m.entries else m.prev.offset
         if m.through != through or m.confirmed > min(m.commit, through):
@@ -166,7 +167,7 @@ class Follower:
             self._lack(m, head.offset)
         effects = replica.advance_confirmed(m.confirmed, m.released)   # lowered by the leader, never by us (L9)
         writes = [*fresh, *replica.trim_to(m.trim), *replica.checkpoint_if_due()]
-        ack = AppendAck(m.epoch, self.verified, replica.commit, replica.wall_ms)
+        ack = AppendAck(m.epoch, self.verified, replica.commit, replica.wall_ms, replica.space)
         return [*effects, replica.persist(writes, [replica.send(sender, ack)])]
 
     def _extend(self, m: Append) -> tuple[list[Write], bool]:

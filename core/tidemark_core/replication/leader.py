@@ -23,6 +23,7 @@ from ..base.effects import (
     Reply,
     SetTimer,
     SnapshotDescriptor,
+    Space,
     Write,
 )
 from ..base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, control, seal
@@ -68,12 +69,14 @@ from .positions import POSITION_TIMER, Positions
 from .read_index import READ_INDEX_TIMER, ReadIndex
 from .replica import Pending, Replica, Role, opening_payload
 from .retention import RETENTION_TIMER, Retention
+from .space import enough, storing
 from .stages import RELEASE_TIMER, Stages
 
 RESEND_TIMER = "resend"
 NOTICE_TIMER = "notice"
 TRANSFER_TIMER = "transfer"
 LEADING = "leading"
+FULL_RETRY_MS = 1000
 LOOKS_MAX = 3
 """So often a leader looks whether some member gave the entry that a follower needs (K15d)."""
 
@@ -270,8 +273,8 @@ class Leader:
         replica, limits = self.replica, self.replica.limits
         if self.transfer is not None:
             return Refused(Reason.TRANSFERRING, f"leadership moves to {self.transfer.to.node}", self.epoch, -1, 50)
-        if replica.disk_full:
-            return Refused(Reason.DISK_FULL, "the leader's disk is full", self.epoch, -1, 1000)
+        if (full := self._no_space(batch.durability)) is not None:
+            return Refused(Reason.DISK_FULL, full, self.epoch, -1, FULL_RETRY_MS)
         if len(batch.payload) > limits.batch_bytes_max:
             return Refused(
                 Reason.BATCH_TOO_LARGE, f"payload has {len(batch.payload)} bytes, the limit is {limits.batch_bytes_max}"
@@ -282,6 +285,19 @@ class Leader:
         if entries >= limits.pending_entries_max or bytes_held + len(batch.payload) > limits.pending_bytes_max:
             return Refused(Reason.OVERLOADED, f"{entries} batches wait for their quorum", self.epoch, -1, 50)
         return None
+
+    def _no_space(self, durability: Durability) -> str | None:
+        """Say why an entry of this durability finds too few disks with space, None when it finds enough (K20)."""
+        if self.replica.space:
+            return "the leader's disk is full"
+        full = [cursor.follower.node for cursor in self.cursors.values() if cursor.space]
+        if not full or self._enough_space(durability):
+            return None
+        return f"the disks of {', '.join(full)} are full: too few of {len(self.ensemble)} members can store an append"
+
+    def _enough_space(self, durability: Durability) -> bool:
+        able = storing(self.replica.me, self.ensemble, self.cursors)
+        return enough(durability, self.outcomes.settings, self.ensemble, able)
 
     def _order(self, now_ms: int, batch: Batch) -> int:
         """Reading order of slots (K1)."""
@@ -352,8 +368,8 @@ class Leader:
     def _push(self, cursor: Cursor) -> list[Effect]:
         """Push what the follower lacks, within its window; from memory, else by way of a read."""
         if (
-            cursor.status is not CursorStatus.ATTACHED or not cursor.up or cursor.reading or cursor.full
-            or cursor.absent
+            cursor.status is not CursorStatus.ATTACHED or not cursor.up or cursor.reading or cursor.absent
+            or (cursor.space and self._spares(cursor))
         ):
             return []
         replica, limits = self.replica, self.replica.limits
@@ -370,6 +386,10 @@ class Leader:
                 entries, _ = self.dropping.part_for(cursor.follower, entries, replica.commit)
             effects.append(self._push_entries(cursor, entries))
         return effects
+
+    def _spares(self, cursor: Cursor) -> bool:
+        """Say whether a full disk gets no entries: it takes none, or the others decide without it (K20b)."""
+        return cursor.space is Space.EXHAUSTED or self._enough_space(Durability.QUORUM)
 
     def _push_entries(self, cursor: Cursor, entries: tuple[Entry, ...]) -> Effect:
         size = sum(entry.size for entry in entries)
@@ -451,11 +471,12 @@ class Leader:
                 for cursor in self.cursors.values():
                     cursor.look()
                     seen, cursor.progress_seen = cursor.progress_seen, (cursor.match, cursor.commit)
-                    # Progress since the last look means that nothing is lost, only slow.
-                    if (
-                        cursor.up and seen == cursor.progress_seen and cursor.behind(self.head, self.replica.commit)
+                    # Progress since the last look means that nothing is lost, only slow.  A member with a full disk
+                    # is asked every time: it says when there is space, and the heartbeat brings trims (K21).
+                    if cursor.up and (cursor.space or (
+                        seen == cursor.progress_seen and cursor.behind(self.head, self.replica.commit)
                         and not self.fetching.moved(cursor)
-                    ):
+                    )):
                         effects += self._resend(cursor)
                 return effects + self._arm_resend(now_ms)
             case "notice":
@@ -495,13 +516,13 @@ class Leader:
             return []
         cursor.rewind()
         self.fetching.forget(cursor.follower)
-        cursor.full = False
         return self._push(cursor) or [self._heartbeat(cursor)]
 
     def _arm_resend(self, now_ms: int) -> list[Effect]:
-        """No timer while every reachable follower has everything: an idle shard costs nothing."""
+        """No timer while every reachable follower has everything and space: an idle shard costs nothing."""
         if self._resend_armed or not any(
-            cursor.up and cursor.behind(self.head, self.replica.commit) for cursor in self.cursors.values()
+            cursor.up and (cursor.space or cursor.behind(self.head, self.replica.commit))
+            for cursor in self.cursors.values()
         ):
             return []
         self._resend_armed = True
@@ -514,10 +535,12 @@ class Leader:
         if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.ATTACHED:
             return []  # an older epoch, or a member that is leaving: not counted (K4, K12)
         self.clocks.heard(sender, m.clock_ms, now_ms)
-        cursor.acknowledged(min(m.upto, self.head), m.commit)
+        cursor.acknowledged(min(m.upto, self.head), m.commit, m.space)
         effects = self.advance(now_ms)
         if self.read_index.waiting:
             effects += self.read_index.advance()
+        if m.space:
+            effects += self._arm_resend(now_ms)
         effects += self._push(cursor)
         self._shrink_tail()
         return effects + self._transfer_ready()
@@ -538,7 +561,7 @@ class Leader:
                     return [*self._push(cursor), *self._arm_resend(now_ms)]
                 return [*self._attach(cursor, m.head), *self._arm_resend(now_ms)]
             case Reason.DISK_FULL:
-                cursor.full = True
+                cursor.space = Space.EXHAUSTED
             case Reason.NOT_MEMBER | Reason.UNKNOWN_SHARD:
                 cursor.absent = True
         return self._arm_resend(now_ms)
@@ -569,7 +592,7 @@ class Leader:
         return [
             member for member in self.ensemble
             if member != self.replica.me and (
-                not self.active or (cursor := self.cursors.get(member)) is None or not cursor.up or cursor.full
+                not self.active or (cursor := self.cursors.get(member)) is None or not cursor.up or cursor.space
                 or cursor.absent or cursor.status is not CursorStatus.ATTACHED or cursor.next <= self.head)
         ]
 
@@ -577,7 +600,7 @@ class Leader:
         """Return the members that can acknowledge what is appended now, ourselves among them."""
         return [self.replica.me, *(
             member for member, cursor in self.cursors.items()
-            if cursor.status is CursorStatus.ATTACHED and cursor.up and not cursor.full and not cursor.absent
+            if cursor.status is CursorStatus.ATTACHED and cursor.up and not cursor.space and not cursor.absent
         )]
 
     def matches(self) -> dict[Member, int]:

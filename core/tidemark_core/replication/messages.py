@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..base.effects import SnapshotDescriptor
+from ..base.effects import SnapshotDescriptor, Space
 from ..base.entry import Entry
 from ..base.ids import EntryId, Member
 from ..base.refusals import Refused
@@ -257,12 +257,14 @@ class AppendAck:
     """Durable and matching the leader's log up to `upto`, cumulative (K4).
 
     `clock_ms` is the sender's wall clock, None from a build that does not say it; equal answers may carry other clocks.
+    `space` is that of the sender's disk (K20), FREE from a build that does not say it.
     """
 
     epoch: int
     upto: int
     commit: int
     clock_ms: int | None = field(default=None, compare=False)
+    space: Space = Space.FREE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..base.effects import Effect, Reply, SetTimer
+from ..base.effects import Effect, Reply, SetTimer, Space
 from ..base.entry import Durability, Entry, Kind
 from ..base.ids import Member
 from ..base.quorum import majority
@@ -211,7 +211,7 @@ class Outcomes:
     def note_confirmed(self, now_ms: int) -> None:
         """Append one CONFIRM for everything decided since the last (A1, L11): a hint, so nothing waits for it."""
         replica = self.replica
-        if replica.disk_full or self.leader.transfer is not None or not self.owes_confirm:
+        if replica.space is Space.EXHAUSTED or self.leader.transfer is not None or not self.owes_confirm:
             return
         self._noted = self.limbo.data_confirmed
         self.leader.append_control(now_ms, Kind.CONFIRM, argument=replica.confirmed)
@@ -251,7 +251,7 @@ class Outcomes:
             or oldest.deadline_ms > now_ms
             or replica.confirmed < self.limbo.opening   # what we inherited is not ours to roll back (L6)
             or oldest.base <= replica.confirmed
-            or replica.disk_full
+            or replica.space is Space.EXHAUSTED
         ):
             return []
         self.leader.append_control(now_ms, Kind.ROLLBACK, argument=oldest.base)

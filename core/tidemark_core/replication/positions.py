@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..base.effects import Effect, Reply, SetTimer
+from ..base.effects import Effect, Reply, SetTimer, Space
 from ..base.entry import Kind
 from ..base.refusals import Reason, Refused
 from ..subscriptions.fold import LEASE_MS_MAX, LEASE_MS_MIN, NAMES_MAX, Noted, position_payload, wrong_name
@@ -110,8 +110,8 @@ class Positions:
         leader, log = self.leader, self._log
         if leader.transfer is not None:
             return Refused(Reason.TRANSFERRING, f"leadership moves to {leader.transfer.to.node}", leader.epoch, -1, 50)
-        if leader.replica.disk_full:
-            return Refused(Reason.DISK_FULL, "the leader's disk is full", leader.epoch, -1, 1000)
+        if leader.replica.space is Space.EXHAUSTED:
+            return Refused(Reason.DISK_FULL, "the leader's disk takes no entries", leader.epoch, -1, 1000)
         if log.subscriptions.crowded or log.unsettled_entries >= leader.replica.limits.pending_entries_max:
             waiting = f"{log.unsettled_entries} entries wait for their quorum"
             return Refused(Reason.OVERLOADED, waiting, leader.epoch, -1, 50)

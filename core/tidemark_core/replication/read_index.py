@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..base.effects import Effect, Reply, SetTimer
+from ..base.effects import Effect, Reply, SetTimer, Space
 from ..base.entry import Kind
 from ..base.ids import Member
 from ..base.quorum import majority
@@ -148,5 +148,5 @@ class ReadIndex:
         leader, replica = self.leader, self.replica
         silent = any(cursor.up and cursor.follower not in self._answered for cursor in self._counted())
         settled = leader.head == self._head == replica.commit and replica.confirmed >= leader.epoch_first
-        if silent and settled and not replica.disk_full and leader.transfer is None:
+        if silent and settled and replica.space is not Space.EXHAUSTED and leader.transfer is None:
             leader.append_control(now_ms, Kind.CONFIRM, argument=replica.confirmed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState, Released, Send, Trace, Write
+from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState, Released, Send, Space, Trace, Write
 from ..base.entry import Entry, Kind
 from ..base.errors import FormatTooNew, RemoteViolation
 from ..base.folds import Table
@@ -198,8 +198,8 @@ class Replica:
 
     __slots__ = (
         "_checkpoint_at", "_rest", "_written", "address", "behind_ms", "commit", "confirmed", "copy_settings",
-        "disk_full", "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings",
-        "shard", "state",
+        "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings", "shard", "space",
+        "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
@@ -217,7 +217,7 @@ class Replica:
         self.settings: SynchroSettings | None = None   # what the operator asks of the shard; None: not told yet
         self.retention = RetentionSettings()   # nothing is removed until the operator asks
         self.copy_settings = CopySettings()
-        self.disk_full = False
+        self.space = Space.FREE   # of the node's disk
         self.now_ms = 0            # the shell's clock at the event that is being consumed
         self.behind_ms = 0         # how far the wall clock is behind it: it was set back (C1)
         self.peers_down: Collection[Member] = ()  # shared with the node: members without a link

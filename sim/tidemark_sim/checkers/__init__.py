@@ -45,6 +45,7 @@ from .positions import Positions
 from .producers import ExactlyOnce
 from .reads import PrefixReads
 from .replies import Replies
+from .space import SpaceForAppends
 from .watermarks import Watermarks
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ HOOKS = (
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
-    Ages, CoreInvariants,
+    Ages, SpaceForAppends, CoreInvariants,
 )
 
 

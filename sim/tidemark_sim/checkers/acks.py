@@ -42,7 +42,7 @@ class Acks:
         image = node.disk.durable.get(shard)
         entry = image.ending_at(message.upto) if image else None
         if entry is None:
-            if image is None or not image.bases or message.upto >= image.bases[0]:
+            if image is None or message.upto >= max(image.first, image.bases[0] if image.bases else 0):
                 last = image.last if image else -1
                 raise Violation("L1", f"{node.name} acks up to {message.upto}, durable is {last}")
             return

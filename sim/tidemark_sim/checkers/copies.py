@@ -88,7 +88,7 @@ class Copies:
         image = node.disk.image(shard)
         copy = image.at(entry.base)
         if copy is None:
-            return bool(image.entries) and image.entries[0].base > entry.base
+            return entry.last < image.first or (bool(image.entries) and image.entries[0].base > entry.base)
         return copy.held and copy.chain == entry.chain
 
     def node_sends(self, node: Node, send: Send) -> None:

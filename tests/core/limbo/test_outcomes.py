@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import DiskSpace, Released, Reply, TimerFired
+from tidemark_core.base.effects import DiskSpace, Released, Reply, Space, TimerFired
 from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import EntryId
 from tidemark_core.base.refusals import Reason, Refused
@@ -310,10 +310,10 @@ def test_l11_no_confirm_is_written_on_a_full_disk_and_nothing_depends_on_it(led:
     led.append(1, batch(0))
     led.complete()
     everybody_acks(led)
-    led.step(DiskSpace(True))
+    led.step(DiskSpace(Space.EXHAUSTED))
     led.fire(NOTICE_TIMER)
     assert (confirmed(1), []) == (led.answer(1), records(led))
-    led.step(DiskSpace(False))
+    led.step(DiskSpace(Space.FREE))
     led.append(2, batch(1))
     led.complete()
     everybody_acks(led)
@@ -641,7 +641,7 @@ def test_f10_an_append_whose_own_write_was_lost_is_in_nobody_s_log(led: Node) ->
 
 
 def test_f10_an_append_on_a_full_disk_is_refused_and_never_enters(led: Node) -> None:
-    led.step(DiskSpace(True))
+    led.step(DiskSpace(Space.EXHAUSTED))
 
     assert Reason.DISK_FULL is reason(led.append(1, batch(0)))
     assert (0, EntryId(1, 0)) == (led.limbo().length, led.replica.log.head)

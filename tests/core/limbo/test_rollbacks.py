@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import DiskSpace, Received, Released, TimerFired
+from tidemark_core.base.effects import DiskSpace, Received, Released, Space, TimerFired
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import EntryId
 from tidemark_core.base.refusals import Reason, Refused
@@ -608,13 +608,13 @@ def test_l8_definite_waits_for_the_commit_of_the_record(led: Node) -> None:
 def test_l7_on_a_full_disk_the_rollback_waits_for_space_and_an_ack_may_still_decide(led: Node) -> None:
     led.append(1, batch(0))
     led.complete()
-    led.step(DiskSpace(True))
+    led.step(DiskSpace(Space.EXHAUSTED))
     led.time_out()
     assert (Reason.QUORUM_TIMEOUT, []) == (reason(led.answer(1)), records(led))
     assert led.now_ms + led.limits.resend_ms == led.timers[SHARD, QUORUM_TIMER], "tried again, not spun on"
     led.time_out()
     assert [] == records(led)
-    led.step(DiskSpace(False))
+    led.step(DiskSpace(Space.FREE))
     led.time_out()
     assert [(2, "ROLLBACK", 1)] == records(led)
 
@@ -622,11 +622,11 @@ def test_l7_on_a_full_disk_the_rollback_waits_for_space_and_an_ack_may_still_dec
     ack(led, B)
     led.append(2, other(0))
     led.complete()
-    led.step(DiskSpace(True))
+    led.step(DiskSpace(Space.EXHAUSTED))
     led.time_out()
     everybody_acks(led)
     assert (Fate.CONFIRMED, 3) == (led.outcome(3, 0, producer=OTHER_PRODUCER).fate, led.replica.confirmed)
-    led.step(DiskSpace(False))
+    led.step(DiskSpace(Space.FREE))
     led.time_out()
     assert [(2, "ROLLBACK", 1)] == records(led)
 

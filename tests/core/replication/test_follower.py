@@ -16,6 +16,7 @@ from tidemark_core.base.effects import (
     SnapshotChunk,
     SnapshotDescriptor,
     SnapshotFailed,
+    Space,
     Trace,
     Wipe,
 )
@@ -504,15 +505,16 @@ def test_entries_of_one_message_that_do_not_touch_are_refused(follower: Node, au
 
 def test_a_full_disk_refuses_new_entries_and_still_takes_heartbeats(follower: Node, author: Author) -> None:
     fed(follower, author)
-    follower.step(DiskSpace(True))
+    follower.step(DiskSpace(Space.EXHAUSTED))
     author.data()
 
     follower.receive(LEADER, append_of(author.entries[-1:], 1))
     follower.receive(LEADER, append_of([], 1, commit=6, prev=EntryId(1, 6)))
     follower.complete()
 
-    assert [AppendRefused(1, 1, EntryId(1, 6), Reason.DISK_FULL), AppendAck(1, 6, 6)] == follower.take_sent()
-    follower.step(DiskSpace(False))
+    assert [AppendRefused(1, 1, EntryId(1, 6), Reason.DISK_FULL),
+            AppendAck(1, 6, 6, space=Space.EXHAUSTED)] == follower.take_sent()
+    follower.step(DiskSpace(Space.FREE))
     follower.receive(LEADER, append_of(author.entries[-1:], 1))
     follower.complete()
     assert [AppendAck(1, 7, 6)] == follower.take_sent()

@@ -20,6 +20,7 @@ from tidemark_core.base.effects import (
     Reply,
     Send,
     SetTimer,
+    Space,
     Trace,
 )
 from tidemark_core.base.entry import Durability, Kind
@@ -690,9 +691,9 @@ def test_l19_a_repeat_with_another_count_is_refused(led: Node) -> None:
 
 
 def test_l20_a_refused_append_leaves_no_trace_and_may_be_tried_again(led: Node) -> None:
-    led.step(DiskSpace(True))
+    led.step(DiskSpace(Space.FULL))
     assert Refused(Reason.DISK_FULL, "the leader's disk is full", 1, -1, 1000) == led.append(1, batch(0))
-    led.step(DiskSpace(False))
+    led.step(DiskSpace(Space.FREE))
 
     assert led.append(2, batch(0)) is None
     assert EntryId(1, 1) == led.replica.log.head
@@ -872,9 +873,11 @@ def test_a_follower_with_a_full_disk_is_tried_again_by_the_timer_only(led: Node)
     led.append(2, batch(1))
     assert [] == pushes(led, C)
     led.fire(RESEND_TIMER)
-    led.fire(RESEND_TIMER)
+    assert [(EntryId(1, 0), ())] == [(push.prev, push.entries) for push in pushes(led, C)], "a heartbeat asks"
+    ack(led, C, 0)
 
     assert [EntryId(1, 0)] == [push.prev for push in pushes(led, C)]
+    assert led.leader.cursors[C].next == 3
 
 
 @pytest.mark.parametrize("reason", [Reason.NOT_MEMBER, Reason.UNKNOWN_SHARD])
@@ -1170,7 +1173,7 @@ def test_o27b_a_leader_refuses_a_contract_when_the_remaining_majority_does_not_f
         case "no link":
             led.step(PeerDown(B))
         case "disk full":
-            cursor.full = True
+            cursor.space = Space.EXHAUSTED
         case "no replica":
             cursor.absent = True
         case "being truncated":
@@ -1467,5 +1470,5 @@ def test_who_lags_is_who_is_down_or_has_entries_before_it_that_are_not_on_their_
     while node.leader.cursors[B].match < node.leader.head:
         ack(node, B, node.leader.cursors[B].next - 1)
     assert node.core.log.lagging() == set()
-    node.leader.cursors[C].full = True
+    node.leader.cursors[C].space = Space.FULL
     assert node.core.log.lagging() == {"c"}

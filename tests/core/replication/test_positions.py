@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import Trace
+from tidemark_core.base.effects import Space, Trace
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import PositionCommitted, PrepareTransfer, SubscriptionDeleted
@@ -215,9 +215,9 @@ def _commit(request: int) -> Any:
 
 
 def test_nothing_is_appended_to_a_full_disk_or_while_leadership_moves(node: Node) -> None:
-    node.replica.disk_full = True
+    node.replica.space = Space.EXHAUSTED
     assert Reason.DISK_FULL is node.commit(1, "one", 5, LEASE).reason
-    node.replica.disk_full = False
+    node.replica.space = Space.FREE
     node.receive(OPERATOR, PrepareTransfer(1, 10, B))
     assert Reason.TRANSFERRING is node.commit(2, "one", 5, LEASE).reason
     assert Refused is type(node.answer(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tidemark_core.base.effects import DiskSpace, PeerDown, PeerUp
+from tidemark_core.base.effects import DiskSpace, PeerDown, PeerUp, Space
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import NOTHING, Member
 from tidemark_core.base.refusals import Reason, Refused
@@ -349,7 +349,7 @@ def test_o46_no_mark_is_appended_where_it_may_not_or_does_not_help(node: Node, w
         agree(node, B, 1)
         agree(node, C, 1)
     if what == "disk full":
-        node.step(DiskSpace(True))
+        node.step(DiskSpace(Space.EXHAUSTED))
     head = node.leader.head
     node.latest(1)
     node.fire(READ_INDEX_TIMER)
