@@ -38,7 +38,7 @@ from .replication.floors import FLOORS, Floors, PromiseRequest
 from .replication.holding import may_lack
 from .replication.inspection import limbo_view
 from .replication.log import recovery_start
-from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Rejected
+from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Reach, Rejected, Unheard
 from .replication.positions import subscriptions_view
 from .replication.recovery import ReplicaReport
 from .replication.replica import Limits, Role
@@ -72,6 +72,8 @@ class LogPlane:
         self._space = Space.FREE
         self._clock_behind_ms = 0
         self._peers_down: dict[Member, None] = {}
+        self._peers_up: dict[Member, None] = {}
+        self._restless: dict[ShardId, Shard] = {}   # what their leaders hear may have changed since the last look
         self._touched: dict[ShardId, Shard] = {}
 
     def recover(self, stored: Stored) -> None:
@@ -147,8 +149,23 @@ class LogPlane:
         effects: list[Effect] = []
         for shard in self._touched.values():
             effects += shard.finish_turn(now_ms)
+        self._restless.update(self._touched)
         self._touched.clear()
         return effects
+
+    def reach(self, now_ms: int, silence_ms: int) -> Reach:
+        """Return whom this node reaches, and what its leaders do not hear (O43).
+
+        Shards at which nothing happened since the last look, and nothing waits, are not looked at.
+        """
+        unheard: list[Unheard] = []
+        for shard_id, shard in list(self._restless.items()):
+            found, again = shard.leader.hearing.look(now_ms, silence_ms) if shard.leader else (None, False)
+            if found is not None:
+                unheard.append(found)
+            if not again:
+                del self._restless[shard_id]
+        return Reach(tuple(self._peers_up), tuple(self._peers_down), tuple(unheard))
 
     def _create(self, shard: ShardId, event: Received) -> Shard | None:
         """A replica begins when an operator fences a new member or seeds one; never by a peer's word."""
@@ -200,7 +217,9 @@ class LogPlane:
         effects: list[Effect] = []
         if isinstance(event, PeerDown):
             self._peers_down[event.member] = None
+            self._peers_up.pop(event.member, None)
         else:
+            self._peers_up[event.member] = None
             self._peers_down.pop(event.member, None)
         for shard_id, shard in self.shards.items():
             if shard.leader is not None and event.member in shard.leader.cursors:
@@ -220,6 +239,7 @@ class LogPlane:
             shard.replica.behind_ms = event.behind_ms
             if shard.leader is not None:
                 shard.leader.clocks.stepped(event.by_ms)
+                shard.leader.hearing.stepped(event.by_ms)
         return []
 
     def holes(self, shard_id: ShardId, first: int, last: int) -> list[tuple[int, int]] | None:

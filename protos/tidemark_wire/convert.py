@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.entry import decode
 from tidemark_core.base.errors import CorruptEntry, FormatTooNew, FormatTooOld, RemoteViolation
-from tidemark_core.base.ids import LOG_PLANE, EntryId, Member
+from tidemark_core.base.ids import LOG_PLANE, EntryId, Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages as core
 from tidemark_core.replication.checkpoint import CHECKPOINT_FORMAT_BEFORE, recoded
@@ -194,6 +194,16 @@ def _clock_from_proto(proto: replication_pb2.MemberClock) -> tuple[Member, int]:
     return member_from_proto(proto.member), proto.clock_ms
 
 
+def _unheard_to_proto(found: core.Unheard) -> replication_pb2.Unheard:
+    members = [member_to_proto(member) for member in found.members]
+    return replication_pb2.Unheard(shard=found.shard, epoch=found.epoch, members=members, silent_ms=found.silent_ms)
+
+
+def _unheard_from_proto(proto: replication_pb2.Unheard) -> core.Unheard:
+    members = tuple(member_from_proto(member) for member in proto.members)
+    return core.Unheard(ShardId(proto.shard), proto.epoch, members, proto.silent_ms)
+
+
 _PLAIN: _Field = (_set_plain, getattr)
 _ID: _Field = (_set_message(id_to_proto), _get_message(id_from_proto))
 _MEMBER: _Field = (_set_message(member_to_proto), _get_message(member_from_proto))
@@ -207,6 +217,7 @@ _NUMBER_OR_NONE: _Field = (
     lambda proto, name, value: None if value is None else setattr(proto, name, value),
     lambda proto, name: getattr(proto, name) if proto.HasField(name) else None,
 )
+_UNHEARD: _Field = (_set_list(_unheard_to_proto), _get_list(_unheard_from_proto))
 _CLOCKS: _Field = (_set_list(_clock_to_proto), _get_list(_clock_from_proto))
 _OPERATION: _Field = (_set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
 _SNAPSHOT: _Field = (_set_message(_descriptor_to_proto), _get_message(_descriptor_from_proto))
@@ -329,6 +340,7 @@ CODECS: tuple[Codec, ...] = (
     _codec(34, core.DeleteShard, epoch=_PLAIN, election=_PLAIN),
     _codec(35, core.ShardDeleted, epoch=_PLAIN),
     _codec(36, core.Rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL, nonce=_PLAIN),
+    _codec(37, core.Reach, older=_not_before, reached=_MEMBERS, lost=_MEMBERS, unheard=_UNHEARD),
     _codec(64, Draining, draining=_PLAIN),
 )
 

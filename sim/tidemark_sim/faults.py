@@ -17,6 +17,7 @@ from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.replication.records import ShardRecord
 
+from . import partitions
 from .rebuilding import rebuild
 
 if TYPE_CHECKING:
@@ -58,17 +59,23 @@ class FaultOptions:
     pause: float = 0.0
     suspicion: float = 0.0
     metadata_lost: float = 0.0
+    partial: float = 0.0
 
 
 KINDS = (
     "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
     "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease",
-    "power_cut", "stall", "pause", "metadata_lost", "disks_full",
+    "power_cut", "stall", "pause", "metadata_lost", "disks_full", "partial",
 )
 
 HOUR_MS = 3_600_000
 WRONG_MS_MAX = 10 * 24 * HOUR_MS
 SANE_SKEW_MS = 20
+
+
+def both_ways(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return both directions of each pair."""
+    return [*pairs, *((second, first) for first, second in pairs)]
 
 
 class Faults:
@@ -228,6 +235,17 @@ class Faults:
         nodes = list(self.world.nodes)
         deaf = nodes if self.world.dice.chance(0.5) else self.world.dice.shuffled(nodes)[: len(nodes) // 2 + 1]
         self.cut([(source, target) for source in nodes for target in deaf if source != target])
+
+    def partial(self) -> None:
+        """Cut some links of an ensemble, so that a member still reaches a majority."""
+        world, dice = self.world, self.world.dice
+        record = world.metadata.record(dice.pick(world.shards))
+        if record.leader is None:
+            return
+        names = [member.node for member in record.ensemble]
+        partition = partitions.draw(dice, names, record.leader.node, dice.pick(list(world.operators)))
+        world.trace.count(f"partial {partition.name}")
+        self.cut(both_ways(partition.cut), times=dice.between(1, 8))
 
     def lag(self) -> None:
         """Keep a minority from hearing the leader, for long: then what commits is on a bare majority."""

@@ -16,11 +16,13 @@ from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.quorum import majority
 from tidemark_core.replication.ensembles import changed_ensemble
 from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.reach import STABLE_WAITS, WAIT_SILENCES_MAX
 from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role
 
-from . import full_disks, slow_members
+from . import full_disks, partitions, slow_members
 from .checkers.fates import covered_by
+from .faults import both_ways
 from .trace import Violation
 from .world import shard_name
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 PATIENCE_MS = 30_000
 LOOK_MS = 100
 APPENDS_MAX = 30
+WHILE_CUT_MS, WHILE_CUT_SILENCES = 3_000, 20
+ELECTIONS_MAX = 6
 
 
 def finish(world: World) -> None:
@@ -50,6 +54,8 @@ def finish(world: World) -> None:
         _wait_for_appends(world, f"without {', '.join(absent)}")
         world.faults.calm()
     _wait(world, "after faults stopped")
+    if world.options.cluster.reports:
+        _while_cut(world)
     for producer in world.producers:
         producer.append()
     _wait(world, "after one more append")
@@ -122,6 +128,49 @@ def _wait(world: World, when: str) -> None:
             return
         if world.now_ms >= deadline:
             raise Violation("liveness", f"{PATIENCE_MS / 1000:.0f} s {when}: {'; '.join(unmet[:6])}")
+
+
+def _while_cut(world: World) -> None:
+    """O44: while some links are cut and a member still reaches a majority, appends are answered, and soon."""
+    [shard, *_] = world.shards
+    silence_ms = world.options.coordinator.quorum_silence_ms
+    # What the faults taught operators about waiting is over.
+    world.run_until(world.now_ms + STABLE_WAITS * WAIT_SILENCES_MAX * silence_ms)
+    before = world.metadata.record(shard)
+    assert before.leader is not None
+    names = [member.node for member in before.ensemble]
+    operator = next(operator.name for operator in world.operators.values() if operator.active)
+    partition = partitions.draw(world.dice, names, before.leader.node, operator)
+    world.trace.count(f"partial {partition.name}")
+    for pairs in filter(None, (partition.first, partition.cut)):
+        cut = both_ways(pairs)
+        for pair in cut:
+            world.network.cut_link(*pair)
+        world.trace.note("net", "cut", f"{partition.name}: {pairs}")
+        world.pairs_changed(cut)
+        while_ms = WHILE_CUT_MS + WHILE_CUT_SILENCES * silence_ms
+        _append_while_cut(world, f"while cut ({partition.name}: {pairs})", while_ms)
+    after = world.metadata.record(shard)
+    elections = after.epoch - before.epoch
+    needless = before.leader.node in partitions.reaching(names, partition.cut, operator)
+    if elections > (0 if needless else ELECTIONS_MAX):
+        raise Violation("O44", f"{elections} elections while cut ({partition.name}: {partition.cut})")
+    for pairs in (partition.first, partition.cut):
+        for pair in both_ways(pairs):
+            world.network.mend_link(*pair)
+        world.pairs_changed(both_ways(pairs))
+    _wait(world, "after a partial partition")
+
+
+def _append_while_cut(world: World, when: str, patience_ms: int) -> None:
+    for producer in world.producers:
+        producer.append()
+    deadline = world.now_ms + patience_ms
+    while any(producer.outstanding for producer in world.producers):
+        if world.now_ms >= deadline:
+            facts = [fact for shard in world.shards for fact in _unmet(world, shard)]
+            raise Violation("O44", f"{patience_ms} ms {when}: appends wait; {'; '.join(facts[:6])}")
+        world.run_until(world.now_ms + LOOK_MS)
 
 
 def _wait_for_senders(world: World) -> None:

@@ -44,6 +44,7 @@ from .metadata import MetadataStore
 from .mutant import Mutant, early, substitute
 from .node import Node
 from .positions_mutants import POSITIONS_MUTANTS
+from .reach_mutants import REACH_MUTANTS
 from .space_mutants import SPACE_MUTANTS
 
 # --- H1 -----------------------------------------------------------------------------------------------------
@@ -462,4 +463,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *CLOCK_MUTANTS,
     *LOSS_MUTANTS,
     *SPACE_MUTANTS,
+    *REACH_MUTANTS,
 )

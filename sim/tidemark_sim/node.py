@@ -124,6 +124,19 @@ class Node:
         if self.space and self.core is not None:
             self.turn((DiskSpace(self.space),))
         self.world.links_changed(self.name)
+        if self.world.options.cluster.reports:
+            self._report(self.life)
+
+    def _report(self, life: int) -> None:
+        """Say to operators whom this node reaches, again and again (O43)."""
+        if self.life != life or self.core is None:
+            self.world.idle()
+            return
+        silence_ms = self.world.options.coordinator.quorum_silence_ms
+        if self.held is None:
+            self.world.report(self, self.core.log.reach(self.clock.advance(
+                self.world.now_ms + self.skew_ms, self.world.now_ms), silence_ms))
+        self.world.after(silence_ms // 3, self._report, life)
 
     def crash(self) -> None:
         """Lose everything but a prefix of the queued writes."""

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
 from tidemark_core.base.ids import Address, Member, OperatorId, ShardId
+from tidemark_core.node import NODE
 from tidemark_core.replication.coordinator import CoordinatorEffect
 from tidemark_core.replication.coordinators import Coordinators
-from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.messages import Operation, Reach
 from tidemark_core.replication.records import (
     ChangeProgress,
     LoadMetadata,
@@ -100,6 +101,12 @@ class Operator:
         if self.core is not None and to == self.id:
             self.world.trace.note(self.name, "receive", message)
             self.turn(Received(address, sender, None, message, boot))
+
+    def hear(self, sender: Member, boot: str, reach: Reach) -> None:
+        """A node says whom it reaches."""
+        if self.core is not None:
+            self.world.trace.note(self.name, "receive", reach)
+            self.turn(Received(NODE, sender, None, reach, boot))
 
     def answer(self, life: int, event: Any) -> None:
         """The metadata store speaks."""

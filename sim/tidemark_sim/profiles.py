@@ -43,10 +43,12 @@ class ClusterOptions:
     operator_crash_in_step: float = 0.0
     chunk_bytes_max: int = 1000
     hints: float = 0.0              # chance that a broken link is noticed
+    notice_ms_max: int = 30
     mark_entries: int = 1024
     copies: float = 0.0             # chance that fewer than all members keep payloads, where there is such a chance
     tight: float = 0.5              # chance of small limits, so that windows fill and tails are read from disk
     ages: float = 0.0               # chance that logs are kept by age alone
+    reports: float = 0.0            # chance that nodes say whom they reach, where there is such a chance
     crawl: float = 0.0              # chance that every entry is pushed alone, once the one before is acknowledged
 
 
@@ -428,7 +430,28 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         },
         "synchro": {"formula": (0.5, 0.3, 1)},
     },
+    "partial": {
+        "cluster": {
+            "nodes": (1, 3, 6), "wide": (1, 0.5, 0.5), "shards": (0, 0, 0), "operators": (0.2, 2, 2),
+            "probe_ms": (1, 10, 30), "hints": (1, 1, 1), "reports": (1, 1, 1), "notice_ms_max": (1, 30, 1500),
+            "operator_crash_in_step": (0.1, 0.002, 0.02),
+        },
+        "clients": {"producers": (1, 1, 3), "think_ms": (1, 10, 60), "local": (0.5, 0.1, 0.5)},
+        "admin": {
+            "every_ms": (1, 300, 1200), "swap": (0.4, 0.2, 1), "expand": (0.2, 0.1, 0.5), "contract": (0.2, 0.1, 0.5),
+            "transfer": (0.5, 0.2, 1), "trim": (0.3, 0.5, 2),
+        },
+        "faults": {
+            "every_ms": (1, 100, 400), "down_ms": (1, 100, 400), "partial": (1, 2, 5), "crash": (0.5, 0.3, 1),
+            "crash_leader": (0.5, 0.3, 1), "cut_pair": (0.6, 0.5, 2), "cut_one_way": (0.4, 0.3, 1),
+            "operator_cut": (0.4, 0.2, 1), "wipe": (0.2, 0.1, 0.3), "disk_full": (0.1, 0.1, 0.3),
+            "corrupt": (0.1, 0.1, 0.3), "ambush": (0.2, 0.1, 0.4),
+        },
+    },
 }
+
+
+SILENCE_MS = (150, 400)
 
 
 def draw(profile: str, dice: Dice) -> Options:
@@ -467,6 +490,8 @@ def draw(profile: str, dice: Dice) -> Options:
         takeover_ms=dice.between(200, 800),
         change_timeout_ms=dice.between(500, 2500),
     )
+    if cluster.reports:
+        options.coordinator = replace(options.coordinator, quorum_silence_ms=dice.between(*SILENCE_MS))
     if dice.chance(cluster.ages):
         options.retention = RetentionSettings(age_ms=dice.between(1_000, 4_000))
     elif dice.chance(RETENTION):

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemark_core.base.effects import PeerDown, PeerUp, Send
 from tidemark_core.base.ids import Member, ShardId, shard_id
+from tidemark_core.replication.messages import Reach
 from tidemark_core.replication.records import first_record
 
 from .admin import Admin
@@ -147,12 +148,19 @@ class World:
             operator.name, to.node, target.receive, effect.address, operator.id, to, effect.message
         )
 
+    def report(self, node: Node, reach: Reach) -> None:
+        """Have every operator that the node is linked with hear whom it reaches (O43)."""
+        for operator in self.operators.values():
+            self.network.send(node.name, operator.name, operator.hear, node.member, node.boot, reach)
+
     def links_changed(self, name: str) -> None:
         """A node came or went: those linked to it will notice, and it starts with a fresh view."""
         for other in self.nodes:
             if other != name:
                 self._told_down.pop((name, other), None)
                 self._notice_later(other, name)
+                if self.options.cluster.reports:
+                    self._notice_later(name, other)   # it makes a link with everybody, also without a word to say
 
     def pairs_changed(self, pairs: list[tuple[str, str]]) -> None:
         """Links were cut or mended: a session has two directions and breaks with either."""
@@ -166,7 +174,7 @@ class World:
         self.pairs_changed([(source, target) for source in self.nodes for target in self.nodes if source < target])
 
     def _notice_later(self, observer: str, peer: str) -> None:
-        self.after(self.dice.between(1, 30), self._notice, observer, peer)
+        self.after(self.dice.between(1, self.options.cluster.notice_ms_max), self._notice, observer, peer)
 
     def _notice(self, observer: str, peer: str) -> None:
         """Tell the observer how its link to the peer stands.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from tidemark_core.replication.replica import Limits
 from tidemark_sim import liveness
 from tidemark_sim.clients import Producer
 from tidemark_sim.dice import Dice
+from tidemark_sim.faults import both_ways
 from tidemark_sim.profiles import Options
 from tidemark_sim.trace import Trace
 from tidemark_sim.world import World
@@ -22,7 +23,10 @@ from tidemark_sim.world import World
 class Scenario:
     """Nodes n1..nN, the first `replicas` of them in the ensemble, in order; operators op1..; one producer."""
 
-    def __init__(self, nodes: int = 3, replicas: int = 3, operators: int = 1, copies: int = 0, **limits: int) -> None:
+    def __init__(
+        self, nodes: int = 3, replicas: int = 3, operators: int = 1, copies: int = 0, silence_ms: int = 0, **limits: int
+    ) -> None:
+        """Nodes report whom they reach where `silence_ms` is given."""
         options = Options("scenario")
         options.cluster.nodes, options.cluster.operators = nodes, operators
         options.cluster.probe_ms, options.cluster.probes_missed_max = 20, 2
@@ -36,6 +40,9 @@ class Scenario:
         options.coordinator = CoordinatorSettings(
             OperatorId(""), retry_ms=50, grace_ms=5, takeover_ms=300, change_timeout_ms=2_000
         )
+        if silence_ms:
+            options.cluster.reports = options.cluster.hints = 1.0
+            options.coordinator = replace(options.coordinator, quorum_silence_ms=silence_ms)
         self.world = world = World(options, Dice(1), Trace())
         self.shard = world.shards[0]
         self.producer: Producer = world.producers[0]
@@ -112,6 +119,21 @@ class Scenario:
     def cut(self, one: int, other: int) -> None:
         self.world.network.cut_link(f"n{one}", f"n{other}")
         self.world.network.cut_link(f"n{other}", f"n{one}")
+
+    def part(self, pairs: Iterable[tuple[str, str]], noticed: bool = True) -> None:
+        """Cut links between nodes, or a node and an operator, in both directions."""
+        both = both_ways(list(pairs))
+        for pair in both:
+            self.world.network.cut_link(*pair)
+        if noticed:
+            self.world.pairs_changed(both)
+
+    def join(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Mend what `part` cut."""
+        both = both_ways(list(pairs))
+        for pair in both:
+            self.world.network.mend_link(*pair)
+        self.world.pairs_changed(both)
 
     def mend(self, one: int, other: int) -> None:
         pairs = [(f"n{one}", f"n{other}"), (f"n{other}", f"n{one}")]

@@ -66,6 +66,7 @@ descriptors = st.builds(
     SnapshotDescriptor, unsigned, ids, signed, signed, unsigned, st.binary(max_size=50), signed, unsigned, signed,
     unsigned, st.lists(members, max_size=3).map(tuple),
 )
+unheard = st.builds(messages.Unheard, unsigned, unsigned, st.lists(members, max_size=3).map(tuple), unsigned)
 refusals = st.builds(Refused, st.sampled_from(Reason), st.text(max_size=50), signed, signed, signed)
 
 
@@ -81,6 +82,7 @@ def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrat
     table = {
         Member: members, EntryId: ids, SnapshotDescriptor: descriptors, Refused: refusals,
         Entry: chains().filter(len).map(lambda chain: chain[0]),
+        messages.Unheard: unheard,
     }
     if annotation in table:
         return table[annotation]
@@ -105,13 +107,14 @@ CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.Latest, messages.PositionCommitted,
     messages.SubscriptionDeleted,
 }
-NEW = (messages.ReadRound, messages.ReadRoundAck)
-"""The release before knows none of these (O46)."""
+NEW = (messages.ReadRound, messages.ReadRoundAck, messages.Reach)
+"""The release before knows none of these (O43, O46)."""
+PARTS = {messages.Unheard}
 AT = of_shard(1)
 CHECKPOINT = Checkpoint(EntryId(1, 4), 7, 1000, 300, 5, (), (), (), (), tuple(fold() for fold in FOLDS))
 LINK_MESSAGES = [
     value for value in vars(messages).values()
-    if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__ and value not in CLIENT_WORDS
+    if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__ and value not in CLIENT_WORDS | PARTS
 ]
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from tidemark_core.base.effects import SnapshotDescriptor
-from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member, shard_id
+from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member, ShardId, shard_id
+from tidemark_core.node import NODE
 from tidemark_core.replication.checkpoint import CHECKPOINT_FORMAT, CHECKPOINT_FORMAT_BEFORE, FOLDS, Checkpoint
 from tidemark_core.replication.messages import (
     Append,
@@ -16,6 +17,8 @@ from tidemark_core.replication.messages import (
     Fenced,
     InstallSnapshot,
     Prepared,
+    Reach,
+    Unheard,
 )
 from tidemark_wire import channel, convert, frames
 from tidemark_wire.convert import Codec, Codecs
@@ -101,6 +104,15 @@ def test_c2_a_link_of_the_version_before_says_no_clock(message: AppendAck | Fenc
     for version, clock_ms in ((4, None), (5, message.clock_ms)):
         ((_, _, found),) = frames.decode_messages(frames.encode_message(AT, None, message, version), version)
         assert (message, clock_ms) == (found, found.clock_ms)
+
+
+def test_o43_a_link_of_the_version_before_has_no_form_for_whom_a_node_reaches() -> None:
+    message = Reach((THERE,), (), (Unheard(ShardId(7), 3, (THERE,), 4_000),))
+    ((_, _, found),) = frames.decode_messages(frames.encode_message(NODE, None, message))
+    assert message == found
+
+    with pytest.raises(frames.NotOnThisWire, match="Reach came with wire version 5"):
+        frames.encode_message(NODE, None, message, 4)
 
 
 def test_c2_become_leader_hands_on_the_clocks_that_fence_answers_said() -> None:

@@ -68,6 +68,8 @@ O15 STEADY names the leader
 O16 Late members are added
 O17 Truncation runs while the shard serves
 O42 A process speaks for itself only
+O43 Nodes say whom they reach
+O44 The leader reaches a majority
 O18 A change in COMMIT enlarges the fencing ensemble
 O19 The final ensemble leads
 O20 A change in PREPARE is dropped
@@ -102,5 +104,6 @@ Roles: `follower` is fenced, truncates, appends, is seeded; `leader` assigns, pu
 holds what outlives a role; `log` is the fold of the log; `space` says which members can store; `invariants` look from
 outside.  Of payloads: `copies` says who keeps them, `holding` what a replica keeps, `dropping` what a leader announces
 of it, `stages` when readers get an entry, `fetching` and `filling` how missing payloads are obtained, `vetting` what a
-replica looks at before it leads.
+replica looks at before it leads.  Of partial partitions: `hearing` says whose answers a leader hears, `reach` what the
+coordinator makes of it.
 """

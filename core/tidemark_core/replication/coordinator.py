@@ -48,7 +48,9 @@ from .messages import (
     SnapshotInstalled,
     SnapshotProgress,
     TransferReady,
+    Unheard,
 )
+from .reach import Patience, Reports, candidate, choose
 from .records import (
     CancelChange,
     Change,
@@ -116,12 +118,14 @@ class Coordinator:
     """One shard's coordinator in one operator process."""
 
     def __init__(
-        self, shard: ShardId, settings: CoordinatorSettings, nodes: dict[str, Member | None]
+        self, shard: ShardId, settings: CoordinatorSettings, nodes: dict[str, Member | None],
+        reports: Reports | None = None,
     ) -> None:
         self.shard = shard
         self.address = of_shard(shard)
         self.settings = settings
         self.nodes = nodes                     # node -> its member when up, None when down; shared by all shards
+        self.reports = reports or Reports(settings.quorum_silence_ms)   # who hears whom; shared by all shards
         self.active = True
         self.leased = False                    # holds the operators' lease, so no other operator does (O3b)
         self.record: ShardRecord | None = None
@@ -144,6 +148,8 @@ class Coordinator:
         self._doubts = 0                       # how often the store has said since that it is not
         self._floor = 0                        # the highest epoch that a node promised to a recovery, as it said (N10)
         self._damaged: dict[Member, int] = {}  # members that reported damage above commit, and its offset (K15b)
+        self._patience = Patience()            # with a leader that reaches no majority (O44)
+        self._cut: frozenset[frozenset[Member]] = frozenset()   # whom that leader did not hear, until one leads
         self._damage_waits = False             # too few others answered to elect without them (K15c)
 
     # --- what others may ask --------------------------------------------------------------------------------
@@ -371,6 +377,22 @@ class Coordinator:
             return []
         return self._elect(now_ms)
 
+    def on_unheard(self, now_ms: int, sender: Member, m: Unheard) -> list[CoordinatorEffect]:
+        """Rule O44: the leader reaches no majority; elect when another member does, and not again and again."""
+        record, silence_ms = self.record, self.settings.quorum_silence_ms
+        if (
+            record is None or not self.active or self._busy or sender != record.leader or m.epoch != record.epoch
+            or m.silent_ms < silence_ms or record.status is Status.ELECTION or not self._patience.has_ended(now_ms)
+        ):
+            return []
+        better = candidate(ensembles_of(record), sender, self.nodes, self.reports, now_ms)
+        if better is None:
+            return []
+        self._patience.begin(now_ms, silence_ms)
+        self._cut = frozenset(frozenset((sender, member)) for member in m.members)
+        why = f"{sender.node} reaches no majority, {better.node} does"
+        return [Trace(self.address, "leader_cut_off", why), *self.elect(now_ms)]
+
     def _elect(self, now_ms: int) -> list[CoordinatorEffect]:
         """Rule O7: epoch+1 and ELECTION are stored first.  A change survives only in COMMIT, never a contract."""
         record = self.record
@@ -451,7 +473,9 @@ class Coordinator:
             if member not in election.heads and self.nodes.get(member.node) == member
         ]
         if missing and not election.grace_over:
-            return [SetTimer(self.address, GRACE_TIMER, now_ms + self.settings.grace_ms)]
+            # The member that reaches a majority may be the last to answer, and without it nothing is won (O44).
+            grace_ms = self.settings.grace_ms if not self._cut else self.settings.retry_ms
+            return [SetTimer(self.address, GRACE_TIMER, now_ms + grace_ms)]
         heads = self._eligible(election)
         self._damage_waits = self._damage_waits and heads is election.heads
         preferred = self.transfer.to if self.transfer and self.transfer.to not in self._damaged else None
@@ -465,7 +489,8 @@ class Coordinator:
         if leader is None:
             return []
         assert self.record is not None
-        election.leader = leader
+        election.leader = leader = choose(
+            election.ensembles, heads, leader, self.reports, now_ms, self._cut)
         self._leader_doubted = False
         election.told = tuple(
             (member, election.heads[member])
@@ -535,6 +560,7 @@ class Coordinator:
         effects: list[CoordinatorEffect] = []
         election, self.election = self.election, None
         if election is not None:
+            self._cut = frozenset()
             self._damaged.clear()
             self._damage_waits = False
             told = dict(election.told)

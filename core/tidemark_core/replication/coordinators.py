@@ -11,6 +11,8 @@ from ..base.effects import Received, Reply, TimerFired
 from ..base.ids import Member, ShardId
 from ..base.refusals import Reason, Refused
 from .coordinator import Coordinator, CoordinatorEffect
+from .messages import Reach
+from .reach import Reports
 from .records import CoordinatorSettings, MetadataLoaded, NodeDown, NodeUp, SetActive, ShardRecord
 
 
@@ -21,6 +23,7 @@ class Coordinators:
         self.settings = settings
         self.shards: dict[ShardId, Coordinator] = {}
         self.nodes: dict[str, Member | None] = {}
+        self.reports = Reports(settings.quorum_silence_ms)
         self._boots: dict[str, str] = {}       # of the process that was seen last
         self.active = True
         self.leased = False                    # this operator holds the operators' lease
@@ -30,15 +33,20 @@ class Coordinators:
         match event:
             case NodeUp():
                 self.nodes[event.member.node] = event.member
+                if self._boots.get(event.member.node) != event.boot:
+                    self.reports.forget(event.member.node)
                 self._boots[event.member.node] = event.boot
                 return self._tell(now_ms, event.member.node, event)
             case NodeDown():
                 self.nodes[event.node] = None
+                self.reports.forget(event.node)
                 return self._tell(now_ms, event.node, event)
             case SetActive():
                 return self._set_active(now_ms, event.active)
             case Received() if self._is_of_another_boot(event):
                 return []
+            case Received(sender=Member() as sender, message=Reach() as reach):
+                return self._on_reach(now_ms, sender, reach)
         shard = event.address.shard if isinstance(event, Received | TimerFired) else event.shard
         coordinator = self.shards.get(shard)
         if coordinator is None:
@@ -47,12 +55,30 @@ class Coordinators:
                 return [] if request is None else [
                     Reply(request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))
                 ]
-            coordinator = Coordinator(shard, self.settings, self.nodes)
+            coordinator = Coordinator(shard, self.settings, self.nodes, self.reports)
             coordinator.active, coordinator.leased = self.active, self.leased
             self.shards[shard] = coordinator
         effects = coordinator.step(now_ms, event)
         if isinstance(event, MetadataLoaded) and event.record is None:
             self.shards.pop(shard, None)
+        return effects
+
+    def unheard(self, now_ms: int, shard: ShardId) -> tuple[Member, ...]:
+        """Return the members of a shard that its leader does not hear, as the leader says (O43)."""
+        record = self.shards[shard].record if shard in self.shards else None
+        if record is None or record.leader is None:
+            return ()
+        return self.reports.unheard(now_ms, shard, record.leader, record.epoch)
+
+    def _on_reach(self, now_ms: int, sender: Member, m: Reach) -> list[CoordinatorEffect]:
+        """Rule O43: take a node's report; shards whose leaders hear everybody cost nothing."""
+        if self.nodes.get(sender.node) != sender:
+            return []
+        self.reports.take(now_ms, sender, m)
+        effects: list[CoordinatorEffect] = []
+        for found in m.unheard:
+            if (coordinator := self.shards.get(found.shard)) is not None:
+                effects += coordinator.on_unheard(now_ms, sender, found)
         return effects
 
     def _is_of_another_boot(self, event: Received) -> bool:

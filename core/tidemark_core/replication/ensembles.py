@@ -30,7 +30,7 @@ class Ensembles:
     final: tuple[Member, ...]     # what the change would have made, or the source alone
     source: Member | None = None  # of the shard's log, whatever other logs hold (K14d)
 
-    def answered(self, heads: dict[Member, EntryId]) -> bool:
+    def answered(self, heads: Collection[Member]) -> bool:
         """A majority of the union, or of the final ensemble: either overlaps every commit quorum (A3).
 
         Beside a source so many others must be fenced that those left over can commit nothing (K14d).

@@ -38,6 +38,7 @@ from .cursor import Cursor, CursorStatus
 from .dropping import DROP_TIMER, Dropping, strip
 from .ensembles import ROLLED_BACK, contract_lacks, ensemble_after
 from .fetching import Fetching
+from .hearing import Hearing
 from .holding import may_lack
 from .messages import (
     Abort,
@@ -95,8 +96,8 @@ class Leader:
     __slots__ = (
         "_copysets", "_described_commit", "_dirty", "_fill", "_filled", "_fresh", "_notice_armed", "_pushed_later",
         "_released_told", "_resend_armed", "active", "change", "clocks", "contracted", "cursors", "dropping", "durable",
-        "epoch_first", "fetching", "outcomes", "positions", "read_index", "replica", "retention", "selective", "stages",
-        "transfer",
+        "epoch_first", "fetching", "hearing", "outcomes", "positions", "read_index", "replica", "retention",
+        "selective", "stages", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -106,6 +107,7 @@ class Leader:
         self.epoch_first = 0                      # offset of the control entry that opened the elected epoch
         self.cursors: dict[Member, Cursor] = {}
         self.clocks = Clocks(replica, replica.now_ms)
+        self.hearing = Hearing(self)              # whose answers arrive
         self.outcomes = Outcomes(self)            # who waits for what
         self.positions = Positions(self)          # commits of subscriptions
         self.read_index = ReadIndex(self)         # who asks where the log ends
@@ -535,6 +537,7 @@ class Leader:
         if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.ATTACHED:
             return []  # an older epoch, or a member that is leaving: not counted (K4, K12)
         self.clocks.heard(sender, m.clock_ms, now_ms)
+        cursor.heard_ms = now_ms
         cursor.acknowledged(min(m.upto, self.head), m.commit, m.space)
         effects = self.advance(now_ms)
         if self.read_index.waiting:
@@ -549,6 +552,7 @@ class Leader:
         cursor = self.cursors.get(sender)
         if cursor is None or m.epoch != self.epoch or not self.active:
             return []
+        cursor.heard_ms = now_ms
         match m.reason:
             case Reason.GAP | Reason.MISMATCH if cursor.status is CursorStatus.ATTACHED:
                 if m.head.offset < cursor.match or m.head == cursor.rewound_for:
@@ -571,6 +575,7 @@ class Leader:
         cursor = self.cursors.get(sender)
         if cursor is None or m.epoch != self.epoch or cursor.status is not CursorStatus.TRUNCATING:
             return []
+        cursor.heard_ms = now_ms
         effects = self._attach(cursor, m.head)
         return [*effects, *self._push(cursor), *self._arm_resend(now_ms)]
 

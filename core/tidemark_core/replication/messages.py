@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from ..base.effects import SnapshotDescriptor, Space
 from ..base.entry import Entry
-from ..base.ids import EntryId, Member
+from ..base.ids import EntryId, Member, ShardId
 from ..base.refusals import Refused
 
 EPOCH_JUMP_MAX = 1 << 32
@@ -226,6 +226,36 @@ class Rejected:
     about: str
     refusal: Refused
     nonce: int = 0
+
+
+# --- node -> operator: whom it reaches ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """A shard whose leader does not hear some members (O43).
+
+    `members` of the ensemble cannot acknowledge.  For `silent_ms` milliseconds the leader has heard no majority of its
+    ensemble; 0: it hears one.
+    """
+
+    shard: ShardId
+    epoch: int
+    members: tuple[Member, ...]
+    silent_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which members this node has a link with, which it lost, and what its leaders do not hear (O43).
+
+    A member in neither list is not known.  One message speaks for all shards of the node.  The node repeats it, and a
+    later one replaces it.
+    """
+
+    reached: tuple[Member, ...]
+    lost: tuple[Member, ...]
+    unheard: tuple[Unheard, ...] = ()
 
 
 # --- leader -> follower, and the answers -----------------------------------------------------------------

@@ -17,6 +17,7 @@ from ..base.ids import NOTHING, EntryId, Member, OperatorId, ShardId
 from .messages import Operation
 
 RECORD_FORMAT = 2
+QUORUM_SILENCE_MS = 3_000
 
 
 class Status(StrEnum):
@@ -302,6 +303,7 @@ class CoordinatorSettings:
     `retry_ms`: resend of what was not answered.  `grace_ms`: after a fencing quorum, how long to wait for more
     answers of nodes believed up.  `takeover_ms`: how long another operator's election may stand still before
     this one takes over.  `change_timeout_ms`: a change without progress in PREPARE is aborted.
+    `quorum_silence_ms`: how long a leader may reach no majority of its ensemble while another member does (O44).
     """
 
     operator: OperatorId
@@ -309,3 +311,4 @@ class CoordinatorSettings:
     grace_ms: int = 30
     takeover_ms: int = 3_000
     change_timeout_ms: int = 30_000
+    quorum_silence_ms: int = QUORUM_SILENCE_MS

@@ -936,6 +936,65 @@ class Fetched(_message.Message):
 Global___Fetched: _TypeAlias = Fetched  # noqa: Y015
 
 @_typing.final
+class Unheard(_message.Message):
+    """Whom a node has links with, and what its leaders do not hear; repeated, and a later one replaces it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    SILENT_MS_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    epoch: _builtins.int
+    silent_ms: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        members: _abc.Iterable[_common_pb2.Member] | None = ...,
+        silent_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "members", b"members", "shard", b"shard", "silent_ms", b"silent_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unheard: _TypeAlias = Unheard  # noqa: Y015
+
+@_typing.final
+class Reach(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACHED_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    UNHEARD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reached(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
+    @_builtins.property
+    def unheard(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unheard]: ...
+    def __init__(
+        self,
+        *,
+        reached: _abc.Iterable[_common_pb2.Member] | None = ...,
+        lost: _abc.Iterable[_common_pb2.Member] | None = ...,
+        unheard: _abc.Iterable[Global___Unheard] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "reached", b"reached", "unheard", b"unheard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reach: _TypeAlias = Reach  # noqa: Y015
+
+@_typing.final
 class Draining(_message.Message):
     """The node asks every operator linked to it to move its leaderships away (graceful stop)."""
 

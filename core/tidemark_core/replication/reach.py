@@ -1,0 +1,155 @@
+"""Reach: which members hear each other, as nodes report it, and what an election makes of it (rule O44).
+
+A report counts for as long as it is fresh.  Of a node without one nothing is known, and nothing is held against it.
+Stays out: elections themselves (`coordinator`), what a node reports (`hearing`, `log_plane`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from ..base.ids import EntryId, Member, ShardId
+from ..base.quorum import has_majority
+from .ensembles import Ensembles
+from .messages import Reach, Unheard
+
+FRESH_SILENCES = 2
+"""So many times `quorum_silence_ms` a report counts; a node repeats it three times in one."""
+STABLE_WAITS = 2
+"""A leadership that lasted so many waits was stable: the next wait is short again."""
+WAIT_SILENCES_MAX = 16
+
+
+@dataclass(slots=True)
+class _Report:
+    member: Member
+    at_ms: int
+    reached: frozenset[Member]
+    lost: frozenset[Member]
+    unheard: Mapping[ShardId, Unheard] = field(default_factory=dict)
+
+
+class Reports:
+    """The newest report of every node; one table for all shards of an operator.  Times are its milliseconds."""
+
+    def __init__(self, silence_ms: int) -> None:
+        self.silence_ms = silence_ms
+        self.version = 0       # changes with what the reports say, not with each of them
+        self._reports: dict[str, _Report] = {}
+
+    def take(self, now_ms: int, sender: Member, m: Reach) -> None:
+        before = self._reports.get(sender.node)
+        after = _Report(
+            sender, now_ms, frozenset(m.reached), frozenset(m.lost), {found.shard: found for found in m.unheard})
+        self._reports[sender.node] = after
+        self.version += before is None or _facts(before) != _facts(after)
+
+    def forget(self, node: str) -> None:
+        """The node is down, or another process or disk of it answers."""
+        self.version += self._reports.pop(node, None) is not None
+
+    def reached(self, now_ms: int, member: Member) -> frozenset[Member] | None:
+        """Return the members that one has a link with, itself included; None: it is not known."""
+        report = self._fresh(now_ms, member)
+        return None if report is None else report.reached | {member}
+
+    def unheard(self, now_ms: int, shard: ShardId, leader: Member, epoch: int) -> tuple[Member, ...]:
+        """Return the members that a leader does not hear, none where it did not say."""
+        report = self._fresh(now_ms, leader)
+        found = report.unheard.get(shard) if report is not None else None
+        return found.members if found is not None and found.epoch == epoch else ()
+
+    def cut(self, now_ms: int) -> list[tuple[str, str]]:
+        """Return the pairs of nodes of which one says that it lost the other, though both report."""
+        fresh = {
+            name: report for name, report in self._reports.items() if self._fresh(now_ms, report.member) is not None}
+        return sorted(
+            (name, other.node) for name, report in fresh.items() for other in report.lost
+            if (there := fresh.get(other.node)) is not None and there.member == other
+        )
+
+    def _fresh(self, now_ms: int, member: Member) -> _Report | None:
+        report = self._reports.get(member.node)
+        if report is None or report.member != member or now_ms - report.at_ms > FRESH_SILENCES * self.silence_ms:
+            return None
+        return report
+
+
+def _facts(report: _Report) -> tuple[object, ...]:
+    unheard = {(shard, found.epoch, found.members) for shard, found in report.unheard.items()}
+    return report.member, report.reached, report.lost, unheard
+
+
+# --- decisions ----------------------------------------------------------------------------------------------
+
+
+def candidate(
+    ensembles: Ensembles, leader: Member, nodes: Mapping[str, Member | None], reports: Reports, now_ms: int
+) -> Member | None:
+    """Return a member that reaches a majority where `leader` does not, None when there is none (O44).
+
+    Members that the operator does not reach count for nobody: it cannot fence them.
+    """
+    here = {member for member in ensembles.fencing if nodes.get(member.node) == member}
+    for member in ensembles.final:
+        reached = reports.reached(now_ms, member)
+        if member == leader or member not in here or reached is None:
+            continue
+        together = here & reached
+        if has_majority(ensembles.final, together) and ensembles.answered(together):
+            return member
+    return None
+
+
+def choose(
+    ensembles: Ensembles, heads: Mapping[Member, EntryId], first: Member, reports: Reports, now_ms: int,
+    cut: Collection[frozenset[Member]] = (),
+) -> Member:
+    """Return who leads: `first`, unless it is known to reach no majority and another member does (O44).
+
+    The others that such a member reaches are as good a majority as any: it leads when none of a majority among them
+    has a higher head.  Where it lacks entries, the one that has them leads first and gives them to it.  `cut` are pairs
+    that did not hear each other, whatever their links say.
+    """
+    def reached(member: Member) -> frozenset[Member] | None:
+        linked = reports.reached(now_ms, member)
+        if linked is None:
+            return None
+        return frozenset(other for other in linked if frozenset((member, other)) not in cut)
+
+    known = reached(first)
+    if known is None or has_majority(ensembles.final, known):
+        return first
+    ranked = sorted((member for member in ensembles.final if member in heads), key=heads.__getitem__, reverse=True)
+    hubs = [
+        (member, found) for member in ranked
+        if (found := reached(member)) is not None and has_majority(ensembles.final, found)
+    ]
+    for member, found in hubs:
+        level = {other for other, head in heads.items() if other in found and head <= heads[member]}
+        if ensembles.answered(level):
+            return member
+    for _hub, found in hubs:
+        if ensembles.answered({other for other in heads if other in found}):
+            return next(member for member in ranked if member in found)
+    return first
+
+
+class Patience:
+    """Hysteresis: one such election in a wait that doubles until a leadership was stable (O44).  Milliseconds."""
+
+    __slots__ = ("_last_ms", "_wait_ms")
+
+    def __init__(self) -> None:
+        self._last_ms: int | None = None
+        self._wait_ms = 0
+
+    def has_ended(self, now_ms: int) -> bool:
+        return self._last_ms is None or now_ms - self._last_ms >= self._wait_ms
+
+    def begin(self, now_ms: int, silence_ms: int) -> None:
+        """An election is held now."""
+        stable = self._last_ms is None or now_ms - self._last_ms >= STABLE_WAITS * self._wait_ms
+        self._wait_ms = silence_ms if stable else min(2 * self._wait_ms, WAIT_SILENCES_MAX * silence_ms)
+        self._last_ms = now_ms
