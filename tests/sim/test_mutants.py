@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import test_scenarios_losses as losses
+import test_scenarios_partial as partitions
 from tidemark_sim.mutant import RUNS_MAX, Mutant
 from tidemark_sim.mutants import MUTANTS
 from tidemark_sim.runner import run_seed
@@ -22,6 +23,8 @@ STORIES: dict[str, Callable[[], None]] = {
     "K14d source": partial(losses.test_k14d_another_operator_goes_on_and_the_source_is_waited_for, "fenced"),
     "K14d copies": partial(
         losses.test_k14d_every_acknowledged_record_comes_back_from_the_member_that_holds_it, 3, 4, 1),
+    "O43 links only": partial(partitions.test_o43_o44_a_leader_cut_off_from_its_followers_is_replaced, noticed=False),
+    "O44 no patience": partitions.test_o44_elections_become_rare_where_they_do_not_help,
 }
 """Mutants that fewer than one seed in thousands shows: a story leads straight to the moment that they break."""
 
