@@ -111,7 +111,7 @@ def test_o43_a_link_of_the_version_before_has_no_form_for_whom_a_node_reaches() 
     ((_, _, found),) = frames.decode_messages(frames.encode_message(NODE, None, message))
     assert message == found
 
-    with pytest.raises(frames.NotOnThisWire, match="Reach came with wire version 5"):
+    with pytest.raises(frames.NotOnThisWire, match="Reach is new in this release"):
         frames.encode_message(NODE, None, message, 4)
 
 
