@@ -1,7 +1,8 @@
 """The programs of the Kubernetes tests: those in KUBEBUILDER_ASSETS, else built once by Go into the user's cache.
 
-`tests/assets/go.mod` pins what is built, `go.sum` what it is made of.  promtool has a go.mod of its own, for Prometheus
-wants other versions of the same libraries; so each of the two is built again only when its own pins change.
+`tests/assets/go.mod` pins what is built, `go.sum` what it is made of.  promtool, CoreDNS and the programs of a machine
+have go.mod files of their own: they want other versions of the same libraries, and each go.mod that changes builds its
+own programs again.  `tools/cluster` uses the last two; the tests do not build them.
 `python -m tests.kube.binaries` builds ahead; with `--optional` it succeeds on a machine that cannot build them too.
 With `--etcd` it builds etcd alone and prints its path.
 Stays out: running them.
@@ -24,6 +25,8 @@ from pathlib import Path
 
 ASSETS = Path(__file__).parents[1] / "assets"
 PROMETHEUS = ASSETS / "promtool"
+KUBELETS = ASSETS / "kubelets"
+COREDNS = ASSETS / "coredns"
 KUBERNETES_MIN = (1, 32)
 
 
@@ -64,13 +67,22 @@ PROMETHEUS_TOOLS: Mapping[str, Tool] = {
         ("github.com/prometheus/common/version.Version",)),
 }
 BUILD_FLAGS = ("-trimpath",)
+KUBELET_TOOLS: Mapping[str, Tool] = {
+    name: Tool(f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", ("--version",), _KUBERNETES_VERSION)
+    for name in ("kubelet", "kube-proxy", "kube-scheduler")}
+COREDNS_TOOLS: Mapping[str, Tool] = {
+    "coredns": Tool("github.com/coredns/coredns", "github.com/coredns/coredns", ("-version",)),
+}
+OTHER_TOOLS: Mapping[Path, Mapping[str, Tool]] = {
+    PROMETHEUS: PROMETHEUS_TOOLS, KUBELETS: KUBELET_TOOLS, COREDNS: COREDNS_TOOLS}
+"""What the other go.mod files build: promtool for tests, the rest for `tools/cluster`."""
 MORE_FLAGS: Mapping[Path, tuple[str, ...]] = {PROMETHEUS: ("-tags=remove_all_sd",)}
 """promtool without service discovery, which is half of it."""
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly -p=2"}
 
 
 def tools_of(assets: Path) -> Mapping[str, Tool]:
-    return PROMETHEUS_TOOLS if assets == PROMETHEUS else TOOLS
+    return OTHER_TOOLS.get(assets, TOOLS)
 
 
 def build_flags(assets: Path) -> tuple[str, ...]:

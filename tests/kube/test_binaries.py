@@ -48,7 +48,7 @@ def builds(machine: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-@pytest.mark.parametrize("assets", [binaries.ASSETS, binaries.PROMETHEUS], ids=lambda path: path.name)
+@pytest.mark.parametrize("assets", [binaries.ASSETS, *binaries.OTHER_TOOLS], ids=lambda path: path.name)
 def test_every_tool_is_pinned_and_declared(assets: Path) -> None:
     found = re.search(r"^tool (?:\((?P<several>[^)]*)\)|(?P<one>\S+))$", (assets / "go.mod").read_text(), re.MULTILINE)
     assert found
