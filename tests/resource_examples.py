@@ -172,6 +172,8 @@ OBJECTS: list[tuple[str, dict[str, Any], str | None]] = [
     ("Reconfiguration", {"spec.nodeSwap.to": {"spread": {}}}, None),
     ("Reconfiguration", {"spec.rebalance": {}}, "spec.rebalance"),
     ("Reconfiguration", {"spec.type": "Rebalance", "spec.nodeSwap": None, "spec.rebalance": {}}, None),
+    ("Reconfiguration", {"spec.recover": {"from": "prod-1"}}, "spec.recover"),
+    ("Reconfiguration", {"spec.type": "Recover", "spec.nodeSwap": None, "spec.recover": {"from": "prod-1"}}, None),
     *(
         ("Reconfiguration", {"spec.type": kind, "spec.nodeSwap": None}, f"spec.{block}")
         for kind, block in (
@@ -179,6 +181,7 @@ OBJECTS: list[tuple[str, dict[str, Any], str | None]] = [
             ("Contract", "contract"),
             ("LeaderTransfer", "leaderTransfer"),
             ("Rebalance", "rebalance"),
+            ("Recover", "recover"),
         )
     ),
     ("Reconfiguration", {"spec.expand": {"logGroup": "a", "factor": 4}}, "spec.expand"),
@@ -293,6 +296,12 @@ UPDATES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     ("Reconfiguration", {}, {"spec.approval": "Required"}, "spec.approval"),
     ("Reconfiguration", {}, {"spec.preconditions.fullyReplicated": "Ignored"}, "spec.preconditions"),
     ("Reconfiguration", {}, {"spec.clusterRef.name": "other"}, "spec.clusterRef"),
+    (
+        "Reconfiguration",
+        {"spec.type": "Recover", "spec.nodeSwap": None, "spec.recover": {"from": "prod-1"}},
+        {"spec.type": "Recover", "spec.nodeSwap": None, "spec.recover": {"from": "prod-2"}},
+        "spec.recover",
+    ),
     (
         "Reconfiguration",
         {},

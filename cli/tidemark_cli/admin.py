@@ -74,11 +74,12 @@ class Admin:
         to_node: str = "",
         force: bool = False,
         transfer: bool = False,
+        abandon: bool = False,
     ) -> AsyncIterator[admin_pb2.ChangeProgress]:
         """Change one shard and yield its progress; the last one's stage is DONE."""
         request = admin_pb2.ChangeRequest(
             operation=operation, group=group, shard=shard, from_node=from_node, to_node=to_node, force=force,
-            transfer=transfer,
+            transfer=transfer, abandon=abandon,
         )
         async for progress in self._stub.Change(request):
             yield progress

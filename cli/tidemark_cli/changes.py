@@ -1,4 +1,4 @@
-"""`tidemark swap`, `expand`, `contract` and `transfer`: acts on members and leaders.
+"""`tidemark swap`, `expand`, `contract`, `transfer` and `recover-shard`: acts on members and leaders.
 
 One shard is changed through the Admin service and followed to its end; a whole node is swapped, or relieved of
 its leaderships, by a Reconfiguration that goes on even when this command is interrupted.
@@ -29,6 +29,12 @@ STAGES = {
 
 FromOption = Annotated[str, typer.Option("--from", metavar="NODE", help="Node that leaves.")]
 ToOption = Annotated[str, typer.Option("--to", metavar="NODE", help="Node that joins or takes over.")]
+AbandonOption = Annotated[
+    bool,
+    typer.Option(
+        "--abandon-copy", help="Let the member leave though it may hold the last copy of acknowledged records.",
+    ),
+]
 GroupOptional = Annotated[str | None, typer.Argument(metavar="GROUP", help="Log group; leave away for a whole node.")]
 ShardOptional = Annotated[int | None, typer.Argument(metavar="SHARD", min=0, help="Number of the shard.")]
 
@@ -95,9 +101,13 @@ async def run_reconfiguration(service: Admin, bar: Progress, manifest: dict[str,
 
 
 def _whole_node(
-    state: Any, cluster: str | None, as_json: bool, kind: str, body: dict[str, Any], rate: str = ""
+    state: Any, cluster: str | None, as_json: bool, kind: str, body: dict[str, Any], rate: str = "",
+    *, abandon: bool = False,
 ) -> None:
-    more = {"throttle": throttled(rate)} if rate else None
+    more = {
+        **({"throttle": throttled(rate)} if rate else {}),
+        **({"preconditions": {"lastCopy": "Abandoned"}} if abandon else {}),
+    }
 
     async def main() -> dict[str, Any]:
         async with target.admin(state, cluster) as service:
@@ -132,6 +142,7 @@ def swap(
     transfer: Annotated[
         bool, typer.Option("--transfer", help="Where the leaving node leads, hand leadership over first.")
     ] = False,
+    abandon: AbandonOption = False,
     rate: RateOption = "",
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
@@ -143,12 +154,13 @@ def swap(
         if rate:
             raise typer.BadParameter("goes with the swap of a whole node", param_hint="--rate")
         _one_shard(
-            state, cluster, as_json, "SWAP", group, shard, from_node=from_node, to_node=to_node, transfer=transfer
+            state, cluster, as_json, "SWAP", group, shard, from_node=from_node, to_node=to_node, transfer=transfer,
+            abandon=abandon,
         )
     else:
         _whole_node(
             state, cluster, as_json, "NodeSwap",
-            {"from": from_node, "to": {"node": to_node}, "removeSource": "Keep"}, rate,
+            {"from": from_node, "to": {"node": to_node}, "removeSource": "Keep"}, rate, abandon=abandon,
         )
 
 
@@ -169,12 +181,14 @@ def contract(
     shard: ShardArgument,
     from_node: FromOption,
     force: Annotated[bool, typer.Option("--force", help="Allow fewer than three copies.")] = False,
+    abandon: AbandonOption = False,
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Remove a member from a shard."""
-    _one_shard(state, cluster, as_json, "CONTRACT", group, shard, from_node=from_node, force=force)
+    _one_shard(
+        state, cluster, as_json, "CONTRACT", group, shard, from_node=from_node, force=force, abandon=abandon)
 
 
 def transfer(
@@ -199,6 +213,21 @@ def transfer(
         raise typer.BadParameter("name GROUP and SHARD, or the node to relieve", param_hint="--from")
     body = {key: value for key, value in (("from", from_node), ("to", to_node)) if value is not None}
     _whole_node(state, cluster, as_json, "LeaderTransfer", body)
+
+
+def recover_shard(
+    group: GroupArgument,
+    shard: ShardArgument,
+    from_node: Annotated[str, typer.Option("--from", metavar="NODE", help="Member whose copy becomes the log.")],
+    state: DirOption = DEFAULT_DIR,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the copy of a member the shard's log, where its leader lacks acknowledged records (DataLossSuspected).
+
+    The other members are filled again from it. Records that it does not hold are given up.
+    """
+    _one_shard(state, cluster, as_json, "RECOVER", group, shard, from_node=from_node)
 
 
 def _both_or_none(group: str | None, shard: int | None) -> None:

@@ -51,6 +51,7 @@ app.command()(changes.swap)
 app.command()(changes.expand)
 app.command()(changes.contract)
 app.command()(changes.transfer)
+app.command()(changes.recover_shard)
 app.add_typer(debug.debug_app, name="debug")
 app.command()(recovery.recover_metadata)
 

@@ -17,7 +17,7 @@ Object = dict[str, Any]
 
 BLOCK_OF_TYPE = {
     "NodeSwap": "nodeSwap", "Expand": "expand", "Contract": "contract", "LeaderTransfer": "leaderTransfer",
-    "Rebalance": "rebalance",
+    "Rebalance": "rebalance", "Recover": "recover",
 }
 
 

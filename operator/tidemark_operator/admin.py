@@ -37,7 +37,7 @@ BUSY_REASONS = frozenset({Reason.RECONFIGURING, Reason.NO_LEADER, Reason.TRANSFE
 
 _KINDS = {
     "SWAP": MoveKind.SWAP, "EXPAND": MoveKind.EXPAND, "CONTRACT": MoveKind.CONTRACT,
-    "TRANSFER": MoveKind.TRANSFER,
+    "TRANSFER": MoveKind.TRANSFER, "RECOVER": MoveKind.RECOVER,
 }
 
 _UNKNOWN = {"LogGroup": Reason.UNKNOWN_GROUP, "Shard": Reason.UNKNOWN_SHARD}
@@ -109,7 +109,12 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> AsyncIterator[admin_pb2.ChangeProgress]:
         """Run one change.  A caller that goes away does not stop it."""
         about = f"{request.operation} of shard {request.shard} of {request.group}"
-        await self._access.move(context, "Admin.Change", request.group, about)
+        if request.abandon or request.operation == "RECOVER":
+            # Acknowledged records are given up: an admin of the group may not decide that.
+            audit = await self._access.administer(context, "Admin.Change")
+            audit(f"{about} from {request.from_node}" + (", abandoning its copy" if request.abandon else ""))
+        else:
+            await self._access.move(context, "Admin.Change", request.group, about)
         move = self._move(request)
         if isinstance(move, Refused):
             await _refuse(context, move)
@@ -213,6 +218,10 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             return Refused(Reason.INVALID_SPEC, "from_node: a swap names the node that leaves")
         if kind is MoveKind.TRANSFER and not to_node:
             return Refused(Reason.INVALID_SPEC, "to_node: a transfer names the node that is to lead")
+        if kind is MoveKind.RECOVER:
+            if not from_node:
+                return Refused(Reason.INVALID_SPEC, "from_node: a recovery names the node whose copy becomes the log")
+            from_node, to_node = None, from_node
         if kind in (MoveKind.SWAP, MoveKind.EXPAND) and to_node is None:
             chosen = choose_member(shard, from_node, world)
             if isinstance(chosen, PlanRefusal):
@@ -223,7 +232,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         for field, node in (("from_node", from_node), ("to_node", to_node)):
             if node is not None and node not in world.nodes and node not in shard.ensemble:
                 return Refused(Reason.NODE_UNAVAILABLE, f"{field}: there is no node {node!r}")
-        return Move(shard.shard, kind, from_node, to_node, request.force)
+        return Move(shard.shard, kind, from_node, to_node, request.force, request.abandon)
 
 
 def _into(news: asyncio.Queue[ChangeProgress]) -> Callable[[ChangeProgress], None]:

@@ -56,6 +56,7 @@ SAVE_RETRY_S = 0.1
 LEVELS = {
     "damage_waits": logging.WARNING,          # only members that come back, or a person, end this wait (K15c)
     "data_loss_suspected": logging.CRITICAL,  # K14c
+    "recovery_started": logging.WARNING,      # K14d
 }
 """Of traces that a person should see."""
 

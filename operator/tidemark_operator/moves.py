@@ -12,7 +12,7 @@ from typing import Any
 from tidemark_core.base.ids import ShardId, index_of
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
-from tidemark_core.replication.records import ChangeDone, StartChange, StartTransfer
+from tidemark_core.replication.records import ChangeDone, RecoverShard, StartChange, StartTransfer
 
 from .copying import copies
 from .driver import CoordinatorDriver, ProgressListener
@@ -37,6 +37,10 @@ async def run_move(
         to_node = move.to_node
         return await driver.change(
             move.shard, lambda request: StartTransfer(move.shard, request, to_node), progress)
+    if move.kind is MoveKind.RECOVER:
+        assert move.to_node is not None
+        source = move.to_node
+        return await driver.change(move.shard, lambda request: RecoverShard(move.shard, request, source), progress)
     leaves = move.kind in (MoveKind.SWAP, MoveKind.CONTRACT) and shard.leader == move.from_node
     if leaves and transfer:
         to = next_leader(shard, now, now.leaders(), avoid=(move.from_node or "",))
@@ -49,7 +53,8 @@ async def run_move(
     return await driver.change(
         move.shard,
         lambda request: StartChange(
-            move.shard, request, _OPERATIONS[move.kind], move.from_node, move.to_node, move.force),
+            move.shard, request, _OPERATIONS[move.kind], move.from_node, move.to_node, move.force,
+            abandon=move.abandon),
         progress,
     )
 
@@ -82,7 +87,7 @@ class MoveState:
         move = self.move
         return {
             "shard": f"{move.shard:x}", "kind": str(move.kind), "from": move.from_node, "to": move.to_node,
-            "force": move.force, "state": "Pending" if self.state == "Running" else self.state,
+            "force": move.force, "abandon": move.abandon, "state": "Pending" if self.state == "Running" else self.state,
             "attempts": self.attempts, "message": self.message, "bytes": self.total_bytes or 0,
             "sized": self.total_bytes is not None, "received": self.received_bytes,
         }
@@ -90,7 +95,8 @@ class MoveState:
     @classmethod
     def restore(cls, raw: Mapping[str, Any]) -> MoveState:
         move = Move(
-            ShardId(int(raw["shard"], 16)), MoveKind(raw["kind"]), raw["from"], raw["to"], raw["force"])
+            ShardId(int(raw["shard"], 16)), MoveKind(raw["kind"]), raw["from"], raw["to"], raw["force"],
+            raw.get("abandon", False))
         return cls(
             move, raw["state"], raw["attempts"], message=raw["message"],
             total_bytes=raw["bytes"] if raw.get("sized", raw["bytes"] > 0) else None,

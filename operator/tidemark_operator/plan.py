@@ -33,22 +33,24 @@ class MoveKind(StrEnum):
     EXPAND = "Expand"
     CONTRACT = "Contract"
     TRANSFER = "LeaderTransfer"
+    RECOVER = "Recover"
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One protocol operation on one shard."""
+    """One protocol operation on one shard; `abandon` lets it destroy what may be a last copy (K14c)."""
 
     shard: ShardId
     kind: MoveKind
     from_node: str | None = None
     to_node: str | None = None
     force: bool = False
+    abandon: bool = False
 
     @property
     def key(self) -> str:
         """What approval covers of it."""
-        return f"{self.shard:x} {self.kind} {self.from_node} {self.to_node}"
+        return f"{self.shard:x} {self.kind} {self.from_node} {self.to_node}" + (" abandons" if self.abandon else "")
 
     def done(self, shard: Shard | None) -> bool:
         """Say whether the shard already is as this move wants it."""
@@ -63,6 +65,8 @@ class Move:
                 return self.from_node not in shard.ensemble
             case MoveKind.TRANSFER:
                 return shard.leader == self.to_node
+            case MoveKind.RECOVER:
+                return shard.leader == self.to_node and self.to_node not in shard.holdouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,9 @@ def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRe
     if stuck:
         return PlanRefusal(
             R.SHARDS_LEADERLESS, f"{some(stuck)}: no leader, and too few members are up to elect one")
+    if not isinstance(plan, PlanRefusal) and (spec.get("preconditions") or {}).get("lastCopy") == "Abandoned":
+        return replace(plan, moves=tuple(
+            replace(move, abandon=move.kind in (MoveKind.SWAP, MoveKind.CONTRACT)) for move in plan.moves))
     return plan
 
 
@@ -150,6 +157,8 @@ def _plan_type(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
             return _plan_transfer(spec, world)
         case "Rebalance":
             return _plan_rebalance(spec, world)
+        case "Recover":
+            return _plan_recover(spec, world)
     return PlanRefusal(R.TARGETS_NOTHING, f"spec.type {spec['type']!r} is not known to this build")
 
 
@@ -331,6 +340,23 @@ def _plan_transfer(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
             leaders[to] += 1
             moves.append(Move(shard.shard, MoveKind.TRANSFER, from_node=shard.leader, to_node=to))
     return Plan(tuple(moves))
+
+
+def _plan_recover(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
+    """Make the node's copy the log of every shard in scope where it holds more than the leader (K14d)."""
+    source = spec["recover"]["from"]
+    scope = _scope(spec, world)
+    if isinstance(scope, PlanRefusal):
+        return scope
+    refusal = _check_target("recover.from", source, (), world)
+    if refusal is not None and refusal.reason is R.NODE_NOT_FOUND:
+        return refusal
+    shards = [shard for shard in scope if source in shard.holdouts]
+    if not shards:
+        return PlanRefusal(
+            R.TARGETS_NOTHING, f"recover.from: {source} holds nothing that the leader of a shard in scope lacks")
+    warning = f"{some(shard.name for shard in shards)}: records that {source} does not hold are given up"
+    return Plan(tuple(Move(shard.shard, MoveKind.RECOVER, to_node=source) for shard in shards), (warning,))
 
 
 def _plan_rebalance(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:

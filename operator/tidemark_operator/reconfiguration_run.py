@@ -349,7 +349,7 @@ class ReconfigurationRun:
             return None
         behind = []
         for state in open_moves:
-            shard = world.shards.get(state.move.shard)
+            shard = None if state.move.kind is MoveKind.RECOVER else world.shards.get(state.move.shard)
             if shard is not None and set(out_of_sync(shard, world.nodes)) - {state.move.from_node}:
                 behind.append(shard.name)
         return (R.UNDER_REPLICATED, f"{some(behind)} lack copies") if behind else None

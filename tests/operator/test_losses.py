@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from operator_views import group, member, nodes, record, shard, world
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
-from tidemark_core.replication.records import ChangeDone, Holdout, StartChange
+from tidemark_core.replication.records import ChangeDone, Holdout, RecoverShard, StartChange
+from tidemark_operator.admin import AdminServicer
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.kube.occurrences import occurrences
 from tidemark_operator.metadata import StoredObject
+from tidemark_operator.moves import MoveState, run_move
+from tidemark_operator.plan import Move, MoveKind, Plan, PlanRefusal, plan_reconfiguration
+from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.resources.events import EventReason
 from tidemark_operator.status.cluster import ClusterFacts, cluster_status
 from tidemark_operator.status.group import GroupFacts, group_status
 from tidemark_operator.tending import Tender
+from tidemark_wire.v1 import admin_pb2
 
 from tests.waiting import until
 
@@ -105,3 +113,111 @@ async def test_k14d_a_recovered_shard_gets_its_members_back_one_after_the_other(
     tender.look(world(shard(0, "n3", "n1", "n2", of=ONE), nodes=nodes(3), groups=[ONE]), 4)
     assert len(driver.asked) == 3
     await tender.close()
+
+
+# --- the act and the override -------------------------------------------------------------------------------------
+
+OTHER = shard(1, "n1", "n2", "n3", of=group(shards=2))
+HOLDS = replace(shard(0, "n1", "n2", "n3", of=group(shards=2)), holdouts=("n3",))
+TWO = world(HOLDS, OTHER, nodes=nodes(4), groups=[group(shards=2)])
+
+
+def recovery(source: str, **more: Any) -> dict[str, Any]:
+    return {"type": "Recover", "recover": {"from": source}, **more}
+
+
+def test_k14d_a_recovery_takes_the_shards_where_the_node_holds_more_and_warns() -> None:
+    plan = plan_reconfiguration(recovery("n3"), TWO)
+    assert isinstance(plan, Plan)
+    assert plan.moves == (Move(HOLDS.shard, MoveKind.RECOVER, to_node="n3"),)
+    assert plan.warnings == ("orders-0000: records that n3 does not hold are given up",)
+    assert not plan.moves[0].done(HOLDS) and plan.moves[0].done(shard(0, "n3", of=group(shards=2)))
+
+
+@pytest.mark.parametrize(("spec", "reason", "fact"), [
+    (recovery("n2"), R.TARGETS_NOTHING, "n2 holds nothing"),
+    (recovery("n3", scope={"shardIDs": [1]}), R.TARGETS_NOTHING, "n3 holds nothing"),
+    (recovery("n9"), R.NODE_NOT_FOUND, "recover.from"),
+    (recovery("n3", scope={"logGroups": ["nothing"]}), R.TARGETS_NOTHING, "nothing"),
+])
+def test_k14d_a_recovery_from_anywhere_else_is_refused(spec: dict[str, Any], reason: R, fact: str) -> None:
+    refused = plan_reconfiguration(spec, TWO)
+    assert isinstance(refused, PlanRefusal) and refused.reason is reason and fact in refused.message
+
+
+def test_k14c_only_a_plan_that_abandons_the_copy_says_so_and_needs_another_approval() -> None:
+    spec = {"type": "NodeSwap", "nodeSwap": {"from": "n3", "to": {"node": "n4"}}}
+    kept = plan_reconfiguration(spec, TWO)
+    given_up = plan_reconfiguration({**spec, "preconditions": {"lastCopy": "Abandoned"}}, TWO)
+    assert isinstance(kept, Plan) and isinstance(given_up, Plan)
+    assert {move.abandon for move in kept.moves} == {False} and {move.abandon for move in given_up.moves} == {True}
+    assert kept.hash != given_up.hash
+    state = MoveState(given_up.moves[0])
+    assert MoveState.restore(state.store()).move == given_up.moves[0]
+    older = {field: value for field, value in state.store().items() if field != "abandon"}
+    assert not MoveState.restore(older).move.abandon, "as the release before stored it"
+
+
+@pytest.mark.parametrize(("move", "asked"), [
+    (Move(HOLDS.shard, MoveKind.RECOVER, to_node="n3"), RecoverShard(HOLDS.shard, 0, "n3")),
+    (Move(HOLDS.shard, MoveKind.SWAP, "n3", "n4", abandon=True),
+     StartChange(HOLDS.shard, 0, Operation.SWAP, "n3", "n4", abandon=True)),
+    (Move(HOLDS.shard, MoveKind.CONTRACT, "n3", force=True),
+     StartChange(HOLDS.shard, 0, Operation.CONTRACT, "n3", None, force=True)),
+])
+async def test_k14d_a_move_asks_the_coordinator(move: Move, asked: Any) -> None:
+    driver = FakeDriver(ChangeDone(2, (member("n3"),), member("n3")))
+
+    async def change(shard: int, make: Callable[[int], Any], _progress: Any) -> Any:
+        return await FakeDriver.change(driver, shard, make)
+
+    driver.change = change  # type: ignore[method-assign, assignment]
+    assert isinstance(await run_move(driver, move, lambda: TWO), ChangeDone)  # type: ignore[arg-type]
+    assert driver.asked == [asked]
+
+
+class Refusal(Exception):
+    pass
+
+
+class Call:
+    """One call of the Admin service, without TLS."""
+
+    def peer(self) -> str:
+        return "ipv4:1.2.3.4:5"
+
+    async def abort(self, _code: Any, message: str, *_more: Any) -> None:
+        raise Refusal(message)
+
+
+async def test_k14d_the_act_is_audited_and_names_its_node(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = FakeDriver()
+    service = SimpleNamespace(
+        cluster="dev", tls=None, access_lists=lambda group: None, behind="", active=True, driver=driver,
+        store=SimpleNamespace(reachable=True), groups=lambda: {"orders": group(shards=2)}, world=lambda: TWO)
+    admin = AdminServicer(service)  # type: ignore[arg-type]
+    moves: list[Move] = []
+
+    async def run(_driver: Any, move: Move, *_more: Any, **_options: Any) -> ChangeDone:
+        moves.append(move)
+        return ChangeDone(2, (member("n3"),), member("n3"))
+
+    monkeypatch.setattr("tidemark_operator.admin.run_move", run)
+
+    async def ask(**fields: Any) -> list[Any]:
+        request = admin_pb2.ChangeRequest(group="orders", shard=0, **fields)
+        return [step async for step in admin.Change(request, Call())]
+
+    with caplog.at_level(logging.INFO, "tidemark.audit"):
+        with pytest.raises(Refusal, match="from_node: a recovery names the node"):
+            await ask(operation="RECOVER")
+        [done] = await ask(operation="RECOVER", from_node="n3")
+        await ask(operation="SWAP", from_node="n3", to_node="n4", abandon=True)
+    assert (done.stage, done.leader) == ("DONE", "n3")
+    assert moves == [
+        Move(HOLDS.shard, MoveKind.RECOVER, to_node="n3"), Move(HOLDS.shard, MoveKind.SWAP, "n3", "n4", abandon=True)]
+    told = [json.loads(line)["about"] for line in caplog.messages]
+    assert told[1:] == [
+        "RECOVER of shard 0 of orders from n3", "SWAP of shard 0 of orders from n3, abandoning its copy"]

@@ -206,6 +206,8 @@ def concerns(item: Object, shard: Object) -> bool:
             return bool(body["from"] in nodes)
         case "Expand" | "Contract":
             return bool(body.get("logGroup") == group and len(nodes) != body["factor"])
+        case "Recover":
+            return bool(body["from"] in nodes)
         case "LeaderTransfer":
             leads = body.get("from") in (None, "", status.get("leader"))
             return bool(leads) and (not body.get("to") or (body["to"] in nodes and body["to"] != status.get("leader")))

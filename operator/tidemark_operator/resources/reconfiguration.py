@@ -38,6 +38,7 @@ class ReconfigurationType(StrEnum):
     CONTRACT = "Contract"
     LEADER_TRANSFER = "LeaderTransfer"
     REBALANCE = "Rebalance"
+    RECOVER = "Recover"
 
 
 class RemoveSource(StrEnum):
@@ -58,6 +59,11 @@ class FullyReplicated(StrEnum):
 class FailureDomains(StrEnum):
     PRESERVE = "Preserve"
     IGNORE = "Ignore"
+
+
+class LastCopy(StrEnum):
+    PROTECTED = "Protected"
+    ABANDONED = "Abandoned"
 
 
 NodeNames = Annotated[tuple[Name, ...], Field(max_length=128), *SET]
@@ -183,6 +189,14 @@ class Rebalance(ApiModel):
     )
 
 
+class Recover(ApiModel):
+    from_: Name = Field(
+        alias="from",
+        description="Node whose copies become the logs of the shards in scope that the condition DataLossSuspected "
+        "names with it. What their present leaders acknowledged meanwhile is given up.",
+    )
+
+
 class Scope(ApiModel):
     """What the act is limited to."""
 
@@ -220,6 +234,11 @@ class Preconditions(ApiModel):
         default=FailureDomains.PRESERVE,
         description="Preserve: no move puts two copies into one failure domain that are apart now.",
     )
+    last_copy: LastCopy = Field(
+        default=LastCopy.PROTECTED,
+        description="Protected: no member leaves that may hold the last copy of acknowledged records, see the "
+        "condition DataLossSuspected. Abandoned: it may leave, and those records are lost.",
+    )
 
 
 _BLOCK_OF_TYPE = {
@@ -228,6 +247,7 @@ _BLOCK_OF_TYPE = {
     ReconfigurationType.CONTRACT: ("contract", "contract"),
     ReconfigurationType.LEADER_TRANSFER: ("leaderTransfer", "leader_transfer"),
     ReconfigurationType.REBALANCE: ("rebalance", "rebalance"),
+    ReconfigurationType.RECOVER: ("recover", "recover"),
 }
 
 
@@ -251,9 +271,12 @@ class ReconfigurationSpec(ApiModel):
     contract: Contract | None = Field(default=None, description="One member less per shard.")
     leader_transfer: LeaderTransfer | None = Field(default=None, description="Same members, other leaders.")
     rebalance: Rebalance | None = Field(default=None, description="Even out copies and leaderships.")
+    recover: Recover | None = Field(
+        default=None, description="Take a member's copy for the log where the leader lacks acknowledged records."
+    )
     scope: Scope | None = Field(
         default=None,
-        description="Limits the act to some log groups (NodeSwap, LeaderTransfer and Rebalance), to some keyspaces "
+        description="Limits the act to some log groups (all but Expand and Contract), to some keyspaces "
         "(NodeSwap and Rebalance) and to some shards. Unset: everything.",
     )
     throttle: Throttle | None = Field(
@@ -290,7 +313,7 @@ class ReconfigurationSpec(ApiModel):
         *(_block_matches_type(kind) for kind in ReconfigurationType),
         Rule(
             cel="!has(self.scope) || !has(self.scope.logGroups) || !(self.type in ['Expand', 'Contract'])",
-            message="scope.logGroups applies to NodeSwap, LeaderTransfer and Rebalance only",
+            message="scope.logGroups does not apply to Expand and Contract",
             holds=lambda self: self.scope is None
             or self.scope.log_groups is None
             or self.type not in (ReconfigurationType.EXPAND, ReconfigurationType.CONTRACT),

@@ -40,6 +40,7 @@ class MoveOperation(StrEnum):
     EXPAND = "Expand"
     CONTRACT = "Contract"
     LEADER_TRANSFER = "LeaderTransfer"
+    RECOVER = "Recover"
 
 
 class MoveStep(StrEnum):

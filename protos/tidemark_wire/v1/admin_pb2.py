@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidemark_wire/v1/admin.proto\x12\x0btidemark.v1\"2\n\x0c\x41pplyRequest\x12\x11\n\tmanifests\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\" \n\rApplyResponse\x12\x0f\n\x07\x61pplied\x18\x01 \x03(\t\"(\n\nGetRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x1e\n\x0bGetResponse\x12\x0f\n\x07objects\x18\x01 \x03(\t\"+\n\rDeleteRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x10\n\x0e\x44\x65leteResponse\"\x85\x01\n\rChangeRequest\x12\x11\n\toperation\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05shard\x18\x03 \x01(\r\x12\x11\n\tfrom_node\x18\x04 \x01(\t\x12\x0f\n\x07to_node\x18\x05 \x01(\t\x12\r\n\x05\x66orce\x18\x06 \x01(\x08\x12\x10\n\x08transfer\x18\x07 \x01(\x08\"}\n\x0e\x43hangeProgress\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08\x65nsemble\x18\x05 \x03(\t\x12\x0e\n\x06leader\x18\x06 \x01(\t\"\x19\n\x17OperatorDescribeRequest\"\xb5\x01\n\x13OperatorDescription\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x1a\n\x12metadata_reachable\x18\x04 \x01(\x08\x12\x0c\n\x04\x65tcd\x18\x05 \x01(\t\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\x08\x12\x17\n\x0fmetadata_behind\x18\x07 \x01(\t\x12\x17\n\x0ftls_fingerprint\x18\x1e \x01(\t2\x9b\x03\n\x05\x41\x64min\x12>\n\x05\x41pply\x12\x19.tidemark.v1.ApplyRequest\x1a\x1a.tidemark.v1.ApplyResponse\x12\x38\n\x03Get\x12\x17.tidemark.v1.GetRequest\x1a\x18.tidemark.v1.GetResponse\x12<\n\x05Watch\x12\x17.tidemark.v1.GetRequest\x1a\x18.tidemark.v1.GetResponse0\x01\x12\x41\n\x06\x44\x65lete\x12\x1a.tidemark.v1.DeleteRequest\x1a\x1b.tidemark.v1.DeleteResponse\x12\x43\n\x06\x43hange\x12\x1a.tidemark.v1.ChangeRequest\x1a\x1b.tidemark.v1.ChangeProgress0\x01\x12R\n\x08\x44\x65scribe\x12$.tidemark.v1.OperatorDescribeRequest\x1a .tidemark.v1.OperatorDescriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidemark_wire/v1/admin.proto\x12\x0btidemark.v1\"2\n\x0c\x41pplyRequest\x12\x11\n\tmanifests\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\" \n\rApplyResponse\x12\x0f\n\x07\x61pplied\x18\x01 \x03(\t\"(\n\nGetRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x1e\n\x0bGetResponse\x12\x0f\n\x07objects\x18\x01 \x03(\t\"+\n\rDeleteRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x10\n\x0e\x44\x65leteResponse\"\x96\x01\n\rChangeRequest\x12\x11\n\toperation\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05shard\x18\x03 \x01(\r\x12\x11\n\tfrom_node\x18\x04 \x01(\t\x12\x0f\n\x07to_node\x18\x05 \x01(\t\x12\r\n\x05\x66orce\x18\x06 \x01(\x08\x12\x10\n\x08transfer\x18\x07 \x01(\x08\x12\x0f\n\x07\x61\x62\x61ndon\x18\x08 \x01(\x08\"}\n\x0e\x43hangeProgress\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08\x65nsemble\x18\x05 \x03(\t\x12\x0e\n\x06leader\x18\x06 \x01(\t\"\x19\n\x17OperatorDescribeRequest\"\xb5\x01\n\x13OperatorDescription\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x1a\n\x12metadata_reachable\x18\x04 \x01(\x08\x12\x0c\n\x04\x65tcd\x18\x05 \x01(\t\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\x08\x12\x17\n\x0fmetadata_behind\x18\x07 \x01(\t\x12\x17\n\x0ftls_fingerprint\x18\x1e \x01(\t2\x9b\x03\n\x05\x41\x64min\x12>\n\x05\x41pply\x12\x19.tidemark.v1.ApplyRequest\x1a\x1a.tidemark.v1.ApplyResponse\x12\x38\n\x03Get\x12\x17.tidemark.v1.GetRequest\x1a\x18.tidemark.v1.GetResponse\x12<\n\x05Watch\x12\x17.tidemark.v1.GetRequest\x1a\x18.tidemark.v1.GetResponse0\x01\x12\x41\n\x06\x44\x65lete\x12\x1a.tidemark.v1.DeleteRequest\x1a\x1b.tidemark.v1.DeleteResponse\x12\x43\n\x06\x43hange\x12\x1a.tidemark.v1.ChangeRequest\x1a\x1b.tidemark.v1.ChangeProgress0\x01\x12R\n\x08\x44\x65scribe\x12$.tidemark.v1.OperatorDescribeRequest\x1a .tidemark.v1.OperatorDescriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,13 +44,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETERESPONSE']._serialized_start=250
   _globals['_DELETERESPONSE']._serialized_end=266
   _globals['_CHANGEREQUEST']._serialized_start=269
-  _globals['_CHANGEREQUEST']._serialized_end=402
-  _globals['_CHANGEPROGRESS']._serialized_start=404
-  _globals['_CHANGEPROGRESS']._serialized_end=529
-  _globals['_OPERATORDESCRIBEREQUEST']._serialized_start=531
-  _globals['_OPERATORDESCRIBEREQUEST']._serialized_end=556
-  _globals['_OPERATORDESCRIPTION']._serialized_start=559
-  _globals['_OPERATORDESCRIPTION']._serialized_end=740
-  _globals['_ADMIN']._serialized_start=743
-  _globals['_ADMIN']._serialized_end=1154
+  _globals['_CHANGEREQUEST']._serialized_end=419
+  _globals['_CHANGEPROGRESS']._serialized_start=421
+  _globals['_CHANGEPROGRESS']._serialized_end=546
+  _globals['_OPERATORDESCRIBEREQUEST']._serialized_start=548
+  _globals['_OPERATORDESCRIBEREQUEST']._serialized_end=573
+  _globals['_OPERATORDESCRIPTION']._serialized_start=576
+  _globals['_OPERATORDESCRIPTION']._serialized_end=757
+  _globals['_ADMIN']._serialized_start=760
+  _globals['_ADMIN']._serialized_end=1171
 # @@protoc_insertion_point(module_scope)

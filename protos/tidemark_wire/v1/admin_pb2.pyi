@@ -150,8 +150,9 @@ class ChangeRequest(_message.Message):
     TO_NODE_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
     TRANSFER_FIELD_NUMBER: _builtins.int
+    ABANDON_FIELD_NUMBER: _builtins.int
     operation: _builtins.str
-    """SWAP | EXPAND | CONTRACT | TRANSFER"""
+    """SWAP | EXPAND | CONTRACT | TRANSFER | RECOVER"""
     group: _builtins.str
     shard: _builtins.int
     from_node: _builtins.str
@@ -160,6 +161,8 @@ class ChangeRequest(_message.Message):
     """contract below three copies"""
     transfer: _builtins.bool
     """swap of the leader: hand leadership over first"""
+    abandon: _builtins.bool
+    """the member that leaves may hold the last copy of acknowledged records"""
     def __init__(
         self,
         *,
@@ -170,10 +173,11 @@ class ChangeRequest(_message.Message):
         to_node: _builtins.str = ...,
         force: _builtins.bool = ...,
         transfer: _builtins.bool = ...,
+        abandon: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "from_node", b"from_node", "group", b"group", "operation", b"operation", "shard", b"shard", "to_node", b"to_node", "transfer", b"transfer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "force", b"force", "from_node", b"from_node", "group", b"group", "operation", b"operation", "shard", b"shard", "to_node", b"to_node", "transfer", b"transfer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

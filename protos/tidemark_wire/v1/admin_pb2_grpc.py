@@ -97,7 +97,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Change(self, request, context):
-        """one shard: swap, expand, contract, transfer
+        """one shard: swap, expand, contract, transfer, recover
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

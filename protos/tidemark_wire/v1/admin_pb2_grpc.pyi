@@ -22,7 +22,7 @@ class AdminStub:
     """one response at once, then one per change"""
     Delete: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteRequest, _admin_pb2.DeleteResponse]
     Change: _aio.UnaryStreamMultiCallable[_admin_pb2.ChangeRequest, _admin_pb2.ChangeProgress]
-    """one shard: swap, expand, contract, transfer"""
+    """one shard: swap, expand, contract, transfer, recover"""
     Describe: _aio.UnaryUnaryMultiCallable[_admin_pb2.OperatorDescribeRequest, _admin_pb2.OperatorDescription]
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
@@ -63,7 +63,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ChangeRequest,
         context: _aio.ServicerContext[_admin_pb2.ChangeRequest, _abc.AsyncIterator[_admin_pb2.ChangeProgress]],
     ) -> _abc.AsyncIterator[_admin_pb2.ChangeProgress]:
-        """one shard: swap, expand, contract, transfer"""
+        """one shard: swap, expand, contract, transfer, recover"""
 
     @_abc_1.abstractmethod
     def Describe(
