@@ -43,15 +43,17 @@ from tidemark_core.base.quorum import majority
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Shipment
 from tidemark_core.limbo.settings import Rollback
+from tidemark_core.log_plane import NO_SHARD
 from tidemark_core.node import NodeCore
 from tidemark_core.replication import messages as m
 from tidemark_core.replication.checkpoint import Checkpoint
 from tidemark_core.replication.copies import seat_of
+from tidemark_core.replication.floors import FLOORS, PromiseRequest
 from tidemark_core.replication.invariants import check_replica
 from tidemark_core.replication.replica import Replica, ReplicaState, Role
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_sim.delivery import Stream
-from tidemark_sim.disk import Disk, Image, StoredPlane
+from tidemark_sim.disk import Disk, Image, StoredPlane, Tables
 from tidemark_sim.mutant import substitute
 from tidemark_sim.node import Node
 from tidemark_sim.trace import Violation
@@ -82,7 +84,8 @@ class Leaving:
     shard: ShardId
     image: Image
     value: Any
-    name: bytes = b""       # of the subscription that was asked for
+    tables: Tables
+    event: Any = None       # a client's request that this answers
     restored: Replica | None = None
 
     @property
@@ -299,7 +302,7 @@ def shown(on: Leaving, upto: int) -> str:
 
 def position(on: Leaving) -> str:
     """The record of a subscription's place is on a majority."""
-    name = on.name
+    name = on.event.name.encode()
     written = on.node.disk.written.get(on.shard)
     records = [
         entry for entry in (written.entries if written is not None else ())
@@ -309,6 +312,15 @@ def position(on: Leaving) -> str:
     fitting = [entry for entry in records if wanted is None or entry.sequence == wanted]
     broken = [on.held_by_many(entry) for entry in fitting]
     return broken[-1] if broken and all(broken) else ""
+
+
+def reports(on: Leaving) -> str:
+    """The promise of a floor is durable, and so is what the reports say (N10)."""
+    for shard, floor in on.event.floors.items():
+        held = on.tables.get(FLOORS, shard.to_bytes(8, "big")) or bytes(8)
+        if int.from_bytes(held, "big") < floor:
+            return f"floor {floor} of shard {shard:#x} is promised, {int.from_bytes(held, 'big')} is stored"
+    return ""
 
 
 def fed(on: Leaving) -> str:
@@ -355,6 +367,9 @@ SAID: dict[type, Row] = {
     m.ReadGrant: grant,
     m.PositionCommitted: position,
     m.SubscriptionDeleted: position,
+    m.ReadRound: lambda on: on.leads(on.value.epoch),
+    m.ReadRoundAck: lambda on: "a newer epoch is stored" if on.state.epoch > on.value.epoch else "",
+    tuple: reports,
 }
 """The row of each message and answer that promises something."""
 
@@ -362,6 +377,8 @@ HARMLESS: dict[type, str] = {
     m.SnapshotProgress: "for people: an operator decides nothing by it",
     m.CommitPending: "asks to be asked again",
     m.Fetch: "a question",
+    m.Latest: "where a read ends; the checkers of O46 judge it",
+    m.Reach: "what a node sees of others now",
     SubscriptionsView: "shows what is confirmed; the checkers of positions judge it",
     int: "where the log begins; a trim that a crash loses is made again",
 }
@@ -395,11 +412,17 @@ def sites() -> Iterator[Site]:
             if function.name in WRITERS:
                 continue
             for node in ast.walk(function):
-                if (
-                    isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITERS
-                    and (len(node.args) + len(node.keywords) > 1 or node.func.attr == "_persist_fresh")
-                ):
+                if isinstance(node, ast.Call) and _writes_and_more(node):
                     yield Site(module, name, node.lineno)
+
+
+def _writes_and_more(call: ast.Call) -> bool:
+    """Say whether a call makes a write with effects behind it; `_persist_fresh` always has one."""
+    arguments = len(call.args) + len(call.keywords)
+    if isinstance(call.func, ast.Name):
+        return call.func.id == Persist.__name__ and arguments > 2
+    return isinstance(call.func, ast.Attribute) and call.func.attr in WRITERS and (
+        arguments > 1 or call.func.attr == WRITERS[1])
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -410,12 +433,15 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
             yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
 
 
-def _site_of_caller() -> Site:
+def _site_of_caller() -> Site | None:
+    """Return where core makes the write that is being made; None when it is not core's."""
     frame = sys._getframe(2)
     while frame.f_code.co_name in WRITERS:
         assert frame.f_back is not None
         frame = frame.f_back
     code = frame.f_code
+    if not code.co_filename.startswith(str(CORE)):
+        return None
     module = ".".join(Path(code.co_filename).relative_to(CORE).with_suffix("").parts)
     return Site(module, code.co_qualname.split(".<locals>")[0], frame.f_lineno)
 
@@ -447,11 +473,11 @@ class Watch:
         self.events: Counter[str] = Counter()
         self.pairs: Counter[Pair] = Counter()
         self.seen: dict[Pair, Counter[str]] = defaultdict(Counter)   # in which world a pair's row sees the write
-        self.first_seen: dict[Pair, tuple[int, str]] = {}            # seed and profile of the first time
+        self.first_seen: dict[Pair, tuple[Any, ...]] = {}            # the run of the first time
         self.left: Counter[str] = Counter()                          # effects judged
         self.past: Counter[str] = Counter()                          # of those, with a write of their shard under way
         self.restored = 0
-        self.run = (0, "")
+        self.run: tuple[Any, ...] = ()
         self._made: dict[int, tuple[Persist, Site, Any]] = {}
         self._event: Any = None
         self._restores: Counter[Site] = Counter()
@@ -466,9 +492,9 @@ class Watch:
         self.acked: dict[tuple[Member, ShardId], tuple[int, Entry]] = {}
 
     @contextmanager
-    def watching(self, seed: int, profile: str) -> Iterator[None]:
-        """Accompany one run."""
-        self.run = seed, profile
+    def watching(self, *run: Any) -> Iterator[None]:
+        """Accompany one run, described so that it can be repeated."""
+        self.run = run
         self._forget()
         with ExitStack() as stack:
             self._patch(stack)
@@ -476,7 +502,7 @@ class Watch:
 
     def _patch(self, stack: ExitStack) -> None:
         watch = self
-        on_event, step, persist, run = NodeCore._on_event, NodeCore.step, Replica.persist, Node.run
+        on_event, step, make, run = NodeCore._on_event, NodeCore.step, Persist.__init__, Node.run
         say = Stream.say
 
         def watched_step(core: NodeCore, now_ms: int, events: Any) -> list[Effect]:
@@ -488,12 +514,12 @@ class Watch:
             watch._sees_event(core, event)
             return on_event(core, now_ms, event)
 
-        def watched_persist(replica: Replica, writes: Any, then: Iterable[Effect] = ()) -> Persist:
-            made = persist(replica, writes, then)
+        def watched_make(made: Persist, *arguments: Any, **named: Any) -> None:
+            make(made, *arguments, **named)
             site = _site_of_caller()
-            watch.reached.add(site)
-            watch._made[id(made)] = made, site, watch._event
-            return made
+            if site is not None:
+                watch.reached.add(site)
+                watch._made[id(made)] = made, site, watch._event
 
         def watched_run(node: Node, effects: Iterable[Effect], stop_at: int = -1) -> list[Any]:
             return run(node, watch._pass(node, effects), stop_at)
@@ -504,7 +530,7 @@ class Watch:
 
         substitute(stack, NodeCore, "step", watched_step)
         substitute(stack, NodeCore, "_on_event", watched_on_event)
-        substitute(stack, Replica, "persist", watched_persist)
+        substitute(stack, Persist, "__init__", watched_make)
         substitute(stack, Node, "run", watched_run)
         substitute(stack, Stream, "say", watched_say)
 
@@ -555,9 +581,10 @@ class Watch:
             pair = (f"{site.module}.{site.function}", kind_of(behind))
             self.pairs[pair] += 1
             # Everything under way is durable, and this write alone is lost.
-            crashed = node.disk.written.get(shard) or Image()
-            for world, image in ((CRASHED, crashed), (OVERTAKEN, node.disk.image(shard))):
-                if self._broken(node, shard, image, behind, rides=True):
+            disk = node.disk
+            crashed = (CRASHED, disk.written.get(shard) or Image(), disk.written_tables)
+            for world, image, tables in (crashed, (OVERTAKEN, disk.image(shard), disk.durable_tables)):
+                if self._broken(node, shard, image, tables, behind, rides=True):
                     self.seen[pair][world] += 1
                     self.first_seen.setdefault(pair, self.run)
             if pair == self.early:
@@ -566,11 +593,13 @@ class Watch:
             else:
                 kept.append(behind)
         self._restores[site] += 1
-        if self._restores[site] <= RESTORES_MAX:
+        if self._restores[site] <= RESTORES_MAX and shard != NO_SHARD.shard:
             self._crash_between(node, shard, event)
         yield replace(effect, then=tuple(kept)) if self.early is not None else effect
 
-    def _broken(self, node: Node, shard: ShardId, image: Image, effect: Effect, *, rides: bool) -> str:
+    def _broken(
+        self, node: Node, shard: ShardId, image: Image, tables: Tables, effect: Effect, *, rides: bool
+    ) -> str:
         if isinstance(effect, Send):
             row, value = SAID.get(type(effect.message)), effect.message
         elif isinstance(effect, Reply):
@@ -587,19 +616,18 @@ class Watch:
             assert type(value) in HARMLESS, f"{type(value).__name__} has no row: what does it vouch for?"
             return ""
         event, _ = node._requests.get(effect.request, (None, None)) if isinstance(effect, Reply) else (None, None)
-        name = getattr(event, "name", "").encode()
-        return row(Leaving(self, node, shard, image, value, name))
+        return row(Leaving(self, node, shard, image, value, tables, event))
 
     def _leaves(self, node: Node, effect: Effect) -> None:
         shard = _shard_of(node, effect)
-        if shard is None or node.core is None or shard not in node.core.log.shards:
+        if shard is None or node.core is None or (shard not in node.core.log.shards and shard != NO_SHARD.shard):
             return
         kind = kind_of(effect)
         image = node.disk.image(shard)
         self.left[kind] += 1
         if any(item.shard == shard for item in node.disk.queue):
             self.past[kind] += 1
-        broken = self._broken(node, shard, image, effect, rides=False)
+        broken = self._broken(node, shard, image, node.disk.durable_tables, effect, rides=False)
         if broken:
             raise Violation("warrant", f"{node.name} lets {effect} go: {broken}")
         if isinstance(effect, Send) and isinstance(effect.message, REMEMBERED):
@@ -614,7 +642,8 @@ class Watch:
         self.left[type(message).__name__] += 1
         for item in message.items if isinstance(message, Shipment) else ():
             for entry in item.body if isinstance(item.body, tuple) else ():
-                broken = Leaving(self, node, shard, node.disk.image(shard), message).held_by_many(entry)
+                leaving = Leaving(self, node, shard, node.disk.image(shard), message, node.disk.durable_tables)
+                broken = leaving.held_by_many(entry)
                 if broken:
                     raise Violation("warrant", f"{node.name} ships what it may not: {broken}")
 
@@ -645,7 +674,9 @@ class Watch:
         if acked is not None and epoch == replica.state.epoch and acked.base >= replica.log.first:
             assert replica.log.contains(acked.id), f"acknowledged {acked.id}, a crash leaves {replica.log.head}"
         if isinstance(event, Received):
+            made, self._made, asked = self._made, {}, self._event
             self._again(node, core, shard, image, event)
+            self._made, self._event = made, asked
 
     def _again(self, node: Node, core: NodeCore, shard: ShardId, image: Image, event: Received) -> None:
         """The sender asks again after the restart: what is answered now is warranted as well."""
@@ -659,7 +690,8 @@ class Watch:
                     image.apply(write)
                 waiting[:0] = effect.then
             elif isinstance(effect, Send) and (row := SAID.get(type(effect.message))) is not None:
-                broken = row(Leaving(self, node, shard, image, effect.message, restored=replica))
+                broken = row(Leaving(
+                    self, node, shard, image, effect.message, node.disk.durable_tables, restored=replica))
                 assert not broken, f"{effect} goes after a restart: {broken}"
 
 
@@ -674,7 +706,7 @@ def _shard_of(node: Node, effect: Effect) -> ShardId | None:
         return effect.shard
     if isinstance(effect, Reply):
         event, _ = node._requests.get(effect.request, (None, None))
-        return getattr(event, "shard", None)
+        return NO_SHARD.shard if isinstance(event, PromiseRequest) else getattr(event, "shard", None)
     if isinstance(effect, Feed):
         event = effect.event
         return event.address.shard if isinstance(event, Received) else getattr(event, "shard", None)
