@@ -17,10 +17,10 @@ SERVERS = $(BIN)/python -m tests.kube.binaries --optional && \
 	$(PYTEST) --numprocesses=$(AT_ONCE) -m servers --junitxml=$(RESULTS)/servers.xml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint unit pure servers assets durations sim bench generate english rendered clean
+.PHONY: help demo check test lint unit pure servers test-cluster assets durations sim bench generate english rendered clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## Run the main job: a local cluster that loses a leader, swaps a node and loses nothing.
 	TIDEMARK_ETCD="$${TIDEMARK_ETCD:-$$($(BIN)/python -m tests.kube.binaries --etcd)}" $(BIN)/tidemark demo
@@ -52,6 +52,9 @@ pure: $(INSTALLED) ## Run the tests that start no server, on all processors.
 
 servers: $(INSTALLED) ## Run the tests that start servers, AT_ONCE groups at a time (default 2).
 	$(SERVERS)
+
+test-cluster: $(INSTALLED) ## Run the quickstart and faults on real kubelets made here; needs root, skipped elsewhere.
+	$(BIN)/python -m tools.cluster $(ARGS)
 
 assets: $(INSTALLED) ## Build the programs of the Kubernetes tests ahead; needs Go. The tests do it themselves, once.
 	$(BIN)/python -m tests.kube.binaries

@@ -1,0 +1,141 @@
+"""The command: looks at the machine, makes what can be kept, and runs `inside` in namespaces that end with it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.kube import binaries
+
+from . import cgroups, debian, images, requirements
+from .commands import say
+from .places import REPOSITORY, Places, cache
+from .scenarios import SCENARIOS
+
+DESCRIPTION = """\
+Run Tidemark on a real Kubernetes cluster that lives on this machine for as long as the command runs: an API server,
+and machines with containerd, a kubelet and kube-proxy, each in namespaces of its own. The images are built from the
+Dockerfile, the chart is installed, and the scenarios run one after another. All but the quickstart write all the time
+and compare at their end what was acknowledged with what a reader sees.
+
+It needs root on Linux, and Go the first time. Nothing of this machine's network, mounts or packages is changed. On a
+machine that does not permit it the command prints what is missing and exits with 0.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0 all passed or skipped, 1 a scenario failed, 2 wrong usage."""
+    options = _parser().parse_args(arguments)
+    if options.list:
+        for name, scenario in SCENARIOS.items():
+            print(f"{name:14} {(scenario.__doc__ or '').splitlines()[0]}")
+        return 0
+    if reasons := requirements.missing():
+        return _skipped(reasons, required=options.required)
+    try:
+        programs = {
+            name: path for assets in (binaries.ASSETS, binaries.KUBELETS, binaries.COREDNS)
+            for name, path in binaries.prepare(say, assets).items()}
+    except binaries.Unavailable as problem:
+        return _skipped([str(problem)], required=options.required)
+    tree = debian.tree("machine", debian.MACHINE)
+    if reasons := requirements.missing_in(tree):
+        return _skipped(reasons, required=options.required)
+    images.fetch_base(tree)
+    _remove_left_over()
+    places = Places(Path(tempfile.mkdtemp(prefix=cgroups.PREFIX)))
+    passed = False
+    try:
+        passed = _run_inside(options, places, tree, programs) == 0
+    finally:
+        cgroups.remove(places.cgroup)
+        _keep_logs(places, passed=passed)
+    return 0 if passed else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m tools.cluster", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machines", type=int, default=3, help="how many machines (default: 3, at least 3)")
+    parser.add_argument(
+        "--only", action="append", choices=list(SCENARIOS), metavar="SCENARIO",
+        help="run this scenario alone; may be given several times; --list names them")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the cluster at the end until Ctrl-C, and say how to enter it")
+    parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
+    parser.add_argument(
+        "--required", action="store_true", help="exit with 1 instead of 0 when this machine does not permit it")
+    return parser
+
+
+def _skipped(reasons: Sequence[str], *, required: bool) -> int:
+    print("skipped: this machine lacks")
+    for reason in reasons:
+        print(f"  - {reason}")
+    return 1 if required else 0
+
+
+def _run_inside(options: argparse.Namespace, places: Places, tree: Path, programs: dict[str, Path]) -> int:
+    """Run `inside` in namespaces of its own; when this process ends, however that is, everything in them ends."""
+    for folder in (places.logs, places.keys, places.programs):
+        folder.mkdir()
+    shutil.copy("/etc/resolv.conf", places.host_resolv_conf)
+    together = places.state / "all-programs"
+    together.mkdir()
+    for name, path in programs.items():
+        (together / name).symlink_to(path)
+    network = os.open("/proc/self/ns/net", os.O_RDONLY)
+    command = [
+        "unshare", "--net", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
+        str(tree / "usr/bin/tini-static"), "-g", "--",
+        sys.executable, "-m", "tools.cluster.inside", str(places.state), str(tree), str(network), str(options.machines),
+        *(["--keep"] if options.keep else []), *(options.only or SCENARIOS)]
+    process = subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[network], start_new_session=True)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        say("interrupted: ending all machines")
+        return 130
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _remove_left_over() -> None:
+    """Remove control groups and folders of runs that ended without doing it."""
+    for run in cgroups.left():
+        if not any(_processes(run)):
+            cgroups.remove(run)
+
+
+def _processes(run: str) -> list[str]:
+    found: list[str] = []
+    for group in cgroups.ROOT.rglob(f"{run}/**/cgroup.procs"):
+        found += group.read_text().split()
+    return found
+
+
+def _keep_logs(places: Places, *, passed: bool) -> None:
+    """Remove the run's folder; after a failure keep its logs, and those of the machines, in the cache."""
+    if not passed:
+        kept = cache() / "logs" / places.state.name
+        shutil.copytree(places.logs, kept)
+        for folder in places.state.glob("machines/*/data/logs"):
+            shutil.copytree(folder, kept / folder.parts[-3])
+        print(f"logs: {kept}")
+    shutil.rmtree(places.state, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
