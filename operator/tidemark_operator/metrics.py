@@ -22,6 +22,9 @@ STORE_CONFLICTS = Counter(
 NODE_REQUESTS = Counter("tidemark_operator_agent_requests", "Requests to nodes, probes too.", ["rpc", "code"])
 ELECTIONS = Counter(
     "tidemark_operator_elections", "Elections that ended: Elected, or Superseded by one of a higher epoch.", ["result"])
+LEADER_BALANCE = Counter(
+    "tidemark_operator_leader_balance_transfers",
+    "Leaderships that the operator handed over to make them even: Moved, or Refused by the leader.", ["result"])
 ELECTION_SECONDS = Histogram(
     "tidemark_operator_election_duration_seconds", "From when an election stands in etcd until its leader does.",
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60))

@@ -25,6 +25,9 @@ from .resources.kinds import not_served
 BATCH_BYTES_MAX = 8 << 20
 """The most a batch may have, whatever the group says; the core's own limit."""
 
+QUARANTINE_S = 300
+"""Default of `failureDetection.leaderQuarantineSeconds`."""
+
 OPERATOR_NAME = "operator"
 """In an operator's certificate: which of them acts is told by the lease, not by certificates."""
 
@@ -163,6 +166,8 @@ class ClusterSettings:
     max_concurrent_moves: int
     on_factor_change: str
     reconfiguration_approval: str
+    balance_quarantine_s: float | None
+    """For how long a node has been up before leaderships are balanced to it; None: they are not balanced."""
     pools: Mapping[str, Mapping[str, Any]]
     """The node pools as they are written, by name."""
 
@@ -231,6 +236,7 @@ def cluster_view(stored: StoredObject) -> ClusterSettings:
     reconfiguration: Mapping[str, Any] = stored.spec.get("reconfiguration") or {}
     detection: Mapping[str, Any] = stored.spec.get("failureDetection") or {}
     defaults = DetectorSettings()
+    balances = reconfiguration.get("leaderBalance", "Automatic") == "Automatic"
     return ClusterSettings(
         name=stored.name,
         cluster_id=stored.uid,
@@ -242,6 +248,7 @@ def cluster_view(stored: StoredObject) -> ClusterSettings:
         max_concurrent_moves=(reconfiguration.get("throttle") or {}).get("maxConcurrentMoves", 4),
         on_factor_change=reconfiguration.get("onFactorChange", "Automatic"),
         reconfiguration_approval=reconfiguration.get("approval", "Automatic"),
+        balance_quarantine_s=float(detection.get("leaderQuarantineSeconds", QUARANTINE_S)) if balances else None,
         pools={pool["name"]: pool for pool in stored.spec["nodePools"]},
     )
 

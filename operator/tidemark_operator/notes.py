@@ -69,8 +69,6 @@ def _group_in_vain(spec: LogGroupSpec) -> Iterator[str]:
 def _cluster_in_vain(spec: ClusterSpec) -> Iterator[str]:
     if spec.reconfiguration.on_node_join is not OnNodeJoin.NONE:
         yield "spec.reconfiguration.onNodeJoin: a node that joins stays empty until a Reconfiguration fills it"
-    if "leader_quarantine_seconds" in spec.failure_detection.model_fields_set:
-        yield "spec.failureDetection.leaderQuarantineSeconds: a node that came back may lead at once"
 
 
 def needs_kubernetes(resource: Resource) -> list[str]:

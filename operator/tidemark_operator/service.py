@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -119,7 +119,8 @@ class OperatorService:
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
         self.publisher = MapPublisher(self.links, self._build_map, self._crowded_s)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
-        self.tender = Tender(self.driver, self.poke_later)
+        self.on_balanced: Callable[[str], None] = lambda note: None   # a leadership moved to make them even
+        self.tender = Tender(self.driver, self.poke_later, self.lagging, lambda note: self.on_balanced(note))
         self.data_deletion = DataDeletion(self.store, self.keys, self.mirror, self.links.send, self.poke_later)
         self.disruption = Disruption(
             self.store, self.keys.disruption, self.operator, lambda: self.mirror.disruption, self.mirror.learn)
@@ -562,7 +563,11 @@ class OperatorService:
     async def _look(self) -> None:
         world = self.world()
         calm = self.mirror.disruption is None and not self.reconfigurer.active
-        self.tender.look(world, self.settings().max_concurrent_moves, calm=calm)
+        settings = self.settings()
+        rests = self._standing("TidemarkCluster", settings.name).paused
+        self.tender.look(
+            world, settings.max_concurrent_moves, calm=calm,
+            balance_quarantine_s=None if rests or not self.knows_its_nodes() else settings.balance_quarantine_s)
         if not self.knows_its_nodes():
             return  # plans are made for the nodes there are
         self.reconfigurer.look()

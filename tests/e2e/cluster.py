@@ -63,7 +63,7 @@ class Cluster:
                 "nodePools": [
                     {"name": "default", "replicas": nodes, "storage": {"data": {"size": "10Gi"}}},
                 ],
-                "reconfiguration": {"onFactorChange": "Manual"},
+                "reconfiguration": {"onFactorChange": "Manual", "leaderBalance": "Manual"},
                 "failureDetection": {
                     "probeIntervalMilliseconds": 200, "probeTimeoutMilliseconds": silence_ms, "failureThreshold": 2,
                 } if silence_ms is not None else {},

@@ -56,3 +56,8 @@ def record(*names: str, leader: str | None = None, epoch: int = 1, status: Statu
 def world(*shards: Shard, nodes: dict[str, Node], groups: list[Group] | None = None) -> World:
     return World(
         {g.name: g for g in groups or [group()]}, {one.shard: one for one in shards}, nodes)
+
+
+async def nothing_lags() -> set[str]:
+    """The answer of nodes whose copies hold everything."""
+    return set()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_views import group, member, nodes, shard, world
+from operator_views import group, member, nodes, nothing_lags, shard, world
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, StartChange
@@ -66,7 +66,7 @@ async def settled() -> None:
 
 async def test_shards_follow_few_at_a_time() -> None:
     one, driver, pokes = group(shards=3, factor=5, payload_copies=3), FakeDriver(), []
-    tender = Tender(driver, pokes.append)  # type: ignore[arg-type]
+    tender = Tender(driver, pokes.append, nothing_lags, print)  # type: ignore[arg-type]
     shards = [shard(index, *NAMES, of=one) for index in range(3)]
     now = world(*shards, nodes=nodes(5), groups=[one])
     tender.look(now, 2)
@@ -86,7 +86,7 @@ async def test_shards_follow_few_at_a_time() -> None:
 
 async def test_a_refusal_is_told_until_it_is_over() -> None:
     one, driver = group(shards=1, factor=5, payload_copies=3), FakeDriver()
-    tender = Tender(driver, lambda seconds: None)  # type: ignore[arg-type]
+    tender = Tender(driver, lambda seconds: None, nothing_lags, print)  # type: ignore[arg-type]
     made = shard(0, *NAMES, of=one)
     tender.look(world(made, nodes=nodes(5), groups=[one]), 4)
     await settled()
@@ -108,7 +108,7 @@ async def test_a_refusal_is_told_until_it_is_over() -> None:
 async def test_nothing_is_begun_while_a_member_is_away() -> None:
     """A member that is gone cannot take over payloads; one that came back empty is swapped in first."""
     one, driver = group(shards=1, factor=5, payload_copies=3), FakeDriver()
-    tender = Tender(driver, lambda seconds: None)  # type: ignore[arg-type]
+    tender = Tender(driver, lambda seconds: None, nothing_lags, print)  # type: ignore[arg-type]
     made, known = shard(0, *NAMES, of=one), nodes(5)
     known["n4"] = replace(known["n4"], up=False)
     tender.look(world(made, nodes=known, groups=[one]), 4)

@@ -139,6 +139,7 @@ def test_an_answer_that_comes_late_clears_the_probes_before_it() -> None:
         suspicion.probed(sent_ms)
     assert suspicion.verdict(399, 0) is Verdict.SUSPECT
     suspicion.answered(100, 399)
+    assert suspicion.since_ms == 200
     assert suspicion.verdict(10_000, 0) is Verdict.SUSPECT, "one of three is unanswered"
     suspicion.probed(300)
     suspicion.probed(400)

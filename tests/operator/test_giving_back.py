@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from operator_views import node, nodes, shard, world
+from operator_views import node, nodes, nothing_lags, shard, world
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.records import ChangeDone, StartTransfer
 from tidemark_operator.giving_back import SETTLED_S, GivingBack, fairer
@@ -121,7 +121,7 @@ class Driver:
 
 def tender_that_owes(driver: Driver) -> tuple[Tender, list[float]]:
     clock, pokes = [0.0], list[float]()
-    made = Tender(driver, pokes.append)  # type: ignore[arg-type]
+    made = Tender(driver, pokes.append, nothing_lags, print)  # type: ignore[arg-type]
     made._giving_back = GivingBack(lambda: clock[0])
     made.look(led("n1", "n1", "n1", "n2", "n2", "n2", **YIELDING), 2, calm=True)
     made.look(led("n1", "n1", "n1", "n2", "n2", "n2"), 2, calm=True)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from operator_views import group, member, nodes, record, shard, world
+from operator_views import group, member, nodes, nothing_lags, record, shard, world
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, Holdout, RecoverShard, StartChange
@@ -94,7 +94,7 @@ async def test_k14d_a_recovered_shard_gets_its_members_back_one_after_the_other(
     done = ChangeDone(2, (member("n3"), member("n1")), member("n3"))
     driver = FakeDriver(Refused(Reason.NODE_UNAVAILABLE, "it refused the snapshot"), done, done)
     alone = replace(shard(0, "n3", of=ONE), refill=3)
-    tender = Tender(driver, lambda seconds: None)  # type: ignore[arg-type]
+    tender = Tender(driver, lambda seconds: None, nothing_lags, print)  # type: ignore[arg-type]
 
     def looked(made: Any, times: int) -> Callable[[], bool]:
         def look() -> bool:

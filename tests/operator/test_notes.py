@@ -42,8 +42,6 @@ def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> N
      f"{LOCAL}spec.persistentVolumeClaimRetentionPolicy"),
     ("TidemarkCluster", {"spec.reconfiguration.onNodeJoin": "Rebalance"},
      f"{RELEASE}spec.reconfiguration.onNodeJoin: a node that joins stays empty until a Reconfiguration fills it"),
-    ("TidemarkCluster", {"spec.failureDetection.leaderQuarantineSeconds": 300},
-     f"{RELEASE}spec.failureDetection.leaderQuarantineSeconds: a node that came back may lead at once"),
     ("LogGroup", {"metadata.annotations": {"tidemark.dev/pause-reconciliation": "true"}},
      f"{LOCAL}metadata.annotations[tidemark.dev/pause-reconciliation]"),
     ("LogGroup", {"spec.delivery": {}}, f"{RELEASE}spec.delivery: each reader chooses how it is served"),

@@ -73,6 +73,7 @@ class ClusterRun:
             makes_nodes=True)
         self.service.keeper.on_created = lambda group, shards: self.tell(
             EventReason.SHARDS_CREATED, f"{shards} shards", kind="LogGroup", name=group)
+        self.service.on_balanced = lambda note: self.tell(EventReason.LEADERSHIP_BALANCED, note)
         self.restarts_wanted: dict[str, tuple[RestartReason, ...]] = {}
         """Nodes that are to be restarted for other reasons than their pod's template."""
         self.keeping = Keeping(self, api)

@@ -25,6 +25,7 @@ class EventReason(StrEnum):
     NODE_LOST = "NodeLost"
     NODE_DISK_REPLACED = "NodeDiskReplaced"
     LEADERSHIPS_HANDED_OVER = "LeadershipsHandedOver"
+    LEADERSHIP_BALANCED = "LeadershipBalanced"
     VOLUME_RESIZED = "VolumeResized"
     VOLUME_RESIZE_FAILED = "VolumeResizeFailed"
     CERTIFICATE_ISSUED = "CertificateIssued"
@@ -120,6 +121,7 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.NODE_LOST, A.OBSERVE, "the Kubernetes node of a node is gone for good", True),
         EventRule(E.NODE_DISK_REPLACED, A.OBSERVE, "a node came back with another disk", True),
         EventRule(E.LEADERSHIPS_HANDED_OVER, A.DRAIN, "a node leads nothing any more; count and cause"),
+        EventRule(E.LEADERSHIP_BALANCED, A.ELECT, "a shard's leader changed so that nodes lead equally many"),
         EventRule(E.VOLUME_RESIZED, A.RESIZE, "a volume was expanded"),
         EventRule(E.VOLUME_RESIZE_FAILED, A.RESIZE, "a volume could not be expanded", True),
         EventRule(E.CERTIFICATE_ISSUED, A.CERTIFICATES, "a node has a new certificate"),

@@ -66,6 +66,11 @@ class OnFactorChange(StrEnum):
     MANUAL = "Manual"
 
 
+class LeaderBalance(StrEnum):
+    AUTOMATIC = "Automatic"
+    MANUAL = "Manual"
+
+
 class OnNodeJoin(StrEnum):
     REBALANCE = "Rebalance"
     NONE = "None"
@@ -182,6 +187,12 @@ class ReconfigurationPolicy(ApiModel):
         default=OnNodeJoin.NONE,
         description="Rebalance: create a Reconfiguration of type Rebalance when nodes join.",
     )
+    leader_balance: LeaderBalance = Field(
+        default=LeaderBalance.AUTOMATIC,
+        description="Automatic: where some nodes lead more shards than others, as after a fault, the operator hands "
+        "leaderships over, one at a time, while nothing disruptive is under way. Manual: leaderships stay where they "
+        "are until people or faults move them.",
+    )
     approval: Approval = Field(
         default=Approval.AUTOMATIC,
         description="Approval of the Reconfigurations that the operator creates itself.",
@@ -204,7 +215,9 @@ class FailureDetection(ApiModel):
         default=3, description="Probes in a row that must fail before a node counts as down."
     )
     leader_quarantine_seconds: Annotated[int, Field(ge=0, le=3600)] = Field(
-        default=300, description="How long a node that came back is not given leaderships by balancing."
+        default=300,
+        description="How long a node that came back is not given leaderships by balancing, and how long a shard keeps "
+        "its leader before balancing moves it.",
     )
 
 
