@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import Any, ClassVar
 
 from tidemark_core.base.refusals import Reason, Refused
@@ -54,7 +55,7 @@ class Control:
             wire_version_newest=WIRE_VERSION,
             store_format=STORE_FORMAT, version=VERSION,
             draining=self._draining.is_set(), leading=len(self._driver.core.log.leading()),
-            metrics_address=self._metrics_address, pid=os.getpid(),
+            metrics_address=self._metrics_address, pid=os.getpid(), clock_ms=time.time_ns() // 1_000_000,
             lagging=sorted(self._driver.core.log.lagging()),
             tls_fingerprint=self._tls.material.fingerprint if self._tls is not None else "",
         )

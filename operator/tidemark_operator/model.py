@@ -116,6 +116,7 @@ class Node:
     yielding: bool = False
     reason: str = ""
     life: NodeLife = NodeLife.STAYS
+    clock_ahead_ms: int | None = None   # of one clock that is the same for all nodes; None: it did not say
 
     @property
     def eligible(self) -> bool:

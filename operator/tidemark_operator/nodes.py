@@ -49,6 +49,10 @@ FRAME_BYTES_TARGET = 1 << 20
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 0.5
 CALL_TIMEOUT_S = 5.0
 """Of what is no probe: a map of many shards takes a busy node longer than an answer to a probe may take."""
+CLOCK_LOOK_S = 30.0
+"""How often a node is asked for its clock."""
+CLOCK_STEP_MS = 5_000
+"""Smaller differences are the time that the answer was under way."""
 OPENING_FACTOR = 2
 """A link may take so many timeouts of a probe to open: it connects first, and TLS greets."""
 
@@ -62,6 +66,7 @@ class LinkListener(Protocol):
     def on_down(self, node: str, reason: str) -> None: ...
     def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None: ...
     def on_draining(self, node: str, draining: bool) -> None: ...
+    def on_clock(self, node: str) -> None: ...
 
 
 Vet = Callable[[Member, grpc.aio.Channel], Awaitable[None]]
@@ -88,6 +93,7 @@ class NodeLink:
         self.member: Member | None = None
         self.description: node_pb2.NodeDescription | None = None
         self.draining = False
+        self.clock_ahead_ms: int | None = None   # of our monotonic clock; None: it has not said
         self.reason = "not reached yet"
         self.dropped = 0
         self._operator = operator
@@ -246,8 +252,26 @@ class NodeLink:
         return await self._check(channel, self._opening_timeout_s)
 
     async def _describe(self, channel: grpc.aio.Channel, timeout_s: float) -> node_pb2.NodeDescription:
-        return await counted(NODE_REQUESTS, "Describe", node_pb2_grpc.ControlStub(channel).Describe(
+        asked_ms = now_ms()
+        description = await counted(NODE_REQUESTS, "Describe", node_pb2_grpc.ControlStub(channel).Describe(
             node_pb2.DescribeRequest(), timeout=timeout_s))
+        if description.HasField("clock_ms"):
+            self._hear_clock(description.clock_ms - round((asked_ms + now_ms()) / 2))
+        return description
+
+    def _hear_clock(self, ahead_ms: int) -> None:
+        """Keep how far the node's clock is ahead of ours; a step of it is news (C5)."""
+        known = self.clock_ahead_ms
+        if known is None or abs(ahead_ms - known) > CLOCK_STEP_MS:
+            self.clock_ahead_ms = ahead_ms
+            self._listener.on_clock(self.node)
+
+    async def _watch_clock(self, channel: grpc.aio.Channel) -> None:
+        """Look at the node's clock for as long as the link stands; the prober judges a node that does not answer."""
+        while True:
+            await asyncio.sleep(CLOCK_LOOK_S)
+            with suppress(grpc.aio.AioRpcError):
+                await self._describe(channel, CALL_TIMEOUT_S)
 
     async def _check(self, channel: grpc.aio.Channel, timeout_s: float) -> tuple[Outcome, str]:
         """Ask whether the node serves; raises nothing of gRPC."""
@@ -304,6 +328,7 @@ class NodeLink:
                 prober,
                 asyncio.ensure_future(self._read(call, member, self.description.boot)),
                 asyncio.ensure_future(self._write(call)),
+                asyncio.ensure_future(self._watch_clock(channel)),
             ]
             await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
             return (Verdict.DOWN, prober.result()) if prober.done() else (Verdict.UP, "the stream broke")

@@ -250,6 +250,7 @@ class OperatorService:
                 yielding=link.node in self._yielding,
                 reason="" if link.up else link.reason,
                 life=record.life,
+                clock_ahead_ms=link.clock_ahead_ms if link.up else None,
             )
         return found
 
@@ -452,6 +453,10 @@ class OperatorService:
 
     def on_draining(self, node: str, draining: bool) -> None:
         log.info("%s %s", node, "is draining" if draining else "drains no more")
+        self.poke()
+
+    def on_clock(self, node: str) -> None:
+        """The clock of a node was set, or a node of which nothing was known said its clock (C5)."""
         self.poke()
 
     def _on_active(self, active: bool) -> None:

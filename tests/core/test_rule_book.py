@@ -29,7 +29,7 @@ RULES = [
     *(f"S{number}" for number in range(1, 38)),
     *(f"B{number}" for number in range(1, 11)),
     *(f"N{number}" for number in range(1, 11)), "N12", *(f"M{number}" for number in range(1, 5)),
-    *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 5)),
+    *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 6)),
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",

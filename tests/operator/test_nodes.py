@@ -36,6 +36,7 @@ class Told:
 
     def __init__(self) -> None:
         self.events: list[Any] = []
+        self.clocks: list[str] = []
 
     def on_up(self, link: NodeLink, member: Member, boot: str) -> None:
         self.events.append(("up", member, boot))
@@ -48,6 +49,9 @@ class Told:
 
     def on_draining(self, node: str, draining: bool) -> None:
         self.events.append(("draining", node, draining))
+
+    def on_clock(self, node: str) -> None:
+        self.clocks.append(node)
 
 
 @pytest.fixture
@@ -292,3 +296,24 @@ async def test_who_does_not_say_how_much_it_holds_is_left_out(node, links, told,
     assert await log_bytes(links, {"n1": shards, "n2": [ShardId(7)], "n9": [ShardId(8)]}) == node.held
     assert node.sizes_asked == 3, "a few at a time"
     await silent.stop()
+
+
+async def test_c5_the_clock_of_a_node_is_looked_at_again_and_again(
+    node: FakeNode, links: NodeLinks, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "CLOCK_LOOK_S", 0.05)
+    links.set_node(record(node))
+    await until(lambda: ("up", ME, "boot-1") in told.events)
+    link = links.get("n1")
+    assert link is not None and link.clock_ahead_ms is None and told.clocks == [], "an older release says none"
+
+    def wrong_by(skew_ms: int) -> bool:
+        """Say whether the link knows a clock that is so far from ours, give or take a second."""
+        right_ms = time.time() * 1000 - time.monotonic() * 1000
+        return link.clock_ahead_ms is not None and abs(link.clock_ahead_ms - right_ms - skew_ms) < 1_000
+
+    for skew_ms in (0, 8 * 86_400_000, -3_600_000):
+        node.description.clock_ms = int(time.time() * 1000) + skew_ms
+        await until(lambda skew_ms=skew_ms: wrong_by(skew_ms))
+    assert told.clocks == ["n1"] * 3
+    assert told.events == [("up", ME, "boot-1")], "a clock breaks no link"

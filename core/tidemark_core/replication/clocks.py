@@ -11,6 +11,7 @@ C1  A shell's clock follows the wall clock
 C2  What expires by age expires by the median
 C3  One clock does not move the log's clock
 C4  Ages are true ages
+C5  A clock that disagrees is named
 
 Stays out: what expires (`retention`, `positions`, `producers`), how a clock of a shell moves (`base.clock`).
 """

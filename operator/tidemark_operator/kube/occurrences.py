@@ -135,6 +135,9 @@ def _cluster(before: Status, after: Status) -> Iterator[Occurrence]:
         blocked = _turn(before, after, type_)
         if _became(blocked, "True", "reason"):
             yield Occurrence(reason, _because(blocked[1]))
+    skew = _turn(before, after, T.CLOCK_SKEW)
+    if _became(skew, "True", "message"):
+        yield Occurrence(E.CLOCK_SKEW, skew[1]["message"])
     was, now = (ready.get("reason") for ready in _turn(before, after, T.READY))
     if now == R.ROLLOUT_IN_PROGRESS != was:
         yield Occurrence(E.ROLLOUT_STARTED, _turn(before, after, T.READY)[1]["message"])

@@ -34,6 +34,7 @@ class ConditionType(StrEnum):
     RECONCILING = "Reconciling", "the operator is still making the object as its spec asks"
     STALLED = "Stalled", "the operator cannot go on by itself"
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "a member holds acknowledged records that its leader lacks"
+    CLOCK_SKEW = "ClockSkew", "the clock of a node differs by more than a minute from the median of all nodes"
     PAUSED = "Paused", "work on the spec rests because an annotation says so; elections go on"
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked", "nodes that should go cannot go"
     UPGRADE_BLOCKED = "UpgradeBlocked", "nodes that should run another version cannot be restarted"
@@ -92,6 +93,7 @@ class ConditionReason(StrEnum):
     POOL_NOT_FOUND = "PoolNotFound", "placement.nodePools names a pool that the cluster does not have"
     TOPOLOGY_LABEL_MISSING = "TopologyLabelMissing", "Kubernetes nodes lack the label failureDomain.topologyKey"
     # --- the nodes of a cluster
+    CLOCKS_DISAGREE = "ClocksDisagree", "clocks of nodes differ by more than a minute"
     NODES_NOT_READY = "NodesNotReady", "nodes that should serve do not"
     ROLLOUT_IN_PROGRESS = "RolloutInProgress", "nodes are restarted one after the other for a new revision"
     SCALING_IN_PROGRESS = "ScalingInProgress", "nodes join or leave"
@@ -227,6 +229,7 @@ _CLUSTER = (
         (R.INVALID_SPEC, R.NODE_READY_TIMEOUT, R.IMAGE_PULL_FAILED, R.UNSCHEDULABLE, R.VOLUME_EXPANSION_UNSUPPORTED,
          R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE)),
     _DATA_LOSS,
+    ConditionRule(T.CLOCK_SKEW, (R.CLOCKS_DISAGREE,), (), abnormal=True, optional=True),
     ConditionRule(
         T.AVAILABLE, (R.QUORUMS_AVAILABLE, R.NOTHING_HOSTED),
         (R.SHARDS_LEADERLESS, R.PARTITIONS_BELOW_QUORUM, R.NO_NODES), _UNSEEN),

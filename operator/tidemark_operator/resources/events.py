@@ -30,6 +30,7 @@ class EventReason(StrEnum):
     VOLUME_RESIZE_FAILED = "VolumeResizeFailed"
     CERTIFICATE_ISSUED = "CertificateIssued"
     CERTIFICATE_EXPIRING = "CertificateExpiring"
+    CLOCK_SKEW = "ClockSkew"
     METADATA_STORE_UNREACHABLE = "MetadataStoreUnreachable"
     METADATA_STORE_RECOVERED = "MetadataStoreRecovered"
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked"
@@ -126,6 +127,7 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.VOLUME_RESIZE_FAILED, A.RESIZE, "a volume could not be expanded", True),
         EventRule(E.CERTIFICATE_ISSUED, A.CERTIFICATES, "a node has a new certificate"),
         EventRule(E.CERTIFICATE_EXPIRING, A.CERTIFICATES, "a certificate was not renewed in time", True),
+        EventRule(E.CLOCK_SKEW, A.OBSERVE, "the clock of a node differs by more than a minute from the median", True),
         EventRule(E.METADATA_STORE_UNREACHABLE, A.OBSERVE, "etcd does not answer", True),
         EventRule(E.METADATA_STORE_RECOVERED, A.OBSERVE, "etcd answers again"),
         EventRule(E.SCALE_DOWN_BLOCKED, A.VALIDATE, "a node that should go cannot go", True),

@@ -13,6 +13,7 @@ from typing import Any
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import ShardRecord
 
+from ..clock_skew import clock_skews, skew_text
 from ..condition_memory import TIME, Condition, some
 from ..metadata import NodeLife, StoredObject
 from ..model import CertificatesView, Node, node_number, out_of_sync
@@ -113,6 +114,10 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     conditions.append(_certificates_valid(stored.spec, facts.certificates))
     if loss:
         conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
+    skews = clock_skews({node.node: node.clock_ahead_ms for node in up if node.clock_ahead_ms is not None})
+    if skews:
+        off = some(f"{name} is {skew_text(skew_ms)}" for name, skew_ms in skews.items())
+        conditions.append((T.CLOCK_SKEW, True, R.CLOCKS_DISAGREE, f"Against the median of the nodes' clocks {off}."))
     instead = standing_conditions(facts.standing)
     if kubernetes is not None:
         instead += kubernetes_conditions(kubernetes, copies)
