@@ -1,7 +1,8 @@
 """Shard map of the client: fetched and watched from any node, corrected by the hints inside refusals.
 
 A watch that breaks moves to the next node at once; who is in trouble calls `refresh`, which asks every
-known node and keeps the newest answer, so that one paused node can blind nobody.
+known node and keeps the newest answer.  Where the watched node is silent then and another one is not, the watch
+moves there: the machine of a node may vanish, and its stream does not break for many seconds.
 Stays out: appends and reads; when to retry them.
 """
 
@@ -12,7 +13,7 @@ import logging
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -146,6 +147,10 @@ class Routing:
         self._addresses: dict[str, str] = {}
         self._hints: dict[tuple[str, int], Leader] = {}
         self._listeners: set[Callable[[], None]] = set()
+        self.watched = ""
+        """Address of the node whose watch tells of new maps, empty between two of them."""
+        self._watch_call: Any = None
+        self._silent: frozenset[str] = frozenset()   # addresses that the newest refresh heard nothing of
         self._watch: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._loaded = False
@@ -272,10 +277,15 @@ class Routing:
             self._refreshing = asyncio.create_task(self._refresh(), name="tidemark-shard-map-refresh")
 
     async def _refresh(self) -> None:
-        await asyncio.gather(*(self._fetch(address) for address in self.nodes()))
+        addresses = self.nodes()
+        answered = await asyncio.gather(*(self._fetch(address) for address in addresses))
+        self._silent = frozenset(address for address, said in zip(addresses, answered, strict=True) if not said)
+        if self.watched in self._silent and any(answered):
+            self._watch_call.cancel()
         await asyncio.sleep(REFRESH_GAP_S)  # a storm of callers makes one round per gap
 
-    async def _fetch(self, address: str) -> None:
+    async def _fetch(self, address: str) -> bool:
+        """Ask one node for its map; say whether it answered."""
         stub = node_pb2_grpc.TidemarkStub(self._channels.to(address))
         try:
             answer = await stub.GetShardMap(
@@ -283,27 +293,44 @@ class Routing:
             )
         except grpc.aio.AioRpcError as error:
             self._last_error = f"{address}: {error.code().name} {error.details()}"
-            return
+            return False
         self._take(answer)
+        return True
 
     async def _watch_forever(self) -> None:
         failures = 0
         while True:
-            nodes = self.nodes()
+            known = self.nodes()
+            nodes = [address for address in known if address not in self._silent] or known
             address = nodes[failures % len(nodes)] if failures else random.choice(nodes)  # noqa: S311
-            try:
-                stub = node_pb2_grpc.TidemarkStub(self._channels.to(address))
-                request = node_pb2.GetShardMapRequest(known_version=self.map.version)
-                async for answer in stub.WatchShardMap(request, metadata=wire.hello_metadata()):
-                    failures = 0
-                    self._take(answer)
-            except grpc.aio.AioRpcError as error:
-                self._last_error = f"{address}: {error.code().name} {error.details()}"
-                log.debug("watch of the shard map broke at %s", self._last_error)
+            if await self._watch_at(address):
+                failures = 0
             failures += 1
             if failures > len(nodes):
                 pause_s = min(BACKOFF_MAX_S, 0.05 * 2 ** min(failures - len(nodes), 6))
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def _watch_at(self, address: str) -> bool:
+        """Take the maps of one node until its watch breaks, or is left; say whether one came."""
+        came = False
+        stub = node_pb2_grpc.TidemarkStub(self._channels.to(address))
+        request = node_pb2.GetShardMapRequest(known_version=self.map.version)
+        self._watch_call, self.watched = stub.WatchShardMap(request, metadata=wire.hello_metadata()), address
+        try:
+            async for answer in self._watch_call:
+                came = True
+                self._take(answer)
+        except grpc.aio.AioRpcError as error:
+            self._last_error = f"{address}: {error.code().name} {error.details()}"
+            log.debug("watch of the shard map broke at %s", self._last_error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # our own end, not the call's
+                raise
+            log.debug("watch of the shard map left %s, which is silent", address)
+        finally:
+            self.watched = ""
+        return came
 
     def _take(self, new: common_pb2.ShardMap) -> None:
         if self._loaded and new.version <= self.map.version:

@@ -39,6 +39,35 @@ async def test_the_watch_moves_on_when_its_node_dies(cluster, client):
             await client.routing.wait_changed(0.1)
 
 
+async def test_the_watch_leaves_a_node_that_is_silent_for_one_that_answers(cluster, client):
+    """A machine that vanished breaks no stream: a refresh finds it silent, and maps come from another node then."""
+    routing = client.routing
+    await until(lambda: routing.watched)
+    for _ in cluster.nodes:   # whichever node is chosen
+        (silent,) = [node for node in cluster.nodes.values() if node.address == routing.watched]
+        silent.paused.clear()
+        await routing.refresh()
+        await until(lambda silent=silent: routing.watched not in ("", silent.address))
+        heir = next(name for name, node in cluster.nodes.items() if node.address not in ("", routing.watched))
+        cluster.elect(cluster.groups["orders"][0], heir)
+        await until(lambda heir=heir: routing.leader("orders", 0).node == heir)
+        silent.paused.set()
+
+
+async def test_a_watch_stays_where_every_node_is_silent(cluster, client):
+    routing = client.routing
+    await until(lambda: routing.watched)
+    watched = routing.watched
+    for node in cluster.nodes.values():
+        node.paused.clear()
+    await routing.refresh()
+    assert routing.watched == watched
+    for node in cluster.nodes.values():
+        node.paused.set()
+    cluster.elect(cluster.groups["orders"][0], "n2")
+    await until(lambda: routing.leader("orders", 0).node == "n2")
+
+
 async def test_a_refresh_takes_the_newest_map_of_any_node(cluster, client):
     cluster.nodes["n0"].paused.clear()
     cluster.nodes["n1"].known.Clear()
