@@ -57,6 +57,7 @@ LEVELS = {
     "damage_waits": logging.WARNING,          # only members that come back, or a person, end this wait (K15c)
     "data_loss_suspected": logging.CRITICAL,  # K14c
     "recovery_started": logging.WARNING,      # K14d
+    "replica_missing": logging.WARNING,       # N11
 }
 """Of traces that a person should see."""
 
@@ -130,6 +131,11 @@ class CoordinatorDriver:
         """Say which damaged entries the election of a shard waits for, empty when it waits for none (K15c)."""
         coordinator = self._machine.shards.get(shard)
         return coordinator.damage if coordinator is not None else ""
+
+    def missing(self, shard: ShardId) -> frozenset[Member]:
+        """Return the members of a shard's ensemble that hold no replica (N11)."""
+        coordinator = self._machine.shards.get(shard)
+        return frozenset(coordinator.missing) if coordinator is not None else frozenset()
 
     # --- requests of the operator -------------------------------------------------------------------------
 
@@ -245,6 +251,8 @@ class CoordinatorDriver:
                 self.traces[what] += 1
                 if what == "metadata_behind":
                     self.on_behind(shard, detail)
+                elif what == "replica_missing":
+                    self.on_record(shard)   # the member is shown as missing, and seeded again (N11)
                 log.log(LEVELS.get(what, logging.INFO), "shard %x: %s %s", shard, what, detail)
             case _:
                 raise AssertionError(f"an effect this driver does not know: {effect!r}")

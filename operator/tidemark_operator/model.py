@@ -6,7 +6,7 @@ Stays out: validation of manifests (`resources`), etcd, everything that happens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -144,6 +144,7 @@ class Shard:
     copies: int = 0
     holdouts: tuple[str, ...] = ()   # nodes whose copies may be the last of acknowledged records (K14c)
     refill: int = 0                  # members that it had before it was recovered from one, 0: it has them (K14d)
+    missing: frozenset[Member] = frozenset()   # of `members`: they hold no replica (N11)
 
     @property
     def payload_copies(self) -> int:
@@ -265,8 +266,11 @@ def certificate_policy(spec: Mapping[str, Any]) -> Policy:
     )
 
 
-def shard_views(groups: Iterable[Group], records: Mapping[ShardId, ShardRecord]) -> dict[ShardId, Shard]:
-    """Return the shards of `groups` that have a record."""
+def shard_views(
+    groups: Iterable[Group], records: Mapping[ShardId, ShardRecord],
+    missing: Callable[[ShardId], frozenset[Member]] = lambda shard: frozenset(),
+) -> dict[ShardId, Shard]:
+    """Return the shards of `groups` that have a record; `missing` says which members hold no replica (N11)."""
     names = {group.group_id: group.name for group in groups}
     return {
         shard: Shard(
@@ -278,6 +282,7 @@ def shard_views(groups: Iterable[Group], records: Mapping[ShardId, ShardRecord])
             copies=record.copies,
             holdouts=tuple(each.member.node for each in record.holdouts),
             refill=record.refill,
+            missing=missing(shard),
         )
         for shard, record in sorted(records.items())
         if group_of(shard) in names
@@ -290,11 +295,12 @@ def zones_of(nodes: Iterable[Node]) -> set[str]:
 
 
 def out_of_sync(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:
-    """Return the nodes of the ensemble that are down or came back with another disk."""
+    """Return the nodes of the ensemble that are down, came back with another disk, or hold no replica (N11)."""
     return [
         member.node
         for member in shard.members
         if (node := nodes.get(member.node)) is None or not node.up or node.member != member
+        or member in shard.missing
     ]
 
 

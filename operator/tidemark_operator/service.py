@@ -274,7 +274,7 @@ class OperatorService:
         groups = self.groups(detached=detached)
         zones = {name: pool.get("zones") or () for name, pool in self.settings().pools.items()} if (
             self.makes_nodes and self.mirror.cluster is not None) else None
-        return World(groups, shard_views(groups.values(), self.records()), self.nodes(), zones)
+        return World(groups, shard_views(groups.values(), self.records(), self.driver.missing), self.nodes(), zones)
 
     def whole_world(self) -> World:
         """Return the world with kept data that no group claims: it takes room, and is not to be lost with a node."""

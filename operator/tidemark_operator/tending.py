@@ -1,9 +1,10 @@
 """Tender: what the operator does by itself for running shards.
 
 Rule K14: a node that came back with another disk is a new member; for each shard that names its old disk,
-the operator swaps it back into its own slot.  A node that drains or is to yield hands its leaderships over;
-one that yields no more is given its share back (`giving_back`).  Leaderships that faults left uneven are balanced
-(`leader_balance`).  A shard whose members keep another number of payloads than its group declares is changed to that
+the operator swaps it back into its own slot, and so it does with a member that holds no replica (N11).
+A node that drains or is to yield hands its leaderships over; one that yields no more is given its share back
+(`giving_back`).  Leaderships that faults left uneven are balanced (`leader_balance`).  A shard whose members keep
+another number of payloads than its group declares is changed to that
 number (K13).  A shard that was recovered from one member gets as many members as it had (K14d).
 Stays out: which steps that takes (the coordinator), moves that people ask for (`reconfigure`).
 """
@@ -180,7 +181,7 @@ class Tender:
             await self._back_off(shard)
         else:
             del self._refusals[shard.shard]
-            log.info("%s: %s is back in its slot with a new disk", shard.name, node)
+            log.info("%s: %s is back in its slot", shard.name, node)
 
     async def _refill(self, shard: Shard, node: str) -> None:
         answer = await self._driver.change(
@@ -226,9 +227,11 @@ class Tender:
 
 
 def _came_back_empty(shard: Shard, world: World) -> str | None:
-    """Return a node of the ensemble that is up with another disk than the ensemble names."""
+    """Return a node of the ensemble that is up with another disk than the ensemble names, or holds no replica."""
     for member in shard.members:
         node = world.nodes.get(member.node)
-        if node is not None and node.up and node.member is not None and node.member != member:
+        if node is not None and node.up and node.member is not None and (
+            node.member != member or member in shard.missing
+        ):
             return member.node
     return None

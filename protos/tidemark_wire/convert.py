@@ -253,6 +253,13 @@ def parse(proto_class: Any, body: bytes) -> Any:
 # --- a snapshot carries a checkpoint, whose format moves with the wire version ------------------------------
 
 
+def _older_rejected(message: Any) -> Any:
+    """Builds of wire version 4 know one word for every member that does not vote."""
+    if message.refusal.reason is not Reason.NO_REPLICA:
+        return message
+    return replace(message, refusal=replace(message.refusal, reason=Reason.NOT_MEMBER))
+
+
 def _older_snapshot(message: Any) -> Any:
     """Return the message with the checkpoint format of wire version 4; raises FormatTooOld when it has no place."""
     snapshot = message.snapshot
@@ -339,7 +346,7 @@ CODECS: tuple[Codec, ...] = (
     _codec(33, core.TransferReady, epoch=_PLAIN, to=_MEMBER),
     _codec(34, core.DeleteShard, epoch=_PLAIN, election=_PLAIN),
     _codec(35, core.ShardDeleted, epoch=_PLAIN),
-    _codec(36, core.Rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL, nonce=_PLAIN),
+    _codec(36, core.Rejected, older=_older_rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL, nonce=_PLAIN),
     _codec(37, core.Reach, older=_not_before, reached=_MEMBERS, lost=_MEMBERS, unheard=_UNHEARD),
     _codec(64, Draining, draining=_PLAIN),
 )

@@ -43,6 +43,9 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.NOT_MEMBER: Meaning(
         _Code.FAILED_PRECONDITION, "The node does not hold this shard; refresh the shard map."
     ),
+    Reason.NO_REPLICA: Meaning(
+        _Code.FAILED_PRECONDITION, "The node holds no replica that votes; the operator seeds it again."
+    ),
     Reason.STALE_EPOCH: Meaning(_Code.ABORTED, "A newer leader exists; refresh the shard map and retry."),
     Reason.STALE_ELECTION: Meaning(
         _Code.ABORTED, "Another operator owns this epoch; read the metadata again."

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from tidemark_core.base.effects import Space
 from tidemark_core.base.entry import Entry, Kind
-from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
+from tidemark_core.replication.messages import DeleteShard
 from tidemark_core.replication.records import ShardRecord
 
 from . import partitions
@@ -60,12 +61,13 @@ class FaultOptions:
     suspicion: float = 0.0
     metadata_lost: float = 0.0
     partial: float = 0.0
+    delete_replica: float = 0.0
 
 
 KINDS = (
     "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
     "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease",
-    "power_cut", "stall", "pause", "metadata_lost", "disks_full", "partial",
+    "power_cut", "stall", "pause", "metadata_lost", "disks_full", "partial", "delete_replica",
 )
 
 HOUR_MS = 3_600_000
@@ -85,6 +87,7 @@ class Faults:
         self.world = world
         self.options = world.options.faults
         self.over = False
+        self.deleting: Node | None = None   # deletes its replica on the word of an operator that is gone
         self._wrong_clock = next(iter(world.nodes)) if self.options.wrong_clock else ""
         self._choices = [(getattr(self, kind), getattr(self.options, kind)) for kind in KINDS]
 
@@ -314,6 +317,22 @@ class Faults:
             self.operator_crash(operator)
         rebuild(self.world)
 
+    def delete_replica(self) -> None:
+        """A member deletes its replica on the late word of an operator that is gone, as far as a shard bears it."""
+        world, node = self.world, self._node()
+        shard = world.dice.pick(world.shards)
+        held = node.core.log.shards.get(shard) if node.core is not None else None
+        if held is None or node.held is not None or not held.replica.state.election or held.leader is not None:
+            return
+        if node.member in world.metadata.record(shard).ensemble and self.can_lose(shard, node):
+            state = held.replica.state
+            world.trace.count("replicas_deleted")
+            late = DeleteShard(state.epoch, state.election)
+            gone = OperatorId(f"{next(iter(world.operators))}.gone")
+            self.deleting = node
+            node.receive(of_shard(shard), gone, node.member, late)
+            self.deleting = None
+
     # --- disks --------------------------------------------------------------------------------------------
 
     def slow_disk(self) -> None:
@@ -383,7 +402,7 @@ class Faults:
         for member in ensemble:
             node = self.world.nodes[member.node]
             damaged = any(place[0] == shard for place in node.disk.corrupt)
-            if node is loser or node.member != member or damaged:
+            if node is loser or node.lost(member, shard) or damaged:
                 failed += 1
         return failed
 

@@ -54,7 +54,7 @@ def finish(world: World) -> None:
         _wait_for_appends(world, f"without {', '.join(absent)}")
         world.faults.calm()
     _wait(world, "after faults stopped")
-    if world.options.cluster.reports:
+    if world.options.faults.partial:
         _while_cut(world)
     for producer in world.producers:
         producer.append()
@@ -98,9 +98,9 @@ def _can_do_without(world: World, shard: ShardId, down: list[str]) -> bool:
 
 
 def _is_whole(world: World, shard: ShardId, member: Member) -> bool:
-    """A lost disk is gone, and a damaged copy may need just the one that is down."""
+    """A lost disk or replica is gone, and a damaged copy may need just the one that is down."""
     node = world.nodes[member.node]
-    return node.member == member and not any(place[0] == shard for place in node.disk.corrupt)
+    return not node.lost(member, shard) and not any(place[0] == shard for place in node.disk.corrupt)
 
 
 def _wait_for_appends(world: World, when: str) -> None:

@@ -187,6 +187,18 @@ def _n10_promise_is_forgotten(stack: ExitStack) -> None:
     substitute(stack, Floors, "recover", lambda self, rows: None)
 
 
+def _n11_missing_is_no_news(stack: ExitStack) -> None:
+    substitute(stack, Coordinator, "_on_missing", lambda self, sender, m: [])
+
+
+def _n11_old_answers_count(stack: ExitStack) -> None:
+    def on_missing(self: Coordinator, sender: Any, m: Any) -> Any:
+        return original(self, sender, replace(m, nonce=self._nonce))
+
+    original = Coordinator._on_missing
+    substitute(stack, Coordinator, "_on_missing", on_missing)
+
+
 def _n4_the_leader_is_believed(stack: ExitStack) -> None:
     def resolve(facts: Any, reports: Any, answered: Any) -> Any:
         if any(one.role is Role.LEADER and one.epoch == facts.epoch and one.pending for one in reports):
@@ -432,6 +444,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery", 7),
     Mutant("N10", "a node obeys no operator below its promise", _n10_below_the_floor, "recovery"),
     Mutant("N10 durable", "a promise outlives the process", _n10_promise_is_forgotten, "recovery"),
+    Mutant("N11", "a member without a replica is seeded again", _n11_missing_is_no_news, "recovery"),
+    Mutant("N11 nonce", "an answer from before the change counts for nothing", _n11_old_answers_count, "recovery"),
     Mutant("N4", "a Commit may be under way to whoever says pending", _n4_the_leader_is_believed, "recovery"),
     Mutant("N5", "a prepared change may be in force", _n5_prepared_changes_are_ignored, "recovery", 1563),
     Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery", 44),

@@ -43,6 +43,7 @@ from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.clients import CLIENT_EVENTS, CommitPosition
 from tidemark_core.replication.messages import AppendAck, BecomeLeader, PositionCommitted
+from tidemark_core.replication.replica import ReplicaState, Role
 from tidemark_core.replication.settings import Configure
 
 from .disk import Disk, Image, Queued, StoredPlane
@@ -55,6 +56,11 @@ if TYPE_CHECKING:
 
 def _holds_rollback(item: Queued) -> bool:
     return any(write.__class__ is PutEntry and write.entry.kind is Kind.ROLLBACK for write in item.writes)
+
+
+def votes(image: Image) -> bool:
+    """Say whether a replica votes, or may begin to: it was neither deleted nor half seeded (N11)."""
+    return image.state is None or ReplicaState.decode(image.state).role not in (Role.DELETED, Role.SEEDING)
 
 
 @dataclass(slots=True)
@@ -104,6 +110,10 @@ class Node:
     @property
     def boot(self) -> str:
         return f"{self.name}-boot{self.boots}"
+
+    def lost(self, member: Member, shard: ShardId) -> bool:
+        """Say whether the copy of this member is gone: its disk was wiped, or its replica deleted (K14, N11)."""
+        return self.member != member or not votes(self.disk.image(shard))
 
     # --- lives --------------------------------------------------------------------------------------------
 

@@ -159,13 +159,14 @@ class Operator:
             world.after(world.options.cluster.probe_ms, self._probe, life)
 
     def _return_wiped(self) -> None:
-        """K14: a node of an ensemble that answers with another disk is swapped into its own slot."""
+        """K14, N11: a node of an ensemble with another disk, or without a replica, is swapped into its own slot."""
         assert self.core is not None
         for shard, coordinator in self.core.shards.items():
             record = coordinator.record
             for member in record.ensemble if record else ():
                 seen = self._seen.get(member.node)
-                if seen and seen[0] != member and (shard, member.node) not in self._returning:
+                away = seen and (seen[0] != member or member in coordinator.missing)
+                if away and (shard, member.node) not in self._returning:
                     request = self.world.request_number()
                     self._returning[shard, member.node] = request
                     event = StartChange(shard, request, Operation.SWAP, member.node, member.node)

@@ -337,7 +337,7 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
     "recovery": {
         "cluster": {
             "nodes": (1, 3, 6), "wide": (1, 0.3, 0.3), "operators": (0.3, 2, 2), "copies": (0.3, 0.9, 0.9),
-            "operator_crash_in_step": (0.5, 0.01, 0.06), "chunk_bytes_max": (1, 150, 1200),
+            "operator_crash_in_step": (0.5, 0.01, 0.06), "chunk_bytes_max": (1, 150, 1200), "reports": (1, 1, 1),
         },
         "clients": {"think_ms": (1, 5, 40), "producers": (1, 1, 3)},
         "admin": {
@@ -347,7 +347,7 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         "faults": {
             "every_ms": (1, 60, 300), "crash": (0.8, 0.3, 1.5), "crash_leader": (0.9, 0.5, 2),
             "isolate": (0.6, 0.5, 2), "lag": (0.8, 1, 4), "wipe": (0.3, 0.1, 0.4), "ambush": (0.8, 0.2, 0.8),
-            "operator_crash": (0.6, 0.3, 1.5), "metadata_lost": (1, 1, 4),
+            "operator_crash": (0.6, 0.3, 1.5), "metadata_lost": (1, 1, 4), "delete_replica": (0.4, 0.1, 0.6),
         },
     },
     "clocks": {

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 from tidemark_core.base.entry import Kind
-from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.base.ids import EntryId, Member, OperatorId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import (
     Abort,
@@ -47,6 +47,56 @@ def spare(make_cluster: MakeCluster) -> Cluster:
 
 def nodes_of(cluster: Cluster) -> str:
     return "".join(member.node for member in cluster.record.ensemble)
+
+
+# --- a member without a replica ---------------------------------------------------------------------------
+
+
+def test_n11_a_member_whose_replica_was_deleted_is_seeded_again_in_its_own_slot(spare: Cluster) -> None:
+    spare.deliver(OperatorId("former"), SHARD, C, DeleteShard(1, spare.record.election))
+    spare.run_for(100)
+    assert Role.DELETED is spare.nodes["c"].replica.state.role
+    spare.crash("c")
+    spare.restart("c")
+    assert spare.run_until(lambda: spare.operator.shard.missing == {C})
+    spare.appended(batch(6))
+
+    change = spare.change(Operation.SWAP, "c", "c")
+    spare.settle()
+    assert ChangeDone(2, (A, B, C), A) == spare.answer(change)
+    assert spare.log_of("a") == spare.log_of("c") and Role.FOLLOWER is spare.nodes["c"].replica.state.role
+    assert not spare.operator.shard.missing and not spare.record.removed
+    spare.crash("b")
+    spare.appended(batch(7))   # c counts
+
+
+@pytest.mark.parametrize("stalled", [Prepare, InstallSnapshot, Commit])
+def test_n11_an_election_under_such_a_swap_keeps_every_acknowledged_batch(spare: Cluster, stalled: type) -> None:
+    spare.deliver(OperatorId("former"), SHARD, C, DeleteShard(1, spare.record.election))
+    spare.run_for(100)
+    spare.crash("c")
+    spare.restart("c")
+    assert spare.run_until(lambda: spare.operator.shard.missing == {C})
+    rule = spare.rule("drop", stalled)
+    spare.change(Operation.SWAP, "c", "c")
+    assert spare.run_until(lambda: bool(rule.caught))
+    spare.appended(batch(6))
+    spare.crash("a")
+    spare.lift(rule, deliver=False)
+    if stalled is Commit:
+        assert spare.run_until(lambda: spare.record.status is Status.STEADY and spare.record.leader != A)
+        spare.appended(batch(7))   # b and c elect: c holds everything from before PREPARE
+        assert Status.STEADY is spare.record.status
+    else:
+        spare.run_for(2_000)
+        assert Status.ELECTION is spare.record.status, "b alone must not decide"
+    spare.restart("a")
+    assert spare.run_until(lambda: spare.record.status is Status.STEADY)
+    if stalled is not Commit:
+        assert spare.run_until(lambda: spare.operator.shard.missing == {C})
+        spare.change(Operation.SWAP, "c", "c")
+    spare.settle()
+    assert spare.log_of("a") == spare.log_of("b") == spare.log_of("c")
 
 
 # --- swap, expand, contract -------------------------------------------------------------------------------

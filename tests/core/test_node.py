@@ -364,7 +364,7 @@ def test_k14_an_install_for_a_deleted_epoch_is_refused_also_by_a_fresh_process(n
     node.receive(OPERATOR, Fence(4, 40))
     node.complete()
 
-    assert [Reason.STALE_EPOCH, Reason.NOT_MEMBER] == [m.refusal.reason for m in node.take_sent(Rejected)]
+    assert [Reason.STALE_EPOCH, Reason.NO_REPLICA] == [m.refusal.reason for m in node.take_sent(Rejected)]
     assert [] == node.take_sent(Fenced)
 
 

@@ -14,7 +14,7 @@ from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, StartChange
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.metadata import StoredObject
-from tidemark_operator.model import wanted_copies
+from tidemark_operator.model import out_of_sync, wanted_copies
 from tidemark_operator.moves import MoveState
 from tidemark_operator.plan import Move, MoveKind
 from tidemark_operator.reconfiguration_run import ReconfigurationRun
@@ -62,6 +62,21 @@ class FakeDriver:
 async def settled() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+async def test_n11_a_member_without_a_replica_is_missing_and_swapped_for_itself() -> None:
+    driver = FakeDriver()
+    tender = Tender(driver, lambda seconds: None, nothing_lags, print)  # type: ignore[arg-type]
+    whole = shard(0, "n1", "n2", "n3")
+    lacking = replace(whole, missing=frozenset({whole.members[2]}))
+    assert not out_of_sync(whole, nodes(3)) and ["n3"] == out_of_sync(lacking, nodes(3))
+    tender.look(world(whole, nodes=nodes(3)), 1)
+    await settled()
+    assert not driver.asked
+    tender.look(world(lacking, nodes=nodes(3)), 1)
+    await settled()
+    assert [(Operation.SWAP, "n3", "n3")] == [(one.operation, one.old_node, one.new_node) for one in driver.asked]
+    await tender.close()
 
 
 async def test_shards_follow_few_at_a_time() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member, ShardId, shard_id
+from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NODE
 from tidemark_core.replication.checkpoint import CHECKPOINT_FORMAT, CHECKPOINT_FORMAT_BEFORE, FOLDS, Checkpoint
 from tidemark_core.replication.messages import (
@@ -18,6 +19,7 @@ from tidemark_core.replication.messages import (
     InstallSnapshot,
     Prepared,
     Reach,
+    Rejected,
     Unheard,
 )
 from tidemark_wire import channel, convert, frames
@@ -96,6 +98,13 @@ def test_a_frame_of_the_version_before_has_no_plane(message: object) -> None:
     assert [(AT, THERE, older)] == list(frames.decode_messages(frame, 4))
     if older is message and not isinstance(message, AppendAck):
         assert bytes((LOG_PLANE,)) + frame == frames.encode_message(AT, THERE, message, 5)
+
+
+def test_n11_a_link_of_the_version_before_knows_one_word_for_members_that_do_not_vote() -> None:
+    refused = Rejected(1, "Fence", Refused(Reason.NO_REPLICA, "replica is DELETED", 1))
+    [(_, _, told)] = frames.decode_messages(frames.encode_message(AT, THERE, refused, 4), 4)
+    assert replace(refused, refusal=replace(refused.refusal, reason=Reason.NOT_MEMBER)) == told
+    assert [(AT, THERE, refused)] == list(frames.decode_messages(frames.encode_message(AT, THERE, refused, 5), 5))
 
 
 @pytest.mark.parametrize("message", [AppendAck(1, 2, 3, 9), AppendAck(1, 2, 3), Fenced(1, 2, NOTHING, clock_ms=9)])

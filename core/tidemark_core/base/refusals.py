@@ -16,6 +16,7 @@ class Reason(StrEnum):
     UNKNOWN_GROUP = "UNKNOWN_GROUP"              # no log group of that name in the shard map
     UNKNOWN_SHARD = "UNKNOWN_SHARD"              # this node has no such shard
     NOT_MEMBER = "NOT_MEMBER"                    # not a member, or another incarnation of one
+    NO_REPLICA = "NO_REPLICA"                    # the replica was deleted here, or is being seeded: it does not vote
     STALE_EPOCH = "STALE_EPOCH"                  # the sender's epoch is older than ours
     STALE_ELECTION = "STALE_ELECTION"            # same epoch, other election id
     ALREADY_LEADER = "ALREADY_LEADER"            # asked to be fenced in the epoch that it leads

@@ -146,6 +146,7 @@ class Coordinator:
         self.behind = False                    # the store lost what a node was told: nothing is begun from this record
         self._suspicion = ""                   # a node is ahead of our record; the store is asked whether it is, too
         self._doubts = 0                       # how often the store has said since that it is not
+        self.missing: set[Member] = set()      # of the steady ensemble: they said that they hold no replica (N11)
         self._floor = 0                        # the highest epoch that a node promised to a recovery, as it said (N10)
         self._damaged: dict[Member, int] = {}  # members that reported damage above commit, and its offset (K15b)
         self._patience = Patience()            # with a leader that reaches no majority (O44)
@@ -329,6 +330,7 @@ class Coordinator:
         effects: list[CoordinatorEffect] = []
         self.election = None
         self.unattached = {}
+        self.missing.clear()
         self._abort_owed = False
         if self.change is not None and self.change.request is not None:
             effects.append(Reply(self.change.request, Refused(Reason.ABORTED, why)))
@@ -378,16 +380,22 @@ class Coordinator:
         return self._elect(now_ms)
 
     def on_unheard(self, now_ms: int, sender: Member, m: Unheard) -> list[CoordinatorEffect]:
-        """Rule O44: the leader reaches no majority; elect when another member does, and not again and again."""
+        """Rule O44: the leader reaches no majority; elect when another member does, and not again and again.
+
+        Members that the leader does not hear are asked where they stand: one may hold no replica (N11).
+        """
         record, silence_ms = self.record, self.settings.quorum_silence_ms
         if (
             record is None or not self.active or self._busy or sender != record.leader or m.epoch != record.epoch
-            or m.silent_ms < silence_ms or record.status is Status.ELECTION or not self._patience.has_ended(now_ms)
+            or record.status is Status.ELECTION
         ):
             return []
+        asked = self._ask_unheard(now_ms, record, m)
+        if m.silent_ms < silence_ms or not self._patience.has_ended(now_ms):
+            return asked
         better = candidate(ensembles_of(record), sender, self.nodes, self.reports, now_ms)
         if better is None:
-            return []
+            return asked
         self._patience.begin(now_ms, silence_ms)
         self._cut = frozenset(frozenset((sender, member)) for member in m.members)
         why = f"{sender.node} reaches no majority, {better.node} does"
@@ -436,6 +444,7 @@ class Coordinator:
         """Rules O8, H5: the whole fencing ensemble."""
         assert self.record is not None
         self.unattached = {}
+        self.missing.clear()
         self._abort_owed = False
         self.election = Election(ensembles_of(self.record))
         return [
@@ -534,8 +543,8 @@ class Coordinator:
         ):
             return []
         removed = record.removed
-        if record.change is not None and record.change.old is not None:
-            removed = (*removed, record.change.old)
+        if record.change is not None:
+            removed = (*removed, *_leavers(record.change))
         if record.source is not None:
             removed = (*removed, *(member for member in record.ensemble if member != sender))
         return self._save(
@@ -586,10 +595,13 @@ class Coordinator:
                 self._abort_owed = True
                 effects += self._send_abort()
         if before is not None and before.change is not None:
+            self.missing.clear()
+            self._take_nonce(now_ms)   # what a member answers to an earlier fence was true before the change (N11)
             changed = (record.ensemble, record.copies) != (before.ensemble, before.copies)
+            returned = before.change.phase is Phase.COMMIT and before.change.new in record.ensemble
             outcome: ChangeDone | Refused = (
                 self._done(record)
-                if changed
+                if changed or returned
                 else Refused(Reason.ABORTED, "the change was given up; nothing changed")
             )
             effects += self._end_change(outcome)
@@ -641,6 +653,7 @@ class Coordinator:
         if record.change is not None and record.change.old == sender:
             return []
         self.unattached[sender] = m.head
+        self.missing.discard(sender)
         return [self._add_follower(sender, m.head), *self._retry_if_needed(now_ms)]
 
     def _add_follower(self, member: Member, head: EntryId) -> Send:
@@ -676,6 +689,26 @@ class Coordinator:
         if self.change is not None or self.transfer is not None:
             return []
         return self._save(replace(record, removed=tuple(member for member in record.removed if member != sender)))
+
+    def _ask_unheard(self, now_ms: int, record: ShardRecord, m: Unheard) -> list[CoordinatorEffect]:
+        asked = [
+            member for member in m.members
+            if member in record.ensemble and self.nodes.get(member.node) == member
+            and member not in self.unattached and member not in self.missing
+        ]
+        if record.status is not Status.STEADY or not asked:
+            return []
+        self.unattached.update(dict.fromkeys(asked))
+        return [*(self._fence(member) for member in asked), *self._retry_if_needed(now_ms)]
+
+    def _on_missing(self, sender: Member, m: Rejected) -> list[CoordinatorEffect]:
+        """Rule N11: a member of a led shard holds no replica; it is seeded again in its own slot, by a swap."""
+        record = self.record
+        assert record is not None
+        if sender not in record.ensemble or sender in self.missing or m.nonce != self._nonce:
+            return []
+        self.missing.add(sender)
+        return [Trace(self.address, "replica_missing", f"{sender}: {m.refusal.message}")]
 
     # --- nodes come and go ------------------------------------------------------------------------------------
 
@@ -781,6 +814,9 @@ class Coordinator:
     def _doubt_leader(self, now_ms: int) -> None:
         """Doubt the leader until it answers a fence with a new nonce, unique also after a coordinator is re-created."""
         self._leader_doubted = True
+        self._take_nonce(now_ms)
+
+    def _take_nonce(self, now_ms: int) -> None:
         self._nonce = max(self._nonce + 1, now_ms)
 
     def _answers_doubt(self, m: Fenced | Rejected) -> bool:
@@ -897,7 +933,7 @@ class Coordinator:
             return Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again when it is STEADY")
         if record.leader is None or self.nodes.get(record.leader.node) != record.leader:
             return Refused(Reason.NO_LEADER, "the shard has no live leader")
-        return planned_change(record, self.nodes, m, self.unattached)
+        return planned_change(record, self.nodes, m, self.unattached, self.missing)
 
     def _send_prepare(self, now_ms: int) -> list[CoordinatorEffect]:
         if self.change is None:
@@ -1006,7 +1042,7 @@ class Coordinator:
             or record.change is None or record.change.phase is not Phase.COMMIT
         ):
             return []
-        removed = (*record.removed, record.change.old) if record.change.old is not None else record.removed
+        removed = (*record.removed, *_leavers(record.change))
         return self._save(
             replace(
                 record, status=Status.STEADY, ensemble=changed_ensemble(record.ensemble, record.change), change=None,
@@ -1255,7 +1291,7 @@ class Coordinator:
                 return [Send(self.address, sender, Abort(record.epoch, record.election))]
             if reason in (Reason.NOT_LEADER, Reason.UNKNOWN_SHARD):
                 return self._elect(now_ms)
-            if reason is Reason.NOT_MEMBER and m.about == "Fence":
+            if reason in (Reason.NOT_MEMBER, Reason.NO_REPLICA) and m.about == "Fence":
                 return self._elect(now_ms)
             if m.about == "Prepare" and self._awaits_prepared(record):
                 return self._abort(now_ms, m.refusal.message or str(reason))
@@ -1264,9 +1300,16 @@ class Coordinator:
             if m.about == "PrepareTransfer" and self.transfer is not None:
                 return self._give_up_transfer(m.refusal.message or str(reason))
         change = record.change
+        if reason is Reason.NO_REPLICA and m.about == "Fence" and record.status is Status.STEADY:
+            return self._on_missing(sender, m)
         if (
             change is not None and sender == change.new and m.about == "InstallSnapshot"
             and change.phase is Phase.PREPARE
         ):
             return self._abort(now_ms, f"{sender.node} refused the snapshot: {m.refusal.message or reason}")
         return []
+
+
+def _leavers(change: Change) -> tuple[Member, ...]:
+    """Return the member that leaves by a change that is done; one that was seeded again in its slot stays (N11)."""
+    return (change.old,) if change.old is not None and change.old != change.new else ()

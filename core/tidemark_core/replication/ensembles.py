@@ -48,7 +48,8 @@ def ensembles_of(record: ShardRecord) -> Ensembles:
     if change is None or goes_back(change):
         return Ensembles(record.ensemble, record.ensemble)
     assert change.new is not None, "O33: a swap or expand has a new member"
-    return Ensembles((*record.ensemble, change.new), changed_ensemble(record.ensemble, change))
+    joining = () if change.new in record.ensemble else (change.new,)
+    return Ensembles((*record.ensemble, *joining), changed_ensemble(record.ensemble, change))
 
 
 def goes_back(change: Change) -> bool:
@@ -143,10 +144,12 @@ def refuse_recovery(record: ShardRecord, nodes: Mapping[str, Member | None], nod
 
 def planned_change(
     record: ShardRecord, nodes: Mapping[str, Member | None], m: StartChange, unattached: Collection[Member] = (),
+    missing: Collection[Member] = (),
 ) -> Change | Refused:
     """Return the change that `m` asks for, or why not.
 
-    `nodes` maps a known node to its member, None when down; the leader does not push to `unattached` members yet.
+    `nodes` maps a known node to its member, None when down; the leader does not push to `unattached` members yet, and
+    `missing` members said that they hold no replica: each is swapped for itself (N11).
     """
     old = new = None
     if m.operation in (Operation.SWAP, Operation.CONTRACT):
@@ -161,7 +164,10 @@ def planned_change(
         new = nodes.get(m.new_node or "")
         if new is None:
             return Refused(Reason.NODE_UNAVAILABLE, f"node {m.new_node} is unknown or down")
-        if new in record.ensemble or any(member.node == new.node and member != old for member in record.ensemble):
+        returns = new == old and new in missing
+        if not returns and (
+            new in record.ensemble or any(member.node == new.node and member != old for member in record.ensemble)
+        ):
             return Refused(Reason.ALREADY_MEMBER, f"{new.node} is already in the ensemble")
     if m.operation is Operation.CONTRACT:
         copies = len(record.ensemble)

@@ -67,7 +67,7 @@ class Follower:
         replica = self.replica
         state = replica.state
         if state.role in (Role.SEEDING, Role.DELETED):
-            return replica.reject(sender, m, Reason.NOT_MEMBER, f"replica is {state.role}")
+            return replica.reject(sender, m, Reason.NO_REPLICA, f"replica is {state.role}")
         if m.epoch < state.epoch:
             return replica.reject(sender, m, Reason.STALE_EPOCH)
         if m.epoch == state.epoch:

@@ -103,7 +103,9 @@ def check_record(record: ShardRecord) -> None:
     assert (record.status is Status.ELECTION) <= (record.leader is None), "O7: a leader during an election"
     if record.change is not None:
         assert record.change.old != record.leader or record.leader is None, "O36: the leader is being swapped out"
-        assert record.change.new not in record.ensemble, "O31: the new member is in the ensemble"
+        assert record.change.new not in record.ensemble or record.change.new == record.change.old, (
+            "O31: the new member is in the ensemble"
+        )
         assert record.status is not Status.STEADY, "O27: steady with a change"
         if record.status is Status.ELECTION:
             assert record.change.phase is Phase.COMMIT, "O20: a PREPARE outlived its election"

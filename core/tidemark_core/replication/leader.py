@@ -674,7 +674,7 @@ class Leader:
             return replica.reject(sender, m, Reason.LEADER_CANNOT_LEAVE, "transfer leadership first")
         if m.old is not None and m.old not in self.ensemble:
             return replica.reject(sender, m, Reason.NOT_MEMBER, f"{m.old} is not in the ensemble")
-        if m.new is not None and m.new in self.ensemble:
+        if m.new is not None and m.new != m.old and m.new in self.ensemble:
             return replica.reject(sender, m, Reason.ALREADY_MEMBER, f"{m.new} is in the ensemble")
         if m.operation is Operation.CONTRACT:
             remaining = ensemble_after(self.ensemble, m.operation, m.old, None)
@@ -746,7 +746,7 @@ class Leader:
         if not seat.selective:
             return described
         others = [member for member in self.ensemble if member not in (replica.me, m.old)]
-        sources = (replica.me, *others, *((m.old,) if m.old is not None else ()))
+        sources = (replica.me, *others, *((m.old,) if m.old not in (None, m.new) else ()))
         return replace(described, copies=seat.copies, slot=seat.slot, size=seat.size, sources=sources)
 
     def _seat_of_new(self, m: Prepare) -> Seat:

@@ -13,6 +13,7 @@ N7  Silent disks must not hide a newer ensemble
 N8  A doubt needs a person's consent
 N9  A node ahead of the store proves a loss
 N10 A recovery counts promises only
+N11 A member without a replica is seeded again
 N12 Epochs rise by no more than 2^32 at once
 
 Stays out: asking nodes, groups, writing (the operator's `recovery`).

@@ -11,6 +11,7 @@ from tidemark_core.base.effects import DropAfter, DropBefore, Wipe, Write
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.replica import Role
 
+from ..node import votes
 from ..trace import Violation
 from .history import History
 
@@ -46,7 +47,10 @@ class CommitMonotone:
         elif kind is Wipe and image.entries:
             record = self.world.metadata.record(shard)
             change = record.change
-            if node.member in record.ensemble and not (change and change.new == node.member):
+            seeded = change is not None and change.new == node.member
+            if change is not None and change.old == node.member and votes(image):
+                seeded = False
+            if node.member in record.ensemble and not seeded and self.world.faults.deleting is not node:
                 raise Violation("BELOW_COMMIT", f"{node.name} is a member and removes its whole log")
 
     def node_stepped(self, node: Node, events: Any) -> None:

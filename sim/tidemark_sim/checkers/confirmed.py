@@ -72,8 +72,8 @@ class NoLossOfConfirmedWrite:
         copies = 0
         for member in ensemble:
             other = self.world.nodes[member.node]
-            # A disk lost after its ack still counts: one loss is what a majority is for.
-            if other.member != member or holds(other.disk.durable.get(shard), entry):
+            # A copy lost after its ack still counts: one loss is what a majority is for.
+            if other.lost(member, shard) or holds(other.disk.durable.get(shard), entry):
                 copies += 1
         if copies + majority(len(ensemble)) <= len(ensemble):
             raise Violation(

@@ -81,9 +81,9 @@ class Copies:
         raise Violation("K6", f"{node.name} leaves out the payload of {entry.id}, too few of {record.ensemble} have it")
 
     def _had(self, member: Member, shard: ShardId, entry: Entry) -> bool:
-        """Say whether a member has the payload, has trimmed it, or lost its disk."""
+        """Say whether a member has the payload, has trimmed it, or lost its copy."""
         node = self.world.nodes[member.node]
-        if node.member != member:
+        if node.lost(member, shard):
             return True
         image = node.disk.image(shard)
         copy = image.at(entry.base)
@@ -100,11 +100,11 @@ class Copies:
         change = record.change if record.epoch == m.epoch else None
         for member, match in zip(m.ensemble, m.matches, strict=True):
             durable = self.world.nodes[member.node].disk.image(send.address.shard).last
-            if self.world.nodes[member.node].member == member and match > durable:
+            if match > durable and not self.world.nodes[member.node].lost(member, send.address.shard):
                 raise Violation("K4", f"{node.name} counts {match} of {member}, its disk has {durable}")
             if change is None or change.phase is not Phase.PREPARE:
                 continue
-            if member == change.new or (member == change.old and match >= 0):
+            if member == change.new != change.old or (member == change.old and match >= 0):
                 raise Violation("K12", f"{node.name} counts {member}, whose slot is changing hands")
 
     # --- changes ------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def _legal(record: ShardRecord, where: str) -> None:
         return
     if record.leader is not None and record.leader in (change.old, change.new):
         raise Violation(RULE, f"{where} changes its leader {record.leader} by {change.operation}")
-    if change.new is not None and change.new in record.ensemble:
+    if change.new is not None and change.new in record.ensemble and change.new != change.old:
         raise Violation(RULE, f"{where} adds {change.new}, which it has")
     if change.old is not None and change.old not in record.ensemble:
         raise Violation(RULE, f"{where} removes {change.old}, which it lacks")

@@ -103,7 +103,7 @@ class Watermarks:
         ensemble = held.leader.ensemble
         holders = [
             member for member in ensemble
-            if (other := self.world.nodes[member.node]).member != member
+            if (other := self.world.nodes[member.node]).lost(member, shard)
             or holds(other.disk.durable.get(shard), newest)
         ]
         wanted = needed(settings, len(ensemble))

@@ -31,11 +31,13 @@ from tidemark_core.replication.messages import (
     Prepare,
     Prepared,
     PrepareTransfer,
+    Reach,
     Rejected,
     ShardDeleted,
     SnapshotInstalled,
     SnapshotProgress,
     TransferReady,
+    Unheard,
 )
 from tidemark_core.replication.records import (
     CancelChange,
@@ -643,6 +645,66 @@ def test_n10_n12_a_floor_far_above_the_record_is_not_followed(desk: Desk) -> Non
     desk.electing()
     desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_EPOCH, epoch=1, expected=2 + EPOCH_JUMP_MAX)))
     assert not desk.saves()
+
+
+NONE_HERE = Refused(Reason.NO_REPLICA, "replica is DELETED", epoch=5)
+
+
+def test_n11_a_member_that_holds_no_replica_is_swapped_for_itself(desk: Desk) -> None:
+    desk.steady()
+    swap = StartChange(SHARD, 1, Operation.SWAP, "c", "c")
+    desk.step(swap)
+    assert [Reason.ALREADY_MEMBER] == [refused.reason for refused in desk.replies()]
+    desk.step(NodeUp(C, "boot"))
+    desk.hear(C, Rejected(5, "Fence", NONE_HERE, desk.nonces()[-1]))
+    assert {C} == desk.shard.missing and ["replica_missing"] == [e.what for e in desk.effects]
+
+    desk.step(swap)
+    desk.stored()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.hear(C, SnapshotInstalled(6, SNAPSHOT.head))
+    desk.stored()
+    desk.hear(A, Committed(6))
+    desk.stored()
+    assert (Status.STEADY, (A, B, C), ()) == (desk.record.status, desk.record.ensemble, desk.record.removed)
+    assert not desk.shard.missing and not desk.sent(DeleteShard)
+
+
+def test_n11_an_answer_from_before_the_change_does_not_have_a_whole_replica_seeded_again(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(C, "boot"))
+    nonce = desk.nonces()[-1]
+    desk.hear(C, Rejected(5, "Fence", NONE_HERE, nonce))
+    desk.step(StartChange(SHARD, 1, Operation.SWAP, "c", "c"))
+    desk.stored()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    desk.hear(C, SnapshotInstalled(6, SNAPSHOT.head))
+    desk.stored()
+    desk.hear(A, Committed(6))
+    desk.stored()
+
+    desk.hear(C, Rejected(6, "Fence", replace(NONE_HERE, epoch=6), nonce))
+    assert not desk.shard.missing
+
+
+def test_n11_a_member_that_its_leader_does_not_hear_is_asked(desk: Desk) -> None:
+    """Its replica was deleted under a running leader: no election and no restart asks it."""
+    desk.steady()
+    desk.hear(A, Reach((B, C), (), (Unheard(SHARD, 5, (C,)),)))
+    assert [(C, Fence(5, 50))] == desk.sent(Fence)
+    desk.hear(A, Reach((B, C), (), (Unheard(SHARD, 5, (C,)),)))
+    assert not desk.sent(Fence), "once; the retry timer repeats it"
+    desk.fire("retry")
+    desk.hear(C, Rejected(5, "Fence", NONE_HERE, desk.nonces()[-1]))
+    assert {C} == desk.shard.missing
+
+
+def test_n11_a_member_that_answers_a_fence_is_no_longer_missing(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(C, "boot"))
+    desk.hear(C, Rejected(5, "Fence", NONE_HERE, desk.nonces()[-1]))
+    desk.hear(C, Fenced(5, 50, HEAD))
+    assert not desk.shard.missing
 
 
 def test_n9_a_record_that_changed_meanwhile_is_gone_on_with(desk: Desk) -> None:

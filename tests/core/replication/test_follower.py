@@ -591,7 +591,7 @@ def test_k14_a_node_being_seeded_neither_votes_nor_follows(node: Node, author: A
     node.receive(OPERATOR, BecomeLeader(2, 20, (A, B, C), ()))
     node.complete()
 
-    assert [reply(Rejected(3, "Fence", Refused(Reason.NOT_MEMBER, "replica is SEEDING", epoch=2)))] == effects
+    assert [reply(Rejected(3, "Fence", Refused(Reason.NO_REPLICA, "replica is SEEDING", epoch=2)))] == effects
     assert [
         Rejected(2, "BecomeLeader", Refused(Reason.WRONG_STATE, "replica is SEEDING in epoch 2", epoch=2)),
         AppendRefused(2, 2, EntryId(1, 2), Reason.NOT_MEMBER),
@@ -810,7 +810,7 @@ def test_k14_a_deleted_replica_neither_votes_nor_follows_but_may_be_seeded_anew(
     follower.receive(LEADER, append_of(author.entries, 2))
     follower.complete()
     assert [
-        Rejected(2, "Fence", Refused(Reason.NOT_MEMBER, "replica is DELETED", epoch=1)),
+        Rejected(2, "Fence", Refused(Reason.NO_REPLICA, "replica is DELETED", epoch=1)),
         AppendRefused(2, 1, NOTHING, Reason.NOT_MEMBER),
     ] == follower.take_sent()
 
