@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster import cgroups, images, places, quickstart, requirements
+from tools.cluster import __main__, cgroups, images, places, quickstart, requirements
 from tools.cluster.__main__ import main
 from tools.cluster.commands import Failed, Started, run
 from tools.cluster.ledger import Note, judge
@@ -106,6 +106,7 @@ def test_the_page_is_divided_into_images_installation_and_the_rest() -> None:
     assert [command.split()[1] for command in quickstart.page_commands("docker ")] == ["build", "build", "push", "push"]
     assert len(quickstart.page_commands(*quickstart.INSTALL)) == 4
     assert page[: len(quickstart.page_commands(*quickstart.IMAGES))] == quickstart.page_commands(*quickstart.IMAGES)
+    assert page[-6] == "kubectl delete pod writer reader", "where the clean-up begins"
     assert f"export REGISTRY={images.REGISTRY}/team" in page
 
 
@@ -143,6 +144,26 @@ def test_a_command_that_fails_shows_its_end(tmp_path: Path) -> None:
     started = Started(["bash", "-c", "echo broken; exit 4"], tmp_path / "started.log")
     with pytest.raises(Failed, match=r"started ended with 4:\nbroken"):
         started.wait_until(lambda: False, 30)
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_logs_stay_after_a_failure_alone_and_keys_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], passed: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run_of = places.Places(tmp_path / "tidemark-cluster-1")
+    machine_logs = run_of.disk("machine-1") / "data" / "logs"
+    for folder in (run_of.logs, run_of.keys, machine_logs):
+        folder.mkdir(parents=True)
+    (run_of.logs / "etcd.log").write_text("etcd")
+    (run_of.keys / "admin.key").write_text("secret")
+    (machine_logs / "kubelet.log").write_text("kubelet")
+    __main__._keep_logs(run_of, passed=passed)
+    assert not run_of.state.exists()
+    kept = places.cache() / "logs" / "tidemark-cluster-1"
+    found = sorted(str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file())
+    assert found == ([] if passed else ["etcd.log", "machine-1/kubelet.log"])
+    assert (str(kept) in capsys.readouterr().out) is not passed
 
 
 # --- machines

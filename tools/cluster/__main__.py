@@ -19,6 +19,8 @@ from .commands import say
 from .places import REPOSITORY, Places, cache
 from .scenarios import SCENARIOS
 
+LOGS_KEPT = 10
+"""Runs that failed whose logs stay."""
 DESCRIPTION = """\
 Run Tidemark on a real Kubernetes cluster that lives on this machine for as long as the command runs: an API server,
 and machines with containerd, a kubelet and kube-proxy, each in namespaces of its own. The images are built from the
@@ -55,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         passed = _run_inside(options, places, tree, programs) == 0
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C does not stop the clean-up
         cgroups.remove(places.cgroup)
         _keep_logs(places, passed=passed)
     return 0 if passed else 1
@@ -102,7 +105,7 @@ def _run_inside(options: argparse.Namespace, places: Places, tree: Path, program
         return process.wait()
     except KeyboardInterrupt:
         say("interrupted: ending all machines")
-        return 130
+        return 0 if places.passed.exists() else 130
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -127,6 +130,8 @@ def _keep_logs(places: Places, *, passed: bool) -> None:
     """Remove the run's folder; after a failure keep its logs, and those of the machines, in the cache."""
     if not passed:
         kept = cache() / "logs" / places.state.name
+        for older in sorted(kept.parent.glob("*"), key=lambda path: path.stat().st_mtime)[:-LOGS_KEPT + 1]:
+            shutil.rmtree(older)
         shutil.copytree(places.logs, kept)
         for folder in places.state.glob("machines/*/data/logs"):
             shutil.copytree(folder, kept / folder.parts[-3])

@@ -51,9 +51,13 @@ async def main() -> int:
                 say(f"{name}: {results[name]}")
             except Exception as problem:
                 results[name] = f"FAILED: {problem}"
-                traceback.print_exc()
+                say(f"{name}: {results[name]}")
+                if not isinstance(problem, Failed):
+                    traceback.print_exc()
                 await asyncio.to_thread(world.collect, name)
         print("\n" + "\n".join(f"{name:14} {result}" for name, result in results.items()), flush=True)
+        if not any(result.startswith("FAILED") for result in results.values()):
+            places.passed.touch()
         if options.keep:
             await keep(places)
     finally:
@@ -61,7 +65,7 @@ async def main() -> int:
         with suppress(asyncio.CancelledError):
             await provider
         await world.close()
-    return int(any(result.startswith("FAILED") for result in results.values()))
+    return int(not places.passed.exists())
 
 
 async def bring_up(

@@ -19,6 +19,8 @@ from .places import REPOSITORY, Places
 
 PAGE = REPOSITORY / "docs" / "quickstart-kubernetes.md"
 COMMAND_S = 1800
+CLEAN_UP_S = 120
+"""For each command of the clean-up after a failure."""
 IMAGES = ("export REGISTRY", "docker ")
 INSTALL = ("helm install", "kubectl config set-context", "kubectl rollout status")
 RECORDS = 1000
@@ -33,15 +35,18 @@ class Shell:
             **os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(places.state),
             "PATH": os.pathsep.join([str(places.programs), str(Path(sys.executable).parent), os.environ["PATH"]])}
 
-    def run(self, text: str) -> str:
+    def run(self, text: str, timeout_s: float = COMMAND_S) -> str:
         """Run a command and return its standard output.  Raises Failed with what it printed."""
         if exported := re.fullmatch(r"export (\w+)=(\S+)", text):
             self._environment[exported[1]] = exported[2]
             return ""
         began = time.monotonic()
-        finished = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text], cwd=REPOSITORY, env=self._environment, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=COMMAND_S, check=False)
+        try:
+            finished = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", text], cwd=REPOSITORY, env=self._environment,
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise Failed(f"$ {text}\nno end within {timeout_s:g} s") from late
         with self._log.open("a", encoding="utf-8") as log:
             log.write(f"$ {text}\n{finished.stdout}{finished.stderr}\n")
         first = text.splitlines()[0]
@@ -69,6 +74,16 @@ def run_page(shell: Shell) -> None:
             read += 1
     if read != 2:
         raise Failed(f"{PAGE.name} reads {read} times, not twice")
+
+
+def clean_up(shell: Shell) -> None:
+    """Run the clean-up of the page after a failure; some of it may not be there."""
+    page = [command.text for command in commands(PAGE)]
+    for command in page[page.index("kubectl delete pod writer reader"):]:
+        try:
+            shell.run(command, CLEAN_UP_S)
+        except Failed as failed:
+            say(str(failed).splitlines()[-1])
 
 
 def check_count(command: Command, output: str) -> None:

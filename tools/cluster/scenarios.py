@@ -27,7 +27,7 @@ from .control_plane import ControlPlane
 from .ledger import Note, Unmoved, Writer
 from .machines import Machine, on
 from .places import REPOSITORY, Places
-from .quickstart import IMAGES, INSTALL, Shell, page_commands, run_page
+from .quickstart import IMAGES, INSTALL, Shell, clean_up, page_commands, run_page
 
 Object = dict[str, Any]
 CLUSTER, GROUP = "trial", "orders"
@@ -71,6 +71,7 @@ class World:
             return
         for command in page_commands(*IMAGES, *INSTALL):
             await self.run(command)
+        await self.run(f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=restricted")
         await self.run(f"kubectl apply -f {EXAMPLES / 'cluster.yaml'}")
         await self.settled()
         self.installed = True
@@ -155,6 +156,27 @@ class World:
                 return on(self.machines, pod["spec"]["nodeName"])
         raise Failed("no operator says that it acts")
 
+    async def alone(self) -> tuple[str, Machine]:
+        """Return a node that no other node shares its machine with, without the etcd, and the machine."""
+        places = {name: await self.machine_of(name) for name in await self.pods()}
+        for name, machine in sorted(places.items()):
+            if list(places.values()).count(machine) == 1 and machine in await self.without_etcd():
+                return name, machine
+        raise Failed("each machine without the etcd has several nodes or none")
+
+    async def configure(self, on_node_drain: str, replicas: int) -> None:
+        """Change how drains are treated and the number of nodes, and wait until both are so."""
+        cluster = await self.kube.get("tidemarkclusters.tidemark.dev", CLUSTER)
+        pools = cluster["spec"]["nodePools"]
+        pools[0]["replicas"] = replicas
+        await self.kube.patch("tidemarkclusters.tidemark.dev", CLUSTER, {
+            "spec": {"nodePools": pools, "disruption": {"onNodeDrain": on_node_drain}}})
+
+        async def there() -> bool:
+            return len(await self.pods()) == replicas and not await self._wrong()
+
+        await self.wait(f"{replicas} nodes and nothing wrong", there, CHANGE_S)
+
     async def budget(self) -> int:
         """Return how many node pods may be evicted now."""
         budgets = await self.kube.list("poddisruptionbudgets.policy", labels=NODE_PODS)
@@ -210,8 +232,14 @@ async def quickstart(world: World) -> str:
     """Run every command of docs/quickstart-kubernetes.md, from `docker build` to the clean-up."""
     world.installed = False
     world.notes.clear()
-    await asyncio.to_thread(run_page, world.shell)
-    await world.remove_namespace()
+    try:
+        await asyncio.to_thread(run_page, world.shell)
+    except Failed:
+        await asyncio.to_thread(world.collect, "quickstart")
+        await asyncio.to_thread(clean_up, world.shell)
+        raise
+    finally:
+        await world.remove_namespace()
     return "every command of the page ended well, and both readers counted every record"
 
 
@@ -247,6 +275,28 @@ async def drain(world: World) -> str:
             await writer.every_shard_moves(MOVES_S)
         finally:
             await world.run(f"kubectl uncordon {machine.name}")
+    return writer.summary
+
+
+async def relocate(world: World) -> str:
+    """Drain a machine under `onNodeDrain: Relocate`: copies leave before the pod does."""
+    async with world.ledger("relocate") as writer:
+        await world.configure("Relocate", 4)
+        node, machine = await world.alone()
+        say(f"draining {machine.name}, the machine of {node} alone")
+        try:
+            await world.run(
+                f"kubectl drain {machine.name} --ignore-daemonsets --delete-emptydir-data --timeout=5m")
+            for shard in await world.kube.list("shards.tidemark.dev"):
+                members = [each["node"] for each in shard["status"]["ensemble"]]
+                if node in members or condition(shard, "FullyReplicated") != "True":
+                    raise Failed(
+                        f"{node} was evicted while {shard['metadata']['name']} has the members {members} and is "
+                        f"{said(shard, 'FullyReplicated')}")
+            await writer.every_shard_moves(MOVES_S)
+        finally:
+            await world.run(f"kubectl uncordon {machine.name}")
+            await world.configure("HandOver", 3)
     return writer.summary
 
 
@@ -340,6 +390,6 @@ async def _partition(world: World, name: str, pairs: Callable[[], Awaitable[tupl
 
 
 SCENARIOS: Mapping[str, Callable[[World], Awaitable[str]]] = {
-    "quickstart": quickstart, "swap": swap, "drain": drain, "machine-loss": machine_loss,
+    "quickstart": quickstart, "swap": swap, "drain": drain, "relocate": relocate, "machine-loss": machine_loss,
     "operator-loss": operator_loss, "leader-cut": leader_cut, "follower-cut": follower_cut,
 }
