@@ -25,7 +25,7 @@ from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import Limits, NodeCore
 from tidemark_core.planes import PLANES, PlaneTable
 from tidemark_core.subscriptions.view import SubscriptionsView
-from tidemark_wire import channel
+from tidemark_wire import channel, descriptors
 from tidemark_wire.convert import PLANE_CODECS, Codecs, Draining
 from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 
@@ -137,7 +137,9 @@ class Node:
         self.driver = Driver(store, core, self._reopen, guard, self.metrics)
         self.driver.on_health = self._say_health
         self._health_tasks: set[asyncio.Task[None]] = set()
-        self.server = grpc.aio.server(options=channel.server_options())
+        self.descriptors = descriptors.raise_limit()
+        self.connections_max = descriptors.connections_max(self.descriptors)
+        self.server = grpc.aio.server(options=channel.server_options(self.connections_max))
         self.endpoint = MetricsEndpoint(self.metrics, lambda: self.health.serving)
         self.address = ""
         self.metrics_address = ""
@@ -204,6 +206,7 @@ class Node:
         return {
             "node": self.me.node, "incarnation": self.me.incarnation, "address": self.address,
             "metrics_address": self.metrics_address, "pid": os.getpid(),
+            "descriptors": self.descriptors, "connections_max": self.connections_max,
         }
 
     async def drain(self) -> None:

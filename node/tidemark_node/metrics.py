@@ -17,6 +17,8 @@ from tidemark_core.limbo.view import LimboView
 from tidemark_core.subscriptions.view import SubscriptionsView
 
 REQUEST_BYTES_MAX = 8 << 10
+CONNECTIONS_MAX = 32
+"""Scrapers and kubelets ask one at a time; each request ends its connection after at most ten seconds."""
 _LATENCY_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -204,6 +206,7 @@ class MetricsEndpoint:
         self._metrics = metrics
         self._ready = ready
         self._server: asyncio.Server | None = None
+        self._connections = 0
 
     async def start(self, host: str, port: int) -> str:
         """Listen and return the address as host:port."""
@@ -216,6 +219,10 @@ class MetricsEndpoint:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connections >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._connections += 1
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout=5)
             status, kind, body = self._answer(*head.split(b"\r\n", 1)[0].split(b" ")[:2])
@@ -227,6 +234,7 @@ class MetricsEndpoint:
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a scraper that went away or does not speak HTTP is owed nothing
         finally:
+            self._connections -= 1
             writer.close()
 
     def _answer(self, verb: bytes = b"", path: bytes = b"") -> tuple[str, str, bytes]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc.aio
 import uvloop
-from tidemark_wire import extras
+from tidemark_wire import descriptors, extras
 from tidemark_wire.channel import bind, server_options
 from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 
@@ -140,7 +140,8 @@ async def run(flags: argparse.Namespace) -> int:
         lease_ttl_s=flags.lease_ttl, tls=tls,
         certificates=(
             FileArchive(CertificateFiles(flags.certificates_dir, flags.cluster)) if flags.certificates_dir else None))
-    server = grpc.aio.server(options=server_options(), maximum_concurrent_rpcs=CALLS_MAX)
+    options = server_options(descriptors.connections_max(descriptors.raise_limit()))
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
     add_admin(server, service)
     try:
         port = bind(server, flags.listen, tls)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
+from .descriptors import CONNECTIONS_MAX
 from .frames import FRAME_BYTES_MAX
 from .tls import Credentials
 from .wire_version import WIRE_VERSION, WIRE_VERSION_OLDEST, agreed, mismatch
@@ -43,6 +44,9 @@ _SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+
+HANDSHAKE_TIMEOUT_MS = 10_000
+CONNECTION_AGE_MS = 600_000
 
 
 class Hello(NamedTuple):
@@ -74,10 +78,20 @@ def channel_options() -> list[tuple[str, int]]:
     ]
 
 
-def server_options() -> list[tuple[str, int]]:
-    """Return the options of every server."""
+def server_options(
+    connections_max: int = CONNECTIONS_MAX, handshake_timeout_ms: int = HANDSHAKE_TIMEOUT_MS
+) -> list[tuple[str, int]]:
+    """Return the options of every server.
+
+    A connection whose caller has not said hello after `handshake_timeout_ms` is closed, and so is one above
+    `connections_max`.
+    """
     return [
         *_SHARED_OPTIONS,
+        ("grpc.server_handshake_timeout_ms", handshake_timeout_ms),
+        ("grpc.max_allowed_incoming_connections", connections_max),
+        # Calls on an older connection go on; the next one needs a new connection, and so a certificate that counts now.
+        ("grpc.max_connection_age_ms", CONNECTION_AGE_MS),
         ("grpc.so_reuseport", 0),  # two processes on one port is an error, not load balancing
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),

@@ -1,0 +1,95 @@
+"""A server under many connections: idle ones are closed, and the cap keeps descriptors for what is not a connection."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import grpc
+import pytest
+from tidemark_wire import channel, descriptors
+
+from tests.waiting import until
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""What an HTTP/2 caller says first: the preface and empty settings."""
+MANY = 40
+CAP = 12
+
+
+async def _answer(request: bytes, context: object) -> bytes:
+    return request
+
+
+@contextlib.asynccontextmanager
+async def serving(handshake_timeout_ms: int) -> AsyncIterator[int]:
+    server = grpc.aio.server(options=channel.server_options(CAP, handshake_timeout_ms))
+    handlers = {"Echo": grpc.unary_unary_rpc_method_handler(_answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+    port = channel.bind(server, "127.0.0.1:0")
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(None)
+
+
+@contextlib.contextmanager
+def crowd(port: int, hello: bytes = b"") -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(MANY)]
+        for each in sockets:
+            each.setblocking(False)
+            with contextlib.suppress(OSError):
+                each.send(hello)
+        yield sockets
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Say whether the server holds a connection: neither closed nor reset."""
+    try:
+        while True:
+            if not connection.recv(4096):
+                return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+async def few(sockets: list[socket.socket], most: int) -> bool:
+    return sum(map(is_open, sockets)) <= most
+
+
+async def test_connections_above_the_cap_are_closed_and_those_below_it_served() -> None:
+    async with serving(handshake_timeout_ms=60_000) as port, channel.open_channel(f"127.0.0.1:{port}") as opened:
+        echo = opened.unary_unary("/test.Echo/Echo")
+        assert await echo(b"before", timeout=20) == b"before"
+        with crowd(port, PREFACE) as sockets:
+            await until(lambda: few(sockets, CAP - 1), "what is above the cap is closed")
+            assert await echo(b"amid", timeout=20) == b"amid"
+        async with channel.open_channel(f"127.0.0.1:{port}") as another:
+
+            async def served() -> bool:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    return bool(await another.unary_unary("/test.Echo/Echo")(b"after", timeout=20))
+                return False
+
+            await until(served, "the crowd is gone")
+
+
+async def test_a_connection_that_says_nothing_is_closed() -> None:
+    async with serving(handshake_timeout_ms=300) as port:
+        with crowd(port) as sockets:
+            await until(lambda: few(sockets, 0), "no silent connection is left")
+        async with channel.open_channel(f"127.0.0.1:{port}") as opened:
+            assert await opened.unary_unary("/test.Echo/Echo")(b"x", timeout=20) == b"x"
+
+
+@pytest.mark.parametrize(("limit", "connections"), [
+    (1024, 384), (256, descriptors.CONNECTIONS_MIN), (20_000, descriptors.CONNECTIONS_MAX),
+    (-1, descriptors.CONNECTIONS_MAX),
+])
+def test_descriptors_are_kept_for_the_store(limit: int, connections: int) -> None:
+    assert descriptors.connections_max(limit) == connections
