@@ -1,7 +1,7 @@
 """File descriptors of a server process: raise their limit, and say how many of them connections may use.
 
-A connection costs a descriptor before its caller has said anything.  Without a cap, idle connections take those that the
-store needs for its files.
+A connection costs a descriptor before its caller has said anything.  Without a cap, idle connections take those that
+the store needs for its files.
 Stays out: gRPC's options (`channel`), what a caller may do once it is connected.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tidemark_operator.kube.acts import contains
 from tidemark_operator.kube.api import MONITORS, Kind, KubeRefused
-from tidemark_operator.kube.attachments import ANYBODY, OPERATORS, network_policy, pod_monitor
+from tidemark_operator.kube.attachments import ANY_POD, OPERATORS, network_policy, pod_monitor
 from tidemark_operator.kube.builders import Cluster, selector
 from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.informers import Informer
@@ -45,10 +45,16 @@ def test_where_nobody_shows_a_certificate_only_the_namespace_and_the_operator_ge
     assert by_port.keys() == {6690, 8080}
 
 
-def test_where_certificates_say_who_calls_anybody_may_call() -> None:
+def test_where_certificates_say_who_calls_every_pod_may_call_and_named_networks() -> None:
     made = network_policy(cluster())
     assert made is not None
-    assert made["spec"]["ingress"][0]["from"] == ANYBODY
+    assert made["spec"]["ingress"][0]["from"] == [ANY_POD]
+
+    security = {"clientNetworks": ["10.1.0.0/16", "2001:db8::/32"]}
+    made = network_policy(cluster(security=security))
+    assert made is not None
+    assert made["spec"]["ingress"][0]["from"] == [
+        ANY_POD, {"ipBlock": {"cidr": "10.1.0.0/16"}}, {"ipBlock": {"cidr": "2001:db8::/32"}}]
 
 
 @pytest.mark.parametrize("more", [{"security": INSECURE}, {}])

@@ -12,30 +12,30 @@ from .api import MONITORS, NETWORK_POLICIES
 from .builders import HTTP_PORT, NODE_PORT, Cluster, Object, metadata_of, nodes_name, selector
 
 ANY_POD: Object = {"namespaceSelector": {}}
-ANYBODY: list[Object] = [ANY_POD, {"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
-"""Said, not left out: a policy that loses its `from` would count as one that holds."""
 OPERATORS: Object = {**ANY_POD, "podSelector": {"matchLabels": {
     "app.kubernetes.io/name": "tidemark", "app.kubernetes.io/component": "operator"}}}
 """The pods of the chart's Deployment, in whichever namespace."""
 
 
 def network_policy(cluster: Cluster) -> Object | None:
-    """Who reaches a node; None where that is left to others.
+    """Return the policy that says who reaches a node; None where that is left to others.
 
-    Nodes, clients and the operator come by one port.  Where they show certificates, those say who may do what, and the
-    port is open.  Where nobody shows one, it is open to the cluster's namespace and the operator alone.
+    Nodes, clients and the operator come by one port.  Where they show certificates, pods of every namespace reach it;
+    without certificates, those of the cluster's namespace and the operator.  `clientNetworks` reach it too.
     """
     security = cluster.spec.get("security") or {}
     if not _managed(security.get("networkPolicy", "Managed")):
         return None
     known = security.get("clientAuth", "MutualTLS") == "MutualTLS"
+    pods: list[Object] = [ANY_POD] if known else [{"podSelector": {}}, OPERATORS]
+    networks = [{"ipBlock": {"cidr": network}} for network in security.get("clientNetworks") or ()]
     return {
         "apiVersion": NETWORK_POLICIES.api_version, "kind": NETWORK_POLICIES.kind,
         "metadata": metadata_of(cluster, nodes_name(cluster.name)),
         "spec": {
             "podSelector": {"matchLabels": selector(cluster)}, "policyTypes": ["Ingress"],
             "ingress": [
-                {"ports": [_port(NODE_PORT)], "from": ANYBODY if known else [{"podSelector": {}}, OPERATORS]},
+                {"ports": [_port(NODE_PORT)], "from": [*pods, *networks]},
                 {"ports": [_port(HTTP_PORT)], "from": [ANY_POD]}]},
     }
 

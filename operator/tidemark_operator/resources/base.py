@@ -121,6 +121,11 @@ Timestamp = Annotated[
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 LongCount = Annotated[int, Field(ge=0, le=2**63 - 1)]
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+Network = Annotated[str, StringConstraints(max_length=43, pattern=(
+    rf"^({_OCTET}([.]{_OCTET}){{3}}/([12]?[0-9]|3[0-2])|[0-9a-fA-F:]{{2,39}}/([1-9]?[0-9]|1[01][0-9]|12[0-8]))$"))]
+"""An IPv4 or IPv6 network in CIDR notation.  Of IPv6 the API server checks the rest."""
+
 LabelValue = Annotated[str, StringConstraints(max_length=63)]
 AnnotationValue = Annotated[str, StringConstraints(max_length=4096)]
 ConfigValue = Annotated[str, StringConstraints(max_length=1024)]

@@ -14,10 +14,12 @@ from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from .base import (
+    SET,
     ApiModel,
     ConfigValue,
     LabelValue,
     Name,
+    Network,
     Quantity,
     Rule,
 )
@@ -272,7 +274,12 @@ class Security(ApiModel):
         default=ClientAuth.MUTUAL_TLS, description="MutualTLS: whoever connects shows a certificate."
     )
     network_policy: Management = Field(
-        default=Management.MANAGED, description="Managed: only nodes, the operator and clients reach a node."
+        default=Management.MANAGED,
+        description="Managed: pods and clientNetworks alone reach a node; without certificates, pods of the namespace.",
+    )
+    client_networks: Annotated[tuple[Network, ...], Field(max_length=64), *SET] | None = Field(
+        default=None,
+        description="Networks outside of the pods whose clients may reach nodes; in CIDR notation.",
     )
 
     RULES: ClassVar[tuple[Rule, ...]] = (
