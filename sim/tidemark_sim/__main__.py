@@ -24,7 +24,7 @@ REQUIRED = (
     "rollbacks_appended", "rollbacks_confirmed", "rollbacks_lost", "timeouts", "late_acks_during_rollback",
     "outcomes_asked", "quorum_changes", "trims", "reader_rewinds", "reader_failovers", "reader_all_send_all",
     "reader_members_back", "reader_slow_members", "reader_holes", "reader_trims", "payloads_left_out",
-    "copies_changes_committed", "pauses", "metadata_rebuilt",
+    "copies_changes_committed", "pauses", "metadata_rebuilt", "latest_answered", "latest_refused",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 

@@ -16,8 +16,8 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.clients import AppendRequest, OutcomeRequest, ReadRequest
-from tidemark_core.replication.messages import Appended, Fate, Outcome
+from tidemark_core.replication.clients import AppendRequest, LatestRequest, OutcomeRequest, ReadRequest
+from tidemark_core.replication.messages import Appended, Fate, Latest, Outcome
 
 from .trace import Violation
 
@@ -46,6 +46,7 @@ class ClientOptions:
     records_max: int = 4
     payload_bytes_max: int = 64
     reads: float = 0.1
+    latest: float = 0.0         # chance to ask some node where the log ends
     subscribers: int = 0
     seeks: float = 0.0          # chance that a subscriber goes back instead of on
 
@@ -110,6 +111,8 @@ class Producer:
             self._ask(sequence, self.target if dice.chance(0.8) else dice.pick(list(world.nodes)), dice.chance(0.5))
         if dice.chance(options.reads):
             world.readers.read(self.shard)
+        if dice.chance(options.latest):
+            world.readers.latest(self.shard)
         world.after(dice.around(options.think_ms), self.tick)
 
     def _durability(self) -> Durability:
@@ -373,15 +376,38 @@ class Producer:
 
 
 class Readers:
-    """Ask any node what it may serve."""
+    """Ask any node what it may serve, and where the log ends."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.ends: dict[ShardId, int] = {}   # where the log ended by the newest answer
 
     def read(self, shard: ShardId) -> None:
         world = self.world
-        record = world.metadata.record(shard)
-        known = record.leader.node if record.leader and world.dice.chance(0.7) else None
-        name = known or world.dice.pick(list(world.nodes))
         event = ReadRequest(shard, world.request_number())
+        name = self._node(shard, 0.7)
         world.network.send("reader", name, world.nodes[name].request, event, lambda value: None)
+
+    def latest(self, shard: ShardId) -> None:
+        """Ask where the log ends; half of the readers ask whatever node they know, led or not."""
+        world = self.world
+        event = LatestRequest(shard, world.request_number())
+        name = self._node(shard, 0.5)
+        world.checkers.latest_asked(event)
+        world.network.send(
+            "reader", name, world.nodes[name].request, event,
+            lambda value: world.network.send(name, "reader", self._ends, shard, value),
+        )
+
+    def _ends(self, shard: ShardId, value: Latest | Refused) -> None:
+        if isinstance(value, Latest):
+            self.ends[shard] = max(value.offset, self.ends.get(shard, -1))
+            self.world.trace.count("latest_answered")
+        elif value.reason is Reason.NO_LEADER:
+            self.world.trace.count("latest_refused")
+
+    def _node(self, shard: ShardId, knows: float) -> str:
+        world = self.world
+        record = world.metadata.record(shard)
+        known = record.leader.node if record.leader and world.dice.chance(knows) else None
+        return known or world.dice.pick(list(world.nodes))

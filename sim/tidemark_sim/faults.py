@@ -38,6 +38,7 @@ class FaultOptions:
     cut_one_way: float = 0.0
     cut_pair: float = 0.0
     isolate: float = 0.0
+    depose: float = 0.0
     cut_peers: float = 0.0
     lag: float = 0.0
     slow_link: float = 0.0
@@ -67,7 +68,7 @@ class FaultOptions:
 KINDS = (
     "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
     "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease",
-    "power_cut", "stall", "pause", "metadata_lost", "disks_full", "partial", "delete_replica",
+    "power_cut", "stall", "pause", "metadata_lost", "disks_full", "partial", "delete_replica", "depose",
 )
 
 HOUR_MS = 3_600_000
@@ -232,6 +233,14 @@ class Faults:
         if both or not out:
             pairs += [(other, name) for other in others]
         self.cut(pairs)
+
+    def depose(self) -> None:
+        """Cut a leader off from nodes and operators but not from clients, until the others have replaced it."""
+        leader = self._leader()
+        if leader is None:
+            return
+        others = [other for other in (*self.world.nodes, *self.world.operators) if other != leader.name]
+        self.cut([pair for other in others for pair in ((leader.name, other), (other, leader.name))], times=3)
 
     def cut_peers(self) -> None:
         """Cut nodes off from each other but not from operators: leaders that reach nobody follow each other."""

@@ -59,6 +59,8 @@ def finish(world: World) -> None:
     for producer in world.producers:
         producer.append()
     _wait(world, "after one more append")
+    if world.options.clients.latest:
+        _wait_for_latest(world)
     _wait_for_senders(world)
     slow_members.watch(world)
     _wait(world, "after a slow member")
@@ -171,6 +173,19 @@ def _append_while_cut(world: World, when: str, patience_ms: int) -> None:
             facts = [fact for shard in world.shards for fact in _unmet(world, shard)]
             raise Violation("O44", f"{patience_ms} ms {when}: appends wait; {'; '.join(facts[:6])}")
         world.run_until(world.now_ms + LOOK_MS)
+
+
+def _wait_for_latest(world: World) -> None:
+    """O46: where the log ends is said again, by whatever members know of rounds; a refusal or a loss is asked again."""
+    world.readers.ends.clear()
+    deadline = world.now_ms + PATIENCE_MS
+    while (unsaid := [shard for shard in world.shards if shard not in world.readers.ends]):
+        if world.now_ms >= deadline:
+            names = ", ".join(map(shard_name, unsaid))
+            raise Violation("liveness", f"{PATIENCE_MS / 1000:.0f} s: no leader says where {names} ends")
+        for shard in unsaid:
+            world.readers.latest(shard)
+        world.run_until(world.now_ms + world.options.limits.read_index_ms + LOOK_MS)
 
 
 def _wait_for_senders(world: World) -> None:

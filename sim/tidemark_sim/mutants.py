@@ -2,7 +2,7 @@
 
 `profile` and `first_seed` say where each shows soonest; a test runs it until it is caught.
 Stays out: anything a run of the product uses; what limbo, delivery, copies and subscriptions may lack is in
-`limbo_mutants`, `delivery_mutants`, `copies_mutants` and `positions_mutants`.
+`limbo_mutants`, `delivery_mutants`, `copies_mutants`, `positions_mutants`, `clock_mutants` and `latest_mutants`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from . import rebuilding
 from .clock_mutants import CLOCK_MUTANTS
 from .copies_mutants import COPIES_MUTANTS
 from .delivery_mutants import DELIVERY_MUTANTS
+from .latest_mutants import LATEST_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
 from .loss_mutants import LOSS_MUTANTS
 from .metadata import MetadataStore
@@ -475,6 +476,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *COPIES_MUTANTS,
     *POSITIONS_MUTANTS,
     *CLOCK_MUTANTS,
+    *LATEST_MUTANTS,
     *LOSS_MUTANTS,
     *SPACE_MUTANTS,
     *REACH_MUTANTS,

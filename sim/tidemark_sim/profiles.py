@@ -50,6 +50,7 @@ class ClusterOptions:
     ages: float = 0.0               # chance that logs are kept by age alone
     reports: float = 0.0            # chance that nodes say whom they reach, where there is such a chance
     crawl: float = 0.0              # chance that every entry is pushed alone, once the one before is acknowledged
+    before_rounds: float = 0.0      # chance per node that its release knows no rounds of a read index
 
 
 @dataclass(slots=True)
@@ -75,6 +76,9 @@ class Options:
     coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
     replicas: int = 3
 
+
+READ_INDEX_MS = 400
+"""So long a caller waits for a round."""
 
 RETENTION = 0.35
 """Chance that groups keep a short log."""
@@ -398,6 +402,22 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         },
         "successors": {"position": (0.9, 0.3, 1), "opening": (0.9, 0.5, 1), "payload": (0.9, 0.3, 1)},
     },
+    "latest": {
+        "cluster": {
+            "nodes": (1, 3, 6), "wide": (1, 0.3, 0.3), "shards": (0, 0, 0), "probe_ms": (1, 10, 30),
+            "copies": (0.2, 0.9, 0.9), "before_rounds": (0.3, 0.2, 0.9),
+        },
+        "clients": {"think_ms": (1, 5, 40), "latest": (1, 0.3, 1), "local": (0.4, 0.1, 0.5)},
+        "admin": {
+            "every_ms": (1, 60, 600), "swap": (0.7, 0.3, 1), "expand": (0.5, 0.2, 1), "contract": (0.5, 0.2, 1),
+            "transfer": (0.6, 0.3, 1),
+        },
+        "faults": {
+            "every_ms": (1, 60, 250), "down_ms": (1, 60, 300), "crash": (0.5, 0.3, 1.5),
+            "crash_leader": (0.7, 0.3, 1.5), "depose": (0.9, 1, 4), "cut_peers": (0.5, 0.3, 2),
+            "isolate": (0.5, 0.3, 1), "lag": (0.5, 0.3, 2), "pause": (0.6, 0.5, 2), "ambush": (0.6, 0.2, 0.6), "wipe": (0.15, 0.1, 0.3), "corrupt": (0.1, 0.1, 0.3),
+        },
+    },
     "damage": {
         "cluster": {
             "nodes": (1, 3, 5), "wide": (1, 0.3, 0.3), "shards": (0, 0, 0), "operators": (0.2, 2, 2),
@@ -477,6 +497,7 @@ def draw(profile: str, dice: Dice) -> Options:
         resend_ms=dice.between(30, 120),
         commit_notice_ms=dice.between(2, 15),
         transfer_ms=dice.between(80, 400),
+        read_index_ms=READ_INDEX_MS,
         pull_retry_ms=dice.between(30, 120),
         checkpoint_entries=dice.between(5, 60),
         retention_look_ms=dice.between(10, 100),

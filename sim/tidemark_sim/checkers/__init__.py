@@ -10,6 +10,7 @@ node_writes(node, shard, image, write)  before each write joins the node's writt
 node_synced(node, item)                 after a queued write became durable, before its effects run
 node_sends(node, send)  node_released(node, released)
 floors_asked(floors)  node_promised(node, floors)   nodes are asked for promises, and one is answered
+latest_asked(event)                     a client is about to ask where the log ends
 node_asked(node, event)                 a client's request arrives
 node_replies(node, shard, reply)  node_answers(node, event, value)   it is answered
 record_saved(shard, before, after)  operator_sends(operator, send)  operator_stepped(operator)
@@ -39,6 +40,7 @@ from .fates import Fates
 from .fencing import Fencing
 from .history import History
 from .inside import CoreInvariants
+from .latest import LatestIsLinearizable
 from .leaders import OneLeaderPerEpoch
 from .outcomes import Outcomes
 from .positions import Positions
@@ -55,13 +57,13 @@ HOOKS = (
     "node_started", "node_crashed", "node_wiped", "node_stepped", "node_writes", "node_synced", "node_sends",
     "node_asked", "floors_asked", "node_promised", "node_replies", "node_answers", "node_released", "record_saved",
     "operator_sends", "operator_stepped", "producer_answered", "committed", "led", "reader_begins", "reader_delivers",
-    "reader_passes", "reader_notes", "reader_stepped",
+    "reader_passes", "reader_notes", "reader_stepped", "latest_asked",
 )
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
-    Ages, SpaceForAppends, CoreInvariants,
+    Ages, SpaceForAppends, LatestIsLinearizable, CoreInvariants,
 )
 
 
@@ -92,6 +94,7 @@ class Checkers:
     reader_passes: Any
     reader_notes: Any
     reader_stepped: Any
+    latest_asked: Any
 
     def __init__(self, world: World, extra: tuple[Any, ...] = ()) -> None:
         self.history = History(world, self)
