@@ -1,7 +1,7 @@
 """The product minus one repair, each named by its rule: proof that the checkers see.
 
 `profile` and `first_seed` say where each shows soonest; a test runs it until it is caught.
-Stays out: anything a run of the product uses; what limbo, delivery, copies and subscriptions may lack is in
+Stays out: anything a run of the product uses; the mutants of limbo, delivery, copies, subscriptions and others are in
 `limbo_mutants`, `delivery_mutants`, `copies_mutants`, `positions_mutants`, `clock_mutants` and `latest_mutants`.
 """
 

@@ -415,7 +415,8 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         "faults": {
             "every_ms": (1, 60, 250), "down_ms": (1, 60, 300), "crash": (0.5, 0.3, 1.5),
             "crash_leader": (0.7, 0.3, 1.5), "depose": (0.9, 1, 4), "cut_peers": (0.5, 0.3, 2),
-            "isolate": (0.5, 0.3, 1), "lag": (0.5, 0.3, 2), "pause": (0.6, 0.5, 2), "ambush": (0.6, 0.2, 0.6), "wipe": (0.15, 0.1, 0.3), "corrupt": (0.1, 0.1, 0.3),
+            "isolate": (0.5, 0.3, 1), "lag": (0.5, 0.3, 2), "pause": (0.6, 0.5, 2), "ambush": (0.6, 0.2, 0.6),
+            "wipe": (0.15, 0.1, 0.3), "corrupt": (0.1, 0.1, 0.3),
         },
     },
     "damage": {
