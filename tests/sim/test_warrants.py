@@ -39,6 +39,9 @@ from tests.sim.warrants import CRASHED, Pair, Site, Watch, sites
 RUNS_MIN, RUNS_MAX, DENSE = 2 * len(PROFILES), 6 * len(PROFILES), 6
 """Runs go on until all is reached that no story reaches, and end at the latest here; some are of one kind."""
 
+SEEDS_MAX = 40
+"""A mutant is caught within so many seeds."""
+
 Adjust = Callable[[Options], None]
 
 # --- stories of rare writes -------------------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ def delete_a_subscription() -> None:
 
 
 def a_round_of_reading() -> None:
-    """Neither the leader nor the members say more than what is durable; the simulator's clients ask for no end."""
+    """Neither the leader nor the members say more than what is durable."""
     leader, member = led(), Node(B)
     fence(member, 1)
     member.complete()
@@ -137,6 +140,9 @@ HANDLERS = {
     *(event.__name__ for event in (*LogPlane.events, *NODE_EVENTS) if event not in (LogRead, LogReadFailed)),
     *timers(), "LogRead push", "LogRead fetch", "LogRead vet", "LogReadFailed push", "LogReadFailed of a reader",
 }
+
+PAST = {"AppendAck", "Append", "Appended", "Released", "Fetched", "Outcome", "ReadGrant", "PositionCommitted"}
+"""These leave while writes are under way."""
 
 EMPTY = {
     "replication.filling.Filling._say", "replication.follower.Follower._refuse",
@@ -190,7 +196,7 @@ def watched() -> Watched:
         result = run(watch, seed, profile_of(seed, None))
         if not result.passed:
             failed.append(result)
-        done = not missing_sites(watch) and HANDLERS <= set(watch.events)
+        done = not missing_sites(watch) and HANDLERS <= set(watch.events) and PAST <= set(watch.past)
         if done and seed + 1 >= RUNS_MIN:
             break
     return Watched(watch, failed, seed + 1)
@@ -202,8 +208,7 @@ def watched() -> Watched:
 def test_nothing_leaves_before_the_write_that_warrants_it(watched: Watched) -> None:
     """Nor past one: an effect is judged by what is durable when it leaves, with writes under way."""
     assert [] == [f"{result.replay}: {result.message}" for result in watched.failed]
-    for said in ("AppendAck", "Append", "Appended", "Released", "Fetched", "Outcome", "ReadGrant", "PositionCommitted"):
-        assert watched.watch.past[said], f"no {said} left while a write was under way"
+    assert set() == PAST - set(watched.watch.past), "these never left while a write was under way"
     assert watched.watch.left["Shipment"]
 
 
@@ -237,5 +242,7 @@ def test_each_effect_that_goes_before_its_write_is_caught(watched: Watched) -> N
     mutants = watched.watch.first_seen
     assert len(mutants) >= 15
     for pair, where in mutants.items():
-        caught = run(Watch(early=pair), *where)
-        assert "warrant" == caught.rule, f"{pair} goes early, and {where} says {caught.message or 'nothing'}"
+        seed, *kind = where
+        # A run takes another way once a harmless one of its kind went early: then another seed shows it.
+        said = (run(Watch(early=pair), each, *kind).rule for each in range(seed, seed + SEEDS_MAX))
+        assert "warrant" in said, f"{pair} goes early, and from {where} on nothing says so"

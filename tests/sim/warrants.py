@@ -588,7 +588,7 @@ class Watch:
                     self.seen[pair][world] += 1
                     self.first_seen.setdefault(pair, self.run)
             if pair == self.early:
-                self._leaves(node, behind)
+                self._leaves(node, behind, rides=True)
                 yield behind
             else:
                 kept.append(behind)
@@ -618,7 +618,7 @@ class Watch:
         event, _ = node._requests.get(effect.request, (None, None)) if isinstance(effect, Reply) else (None, None)
         return row(Leaving(self, node, shard, image, value, tables, event))
 
-    def _leaves(self, node: Node, effect: Effect) -> None:
+    def _leaves(self, node: Node, effect: Effect, *, rides: bool = False) -> None:
         shard = _shard_of(node, effect)
         if shard is None or node.core is None or (shard not in node.core.log.shards and shard != NO_SHARD.shard):
             return
@@ -627,7 +627,7 @@ class Watch:
         self.left[kind] += 1
         if any(item.shard == shard for item in node.disk.queue):
             self.past[kind] += 1
-        broken = self._broken(node, shard, image, node.disk.durable_tables, effect, rides=False)
+        broken = self._broken(node, shard, image, node.disk.durable_tables, effect, rides=rides)
         if broken:
             raise Violation("warrant", f"{node.name} lets {effect} go: {broken}")
         if isinstance(effect, Send) and isinstance(effect.message, REMEMBERED):
@@ -702,7 +702,7 @@ RESTORES_MAX = 3
 def _shard_of(node: Node, effect: Effect) -> ShardId | None:
     if isinstance(effect, Send):
         return effect.address.shard if effect.address.plane == LOG_PLANE else None
-    if isinstance(effect, Released):
+    if isinstance(effect, Released | ReadLog):
         return effect.shard
     if isinstance(effect, Reply):
         event, _ = node._requests.get(effect.request, (None, None))
