@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,27 @@ def test_a_wrong_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None
         main(["--only", "flood"])
     assert ended.value.code == 2
     assert "machine-loss" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", ["2", "21", "many"])
+def test_a_wrong_number_of_machines_is_refused(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--machines", count])
+    assert ended.value.code == 2
+    assert "--machines" in capsys.readouterr().err
+
+
+def test_only_what_a_killed_run_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(cgroups, "_hierarchies", list)
+    owners = {"killed": 2**22 + 1, "other": os.getpid()}
+    monkeypatch.setattr(__main__, "_runs", lambda process: process == owners["other"])
+    for name, owner in owners.items():
+        places_of = places.Places(tmp_path / f"{cgroups.PREFIX}{name}")
+        places_of.logs.mkdir(parents=True)
+        places_of.owner.write_text(str(owner))
+    __main__._remove_left_over()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{cgroups.PREFIX}other"]
 
 
 def test_a_command_that_fails_shows_its_end(tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.kube import binaries
@@ -19,6 +21,7 @@ from .commands import say
 from .places import REPOSITORY, Places, cache
 from .scenarios import SCENARIOS
 
+MACHINES_MIN, MACHINES_MAX = 3, 20
 LOGS_KEPT = 10
 """Runs that failed whose logs stay."""
 DESCRIPTION = """\
@@ -34,7 +37,10 @@ machine that does not permit it the command prints what is missing and exits wit
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 all passed or skipped, 1 a scenario failed, 2 wrong usage."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not MACHINES_MIN <= options.machines <= MACHINES_MAX:
+        parser.error(f"--machines takes {MACHINES_MIN} to {MACHINES_MAX}")
     if options.list:
         for name, scenario in SCENARIOS.items():
             print(f"{name:14} {(scenario.__doc__ or '').splitlines()[0]}")
@@ -50,9 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tree = debian.tree("machine", debian.MACHINE)
     if reasons := requirements.missing_in(tree):
         return _skipped(reasons, required=options.required)
-    images.fetch_base(tree)
+    with _only_run():
+        return _run(options, tree, programs)
+
+
+def _run(options: argparse.Namespace, tree: Path, programs: dict[str, Path]) -> int:
+    """Run the scenarios and return 0 when all passed."""
     _remove_left_over()
+    images.limit_cache()
+    images.fetch_base(tree)
     places = Places(Path(tempfile.mkdtemp(prefix=cgroups.PREFIX)))
+    places.owner.write_text(str(os.getpid()))
     passed = False
     try:
         passed = _run_inside(options, places, tree, programs) == 0
@@ -66,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m tools.cluster", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--machines", type=int, default=3, help="how many machines (default: 3, at least 3)")
+    parser.add_argument("--machines", type=int, default=3, help="how many machines, 3 to 20 (default: 3)")
     parser.add_argument(
         "--only", action="append", choices=list(SCENARIOS), metavar="SCENARIO",
         help="run this scenario alone; may be given several times; --list names them")
@@ -112,18 +126,33 @@ def _run_inside(options: argparse.Namespace, places: Places, tree: Path, program
         process.wait()
 
 
+@contextmanager
+def _only_run() -> Iterator[None]:
+    """Hold the lock of the images in the cache: runs of two checkouts build images of the same names."""
+    with (cache() / "run.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another run uses the images in the cache; waiting for its end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _remove_left_over() -> None:
-    """Remove control groups and folders of runs that ended without doing it."""
-    for run in cgroups.left():
-        if not any(_processes(run)):
-            cgroups.remove(run)
+    """Remove control groups and folders of runs that were killed before they could do it."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{cgroups.PREFIX}*"):
+        places = Places(folder)
+        if places.owner.exists() and not _runs(int(places.owner.read_text())):
+            say(f"removing {folder}, left over by a run that was killed")
+            cgroups.remove(places.cgroup)
+            shutil.rmtree(folder)
 
 
-def _processes(run: str) -> list[str]:
-    found: list[str] = []
-    for group in cgroups.ROOT.rglob(f"{run}/**/cgroup.procs"):
-        found += group.read_text().split()
-    return found
+def _runs(process: int) -> bool:
+    try:
+        return b"tools.cluster" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _keep_logs(places: Places, *, passed: bool) -> None:

@@ -80,11 +80,6 @@ def remove(run: str) -> None:
                 time.sleep(0.05)
 
 
-def left() -> set[str]:
-    """Return the runs whose groups are still there."""
-    return {group.name for hierarchy in _hierarchies() for group in hierarchy.glob(f"{PREFIX}*")}
-
-
 def _below(group: Path) -> Iterator[Path]:
     if group.is_dir():
         for each in group.iterdir():

@@ -4,8 +4,7 @@ set -euo pipefail
 tree=$1 resolv_conf=$2 here=$PWD
 shift 2
 
-scratch=$(mktemp -d)
-trap 'rmdir "$scratch"' EXIT
+scratch=$tree/mnt
 mount -t tmpfs tmpfs "$scratch"
 mkdir "$scratch/upper" "$scratch/work" "$scratch/root"
 mount -t overlay overlay -o "lowerdir=$tree,upperdir=$scratch/upper,workdir=$scratch/work" "$scratch/root"
@@ -25,7 +24,4 @@ shift
 cp --remove-destination "$resolv_conf" "$root/etc/resolv.conf"
 cp /etc/hosts "$root/etc/hosts"
 cp --remove-destination /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
-status=0
-chroot "$root" sh -c 'cd "/host$0" && exec "$@"' "$here" "$@" || status=$?
-umount -l "$scratch"
-exit "$status"
+exec chroot "$root" sh -c 'cd "/host$0" && exec "$@"' "$here" "$@"

@@ -22,6 +22,7 @@ from .places import CONTROL_ADDRESS, REPOSITORY, Places, cache
 DOCKERFILE = REPOSITORY / "Dockerfile"
 VALUES = REPOSITORY / "charts" / "tidemark" / "values.yaml"
 BUILD_S = 1800
+CACHE_GIB = 10
 STORAGE = "/var/lib/containers"
 PIP_CONF = "[global]\ncert = /etc/ssl/certs/ca-certificates.crt\nprogress_bar = off\n"
 DOCKER = """\
@@ -53,6 +54,15 @@ def storage() -> Path:
     folder = cache() / "images"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def limit_cache() -> None:
+    """Begin with no images again once those of earlier checkouts fill the cache."""
+    folders = [folder for folder in (cache() / "images", cache() / "registry") if folder.exists()]
+    if folders and sum(int(run("du", "-s", "-k", folder).split()[0]) for folder in folders) >> 20 >= CACHE_GIB:
+        say(f"images in {cache()} take {CACHE_GIB} GiB and more; they are removed and built again")
+        for folder in folders:
+            shutil.rmtree(folder)
 
 
 def fetch_base(tree: Path) -> None:

@@ -43,6 +43,11 @@ class Places:
         return self.state / "logs"
 
     @property
+    def owner(self) -> Path:
+        """A file with the number of the command's process."""
+        return self.state / "owner"
+
+    @property
     def passed(self) -> Path:
         """A file that is there once every scenario has passed, for a run that `--keep` leaves up."""
         return self.state / "passed"
