@@ -44,6 +44,7 @@ from .methods import Serving
 from .metrics import Metrics, MetricsEndpoint
 from .outcomes import Outcomes
 from .peers import Links
+from .reach import Reporter
 from .reads import Reads
 from .reclaim import Reclaimer
 from .remembered import Remembered
@@ -169,6 +170,7 @@ class Node:
         self.links = Links(self.me, self.address, driver, routing, metrics, self.tls, self._messages)
         self.snapshots = Snapshots(driver, routing, metrics, self.me, self.address, self.tls)
         driver.links, driver.snapshots = self.links, self.snapshots
+        self.reporter = Reporter(driver, self.links, routing)
         synchro = Synchro(driver, routing)
         driver.on_shards = synchro.tell
         access = Access(settings.cluster, routing, metrics, tls=self.tls is not None)
@@ -195,6 +197,7 @@ class Node:
         metrics.watch_store(lambda: driver.store.sizes() if driver.open else {})
         driver.start()
         self.reclaimer.start()
+        self.reporter.start()
         await self.server.start()
         await self.health.say(True)
         if settings.ready_file is not None:
@@ -235,6 +238,7 @@ class Node:
         self.driver.board.wake_all()
         self.deliveries.stop()
         stopping = asyncio.ensure_future(self.server.stop(SERVER_GRACE_SECONDS))
+        await self.reporter.stop()
         await self.links.close()
         self.snapshots.reset()
         await self.reclaimer.stop()

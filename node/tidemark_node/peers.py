@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ import grpc.aio
 from tidemark_core.base.effects import PeerDown, PeerUp
 from tidemark_core.base.ids import Address, Member, OperatorId, Peer
 from tidemark_core.node import NODE
+from tidemark_core.replication.messages import Reach
 from tidemark_wire import channel
 from tidemark_wire.convert import PLANE_CODECS, Codecs, Draining
 from tidemark_wire.frames import NotOnThisWire, message_parts
@@ -70,6 +71,7 @@ class Links:
         self._tls = tls
         self._reaches: dict[Peer, _Reach] = {}
         self._outbox: dict[Peer, list[tuple[Address, Any]]] = {}
+        self._expected: set[Member] = set()     # to be dialed when they have not dialed us
         self._closed = False
         self._planes = planes
         self._spoken: dict[Peer, int] = {}     # the wire version of the last link with a member
@@ -120,9 +122,22 @@ class Links:
             reach.dialer = asyncio.get_running_loop().create_task(self._keep_dialing(peer, reach))
         return reach.early
 
-    def tell_operators(self, message: Draining) -> int:
-        """Send to every linked operator; return how many there are."""
-        operators = [peer for peer, reach in self._reaches.items() if not isinstance(peer, Member) and reach.links]
+    def hold(self, peers: Collection[Member]) -> None:
+        """Keep a link with each of these members, also with nothing to say; to be called again and again.
+
+        Of two members the one whose name comes first dials at once, the other one when it is asked again.
+        """
+        for peer in peers:
+            if peer not in self._reaches and (self.me < peer or peer in self._expected):
+                self._queue(peer)
+        self._expected = {peer for peer in peers if peer not in self._reaches}
+
+    def tell_operators(self, message: Draining | Reach, version: int = 0) -> int:
+        """Send to every linked operator that speaks `version`; return how many there are."""
+        operators = [
+            peer for peer, reach in self._reaches.items()
+            if not isinstance(peer, Member) and reach.links and reach.links[-1].version >= version
+        ]
         for operator in operators:
             self.send(NODE, operator, message)
         self.flush()

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from tidemark_core.base.ids import ShardId, shard_id
+from tidemark_core.base.ids import Member, ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.identity import AccessLists
 from tidemark_wire.status import to_rpc_error
@@ -46,6 +46,7 @@ class Routing:
         self._groups: dict[str, common_pb2.GroupInfo] = {}
         self._access: dict[str, AccessLists] = {}
         self.snapshot_bytes_per_second = 0   # 0: nothing is said
+        self.quorum_silence_ms = 0           # 0: nothing is said
         self._addresses: dict[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -58,6 +59,7 @@ class Routing:
             for group in pushed.groups if group.HasField("access")
         }
         self.snapshot_bytes_per_second = pushed.snapshot_bytes_per_second
+        self.quorum_silence_ms = pushed.quorum_silence_ms
         pushed = _public(pushed)
         self.map = pushed
         self._groups = {group.name: group for group in pushed.groups}
@@ -113,6 +115,15 @@ class Routing:
         """Return where to dial a node."""
         return self._addresses.get(node)
 
+    def neighbours(self, node: str) -> set[Member]:
+        """Return the members that share a shard with a node, as the map names them."""
+        shards = (info for group in self.map.groups for info in group.shards)
+        names = {name for info in shards if node in info.ensemble for name in info.ensemble}
+        return {
+            Member(each.node, each.incarnation) for each in self.map.nodes
+            if each.node in names and each.node != node and each.incarnation
+        }
+
     async def get(self, request: Any, context: Any) -> common_pb2.ShardMap:
         """Handler of one question for the map."""
         return self.map
@@ -142,6 +153,7 @@ def _public(pushed: common_pb2.ShardMap) -> common_pb2.ShardMap:
     public = common_pb2.ShardMap()
     public.CopyFrom(pushed)
     public.ClearField("snapshot_bytes_per_second")
+    public.ClearField("quorum_silence_ms")
     for group in public.groups:
         group.ClearField("access")
     return public

@@ -22,6 +22,9 @@ from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFir
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, ShardId, of_shard
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.node import NODE
+from tidemark_core.replication.messages import Reach
+from tidemark_core.replication.reach import Reports
 from tidemark_core.replication.records import (
     CancelChange,
     ChangeDone,
@@ -70,6 +73,11 @@ class CoordinatorMachine(Protocol):
     @property
     def shards(self) -> Mapping[ShardId, Any]: ...
 
+    @property
+    def reports(self) -> Reports: ...
+
+    def unheard(self, now_ms: int) -> Mapping[ShardId, tuple[Member, ...]]: ...
+
     def step(self, now_ms: int, event: Any) -> list[Any]: ...
 
 
@@ -101,6 +109,7 @@ class CoordinatorDriver:
         self.active = False
         self.traces: Counter[str] = Counter()
         self.on_waiting: Callable[[], None] = lambda: None
+        self.on_reach: Callable[[], None] = lambda: None     # what nodes say of whom they reach has changed
         self.on_record: Callable[[ShardId], None] = lambda shard: None
         self.on_behind: Callable[[ShardId, str], None] = lambda shard, detail: None
         self.feed(SetActive(False))
@@ -136,6 +145,19 @@ class CoordinatorDriver:
         """Return the members of a shard's ensemble that hold no replica (N11)."""
         coordinator = self._machine.shards.get(shard)
         return frozenset(coordinator.missing) if coordinator is not None else frozenset()
+
+    def unheard(self) -> dict[ShardId, frozenset[str]]:
+        """Return the nodes of each shard that its leader does not hear, as leaders say; only shards with some (O45)."""
+        found = self._machine.unheard(now_ms())
+        return {shard: frozenset(member.node for member in members) for shard, members in found.items()}
+
+    def cut(self) -> list[tuple[str, str]]:
+        """Return the pairs of nodes of which one lost the other, though both report (O43)."""
+        return self._machine.reports.cut(now_ms())
+
+    def set_quorum_silence(self, silence_ms: int) -> None:
+        """Hold elections after another time without a majority (O44), in milliseconds."""
+        self._machine.reports.silence_ms = silence_ms
 
     # --- requests of the operator -------------------------------------------------------------------------
 
@@ -175,7 +197,12 @@ class CoordinatorDriver:
 
     def received(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None:
         """A node's process answered; `boot` names the process (O42)."""
-        if shard in self._machine.shards:
+        if isinstance(message, Reach):
+            before = self._machine.reports.version
+            self.feed(Received(NODE, sender, None, message, boot))
+            if self._machine.reports.version != before:
+                self.on_reach()
+        elif shard in self._machine.shards:
             self.feed(Received(of_shard(shard), sender, None, message, boot))
 
     def metadata_changed(self, shard: ShardId, record: ShardRecord | None, revision: int) -> None:

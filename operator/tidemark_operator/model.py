@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from tidemark_core.base.formula import quorum_in_force
 from tidemark_core.base.ids import Member, ShardId, group_of, index_of, shard_id
-from tidemark_core.replication.records import ShardRecord
+from tidemark_core.replication.records import QUORUM_SILENCE_MS, ShardRecord
 from tidemark_wire.identity import AccessLists
 
 from .certificates.rotation import Policy
@@ -145,6 +146,7 @@ class Shard:
     holdouts: tuple[str, ...] = ()   # nodes whose copies may be the last of acknowledged records (K14c)
     refill: int = 0                  # members that it had before it was recovered from one, 0: it has them (K14d)
     missing: frozenset[Member] = frozenset()   # of `members`: they hold no replica (N11)
+    unheard: frozenset[str] = frozenset()   # nodes that its leader does not hear, as it says itself (O45)
 
     @property
     def payload_copies(self) -> int:
@@ -165,6 +167,8 @@ class ClusterSettings:
     name: str
     cluster_id: str
     detector: DetectorSettings
+    quorum_silence_ms: int
+    """How long a leader may hear no majority while another member reaches one (O44)."""
     max_concurrent_moves: int
     on_factor_change: str
     reconfiguration_approval: str
@@ -247,6 +251,7 @@ def cluster_view(stored: StoredObject) -> ClusterSettings:
             probe_timeout_ms=detection.get("probeTimeoutMilliseconds", defaults.probe_timeout_ms),
             failure_threshold=detection.get("failureThreshold", defaults.failure_threshold),
         ),
+        quorum_silence_ms=detection.get("quorumSilenceMilliseconds", QUORUM_SILENCE_MS),
         max_concurrent_moves=(reconfiguration.get("throttle") or {}).get("maxConcurrentMoves", 4),
         on_factor_change=reconfiguration.get("onFactorChange", "Automatic"),
         reconfiguration_approval=reconfiguration.get("approval", "Automatic"),
@@ -269,8 +274,12 @@ def certificate_policy(spec: Mapping[str, Any]) -> Policy:
 def shard_views(
     groups: Iterable[Group], records: Mapping[ShardId, ShardRecord],
     missing: Callable[[ShardId], frozenset[Member]] = lambda shard: frozenset(),
+    unheard: Mapping[ShardId, frozenset[str]] = MappingProxyType({}),
 ) -> dict[ShardId, Shard]:
-    """Return the shards of `groups` that have a record; `missing` says which members hold no replica (N11)."""
+    """Return the shards of `groups` that have a record.
+
+    `missing` says which members hold no replica (N11), `unheard` which nodes a shard's leader does not hear (O45).
+    """
     names = {group.group_id: group.name for group in groups}
     return {
         shard: Shard(
@@ -283,6 +292,7 @@ def shard_views(
             holdouts=tuple(each.member.node for each in record.holdouts),
             refill=record.refill,
             missing=missing(shard),
+            unheard=unheard.get(shard, frozenset()),
         )
         for shard, record in sorted(records.items())
         if group_of(shard) in names
@@ -295,12 +305,15 @@ def zones_of(nodes: Iterable[Node]) -> set[str]:
 
 
 def out_of_sync(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:
-    """Return the nodes of the ensemble that are down, came back with another disk, or hold no replica (N11)."""
+    """Return the nodes of the ensemble that do not acknowledge (N11, O45).
+
+    They are down, came back with another disk, hold no replica, or are not heard by the leader.
+    """
     return [
         member.node
         for member in shard.members
         if (node := nodes.get(member.node)) is None or not node.up or node.member != member
-        or member in shard.missing
+        or member in shard.missing or member.node in shard.unheard
     ]
 
 

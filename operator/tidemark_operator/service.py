@@ -156,6 +156,7 @@ class OperatorService:
         self.mirror.on_change = self._on_change
         self.driver.on_record = self._on_record
         self.driver.on_waiting = self.poke
+        self.driver.on_reach = self.poke
         self.driver.on_behind = lambda shard, detail: self._on_behind(
             f"shard {group_of(shard)}/{index_of(shard)}: {detail}")
         self.store.on_set_back = self._on_set_back
@@ -274,7 +275,8 @@ class OperatorService:
         groups = self.groups(detached=detached)
         zones = {name: pool.get("zones") or () for name, pool in self.settings().pools.items()} if (
             self.makes_nodes and self.mirror.cluster is not None) else None
-        return World(groups, shard_views(groups.values(), self.records(), self.driver.missing), self.nodes(), zones)
+        views = shard_views(groups.values(), self.records(), self.driver.missing, self.driver.unheard())
+        return World(groups, views, self.nodes(), zones)
 
     def whole_world(self) -> World:
         """Return the world with kept data that no group claims: it takes room, and is not to be lost with a node."""
@@ -283,7 +285,8 @@ class OperatorService:
     def _build_map(self, version: int) -> common_pb2.ShardMap:
         self._snapshot_rate = self._wanted_snapshot_rate()
         return build_shard_map(
-            version, self.cluster, self.groups().values(), self.records(), self.nodes().values(), self._snapshot_rate)
+            version, self.cluster, self.groups().values(), self.records(), self.nodes().values(), self._snapshot_rate,
+            self._settings_seen.quorum_silence_ms if self._settings_seen is not None else 0)
 
     def _wanted_snapshot_rate(self) -> int:
         return snapshot_rate(item.value for item in self.mirror.reconfigurations.values())
@@ -411,6 +414,8 @@ class OperatorService:
                 if settings.cluster_id and settings != self._settings_seen:
                     self._settings_seen = settings
                     self.links.set_settings(settings.detector)
+                    self.driver.set_quorum_silence(settings.quorum_silence_ms)
+                    self.publisher.changed()
             case "groups":
                 self.publisher.changed()
             case "reconfigurations":

@@ -29,10 +29,12 @@ def build_shard_map(
     records: Mapping[ShardId, ShardRecord],
     nodes: Iterable[Node],
     snapshot_bytes_per_second: int = 0,
+    quorum_silence_ms: int = 0,
 ) -> common_pb2.ShardMap:
     """Build the map.  A group appears once every one of its shards has a record."""
     shard_map = common_pb2.ShardMap(
-        version=version, cluster=cluster, snapshot_bytes_per_second=snapshot_bytes_per_second)
+        version=version, cluster=cluster, snapshot_bytes_per_second=snapshot_bytes_per_second,
+        quorum_silence_ms=quorum_silence_ms)
     for node in sorted(nodes, key=lambda node: node.node):
         shard_map.nodes.add(
             node=node.node,

@@ -14,6 +14,9 @@ WIRE_VERSION_OLDEST = 4
 VERSION_OF_PLANES = 5
 """From this version on a message on a link names its plane; links of older versions carry the log plane alone."""
 
+VERSION_OF_REACH = 5
+"""From this version on a node says whom it reaches (O43)."""
+
 VERSION_OF_UNKNOWN_PRODUCERS = 5
 """From this version on clients know the refusal PRODUCER_UNKNOWN; older ones get SEQUENCE_GAP in its place (L25)."""
 

@@ -118,15 +118,15 @@ def test_o45_the_operator_knows_which_member_the_leader_does_not_hear() -> None:
     story = begin(3)
     core = story.world.operators["op1"].core
     assert core is not None
-    assert core.unheard(story.world.now_ms, story.shard) == ()
+    assert core.unheard(story.world.now_ms) == {}
 
     story.part([("n1", "n3")], noticed=False)
     appends(story, 1)
 
     story.wait(
-        lambda: core.unheard(story.world.now_ms, story.shard) == (story.member(3),), "n3 is not in sync", BOUND_MS)
+        lambda: core.unheard(story.world.now_ms) == {story.shard: (story.member(3),)}, "n3 is not in sync", BOUND_MS)
     story.join([("n1", "n3")])
-    story.wait(lambda: core.unheard(story.world.now_ms, story.shard) == (), "n3 is in sync again", BOUND_MS)
+    story.wait(lambda: core.unheard(story.world.now_ms) == {}, "n3 is in sync again", BOUND_MS)
 
 
 def test_o43_an_idle_shard_is_not_looked_at() -> None:

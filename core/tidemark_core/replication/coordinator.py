@@ -384,7 +384,7 @@ class Coordinator:
 
         Members that the leader does not hear are asked where they stand: one may hold no replica (N11).
         """
-        record, silence_ms = self.record, self.settings.quorum_silence_ms
+        record, silence_ms = self.record, self.reports.silence_ms
         if (
             record is None or not self.active or self._busy or sender != record.leader or m.epoch != record.epoch
             or record.status is Status.ELECTION

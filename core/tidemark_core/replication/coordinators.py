@@ -63,12 +63,14 @@ class Coordinators:
             self.shards.pop(shard, None)
         return effects
 
-    def unheard(self, now_ms: int, shard: ShardId) -> tuple[Member, ...]:
-        """Return the members of a shard that its leader does not hear, as the leader says (O43)."""
-        record = self.shards[shard].record if shard in self.shards else None
-        if record is None or record.leader is None:
-            return ()
-        return self.reports.unheard(now_ms, shard, record.leader, record.epoch)
+    def unheard(self, now_ms: int) -> dict[ShardId, tuple[Member, ...]]:
+        """Return the members of each shard that its leader does not hear, as the leader says (O43, O45)."""
+        found: dict[ShardId, tuple[Member, ...]] = {}
+        for member, said in self.reports.unheard(now_ms):
+            record = self.shards[said.shard].record if said.shard in self.shards else None
+            if said.members and record is not None and (record.leader, record.epoch) == (member, said.epoch):
+                found[said.shard] = said.members
+        return found
 
     def _on_reach(self, now_ms: int, sender: Member, m: Reach) -> list[CoordinatorEffect]:
         """Rule O43: take a node's report; shards whose leaders hear everybody cost nothing."""

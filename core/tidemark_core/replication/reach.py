@@ -6,10 +6,10 @@ Stays out: elections themselves (`coordinator`), what a node reports (`hearing`,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
-from ..base.ids import EntryId, Member, ShardId
+from ..base.ids import EntryId, Member
 from ..base.quorum import has_majority
 from .ensembles import Ensembles
 from .messages import Reach, Unheard
@@ -27,7 +27,7 @@ class _Report:
     at_ms: int
     reached: frozenset[Member]
     lost: frozenset[Member]
-    unheard: Mapping[ShardId, Unheard] = field(default_factory=dict)
+    unheard: tuple[Unheard, ...]
 
 
 class Reports:
@@ -40,8 +40,7 @@ class Reports:
 
     def take(self, now_ms: int, sender: Member, m: Reach) -> None:
         before = self._reports.get(sender.node)
-        after = _Report(
-            sender, now_ms, frozenset(m.reached), frozenset(m.lost), {found.shard: found for found in m.unheard})
+        after = _Report(sender, now_ms, frozenset(m.reached), frozenset(m.lost), m.unheard)
         self._reports[sender.node] = after
         self.version += before is None or _facts(before) != _facts(after)
 
@@ -54,11 +53,12 @@ class Reports:
         report = self._fresh(now_ms, member)
         return None if report is None else report.reached | {member}
 
-    def unheard(self, now_ms: int, shard: ShardId, leader: Member, epoch: int) -> tuple[Member, ...]:
-        """Return the members that a leader does not hear, none where it did not say."""
-        report = self._fresh(now_ms, leader)
-        found = report.unheard.get(shard) if report is not None else None
-        return found.members if found is not None and found.epoch == epoch else ()
+    def unheard(self, now_ms: int) -> Iterator[tuple[Member, Unheard]]:
+        """Yield what leaders do not hear, each with the member that says so."""
+        for report in self._reports.values():
+            if report.unheard and self._fresh(now_ms, report.member) is not None:
+                for found in report.unheard:
+                    yield report.member, found
 
     def cut(self, now_ms: int) -> list[tuple[str, str]]:
         """Return the pairs of nodes of which one says that it lost the other, though both report."""
@@ -77,7 +77,7 @@ class Reports:
 
 
 def _facts(report: _Report) -> tuple[object, ...]:
-    unheard = {(shard, found.epoch, found.members) for shard, found in report.unheard.items()}
+    unheard = {(found.shard, found.epoch, found.members) for found in report.unheard}
     return report.member, report.reached, report.lost, unheard
 
 

@@ -216,6 +216,12 @@ class FailureDetection(ApiModel):
     failure_threshold: Annotated[int, Field(ge=1, le=20)] = Field(
         default=3, description="Probes in a row that must fail before a node counts as down."
     )
+    quorum_silence_milliseconds: Annotated[int, Field(ge=500, le=600_000)] = Field(
+        default=3000,
+        description="A leader that has heard no majority of its shard's members for so long is replaced when another "
+        "member reaches one. A member that has answered nothing for so long, while something waits for it, is not in "
+        "sync.",
+    )
     leader_quarantine_seconds: Annotated[int, Field(ge=0, le=3600)] = Field(
         default=300,
         description="How long a node that came back is not given leaderships by balancing, and how long a shard keeps "

@@ -315,10 +315,13 @@ class ShardMap(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     SNAPSHOT_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    QUORUM_SILENCE_MS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     cluster: _builtins.str
     snapshot_bytes_per_second: _builtins.int
     """each node sends at most so much of snapshots; 0: as it was started with.  Nodes keep it to themselves"""
+    quorum_silence_ms: _builtins.int
+    """so long a leader waits for any answer before it says that it hears nobody; 0: a node's default.  Nodes keep it to themselves"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeInfo]: ...
     @_builtins.property
@@ -331,10 +334,11 @@ class ShardMap(_message.Message):
         nodes: _abc.Iterable[Global___NodeInfo] | None = ...,
         groups: _abc.Iterable[Global___GroupInfo] | None = ...,
         snapshot_bytes_per_second: _builtins.int = ...,
+        quorum_silence_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "groups", b"groups", "nodes", b"nodes", "snapshot_bytes_per_second", b"snapshot_bytes_per_second", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "groups", b"groups", "nodes", b"nodes", "quorum_silence_ms", b"quorum_silence_ms", "snapshot_bytes_per_second", b"snapshot_bytes_per_second", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

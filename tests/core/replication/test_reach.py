@@ -163,13 +163,12 @@ def test_o45_the_version_changes_with_what_is_said_and_not_with_each_report() ->
     version = table.version
     table.take(1_000, A, Reach((B,), (C,), (Unheard(SHARD, 1, (C,), 1_100),)))
     assert table.version == version
-    assert table.unheard(1_000, SHARD, A, 1) == (C,)
-    assert table.unheard(1_000, SHARD, A, 2) == (), "of another leadership"
+    assert [found.members for _, found in table.unheard(1_000)] == [(C,)]
 
     table.take(2_000, A, Reach((B, C), ()))
 
     assert table.version > version
-    assert table.unheard(2_000, SHARD, A, 1) == ()
+    assert list(table.unheard(2_000)) == []
 
 
 def test_o45_a_cut_names_the_pair_whose_ends_both_report() -> None:
@@ -332,6 +331,19 @@ def test_o44_one_election_in_a_wait() -> None:
         desk.tell(member)
 
     assert len(desk.silent(epoch=record.epoch)) == 1
+
+
+def test_o45_the_view_of_the_leader_of_the_record_counts() -> None:
+    desk = Told(linked((B, C)))
+    assert desk.core.unheard(desk.now_ms) == {}
+    desk.tell(B, Unheard(SHARD, STEADY.epoch, (A,)))
+    desk.tell(A, Unheard(SHARD, STEADY.epoch - 1, (B, C)))
+    assert desk.core.unheard(desk.now_ms) == {}, "B does not lead, and A speaks of another leadership"
+
+    desk.tell(A, Unheard(SHARD, STEADY.epoch, (C,)))
+
+    assert desk.core.unheard(desk.now_ms) == {SHARD: (C,)}
+    assert desk.core.unheard(desk.now_ms + FRESH_SILENCES * SILENCE_MS + 1) == {}
 
 
 def test_o44_the_choice_waits_for_the_member_that_reaches_a_majority() -> None:
