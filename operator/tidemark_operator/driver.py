@@ -155,6 +155,10 @@ class CoordinatorDriver:
         """Return the pairs of nodes of which one lost the other, though both report (O43)."""
         return self._machine.reports.cut(now_ms())
 
+    @property
+    def quorum_silence_ms(self) -> int:
+        return self._machine.reports.silence_ms
+
     def set_quorum_silence(self, silence_ms: int) -> None:
         """Hold elections after another time without a majority (O44), in milliseconds."""
         self._machine.reports.silence_ms = silence_ms

@@ -317,6 +317,15 @@ def out_of_sync(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:
     ]
 
 
+def unheard_though_up(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:
+    """Return the nodes that the shard's leader does not hear, though they are up with the disk of the record (O45)."""
+    return [
+        member.node for member in shard.members
+        if member.node in shard.unheard and (node := nodes.get(member.node)) is not None
+        and node.up and node.member == member
+    ]
+
+
 def wanted_copies(shard: Shard, group: Group) -> int | None:
     """Return how many payload copies the shard should have and does not, 0 being all; None: it is as declared."""
     wanted = group.copies(len(shard.ensemble))

@@ -156,7 +156,7 @@ class OperatorService:
         self.mirror.on_change = self._on_change
         self.driver.on_record = self._on_record
         self.driver.on_waiting = self.poke
-        self.driver.on_reach = self.poke
+        self.driver.on_reach = self._on_reach
         self.driver.on_behind = lambda shard, detail: self._on_behind(
             f"shard {group_of(shard)}/{index_of(shard)}: {detail}")
         self.store.on_set_back = self._on_set_back
@@ -344,6 +344,7 @@ class OperatorService:
             behind=self.behind,
             standing=self._standing("TidemarkCluster", stored.name),
             kubernetes=self.kubernetes,
+            cut=self.driver.cut(),
         )))]
 
     def _certificates(self) -> CertificatesView | None:
@@ -355,12 +356,12 @@ class OperatorService:
             self.certificates.trouble)
 
     def _show_groups(self, name: str) -> list[dict[str, Any]]:
-        world, records = self.world(), self.records()
+        world, records, cut = self.world(), self.records(), self.driver.cut()
         return [
             self._show(self.mirror.groups[group.name].value, "LogGroup", group_status(GroupFacts(
                 group, self.mirror.groups[group.name].value.generation, world.shards, records, world.nodes,
                 self._revision_of(group), self.keeper.trouble.get(group.name), self.tender.copies_trouble,
-                self._standing("LogGroup", group.name), self._damage(group),
+                self._standing("LogGroup", group.name), self._damage(group), cut,
             )))
             for group in sorted(world.groups.values(), key=lambda group: group.name)
             if name in ("", group.name)
@@ -428,6 +429,10 @@ class OperatorService:
     def _on_record(self, shard: ShardId) -> None:
         self.publisher.changed()
         self.poke()
+
+    def _on_reach(self) -> None:
+        self.poke()
+        self.poke_later(self.driver.quorum_silence_ms / 1000 + 0.1)   # silence tells on nodes only when it lasts
 
     def _on_reachable(self, reachable: bool) -> None:
         if reachable:

@@ -53,8 +53,13 @@ class Cluster:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def up(self, nodes: int, *flags: str, silence_ms: int | None = 500, tls: bool = False) -> None:
-        """Start it, nodes with `flags`; a probe of `silence_ms` fails, None for the defaults of failure detection."""
+    async def up(
+        self, nodes: int, *flags: str, silence_ms: int | None = 500, quorum_silence_ms: int = 3_000, tls: bool = False
+    ) -> None:
+        """Start it, nodes with `flags`; a probe of `silence_ms` fails, None for the defaults of failure detection.
+
+        A leader without a majority for `quorum_silence_ms` is replaced by a member that reaches one.
+        """
         manifest = {
             "apiVersion": API_VERSION, "kind": "TidemarkCluster", "metadata": {"name": "e2e"},
             "spec": {
@@ -66,6 +71,7 @@ class Cluster:
                 "reconfiguration": {"onFactorChange": "Manual", "leaderBalance": "Manual"},
                 "failureDetection": {
                     "probeIntervalMilliseconds": 200, "probeTimeoutMilliseconds": silence_ms, "failureThreshold": 2,
+                    "quorumSilenceMilliseconds": quorum_silence_ms,
                 } if silence_ms is not None else {},
                 "security": (
                     {"tls": {"mode": "Managed"}} if tls else {"tls": {"mode": "Disabled"}, "clientAuth": "None"}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tidemark
@@ -30,12 +31,12 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
     """Start clusters that are destroyed when the module is done, however it ends."""
     started: list[Cluster] = []
 
-    def start(nodes: int, *flags: str, silence_ms: int | None = 500, tls: bool = False) -> Cluster:
+    def start(nodes: int, *flags: str, **options: Any) -> Cluster:
         cluster = Cluster(Path(tmp_path_factory.mktemp("cluster")))
         started.append(cluster)
 
         _running.append(cluster)
-        asyncio.run(cluster.up(nodes, *flags, silence_ms=silence_ms, tls=tls))
+        asyncio.run(cluster.up(nodes, *flags, **options))
         return cluster
 
     yield start

@@ -22,7 +22,9 @@ SNAPSHOT_BYTES_PER_SECOND = 4 << 20
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
-    return start_cluster(4, "--snapshot-bytes-per-second", str(SNAPSHOT_BYTES_PER_SECOND))
+    """Leaders that reach nobody stay: what follows from that is tested elsewhere."""
+    return start_cluster(
+        4, "--snapshot-bytes-per-second", str(SNAPSHOT_BYTES_PER_SECOND), quorum_silence_ms=600_000)
 
 
 @pytest.fixture(scope="module")

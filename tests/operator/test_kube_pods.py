@@ -284,6 +284,16 @@ def test_where_nobody_said_where_a_node_is_to_be_its_machine_says() -> None:
     assert placed(node, cluster(nodePools=own), there).location == "region=mine,zone=eu-c,rack=r1"
 
 
+def test_o45_the_budget_is_closed_while_a_copy_does_not_acknowledge_though_its_pod_is_ready() -> None:
+    world = whole(*NODES)
+    assert world.objects["budgets"]["prod-nodes"]["spec"]["minAvailable"] == len(NODES) - 1
+
+    for unheard, available in ((True, len(NODES)), (False, len(NODES) - 1)):
+        [act] = plan(cluster(), NODES, world.live(), unheard=unheard)
+        assert (act.manifest["kind"], act.manifest["spec"]["minAvailable"]) == ("PodDisruptionBudget", available)
+        world.do(act)
+
+
 def test_where_copies_leave_first_the_budget_lets_no_pod_go_but_those_that_they_have_left() -> None:
     disruption = {"onNodeDrain": "Relocate"}
     made, world = cluster(disruption=disruption), whole(*NODES, disruption=disruption)

@@ -12,7 +12,7 @@ from typing import Any
 from tidemark_operator.resources.labels import Annotation
 
 from ..reconfigurations import BLOCK_OF_TYPE, condition_of, plan_hash, progress_text, stage, status_of
-from .pods import node_trouble
+from .pods import Trouble, node_trouble
 from .state import State, holds, members, name_of, said, shard_title, some
 
 Object = dict[str, Any]
@@ -32,6 +32,8 @@ class Finding:
 
 # --- a cluster ----------------------------------------------------------------------------------------------
 
+APART = "Look for what lies between the two machines; condition NodesDisconnected names pairs of nodes."
+
 
 def explain_cluster(state: State) -> list[Finding]:
     """Return everything that keeps a cluster from being as it is asked to be."""
@@ -39,7 +41,7 @@ def explain_cluster(state: State) -> list[Finding]:
     unfinished = state.unfinished()
     for item in (*unfinished[:1], *(each for each in unfinished[1:] if stage(each) == "AwaitingApproval")):
         found += explain_reconfiguration(state, item)
-    found += _conditions(state.cluster, ("Stalled", "ScaleDownBlocked", "UpgradeBlocked"))
+    found += _conditions(state.cluster, ("Stalled", "ScaleDownBlocked", "UpgradeBlocked", "NodesDisconnected"))
     for group in state.groups:
         found += _conditions(group, ("Stalled",))
         if not holds(group, "Ready") and not holds(group, "Stalled") and status_of(group):
@@ -129,6 +131,7 @@ def _shard_alone(state: State, shard: Object) -> list[Finding]:
         return [Finding(f"the operator has said nothing of {title} yet", shard=title)]
     voters = [each for each in members(shard) if each.get("role") != "Joining"]
     away = [each["node"] for each in voters if each.get("sync") != "InSync"]
+    unheard = {each["node"] for each in voters if each.get("sync") == "Unheard"}
     found = []
     if status.get("state") in ("Electing", "Leaderless"):
         majority = len(voters) // 2 + 1
@@ -140,6 +143,8 @@ def _shard_alone(state: State, shard: Object) -> list[Finding]:
             "It takes seconds; look again." if enough else f"Bring back {some(away)}.", shard=title))
     for node in away:
         trouble = node_trouble(state, node)
+        if trouble is None and node in unheard:
+            trouble = Trouble(f"its leader {status.get('leader', '')} gets no answer of it", APART)
         what = trouble.what if trouble else f"{node} came back and its copy is not counted yet"
         todo = trouble.todo if trouble else "It is filled from the other members; look again."
         found.append(Finding(f"{title} lacks its copy on {node}: {what}", todo, shard=title, node=node))

@@ -70,6 +70,7 @@ O17 Truncation runs while the shard serves
 O42 A process speaks for itself only
 O43 Nodes say whom they reach
 O44 The leader reaches a majority
+O45 In sync is who acknowledges
 O18 A change in COMMIT enlarges the fencing ensemble
 O19 The final ensemble leads
 O20 A change in PREPARE is dropped

@@ -37,16 +37,27 @@ class Reports:
         self.silence_ms = silence_ms
         self.version = 0       # changes with what the reports say, not with each of them
         self._reports: dict[str, _Report] = {}
+        self._deaf_ms: dict[tuple[str, Member], int] = {}   # since when a node does not hear a member
 
     def take(self, now_ms: int, sender: Member, m: Reach) -> None:
         before = self._reports.get(sender.node)
         after = _Report(sender, now_ms, frozenset(m.reached), frozenset(m.lost), m.unheard)
         self._reports[sender.node] = after
+        self._note(sender.node, {*m.lost, *(member for found in m.unheard for member in found.members)}, now_ms)
         self.version += before is None or _facts(before) != _facts(after)
 
     def forget(self, node: str) -> None:
         """The node is down, or another process or disk of it answers."""
         self.version += self._reports.pop(node, None) is not None
+        self._note(node, set(), 0)
+        for pair in [pair for pair in self._deaf_ms if pair[1].node == node]:
+            del self._deaf_ms[pair]
+
+    def _note(self, node: str, deaf: set[Member], now_ms: int) -> None:
+        for pair in [pair for pair in self._deaf_ms if pair[0] == node and pair[1] not in deaf]:
+            del self._deaf_ms[pair]
+        for member in deaf:
+            self._deaf_ms.setdefault((node, member), now_ms)
 
     def reached(self, now_ms: int, member: Member) -> frozenset[Member] | None:
         """Return the members that one has a link with, itself included; None: it is not known."""
@@ -61,12 +72,11 @@ class Reports:
                     yield report.member, found
 
     def cut(self, now_ms: int) -> list[tuple[str, str]]:
-        """Return the pairs of nodes of which one says that it lost the other, though both report."""
-        fresh = {
-            name: report for name, report in self._reports.items() if self._fresh(now_ms, report.member) is not None}
+        """Return the pairs of nodes of which the first has not heard the second for a silence, though both report."""
         return sorted(
-            (name, other.node) for name, report in fresh.items() for other in report.lost
-            if (there := fresh.get(other.node)) is not None and there.member == other
+            (node, other.node) for (node, other), since_ms in self._deaf_ms.items()
+            if now_ms - since_ms >= self.silence_ms and self._fresh(now_ms, other) is not None
+            and self._fresh(now_ms, self._reports[node].member) is not None
         )
 
     def _fresh(self, now_ms: int, member: Member) -> _Report | None:

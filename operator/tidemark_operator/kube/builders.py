@@ -236,8 +236,11 @@ def client_service(cluster: Cluster) -> Object:
         "ports": [_service_port("client", NODE_PORT)]}, wanted.get("annotations") or {})
 
 
-def disruption_budget(cluster: Cluster, nodes: int) -> Object | None:
+def disruption_budget(cluster: Cluster, nodes: int, unheard: bool = False) -> Object | None:
     """Let one node go at a time; return None where the spec wants no budget, or where the only node could never move.
+
+    Kubernetes counts pods that are not ready itself.  While some copy is `unheard` by its leader though its pod is
+    ready, none may go (O45).
 
     Under `Relocate` it lets none go, ever: an eviction may follow a cordon before the operator has seen the cordon.  A
     label takes pods out of it that their copies have left.
@@ -246,13 +249,14 @@ def disruption_budget(cluster: Cluster, nodes: int) -> Object | None:
     if nodes < 2 or disruption.get("podDisruptionBudget", "Managed") != "Managed":
         return None
     relocate = relocates(cluster.spec)
+    all_stay = relocate or unheard
     chosen: Object = {"matchLabels": selector(cluster)}
     if relocate:
         chosen["matchExpressions"] = [{"key": Label.RELOCATED.value, "operator": "DoesNotExist"}]
     return {
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": metadata_of(cluster, nodes_name(cluster.name)),
-        "spec": {"minAvailable": nodes if relocate else nodes - 1, "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+        "spec": {"minAvailable": nodes if all_stay else nodes - 1, "unhealthyPodEvictionPolicy": "IfHealthyBudget",
                  "selector": chosen},
     }
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ..metadata import NodeLife
+from ..model import unheard_though_up
 from ..resources.events import RestartReason
 from ..resources.labels import Annotation
 from . import acts, drains, lives, losses, nodes, podkeeper
@@ -147,7 +148,10 @@ class Keeping:
             self._run.certificates_changed()  # somebody shall hold one who does not yet
         leaving = drains.relocating(cluster.spec, self._run.draining())
         relocated = leaving - self._to_relocate(cluster).keys()
-        due = podkeeper.plan(cluster, views, self._live(await self._gone_machines()), relocated)
+        world = self._run.service.whole_world()
+        unheard = any(unheard_though_up(shard, world.nodes) for shard in world.shards.values())
+        due = podkeeper.plan(
+            cluster, views, self._live(await self._gone_machines()), relocated, unheard=unheard)
         for made in await acts.carry_out(self._api, due):
             self._run.caches[made["kind"]].learn(made)
 

@@ -126,6 +126,11 @@ def _in_zone(node: Status) -> str:
 
 
 def _cluster(before: Status, after: Status) -> Iterator[Occurrence]:
+    apart = _turn(before, after, T.NODES_DISCONNECTED)
+    if _became(apart, "True", "message"):
+        yield Occurrence(E.NODES_DISCONNECTED, apart[1]["message"])
+    elif apart[0].get("status") == "True" and apart[1].get("status") != "True":
+        yield Occurrence(E.NODES_RECONNECTED, "Every node hears those that it shares shards with.")
     store = _turn(before, after, T.METADATA_STORE_REACHABLE)
     if _became(store, "False"):
         yield Occurrence(E.METADATA_STORE_UNREACHABLE, _because(store[1]))

@@ -57,17 +57,19 @@ class Live:
 
 
 def plan(
-    cluster: Cluster, nodes: Sequence[NodeView], live: Live, relocated: frozenset[str] = frozenset(),
+    cluster: Cluster, nodes: Sequence[NodeView], live: Live, relocated: frozenset[str] = frozenset(), *,
+    unheard: bool = False,
 ) -> list[Act]:
     """Return what is to be done, in order; nothing when everything is as it should be.
 
-    `relocated` are the nodes that leave their machine and whose copies have left already.
+    `relocated` are the nodes that leave their machine and whose copies have left already.  `unheard`: some copy does
+    not acknowledge though its pod is ready.
     """
     staying = [node for node in nodes if not node.removed]
     acts = [
         *applied(cluster, headless_service(cluster), live.services),
         *applied(cluster, client_service(cluster), live.services),
-        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(staying)), live.budgets),
+        *_optional(cluster, BUDGETS.kind, disruption_budget(cluster, len(staying), unheard), live.budgets),
         *_optional(cluster, NETWORK_POLICIES.kind, network_policy(cluster), live.policies),
     ]
     if live.monitors is not None:

@@ -35,6 +35,7 @@ class ConditionType(StrEnum):
     STALLED = "Stalled", "the operator cannot go on by itself"
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "a member holds acknowledged records that its leader lacks"
     CLOCK_SKEW = "ClockSkew", "the clock of a node differs by more than a minute from the median of all nodes"
+    NODES_DISCONNECTED = "NodesDisconnected", "nodes that are up do not hear each other"
     PAUSED = "Paused", "work on the spec rests because an annotation says so; elections go on"
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked", "nodes that should go cannot go"
     UPGRADE_BLOCKED = "UpgradeBlocked", "nodes that should run another version cannot be restarted"
@@ -67,17 +68,19 @@ class ConditionReason(StrEnum):
     DELETING = "Deleting", "the object is being deleted"
     # --- copies, leaders, quorums
     ALL_COPIES_IN_SYNC = "AllCopiesInSync", "every copy is up and in sync"
-    COPIES_MISSING = "CopiesMissing", "copies are on nodes that are down or came back with another disk"
+    COPIES_MISSING = "CopiesMissing", "copies are on nodes that are down, have another disk, or are unheard by leaders"
     COPIES_CATCHING_UP = "CopiesCatchingUp", "copies are being filled"
     COPY_MISSING = "CopyMissing", "a copy does not exist"
     COPY_CATCHING_UP = "CopyCatchingUp", "a copy is being filled"
-    COPY_UNREACHABLE = "CopyUnreachable", "a copy is on a node that is down or came back with another disk"
+    COPY_UNREACHABLE = "CopyUnreachable", "a copy is on a node that is down, has another disk, or is unheard by the leader"
     LEADER_ELECTED = "LeaderElected", "the shard has a leader that is up"
     LEADERS_ELECTED = "LeadersElected", "every shard has a leader that is up"
     ELECTING = "Electing", "an election is under way"
     SHARDS_LEADERLESS = "ShardsLeaderless", "shards have no leader"
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "see condition DataLossSuspected"
     TRUNCATION_REFUSED = "TruncationRefused", "a member refuses to cut its log below its commit"
+    NODES_DISCONNECTED = "NodesDisconnected", "see condition NodesDisconnected"
+    LINK_SILENT = "LinkSilent", "one node gets no answer of another one that the operator reaches"
     NO_QUORUM = "NoQuorum", "no majority of the members answers the election"
     METADATA_LOST = "MetadataLost", "the record of the shard is gone from the metadata store"
     QUORUM_AVAILABLE = "QuorumAvailable", "a quorum of members is up"
@@ -216,6 +219,7 @@ def _progress(ready: ConditionRule, stalled: Iterable[ConditionReason]) -> tuple
 
 
 _DATA_LOSS = ConditionRule(T.DATA_LOSS_SUSPECTED, (R.TRUNCATION_REFUSED,), (), abnormal=True, optional=True)
+_DISCONNECTED = ConditionRule(T.NODES_DISCONNECTED, (R.LINK_SILENT,), (), abnormal=True, optional=True)
 _UNSEEN = (R.METADATA_STORE_UNREACHABLE,)
 _ORPHAN = (R.CLUSTER_NOT_FOUND, R.METADATA_STORE_UNREACHABLE)
 
@@ -224,12 +228,13 @@ _CLUSTER = (
         ConditionRule(
             T.READY, (R.RECONCILED,),
             (R.NODES_NOT_READY, R.ROLLOUT_IN_PROGRESS, R.SCALING_IN_PROGRESS, R.VOLUME_RESIZING, R.DATA_LOSS_SUSPECTED,
-             R.STALLED, R.PAUSED),
+             R.NODES_DISCONNECTED, R.STALLED, R.PAUSED),
             _UNSEEN),
         (R.INVALID_SPEC, R.NODE_READY_TIMEOUT, R.IMAGE_PULL_FAILED, R.UNSCHEDULABLE, R.VOLUME_EXPANSION_UNSUPPORTED,
          R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE)),
     _DATA_LOSS,
     ConditionRule(T.CLOCK_SKEW, (R.CLOCKS_DISAGREE,), (), abnormal=True, optional=True),
+    _DISCONNECTED,
     ConditionRule(
         T.AVAILABLE, (R.QUORUMS_AVAILABLE, R.NOTHING_HOSTED),
         (R.SHARDS_LEADERLESS, R.PARTITIONS_BELOW_QUORUM, R.NO_NODES), _UNSEEN),
@@ -262,10 +267,12 @@ _LOG_GROUP = (
         ConditionRule(
             T.READY, (R.ALL_SHARDS_ONLINE,),
             (R.CREATING_SHARDS, R.SHARDS_NOT_ONLINE, R.FACTOR_CHANGE_PENDING, R.FACTOR_CHANGE_IN_PROGRESS,
-             R.PAYLOAD_COPIES_PENDING, R.DATA_LOSS_SUSPECTED, R.DELETING, R.STALLED, R.PAUSED, R.NOT_SUPPORTED),
+             R.PAYLOAD_COPIES_PENDING, R.DATA_LOSS_SUSPECTED, R.NODES_DISCONNECTED, R.DELETING, R.STALLED, R.PAUSED,
+             R.NOT_SUPPORTED),
             _ORPHAN),
         (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND, R.ADOPTION_MISMATCH, R.NOT_ENOUGH_NODES, R.NOT_SUPPORTED)),
     _DATA_LOSS,
+    _DISCONNECTED,
     ConditionRule(
         T.AVAILABLE, (R.LEADERS_ELECTED,), (R.SHARDS_LEADERLESS, R.ELECTING, R.CREATING_SHARDS, R.NOT_SUPPORTED),
         _ORPHAN),

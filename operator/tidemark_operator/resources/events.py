@@ -42,6 +42,8 @@ class EventReason(StrEnum):
     DELETED = "Deleted"
     SHARD_LEADERLESS = "ShardLeaderless"
     DATA_LOSS_SUSPECTED = "DataLossSuspected"
+    NODES_DISCONNECTED = "NodesDisconnected"
+    NODES_RECONNECTED = "NodesReconnected"
     LEADERS_RESTORED = "LeadersRestored"
     RING_CHANGED = "RingChanged"
     ANTI_ENTROPY_COMPLETED = "AntiEntropyCompleted"
@@ -119,6 +121,8 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.ROLLOUT_BLOCKED, A.ROLLOUT, "no node may be restarted for five minutes; names a shard", True),
         EventRule(E.NODE_READY_TIMEOUT, A.ROLLOUT, "a restarted node did not become ready in time", True),
         EventRule(E.NODE_UNREACHABLE, A.OBSERVE, "a node does not answer", True),
+        EventRule(E.NODES_DISCONNECTED, A.OBSERVE, "nodes that are up do not hear each other", True),
+        EventRule(E.NODES_RECONNECTED, A.OBSERVE, "every node hears those that it shares shards with again"),
         EventRule(E.NODE_LOST, A.OBSERVE, "the Kubernetes node of a node is gone for good", True),
         EventRule(E.NODE_DISK_REPLACED, A.OBSERVE, "a node came back with another disk", True),
         EventRule(E.LEADERSHIPS_HANDED_OVER, A.DRAIN, "a node leads nothing any more; count and cause"),

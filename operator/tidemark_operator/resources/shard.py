@@ -55,6 +55,7 @@ class MemberSync(StrEnum):
     IN_SYNC = "InSync"
     CATCHING_UP = "CatchingUp"
     UNREACHABLE = "Unreachable"
+    UNHEARD = "Unheard"
     UNKNOWN = "Unknown"
 
 

@@ -6,7 +6,7 @@ Pure.  Stays out: storing anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..plan import World
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from .kubernetes import KubernetesFacts, kubernetes_conditions, unfinished, with_pods
-from .shard import crowded, data_loss, leaderless
+from .shard import crowded, data_loss, disconnected, leaderless
 from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
 
 
@@ -47,6 +47,8 @@ class ClusterFacts:
     behind: str = ""
     standing: Standing = AS_WRITTEN
     kubernetes: KubernetesFacts | None = None
+    cut: Sequence[tuple[str, str]] = ()
+    """Pairs of nodes that are up: the first does not hear the second."""
 
 
 def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
@@ -75,6 +77,9 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
         if missing else (T.READY, False, *open_change) if open_change is not None
         else (T.READY, True, R.RECONCILED, f"{len(up)} of {desired} nodes are ready.")
     )
+    apart = disconnected(shards.values(), facts.cut)
+    if apart and ready[1]:
+        ready = (T.READY, False, R.NODES_DISCONNECTED, f"{apart}.")
     loss = data_loss(shards.values(), facts.records)
     if loss:
         ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
@@ -112,6 +117,8 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
          f"The installed version is {version}, and a local cluster runs no other." if other_version else ""),
     ]
     conditions.append(_certificates_valid(stored.spec, facts.certificates))
+    if apart:
+        conditions.append((T.NODES_DISCONNECTED, True, R.LINK_SILENT, f"{apart}."))
     if loss:
         conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
     skews = clock_skews({node.node: node.clock_ahead_ms for node in up if node.clock_ahead_ms is not None})

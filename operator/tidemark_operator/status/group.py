@@ -6,7 +6,7 @@ Pure.  Stays out: storing anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..model import Group, Node, Shard, out_of_sync, wanted_copies, zones_of
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.kinds import does_not_serve
-from .shard import crowded, data_loss, electing, leaderless, unconfirmed
+from .shard import crowded, data_loss, disconnected, electing, leaderless, unconfirmed
 from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
 
 
@@ -40,6 +40,8 @@ class GroupFacts:
     copies_trouble: Mapping[ShardId, str] = field(default_factory=dict)
     standing: Standing = AS_WRITTEN
     damage: Mapping[ShardId, str] = field(default_factory=dict)
+    cut: Sequence[tuple[str, str]] = ()
+    """Pairs of nodes that are up: the first does not hear the second."""
 
 
 def group_status(facts: GroupFacts) -> dict[str, Any]:
@@ -87,6 +89,9 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
                  f"payload copies yet{'; ' if why else '.'}{why}")
     else:
         ready = (T.READY, True, R.ALL_SHARDS_ONLINE, f"{online} of {group.shards} shards are online.")
+    apart = disconnected(present, facts.cut)
+    if apart and ready[1]:
+        ready = (T.READY, False, R.NODES_DISCONNECTED, f"{apart}.")
     loss = data_loss(present, records)
     if loss and trouble is None and not group.unserved:
         ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
@@ -108,6 +113,8 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
         (T.STALLED, trouble is not None,
          R.INVALID_SPEC if wrong else trouble[0] if trouble else R.RECONCILED, trouble[1] if trouble else ""),
     ]
+    if apart:
+        conditions.append((T.NODES_DISCONNECTED, True, R.LINK_SILENT, f"{apart}."))
     if loss:
         conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
     if group.unserved:

@@ -13,7 +13,7 @@ from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import Phase, ShardRecord, Status
 
 from ..condition_memory import Condition, some
-from ..model import Group, Node, Shard, out_of_sync, zones_of
+from ..model import Group, Node, Shard, out_of_sync, unheard_though_up, zones_of
 from ..placement import distinct_domains
 from ..resources import API_VERSION
 from ..resources.conditions import ConditionReason as R
@@ -38,7 +38,7 @@ class ShardFacts:
 def shard_object(facts: ShardFacts) -> dict[str, Any]:
     """Return the Shard object with its status."""
     shard, record, group, nodes = facts.shard, facts.record, facts.group, facts.nodes
-    behind = set(out_of_sync(shard, nodes))
+    behind, unheard = set(out_of_sync(shard, nodes)), unheard_though_up(shard, nodes)
     change = record.change
     members = []
     for member in record.ensemble:
@@ -47,7 +47,7 @@ def shard_object(facts: ShardFacts) -> dict[str, Any]:
             mark, role = "-", "Leaving"
         elif member == record.leader:
             mark, role = "*", "Leader"
-        sync = "InSync" if member.node not in behind else "Unreachable"
+        sync = "Unheard" if member.node in unheard else "InSync" if member.node not in behind else "Unreachable"
         members.append((member.node + mark, role, sync, member))
     if change is not None and change.new is not None and change.new not in record.ensemble:
         members.append((change.new.node + "+", "Joining", "CatchingUp", change.new))
@@ -138,6 +138,17 @@ def data_loss(shards: Iterable[Shard], records: Mapping[ShardId, ShardRecord]) -
     return some(
         f"{each.member.node} holds records of {shard.name} up to offset {each.commit} that its leader lacks"
         for shard in shards for each in records[shard.shard].holdouts)
+
+
+def disconnected(shards: Iterable[Shard], cut: Iterable[tuple[str, str]]) -> str:
+    """Say which nodes with copies of these shards do not hear each other, empty for none (O43).
+
+    `cut` are pairs of nodes that are up: the first does not hear the second.
+    """
+    ensembles = [frozenset(shard.ensemble) for shard in shards] if cut else []
+    return some(
+        f"{one} gets no answer of {other}" for one, other in cut
+        if any(one in ensemble and other in ensemble for ensemble in ensembles))
 
 
 def crowded(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> bool:

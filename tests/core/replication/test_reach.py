@@ -171,13 +171,20 @@ def test_o45_the_version_changes_with_what_is_said_and_not_with_each_report() ->
     assert list(table.unheard(2_000)) == []
 
 
-def test_o45_a_cut_names_the_pair_whose_ends_both_report() -> None:
+def test_o45_a_cut_names_the_pair_that_was_silent_for_long_though_both_report() -> None:
     table = reports(linked((A, C), (B, C)), (A, B, C))
-    assert table.cut(0) == [(A.node, B.node), (B.node, A.node)]
+    table.take(0, C, Reach((A, B), (), (Unheard(SHARD, 1, (B,)),)))
+    assert table.cut(SILENCE_MS - 1) == []
+    pairs = [(A.node, B.node), (B.node, A.node), (C.node, B.node)]
+    assert table.cut(SILENCE_MS) == pairs
+
+    table.take(SILENCE_MS, C, Reach((A, B), ()))
+    assert table.cut(SILENCE_MS) == pairs[:2], "C hears B again"
 
     table.forget(B.node)
+    table.take(SILENCE_MS, B, Reach((), (A,)))
 
-    assert table.cut(0) == [], "a node that is down is not cut off"
+    assert table.cut(SILENCE_MS) == [], "a process that has just begun"
 
 
 # --- the choice -------------------------------------------------------------------------------------------------
