@@ -72,7 +72,7 @@ class ConditionReason(StrEnum):
     COPIES_CATCHING_UP = "CopiesCatchingUp", "copies are being filled"
     COPY_MISSING = "CopyMissing", "a copy does not exist"
     COPY_CATCHING_UP = "CopyCatchingUp", "a copy is being filled"
-    COPY_UNREACHABLE = "CopyUnreachable", "a copy is on a node that is down, has another disk, or is unheard by the leader"
+    COPY_UNREACHABLE = "CopyUnreachable", "a copy is on a node that is down, has another disk, or is unheard"
     LEADER_ELECTED = "LeaderElected", "the shard has a leader that is up"
     LEADERS_ELECTED = "LeadersElected", "every shard has a leader that is up"
     ELECTING = "Electing", "an election is under way"
