@@ -156,7 +156,7 @@ class LogPlane:
     def reach(self, now_ms: int, silence_ms: int) -> Reach:
         """Return whom this node reaches, and what its leaders do not hear (O43).
 
-        Shards at which nothing happened since the last look, and nothing waits, are not looked at.
+        A shard at which nothing happened since the last look, and nothing waits, costs nothing.
         """
         unheard: list[Unheard] = []
         for shard_id, shard in list(self._restless.items()):

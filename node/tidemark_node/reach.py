@@ -58,7 +58,7 @@ class Reporter:
             self._neighbours = self._routing.neighbours(self._links.me.node)
         self._links.hold(self._neighbours)
         reach = self._driver.core.log.reach(self._driver.now_ms(), silence_ms)
-        # How long a leader has heard nobody grows with each look.
+        # The time without a majority grows with each look.
         facts = replace(reach, unheard=tuple(replace(found, silent_ms=found.silent_ms // silence_ms)
                                              for found in reach.unheard))
         now_s = asyncio.get_running_loop().time()

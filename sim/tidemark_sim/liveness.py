@@ -136,7 +136,7 @@ def _while_cut(world: World) -> None:
     """O44: while some links are cut and a member still reaches a majority, appends are answered, and soon."""
     [shard, *_] = world.shards
     silence_ms = world.options.coordinator.quorum_silence_ms
-    # What the faults taught operators about waiting is over.
+    # The waits that operators learnt from the faults are over.
     world.run_until(world.now_ms + STABLE_WAITS * WAIT_SILENCES_MAX * silence_ms)
     before = world.metadata.record(shard)
     assert before.leader is not None

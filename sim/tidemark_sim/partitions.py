@@ -37,7 +37,7 @@ def quorum_loss(members: Sequence[str], leader: str, hub: str) -> Partition:
 
 
 def constrained(members: Sequence[str], leader: str, hub: str) -> Partition:
-    """One follower reaches all others but the leader, and nobody else reaches anybody; it has missed entries."""
+    """One follower has missed entries; it reaches all others but the leader, and no other link is left."""
     cut = [*_all_but(members, hub), (leader, hub)]
     return Partition("constrained election", cut, [(leader, hub)])
 

@@ -21,7 +21,7 @@ from .mutant import Mutant, substitute
 
 
 def _o43_says_nothing(stack: ExitStack) -> None:
-    """A leader that hears nobody waits for ever."""
+    """A leader that hears no answer waits for ever."""
     substitute(stack, Hearing, "look", lambda self, now_ms, silence_ms: (None, False))
 
 
@@ -36,7 +36,7 @@ def _o43_only_links(stack: ExitStack) -> None:
 
 
 def _o44_longest_log(stack: ExitStack) -> None:
-    """The highest head leads, also where it reaches nobody."""
+    """The highest head leads, also where it reaches no other member."""
     substitute(stack, core_coordinator, "choose", _first)
 
 
@@ -45,7 +45,7 @@ def _first(ensembles: Any, heads: Any, first: Member, *_: Any) -> Member:
 
 
 def _o44_any_head(stack: ExitStack) -> None:
-    """Whoever reaches a majority leads, whatever it lacks."""
+    """Any member that reaches a majority leads, whatever it lacks."""
 
     def choose(
         ensembles: Any, heads: Mapping[Member, EntryId], first: Member, *rest: Any
@@ -58,7 +58,7 @@ def _o44_any_head(stack: ExitStack) -> None:
 
 
 def _o44_no_patience(stack: ExitStack) -> None:
-    """Elect as often as a node says that a leader hears nobody."""
+    """Elect as often as a node says that a leader hears no majority."""
     substitute(stack, Patience, "has_ended", lambda self, now_ms: True)
 
 

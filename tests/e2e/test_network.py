@@ -22,7 +22,7 @@ SNAPSHOT_BYTES_PER_SECOND = 4 << 20
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
-    """Leaders that reach nobody stay: what follows from that is tested elsewhere."""
+    """Leaders that reach no follower stay: test_partial_partitions is about those that are replaced."""
     return start_cluster(
         4, "--snapshot-bytes-per-second", str(SNAPSHOT_BYTES_PER_SECOND), quorum_silence_ms=600_000)
 

@@ -1,4 +1,4 @@
-"""What the operator shows, and lets nobody do, while nodes that are up do not hear each other (O43, O45)."""
+"""Conditions, events and the disruption budget while nodes that are up do not hear each other (O43, O45)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Hearing: whose answers a leadership hears, and since when no majority's (rule O43).
 
-A look costs nothing on the way of an append: it compares what cursors noted.  Stays out: who is told, and what follows
-from it (`reach`).
+A look costs nothing on the way of an append: it compares what cursors noted.  Stays out: reports, and what follows from
+them (`reach`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Hearing:
-    """What one leadership hears.  All times are milliseconds."""
+    """The ears of one leadership.  All times are milliseconds."""
 
     __slots__ = ("_cut_ms", "_leader")
 
@@ -52,7 +52,7 @@ class Hearing:
             linked += cursor.up
             heard += cursor.up and not quiet
             if cursor.status is CursorStatus.SILENCED:
-                continue    # it leaves, so nobody waits for it
+                continue    # it leaves, so nothing waits for it
             if (
                 quiet or not cursor.up or cursor.absent or cursor.status is not CursorStatus.ATTACHED
                 or cursor.space is Space.EXHAUSTED

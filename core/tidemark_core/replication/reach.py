@@ -99,7 +99,7 @@ def candidate(
 ) -> Member | None:
     """Return a member that reaches a majority where `leader` does not, None when there is none (O44).
 
-    Members that the operator does not reach count for nobody: it cannot fence them.
+    Members that the operator does not reach do not count: it cannot fence them.
     """
     here = {member for member in ensembles.fencing if nodes.get(member.node) == member}
     for member in ensembles.final:

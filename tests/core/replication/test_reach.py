@@ -1,4 +1,4 @@
-"""Who hears whom (O43), and the election that follows from it (O44)."""
+"""Reports of silence (O43), and the elections that follow from them (O44)."""
 
 from __future__ import annotations
 
