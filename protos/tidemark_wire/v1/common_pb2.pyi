@@ -321,7 +321,7 @@ class ShardMap(_message.Message):
     snapshot_bytes_per_second: _builtins.int
     """each node sends at most so much of snapshots; 0: as it was started with.  Nodes keep it to themselves"""
     quorum_silence_ms: _builtins.int
-    """so long a leader waits for any answer before it says that it hears nobody; 0: a node's default.  Nodes keep it to themselves"""
+    """a leader waits so long for an answer before it calls a member unheard; 0: the default of a node.  Nodes keep it to themselves"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeInfo]: ...
     @_builtins.property

@@ -937,7 +937,7 @@ Global___Fetched: _TypeAlias = Fetched  # noqa: Y015
 
 @_typing.final
 class Unheard(_message.Message):
-    """Whom a node has links with, and what its leaders do not hear; repeated, and a later one replaces it."""
+    """The links of a node, and the members that its leaders do not hear; repeated, and a later one replaces it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
