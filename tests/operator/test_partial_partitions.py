@@ -61,7 +61,7 @@ def test_o45_a_copy_that_its_leader_does_not_hear_is_not_in_sync() -> None:
 
 
 def test_o45_views_take_what_leaders_say() -> None:
-    views = shard_views([ONE], {WHOLE.shard: RECORD}, {WHOLE.shard: frozenset({"n2"})})
+    views = shard_views([ONE], {WHOLE.shard: RECORD}, unheard={WHOLE.shard: frozenset({"n2"})})
 
     assert views[WHOLE.shard].unheard == {"n2"}
 
