@@ -24,7 +24,7 @@ from .resources import (
 DEV_DETECTION = {
     "probeIntervalMilliseconds": 100, "probeTimeoutMilliseconds": 200, "failureThreshold": 2,
 }
-"""What `up` without a cluster manifest uses: a silent node is down after about 200 ms, a dead one at once."""
+"""What `up` without a cluster manifest uses: a paused process is down after about 750 ms, a dead one at once."""
 
 
 def read_manifests(text: str) -> list[Resource]:
