@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -152,3 +153,37 @@ def test_k14d_the_source_leads_only_once_a_majority_is_fenced() -> None:
     story.wait(
         lambda: len(story.record.ensemble) == 3 and story.record.status is Status.STEADY, "all members are back")
     story.losses.check()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_k14d_the_act_ends_well_though_nodes_and_the_operator_die_at_any_moment(seed: int) -> None:
+    dice = random.Random(seed)
+    nodes = dice.choice([3, 5])
+    story = Loss(nodes, before=dice.randint(1, 3), lost=dice.randint(1, 4), later=dice.randint(0, 3))
+    story.wait_suspected()
+    operator = story.world.operators["op1"]
+
+    def recovered() -> bool:
+        record = story.record
+        return not record.holdouts and len(record.ensemble) == nodes and record.status is Status.STEADY
+
+    def ask() -> None:
+        if operator.alive and story.record.holdouts and story.record.status is Status.STEADY:
+            operator.request(RecoverShard(story.shard, story.world.request_number(), f"n{nodes}"), lambda answer: None)
+
+    for _ in range(3):
+        ask()
+        story.run(dice.randint(0, 60))
+        victim = dice.randint(0, nodes)
+        story.crash(victim) if victim else operator.crash()
+        story.run(dice.randint(0, 400))
+        story.start(victim) if victim else operator.start()
+    deadline = story.world.now_ms + 30_000
+    while not recovered():
+        assert story.world.now_ms < deadline, f"not recovered: {story.record}"
+        ask()
+        story.run(100)
+    story.wait_settled()
+    story.losses.check()
+    story.other_producer()
+    story.acknowledge(int(story.leader[1:]), 1)

@@ -114,7 +114,7 @@ class Follower:
         if operator is None:
             return []
         why = f"K14c: asked to cut to {m.to}, acknowledged records are held up to {replica.commit}"
-        return replica.reject(operator, m, Reason.BELOW_COMMIT, why, replica.commit)
+        return [replica.persist((), replica.reject(operator, m, Reason.BELOW_COMMIT, why, replica.commit))]
 
     # --- appends ------------------------------------------------------------------------------------------
 

@@ -31,11 +31,14 @@ class Losses:
             entry for entry in world.checkers.history.of(shard).entries if entry.kind is Kind.DATA
         ]
         self._source = ""
+        self._seeded: set[str] = set()   # nodes that a change began to fill: their old copies are replaced
 
     def record_saved(self, shard: ShardId, before: ShardRecord, after: ShardRecord) -> None:
         """Note the source; while its copy is the only one no other may be led from, and none may be deleted."""
         if after.source is not None:
             self._source = after.source.node
+        if after.change is not None and after.change.new is not None:
+            self._seeded.add(after.change.new.node)
         if self._source and after.status is Status.STEADY and len(after.ensemble) == 1:
             if after.leader is None or after.leader.node != self._source:
                 raise Violation(RULE, f"{after.leader} leads alone, the source is {self._source}")
@@ -48,6 +51,8 @@ class Losses:
         if not self._source or len(record.ensemble) > 1 or record.change is not None:
             return
         for member in record.removed:
+            if member.node in self._seeded:
+                continue
             image = self.world.nodes[member.node].disk.written.get(self.shard)
             if image is None or not image.entries:
                 raise Violation(RULE, f"{member.node} removed its copy while {self._source} has the only one")
