@@ -54,6 +54,8 @@ LOG_EVENTS = (
 )
 """Events of the log plane alone; all but PromiseRequest carry a ShardId."""
 
+OFFSETS_END = 1 << 63
+
 NO_SHARD = of_shard(ShardId(0))
 """The address of writes about the plane itself.  No shard has it: groups are numbered from 1."""
 
@@ -291,6 +293,14 @@ class LogPlane:
             shard_id, self.me, state.role, state.epoch, state.election, state.told, state.ensemble, state.copies,
             state.opened, state.pending, replica.log.head, replica.commit, self._floors.of(shard_id),
         )
+
+    def trimmed(self) -> dict[ShardId, int]:
+        """Return the offset below which entries of each shard were removed, if any were; a deleted replica has none."""
+        removed = {
+            shard: OFFSETS_END if held.replica.state.role is Role.DELETED else held.replica.log.first
+            for shard, held in self.shards.items()
+        }
+        return {shard: first for shard, first in removed.items() if first > 0}
 
     def bytes_held(self, shard_id: ShardId) -> int | None:
         """Return how much log of a shard is held here, as a snapshot of it would tell; None when there is none."""

@@ -227,6 +227,10 @@ class Driver:
         if not self._reads:
             self._quiet.set()
 
+    def trimmed(self) -> dict[ShardId, int]:
+        """Return the offset below which entries of a shard were removed (`LogPlane.trimmed`)."""
+        return self.core.log.trimmed()
+
     @property
     def open(self) -> bool:
         """Whether the store can be read: no reload is under way and nothing was stopped."""

@@ -13,6 +13,8 @@ from pathlib import Path
 import msgspec
 from tidemark_core.delivery.location import InvalidLocation, Location, parse_location
 
+from .disk import RESERVE_BYTES_MIN
+
 NODE_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 METRICS_OFF = "off"
 
@@ -31,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ready_file: Path | None = None
     log_level: str = "info"
     drain_seconds: float = 10.0
-    disk_reserve_bytes: int = 384 << 20
+    disk_reserve_bytes: int = RESERVE_BYTES_MIN
     append_bytes_max: int = 128 << 20
     snapshot_bytes_per_second: int = 200 << 20
     reclaim_seconds: float = 30.0
@@ -85,6 +87,15 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _reserve(text: str) -> int:
+    reserve_bytes = _positive(text)
+    if reserve_bytes < RESERVE_BYTES_MIN:
+        raise argparse.ArgumentTypeError(
+            f"{text} bytes are less than {RESERVE_BYTES_MIN}, which the store needs to rewrite tables on a full disk"
+        )
+    return reserve_bytes
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -121,7 +132,8 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("ready-file", "file to write, as JSON, once this node serves", type=Path)
     option("log-level", "debug, info, warning or error", choices=["debug", "info", "warning", "error"])
     option("drain-seconds", "how long a graceful stop waits for leaderships to move", type=_seconds)
-    option("disk-reserve-bytes", "free bytes below which appends are refused", type=_positive)
+    reserve = f"free bytes below which appends are refused, at least {RESERVE_BYTES_MIN}"
+    option("disk-reserve-bytes", reserve, type=_reserve)
     option("append-bytes-max", "bytes of unanswered batches this node holds for clients", type=_positive)
     option("snapshot-bytes-per-second", "rate at which this node serves snapshots", type=_positive)
     option("reclaim-seconds", "how often the space of dropped payloads is given back to the disk", type=_seconds)

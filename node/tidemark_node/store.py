@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -266,7 +266,7 @@ class Store:
     # --- space --------------------------------------------------------------------------------------------
 
     def compact(self, shard: ShardId, first: int, last: int) -> int:
-        """Rewrite tables without the payloads dropped of [first, last], a piece of it; return where the piece ends.
+        """Rewrite tables without the payloads removed of [first, last], a piece of it; return where the piece ends.
 
         A range delete alone gives nothing back before the database happens to rewrite that range, and where nothing
         is written any more it never does.  Thread-safe; whoever calls it calls `compacted` then.  Raises StoreFailed.
@@ -279,6 +279,20 @@ class Store:
         except Exception as error:
             raise StoreFailed(f"{self.path}: {error}", no_space="No space left" in str(error)) from error
         return end
+
+    def flush(self, headers_of: Mapping[ShardId, int]) -> None:
+        """Write all memory to tables, so that write-ahead logs go, and rewrite tables of headers without trimmed ones.
+
+        `headers_of` has the offset below which entries of a shard were removed.  Thread-safe.  Raises StoreFailed.
+        """
+        options = CompactOptions()
+        options.set_exclusive_manual_compaction(False)
+        with edge(self.path):
+            for family in list(self._families.values()):
+                family.flush()
+            for shard, behind in headers_of.items():
+                first, end = ENTRY_KEY.pack(shard, 0), ENTRY_KEY.pack(shard, behind)
+                self._families[HEADERS].compact_range(first, end, options)
 
     def _piece_end(self, shard: ShardId, first: int, last: int) -> int:
         """Return the offset up to which tables hold COMPACTION_BYTES from `first` on, about, or `last`."""

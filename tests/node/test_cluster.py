@@ -481,7 +481,7 @@ async def test_really_full_disk_refuses_appends_serves_reads_and_recovers(
         assert [] == payloads(await read_all(node.address))
         await appender.close()
         return
-    node = start_node("a", "--disk-reserve-bytes", str(40 << 20), prefix=ON_SMALL_DISK)
+    node = start_node("a", "--disk-reserve-bytes", str(384 << 20), prefix=ON_SMALL_DISK)
     await lead(operator, [node], node)
     appender = Appender(node.address)
     acked = 0
@@ -502,7 +502,8 @@ async def test_really_full_disk_refuses_appends_serves_reads_and_recovers(
 
 ON_SMALL_DISK = (
     "unshare", "-Urm", "sh", "-c",
-    'mkdir -p "$0" && mount -t tmpfs -o size=128m tmpfs "$0" && head -c 50000000 /dev/zero > "$0/ballast" && exec "$@"',
+    'mkdir -p "$0" && mount -t tmpfs -o size=768m tmpfs "$0" && head -c 310000000 /dev/zero > "$0/ballast"'
+    ' && exec "$@"',
 )
 
 

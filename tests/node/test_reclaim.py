@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from store_writer import chain_of
-from tidemark_core.base.effects import DropPayloads, Persist, PutEntry
+from tidemark_core.base.effects import DropBefore, DropPayloads, Persist, PutEntry, Space, Wipe
 from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_node import store as store_module
 from tidemark_node.dropped import Dropped
@@ -19,7 +19,7 @@ from tidemark_node.reclaim import Reclaimer
 from tidemark_node.store import Store, open_store
 from tidemark_node.store_errors import StoreFailed
 
-from tests.waiting import until
+from tests.waiting import remains, until
 
 S1, S2 = ShardId(1), ShardId(2)
 AT = of_shard(S1)
@@ -28,12 +28,27 @@ ENTRIES = 160
 EVERYTHING = 1 << 30
 
 
+class FakeGuard:
+    """A disk whose space the test says."""
+
+    short = False
+    space = Space.FREE
+
+    def free_bytes(self) -> int:
+        return 0
+
+
 class FakeDriver:
     """Runs the work in a thread, as the driver does."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.open = True
+        self.guard = FakeGuard()
+        self.ends: dict[ShardId, int] = {}
+
+    def trimmed(self) -> dict[ShardId, int]:
+        return self.ends
 
     async def reclaim(self, work: Callable[[Store], int]) -> int:
         return await asyncio.to_thread(work, self.store)
@@ -158,3 +173,31 @@ def test_what_is_dropped_while_a_range_is_worked_on_makes_another_one():
     dropped.add(S1, 5, 6)
     dropped.put_back(S1, 60)
     assert dropped.known(S1) == (5, 6) and dropped.shards() == [S1]
+
+
+async def test_k21_trimmed_entries_give_their_space_back_when_the_disk_is_short(tmp_path: Path):
+    """Tables, headers and the write-ahead log; a shard that was deleted counts too."""
+    store = filled(tmp_path)
+    whole = on_disk(store)
+    store.apply([Persist(AT, (DropBefore(140),)), Persist(of_shard(S2), (Wipe(),))])
+    store.sync()
+    driver, metrics = FakeDriver(store), Metrics()
+    driver.ends = {S1: 140, S2: 1 << 63}
+    reclaimer = Reclaimer(driver, metrics, 0, 1)  # type: ignore[arg-type]
+    reclaimer.start()
+    await remains(lambda: on_disk(store) >= 0.9 * whole, "with space enough the database is left alone", 0.5)
+    driver.guard.short = True
+    await until(lambda: on_disk(store) < 0.1 * whole, timeout_s=60)
+    await until(lambda: metrics.registry.get_sample_value("tidemark_store_reclaim_seconds_total"))
+    done = metrics.registry.get_sample_value("tidemark_store_reclaims_total")
+    await remains(
+        lambda: metrics.registry.get_sample_value("tidemark_store_reclaims_total") == done, "it is done once", 0.5)
+    await reclaimer.stop()
+    kept = store.read(S1, 140, ENTRIES - 1, EVERYTHING).entries
+    assert ENTRIES - 140 == len(kept) and all(entry.held for entry in kept)
+    store.close()
+
+
+def on_disk(store: Store) -> int:
+    """Bytes that the files of the store take of the file system."""
+    return sum(path.stat().st_blocks * 512 for path in store.path.iterdir() if path.is_file())

@@ -343,7 +343,7 @@ def test_k20b_disk_guard_has_two_levels_with_two_watermarks_each(tmp_path: Path,
     monkeypatch.setattr(guard, "free_bytes", lambda: free)
     assert guard.changed() is None
     for free, news in (
-        (999, Space.FULL), (1100, None), (500, None), (499, Space.EXHAUSTED), (624, None), (625, Space.FULL),
+        (999, Space.FULL), (1100, None), (666, None), (665, Space.EXHAUSTED), (831, None), (832, Space.FULL),
         (1249, None), (1250, Space.FREE), (10, Space.EXHAUSTED), (1250, Space.FREE),
     ):
         assert guard.changed() is news, f"{free} bytes free"

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from test_kube_pods import NODES, SPEC, cluster
+from tidemark_node import disk
 from tidemark_node.settings import parse
 from tidemark_operator.kube.builders import node_pod, revision
-from tidemark_operator.kube.node_config import SETTINGS, problem
+from tidemark_operator.kube.node_config import RESERVE_BYTES_MIN, SETTINGS, problem
 from tidemark_operator.kube.specs import unsupported
 
 
@@ -26,8 +27,15 @@ def test_a_pools_own_settings_come_before_those_of_the_cluster() -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_is_a_flag_of_a_node(name: str) -> None:
-    given = parse(["--node=n1", "--data=somewhere", f"--{name}=77"])
-    assert getattr(given, name.replace("-", "_")) == 77
+    value = RESERVE_BYTES_MIN if name == "disk-reserve-bytes" else 77
+    given = parse(["--node=n1", "--data=somewhere", f"--{name}={value}"])
+    assert getattr(given, name.replace("-", "_")) == value
+
+
+def test_node_and_operator_ask_for_the_same_reserve() -> None:
+    assert disk.RESERVE_BYTES_MIN == RESERVE_BYTES_MIN
+    with pytest.raises(SystemExit):
+        parse(["--node=n1", "--data=somewhere", f"--disk-reserve-bytes={RESERVE_BYTES_MIN - 1}"])
 
 
 @pytest.mark.parametrize(("config", "told"), [
@@ -37,6 +45,8 @@ def test_every_setting_is_a_flag_of_a_node(name: str) -> None:
     ({"reclaim-seconds": "-1"}, "reclaim-seconds is '-1', and must be a whole number of seconds, at most 3600"),
     ({"reclaim-seconds": "3601"}, "reclaim-seconds is '3601'"),
     ({"reclaim-seconds": "0"}, ""),
+    ({"disk-reserve-bytes": "402653183"}, "disk-reserve-bytes is '402653183', and must be a whole number, 402653184 "),
+    ({"disk-reserve-bytes": "402653184"}, ""),
 ])
 def test_what_a_node_would_not_take_is_refused(config: dict[str, str], told: str) -> None:
     found = problem(cluster(config=config).spec)

@@ -13,13 +13,22 @@ def _positive(text: str) -> str:
     return "" if text.isascii() and text.isdigit() and int(text) > 0 else "a positive whole number"
 
 
+RESERVE_BYTES_MIN = 384 << 20
+"""The least reserve that a node takes (`tidemark_node.disk`): a rewrite of tables needs it."""
+
+
+def _reserve(text: str) -> str:
+    enough = not _positive(text) and int(text) >= RESERVE_BYTES_MIN
+    return "" if enough else f"a whole number, {RESERVE_BYTES_MIN} at least: a node rewrites tables on a full disk"
+
+
 def _seconds(text: str) -> str:
     return "" if text.isascii() and text.isdigit() and int(text) <= 3600 else "a whole number of seconds, at most 3600"
 
 
 SETTINGS: Mapping[str, Callable[[str], str]] = {
     "append-bytes-max": _positive,
-    "disk-reserve-bytes": _positive,
+    "disk-reserve-bytes": _reserve,
     "reclaim-bytes": _positive,
     "reclaim-seconds": _seconds,
 }
