@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable
 
 import pytest
-from tidemark import Client, Unavailable
+from tidemark import Client
+from tidemark.errors import Unavailable
 from tidemark_core.base.refusals import Reason, Refused
 
 from tests.waiting import remains, until
