@@ -12,7 +12,10 @@ from typing import Annotated, Any
 
 import tidemark
 import typer
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
+from tidemark_operator.resources.conditions import CONDITIONS
 from tidemark_operator.resources.kinds import KINDS
 from tidemark_wire.v1 import common_pb2
 
@@ -101,6 +104,16 @@ def _table(kind: str, items: list[dict[str, Any]]) -> Table:
     return table(columns, [[item["metadata"]["name"], *(column.of(item) for column in view)] for item in items])
 
 
+def bad_news(kind: str, items: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each condition that is there only when something is wrong, as a full disk."""
+    types = {rule.type for rule in CONDITIONS[kind] if rule.abnormal and rule.optional}
+    return [
+        f"{item['metadata']['name']}: {each['type']} ({each['reason']}): {each['message']}"
+        for item in items for each in (item.get("status") or {}).get("conditions") or ()
+        if each["type"] in types and each["status"] == "True"
+    ]
+
+
 def get(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="cluster, loggroup, keyspace, reconfiguration or shard.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Only this object.")] = "",
@@ -119,7 +132,7 @@ def get(
     if name and not items:
         raise CommandFailed(f"there is no {wanted} {name!r}", f"`tidemark get {kind}` lists those there are.")
     document: Any = items[0] if name else {"kind": f"{wanted}List", "items": items}
-    emit(as_json, document, lambda: _table(wanted, items))
+    emit(as_json, document, lambda: Group(_table(wanted, items), *map(Text, bad_news(wanted, items))))
 
 
 def read_manifests(file: str) -> str:

@@ -240,8 +240,9 @@ class Dispatcher:
         now = self.loop.time()
         for lane in self.lanes.values():
             lane.check_time(now)
+        trouble = next((lane.trouble for lane in self.lanes.values() if lane.trouble), "")
         while self._keyless and now >= self._keyless[0].deadline:
-            self.expire(self._keyless.popleft(), "")
+            self.expire(self._keyless.popleft(), trouble)
         if self.room.used:
             self._ticker = self.loop.call_later(CHECK_EVERY_S, self._check_time)
 

@@ -57,6 +57,7 @@ class Control:
             draining=self._draining.is_set(), leading=len(self._driver.core.log.leading()),
             metrics_address=self._metrics_address, pid=os.getpid(), clock_ms=time.time_ns() // 1_000_000,
             lagging=sorted(self._driver.core.log.lagging()),
+            disk_space=self._driver.guard.space, disk_free_bytes=self._driver.guard.free_bytes(),
             tls_fingerprint=self._tls.material.fingerprint if self._tls is not None else "",
         )
 

@@ -62,6 +62,7 @@ GRAVE = frozenset({"truncate_below_commit_refused"})
 """Evidence that acknowledged data is lost elsewhere: told as critical."""
 
 DISK_CHECK_SECONDS = 1.0
+DISK_REPORT_CHECKS = 10
 DISK_NEWS = {
     Space.FREE: "the disk has space again, writes resume",
     Space.FULL: "the disk is full, new appends are refused",
@@ -115,6 +116,7 @@ class Driver:
         self.snapshots: SnapshotsLike
         self.boot = uuid.uuid4().hex        # new on every load of the shards: whoever sees it change fences us anew
         self.on_health: Callable[[bool], None] = lambda serving: None
+        self.on_space: Callable[[], None] = lambda: None   # the space of the disk changed, or some time has passed
         self.on_shards: Callable[[], None] = lambda: None  # all shards were loaded, or one more is held
         self.board = ReleasedBoard()
         self.story: deque[dict[str, Any]] = deque(maxlen=STORY_TRACES)
@@ -134,6 +136,7 @@ class Driver:
         self._timer_handle: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
         self._disk_handle: asyncio.TimerHandle | None = None
+        self._disk_checks = 0
         self._shards_held = 0
         self._generation = 0                # counts reloads; what began before one is ignored after it
         self._waiting: list[tuple[Effect, ...]] = []
@@ -471,6 +474,9 @@ class Driver:
     def _watch_disk(self) -> None:
         if not self._stopped:
             self._check_disk()
+            self._disk_checks += 1
+            if self._disk_checks % DISK_REPORT_CHECKS == 0:
+                self.on_space()   # an operator may have linked between two changes
             self._disk_handle = self._loop.call_later(DISK_CHECK_SECONDS, self._watch_disk)
 
     def _check_disk(self) -> None:
@@ -482,6 +488,7 @@ class Driver:
             _log.warning(DISK_NEWS[space], extra={
                 "free_bytes": self.guard.free_bytes(), "reserve_bytes": self.guard.reserve_bytes})
             self.post(DiskSpace(space))
+            self.on_space()
 
     def _broken(self, error: BaseException | None) -> None:
         if isinstance(error, StoreFailed):

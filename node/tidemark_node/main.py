@@ -26,8 +26,9 @@ from tidemark_core.node import Limits, NodeCore
 from tidemark_core.planes import PLANES, PlaneTable
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel, descriptors
-from tidemark_wire.convert import PLANE_CODECS, Codecs, Draining
+from tidemark_wire.convert import PLANE_CODECS, Codecs, DiskReport, Draining
 from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
+from tidemark_wire.wire_version import VERSION_OF_PLANES
 
 from .access import Access
 from .appends import Appends
@@ -175,6 +176,7 @@ class Node:
         driver.on_shards = synchro.tell
         access = Access(settings.cluster, routing, metrics, tls=self.tls is not None)
         self.deliveries = Deliveries(driver, routing, metrics, access)
+        driver.on_space = self._report_space
         self.reclaimer = Reclaimer(driver, metrics, settings.reclaim_seconds, settings.reclaim_bytes)
         self.remembered = Remembered(driver, driver.store.remembered())
         snapshot_server = SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second, self.links.greet)
@@ -211,6 +213,10 @@ class Node:
             "metrics_address": self.metrics_address, "pid": os.getpid(),
             "descriptors": self.descriptors, "connections_max": self.connections_max,
         }
+
+    def _report_space(self) -> None:
+        guard = self.driver.guard
+        self.links.tell_operators(DiskReport(guard.space, guard.free_bytes()), VERSION_OF_PLANES)
 
     async def drain(self) -> None:
         """Ask the operators to move leaderships away and wait until this node leads nothing, or time is up."""

@@ -22,7 +22,7 @@ from tidemark_core.base.ids import Address, Member, OperatorId, Peer
 from tidemark_core.node import NODE
 from tidemark_core.replication.messages import Reach
 from tidemark_wire import channel
-from tidemark_wire.convert import PLANE_CODECS, Codecs, Draining
+from tidemark_wire.convert import PLANE_CODECS, Codecs, DiskReport, Draining
 from tidemark_wire.frames import NotOnThisWire, message_parts
 from tidemark_wire.identity import Kind
 from tidemark_wire.tasks import cancelled
@@ -132,7 +132,7 @@ class Links:
                 self._queue(peer)
         self._expected = {peer for peer in peers if peer not in self._reaches}
 
-    def tell_operators(self, message: Draining | Reach, version: int = 0) -> int:
+    def tell_operators(self, message: Draining | DiskReport | Reach, version: int = 0) -> int:
         """Send to every linked operator that speaks `version`; return how many there are."""
         operators = [
             peer for peer, reach in self._reaches.items()

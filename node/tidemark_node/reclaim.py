@@ -2,9 +2,9 @@
 
 The database drops what a range delete covers only when it rewrites a table, which it does while it is written to; a
 shard that went quiet would keep its surplus payloads for good.  Rewriting costs more than a few payloads are worth, so
-a shard's turn comes when what was dropped is some megabytes; less is left to the database.  What retention trimmed is
-left to the database too, until the disk is short of space: then tables are rewritten without it, on a full disk at once
-(K21).
+a shard's turn comes when what was dropped is some megabytes; less is left to the database.  Trimmed entries are
+left to the database too, until the disk is short of space: then tables are rewritten without them, on a full disk at
+once (K21).
 Stays out: what was dropped (`dropped`), how tables are rewritten (`store`), how much space there is (`disk`).
 """
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
+from tidemark_core.base.effects import Space
 from tidemark_core.base.formula import quorum_in_force
 from tidemark_core.base.ids import Member, ShardId, group_of, index_of, shard_id
 from tidemark_core.replication.records import QUORUM_SILENCE_MS, ShardRecord
@@ -118,11 +119,18 @@ class Node:
     reason: str = ""
     life: NodeLife = NodeLife.STAYS
     clock_ahead_ms: int | None = None   # of one clock that is the same for all nodes; None: it did not say
+    space: Space = Space.FREE
+    free_bytes: int = 0
 
     @property
     def eligible(self) -> bool:
         """May it be given new copies?"""
-        return self.up and not self.draining and self.life is NodeLife.STAYS
+        return self.up and not self.draining and not self.space and self.life is NodeLife.STAYS
+
+    @property
+    def full_disk(self) -> str:
+        """Say that the disk is full, empty while it is not."""
+        return f"its disk is full: {self.free_bytes >> 20} MiB are free" if self.up and self.space else ""
 
     @property
     def may_lead(self) -> bool:

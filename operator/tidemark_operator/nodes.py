@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tidemark_core.base.effects import Space
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
 from tidemark_wire.channel import (
@@ -29,7 +30,7 @@ from tidemark_wire.channel import (
     hello_metadata,
     open_channel,
 )
-from tidemark_wire.convert import Draining
+from tidemark_wire.convert import DiskReport, Draining
 from tidemark_wire.frames import NotOnThisWire, decode_messages, encode_message
 from tidemark_wire.recovery import SIZES_MAX
 from tidemark_wire.tasks import background, cancelled
@@ -67,6 +68,7 @@ class LinkListener(Protocol):
     def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None: ...
     def on_draining(self, node: str, draining: bool) -> None: ...
     def on_clock(self, node: str) -> None: ...
+    def on_space(self, node: str, space: Space) -> None: ...
 
 
 Vet = Callable[[Member, grpc.aio.Channel], Awaitable[None]]
@@ -94,6 +96,8 @@ class NodeLink:
         self.description: node_pb2.NodeDescription | None = None
         self.draining = False
         self.clock_ahead_ms: int | None = None   # of our monotonic clock; None: it has not said
+        self.space = Space.FREE        # of the node's disk, as the node says
+        self.free_bytes = 0
         self.reason = "not reached yet"
         self.dropped = 0
         self._operator = operator
@@ -249,6 +253,7 @@ class NodeLink:
         except WireVersionMismatch as mismatch:
             return Outcome.REFUSED, str(mismatch)
         self.description, self.draining = description, description.draining
+        self._take_space(description.disk_space, description.disk_free_bytes)
         return await self._check(channel, self._opening_timeout_s)
 
     async def _describe(self, channel: grpc.aio.Channel, timeout_s: float) -> node_pb2.NodeDescription:
@@ -356,10 +361,18 @@ class NodeLink:
                 if isinstance(message, Draining):
                     self.draining = message.draining
                     self._listener.on_draining(self.node, message.draining)
+                elif isinstance(message, DiskReport):
+                    self._take_space(message.space, message.free_bytes)
                 else:
                     self._listener.on_message(unit.shard, member, boot, message)
         except RemoteViolation as error:
             log.warning("frame of %s dropped: %s", self.node, error)
+
+    def _take_space(self, space: int, free_bytes: int) -> None:
+        before, self.free_bytes = self.space, free_bytes
+        self.space = Space(min(space, max(Space)))   # a level of a newer release is as bad as the worst one here
+        if self.space is not before:
+            self._listener.on_space(self.node, self.space)
 
     def _skipped(self, why: str) -> None:
         log.warning("message of %s dropped, a newer release wrote it: %s", self.node, why)

@@ -456,6 +456,8 @@ def _check_target(field: str, name: str, shards: Iterable[Shard], world: World) 
         return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name} is down ({node.reason})")
     if node.draining:
         return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name} is draining")
+    if node.full_disk:
+        return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name}: {node.full_disk}")
     if node.life is not NodeLife.STAYS:
         return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {name} is about to leave")
     for shard in shards:

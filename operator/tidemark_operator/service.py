@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+from tidemark_core.base.effects import Space
 from tidemark_core.base.ids import Member, OperatorId, ShardId, group_of, index_of
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
@@ -250,6 +251,8 @@ class OperatorService:
                 draining=link.draining or link.node in self._emptied,
                 yielding=link.node in self._yielding,
                 reason="" if link.up else link.reason,
+                space=link.space,
+                free_bytes=link.free_bytes,
                 life=record.life,
                 clock_ahead_ms=link.clock_ahead_ms if link.up else None,
             )
@@ -467,6 +470,10 @@ class OperatorService:
 
     def on_clock(self, node: str) -> None:
         """The clock of a node was set, or a node of which nothing was known said its clock (C5)."""
+        self.poke()
+
+    def on_space(self, node: str, space: Space) -> None:
+        log.log(logging.WARNING if space else logging.INFO, "the disk of %s is %s", node, space.name)
         self.poke()
 
     def _on_active(self, active: bool) -> None:

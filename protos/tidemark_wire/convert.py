@@ -35,6 +35,14 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskReport:
+    """Node to operator: the level of space of my disk (`Space`) and its free bytes.  Its shard is 0."""
+
+    space: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Codec:
     """How one message class becomes a body and comes back.
 
@@ -349,6 +357,7 @@ CODECS: tuple[Codec, ...] = (
     _codec(36, core.Rejected, older=_older_rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL, nonce=_PLAIN),
     _codec(37, core.Reach, older=_not_before, reached=_MEMBERS, lost=_MEMBERS, unheard=_UNHEARD),
     _codec(64, Draining, draining=_PLAIN),
+    _codec(65, DiskReport, older=_not_before, space=_PLAIN, free_bytes=_PLAIN),
 )
 
 PLANE_CODECS: Mapping[int, Codecs] = {

@@ -13,7 +13,7 @@ from tidemark_core.base.refusals import Reason, Refused
 
 from tests.waiting import remains, until
 
-from .cluster import Cluster
+from .cluster import Cluster, condition
 from .disk import SmallDisk, failing_disk, small_disk
 from .wire import append_stream, batch
 from .workload import Workload, check_every_copy, read_all, stands_still
@@ -100,10 +100,20 @@ async def test_k20_appends_that_two_full_disks_of_three_cannot_store_end_as_not_
         assert {Unavailable} == {type(error) for error in ended}
         assert all("DISK_FULL" in str(error) for error in ended), ended[:5]
         assert acked == len(await read_all(client, group)), "reads go on, and nothing was appended"
+        await until(lambda: told(cluster, group, "True", "AppendsRefused"), "group and cluster say so")
         for node in (CAREFUL, CARELESS):
             disks[node].free()
         await load.more()
+        await until(lambda: told(cluster, group, "", ""), "the condition is gone")
     await check_every_copy(cluster, client, load)
+
+
+async def told(cluster: Cluster, group: str, status: str, reason: str) -> bool:
+    """Whether group and cluster have condition DiskFull so, and Ready only without it."""
+    seen = await cluster.objects("TidemarkCluster") + [
+        item for item in await cluster.objects("LogGroup") if item["metadata"]["name"] == group]
+    return [(status, reason, "False" if status else "True")] * 2 == [
+        (*condition(item, "DiskFull")[:2], condition(item, "Ready")[0]) for item in seen]
 
 
 async def test_k21_a_shorter_retention_frees_full_disks_and_writing_resumes(
@@ -112,7 +122,7 @@ async def test_k21_a_shorter_retention_frees_full_disks_and_writing_resumes(
     """The remedy of the runbook: nothing but the retention changes, and the file system has its space again."""
     group = await cluster.create_group()
     await cluster.transfer(group, 0, "e2e-3")
-    async with client.appender(group, compression="none", timeout_s=60) as appender:
+    async with client.appender(group, compression=None, timeout_s=60) as appender:
         for _ in range(160):
             await appender.append(os.urandom(1_000_000))
         for node in (CAREFUL, CARELESS):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fake_node import FakeNode
 from grpc_health.v1 import health
+from tidemark_core.base.effects import Space
 from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
 from tidemark_core.replication.messages import BecameLeader, Fence
 from tidemark_operator import nodes
@@ -20,7 +21,7 @@ from tidemark_operator.metadata import NodeRecord
 from tidemark_operator.nodes import NodeLink, NodeLinks
 from tidemark_operator.publisher import MapPublisher
 from tidemark_wire.channel import INCARNATION_KEY, NODE_KEY, WIRE_VERSION_KEY
-from tidemark_wire.convert import Draining
+from tidemark_wire.convert import DiskReport, Draining
 from tidemark_wire.frames import encode_message
 from tidemark_wire.v1 import common_pb2
 
@@ -46,6 +47,9 @@ class Told:
 
     def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None:
         self.events.append((shard, sender, message))
+
+    def on_space(self, node: str, space: Space) -> None:
+        self.events.append(("space", node, space))
 
     def on_draining(self, node: str, draining: bool) -> None:
         self.events.append(("draining", node, draining))
@@ -146,6 +150,19 @@ async def test_a_message_of_a_newer_release_is_skipped_and_the_others_of_its_fra
     for context in node.links:
         await context.write(bytes((99,)) + known[1:] + known)
     await until(lambda: ("draining", "n1", True) in told.events)
+
+
+async def test_k20_a_node_says_that_its_disk_is_full_when_it_is_linked_and_at_each_change(node, links, told) -> None:
+    node.description.disk_space, node.description.disk_free_bytes = Space.FULL, 7
+    links.set_node(record(node))
+    await until(lambda: ("up", ME, "boot-1") in told.events)
+    assert ("space", "n1", Space.FULL) in told.events
+    assert (Space.FULL, 7) == (links.get("n1").space, links.get("n1").free_bytes)
+    for said in (DiskReport(1, 6), DiskReport(2, 5), DiskReport(9, 4), DiskReport(0, 3)):
+        await node.send(ShardId(0), said)
+    await until(lambda: ("space", "n1", Space.FREE) in told.events)
+    assert [Space.FULL, Space.EXHAUSTED, Space.FREE] == [each[2] for each in told.events if each[0] == "space"]
+    assert 3 == links.get("n1").free_bytes
 
 
 async def test_a_draining_node_is_not_down_while_it_hands_over(node, links, told) -> None:

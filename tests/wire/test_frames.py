@@ -112,6 +112,10 @@ NEW = (messages.ReadRound, messages.ReadRoundAck, messages.Reach)
 PARTS = {messages.Unheard}
 AT = of_shard(1)
 CHECKPOINT = Checkpoint(EntryId(1, 4), 7, 1000, 300, 5, (), (), (), (), tuple(fold() for fold in FOLDS))
+OF_SHELLS = {
+    convert.Draining: st.builds(convert.Draining, st.booleans()),
+    convert.DiskReport: st.builds(convert.DiskReport, st.integers(0, 2), st.integers(0, (1 << 64) - 1)),
+}
 LINK_MESSAGES = [
     value for value in vars(messages).values()
     if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__ and value not in CLIENT_WORDS | PARTS
@@ -125,12 +129,12 @@ def strategy(message: type) -> st.SearchStrategy:
 
 def test_every_message_of_the_core_has_a_codec():
     packed = {messages.Append, messages.AppendAck}
-    assert {*LINK_MESSAGES} == ({codec.message for codec in convert.CODECS} | packed) - {convert.Draining}
+    assert {*LINK_MESSAGES} == ({codec.message for codec in convert.CODECS} | packed) - {*OF_SHELLS}
 
 
-@pytest.mark.parametrize("message", [*LINK_MESSAGES, convert.Draining], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("message", [*LINK_MESSAGES, *OF_SHELLS], ids=lambda cls: cls.__name__)
 def test_message_round_trip(message: type):
-    values = st.builds(convert.Draining, st.booleans()) if message is convert.Draining else strategy(message)
+    values = OF_SHELLS[message] if message in OF_SHELLS else strategy(message)
 
     @settings(max_examples=30, deadline=None)
     @given(st.integers(0, (1 << 64) - 1), st.one_of(st.none(), members), values)
@@ -178,7 +182,7 @@ def test_the_release_before_reads_every_message_on_a_link_of_its_version():
     assert b"".join(sent) == read.stdout
 
 
-@pytest.mark.parametrize("message", NEW, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("message", [*NEW, convert.DiskReport], ids=lambda cls: cls.__name__)
 def test_a_message_that_is_new_in_this_release_is_not_sent_to_the_release_before(message: type):
     with pytest.raises(frames.NotOnThisWire, match=message.__name__):
         frames.encode_message(AT, None, message(1, 1), 4)

@@ -37,7 +37,7 @@ APART = "Look for what lies between the two machines; condition NodesDisconnecte
 
 def explain_cluster(state: State) -> list[Finding]:
     """Return everything that keeps a cluster from being as it is asked to be."""
-    found = [*_operator(state), *_nodes(state), *_shards(state)]
+    found = [*_operator(state), *_nodes(state), *_disks(state), *_shards(state)]
     unfinished = state.unfinished()
     for item in (*unfinished[:1], *(each for each in unfinished[1:] if stage(each) == "AwaitingApproval")):
         found += explain_reconfiguration(state, item)
@@ -71,6 +71,15 @@ def _nodes(state: State) -> list[Finding]:
     return [
         Finding(trouble.what, trouble.todo, node=node)
         for node in state.nodes if (trouble := node_trouble(state, node)) is not None]
+
+
+def _disks(state: State) -> list[Finding]:
+    """Return that disks of nodes are full, and whether shards refuse appends for it."""
+    full = condition_of(state.cluster, "DiskFull")
+    if full.get("status") != "True":
+        return []
+    return [Finding(f"disks are full: {said(full)}", "Shorten retention, let volumes grow (storage.data.size), or move "
+                    "copies away: docs/runbooks.md#tidemarkdiskfull", blocks=full.get("reason") == "AppendsRefused")]
 
 
 def _shards(state: State) -> list[Finding]:

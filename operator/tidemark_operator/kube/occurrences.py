@@ -125,12 +125,21 @@ def _in_zone(node: Status) -> str:
     return f" in zone {node['zone']}" if node.get("zone") else ""
 
 
+def _disks(before: Status, after: Status) -> Iterator[Occurrence]:
+    full = _turn(before, after, T.DISK_FULL)
+    if _became(full, "True", "reason"):
+        yield Occurrence(E.DISK_FULL, _because(full[1]))
+    elif full[0].get("status") == "True" and full[1].get("status") != "True":
+        yield Occurrence(E.DISK_HAS_SPACE, "No disk is full any more.")
+
+
 def _cluster(before: Status, after: Status) -> Iterator[Occurrence]:
     apart = _turn(before, after, T.NODES_DISCONNECTED)
     if _became(apart, "True", "message"):
         yield Occurrence(E.NODES_DISCONNECTED, apart[1]["message"])
     elif apart[0].get("status") == "True" and apart[1].get("status") != "True":
         yield Occurrence(E.NODES_RECONNECTED, "Every node hears those that it shares shards with.")
+    yield from _disks(before, after)
     store = _turn(before, after, T.METADATA_STORE_REACHABLE)
     if _became(store, "False"):
         yield Occurrence(E.METADATA_STORE_UNREACHABLE, _because(store[1]))
@@ -174,6 +183,7 @@ def _group(before: Status, after: Status) -> Iterator[Occurrence]:
     if _became(turn, "True") and turn[0].get("reason") == R.SHARDS_LEADERLESS and (
             _time(turn[1]) - _time(turn[0])).total_seconds() >= LEADERLESS_S:
         yield Occurrence(E.LEADERS_RESTORED, "Every shard has a leader again.")
+    yield from _disks(before, after)
     loss = _turn(before, after, T.DATA_LOSS_SUSPECTED)
     if _became(loss, "True", "message"):
         yield Occurrence(E.DATA_LOSS_SUSPECTED, loss[1]["message"])

@@ -36,6 +36,7 @@ class ConditionType(StrEnum):
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "a member holds acknowledged records that its leader lacks"
     CLOCK_SKEW = "ClockSkew", "the clock of a node differs by more than a minute from the median of all nodes"
     NODES_DISCONNECTED = "NodesDisconnected", "nodes that are up do not hear each other"
+    DISK_FULL = "DiskFull", "nodes have full disks; the reason says whether appends are refused"
     PAUSED = "Paused", "work on the spec rests because an annotation says so; elections go on"
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked", "nodes that should go cannot go"
     UPGRADE_BLOCKED = "UpgradeBlocked", "nodes that should run another version cannot be restarted"
@@ -81,6 +82,9 @@ class ConditionReason(StrEnum):
     TRUNCATION_REFUSED = "TruncationRefused", "a member refuses to cut its log below its commit"
     NODES_DISCONNECTED = "NodesDisconnected", "see condition NodesDisconnected"
     LINK_SILENT = "LinkSilent", "one node gets no answer of another one that the operator reaches"
+    DISK_FULL = "DiskFull", "see condition DiskFull"
+    APPENDS_REFUSED = "AppendsRefused", "shards refuse appends: their leader, or too many members, have no space"
+    DISKS_FULL = "DisksFull", "disks of nodes are full, and every shard takes appends"
     NO_QUORUM = "NoQuorum", "no majority of the members answers the election"
     METADATA_LOST = "MetadataLost", "the record of the shard is gone from the metadata store"
     QUORUM_AVAILABLE = "QuorumAvailable", "a quorum of members is up"
@@ -220,6 +224,7 @@ def _progress(ready: ConditionRule, stalled: Iterable[ConditionReason]) -> tuple
 
 _DATA_LOSS = ConditionRule(T.DATA_LOSS_SUSPECTED, (R.TRUNCATION_REFUSED,), (), abnormal=True, optional=True)
 _DISCONNECTED = ConditionRule(T.NODES_DISCONNECTED, (R.LINK_SILENT,), (), abnormal=True, optional=True)
+_DISK_FULL = ConditionRule(T.DISK_FULL, (R.APPENDS_REFUSED, R.DISKS_FULL), (), abnormal=True, optional=True)
 _UNSEEN = (R.METADATA_STORE_UNREACHABLE,)
 _ORPHAN = (R.CLUSTER_NOT_FOUND, R.METADATA_STORE_UNREACHABLE)
 
@@ -228,13 +233,14 @@ _CLUSTER = (
         ConditionRule(
             T.READY, (R.RECONCILED,),
             (R.NODES_NOT_READY, R.ROLLOUT_IN_PROGRESS, R.SCALING_IN_PROGRESS, R.VOLUME_RESIZING, R.DATA_LOSS_SUSPECTED,
-             R.NODES_DISCONNECTED, R.STALLED, R.PAUSED),
+             R.NODES_DISCONNECTED, R.DISK_FULL, R.STALLED, R.PAUSED),
             _UNSEEN),
         (R.INVALID_SPEC, R.NODE_READY_TIMEOUT, R.IMAGE_PULL_FAILED, R.UNSCHEDULABLE, R.VOLUME_EXPANSION_UNSUPPORTED,
          R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE)),
     _DATA_LOSS,
     ConditionRule(T.CLOCK_SKEW, (R.CLOCKS_DISAGREE,), (), abnormal=True, optional=True),
     _DISCONNECTED,
+    _DISK_FULL,
     ConditionRule(
         T.AVAILABLE, (R.QUORUMS_AVAILABLE, R.NOTHING_HOSTED),
         (R.SHARDS_LEADERLESS, R.PARTITIONS_BELOW_QUORUM, R.NO_NODES), _UNSEEN),
@@ -267,12 +273,13 @@ _LOG_GROUP = (
         ConditionRule(
             T.READY, (R.ALL_SHARDS_ONLINE,),
             (R.CREATING_SHARDS, R.SHARDS_NOT_ONLINE, R.FACTOR_CHANGE_PENDING, R.FACTOR_CHANGE_IN_PROGRESS,
-             R.PAYLOAD_COPIES_PENDING, R.DATA_LOSS_SUSPECTED, R.NODES_DISCONNECTED, R.DELETING, R.STALLED, R.PAUSED,
-             R.NOT_SUPPORTED),
+             R.PAYLOAD_COPIES_PENDING, R.DATA_LOSS_SUSPECTED, R.NODES_DISCONNECTED, R.DISK_FULL, R.DELETING, R.STALLED,
+             R.PAUSED, R.NOT_SUPPORTED),
             _ORPHAN),
         (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND, R.ADOPTION_MISMATCH, R.NOT_ENOUGH_NODES, R.NOT_SUPPORTED)),
     _DATA_LOSS,
     _DISCONNECTED,
+    _DISK_FULL,
     ConditionRule(
         T.AVAILABLE, (R.LEADERS_ELECTED,), (R.SHARDS_LEADERLESS, R.ELECTING, R.CREATING_SHARDS, R.NOT_SUPPORTED),
         _ORPHAN),

@@ -44,6 +44,8 @@ class EventReason(StrEnum):
     DATA_LOSS_SUSPECTED = "DataLossSuspected"
     NODES_DISCONNECTED = "NodesDisconnected"
     NODES_RECONNECTED = "NodesReconnected"
+    DISK_FULL = "DiskFull"
+    DISK_HAS_SPACE = "DiskHasSpace"
     LEADERS_RESTORED = "LeadersRestored"
     RING_CHANGED = "RingChanged"
     ANTI_ENTROPY_COMPLETED = "AntiEntropyCompleted"
@@ -125,6 +127,8 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.NODES_RECONNECTED, A.OBSERVE, "every node hears those that it shares shards with again"),
         EventRule(E.NODE_LOST, A.OBSERVE, "the Kubernetes node of a node is gone for good", True),
         EventRule(E.NODE_DISK_REPLACED, A.OBSERVE, "a node came back with another disk", True),
+        EventRule(E.DISK_FULL, A.OBSERVE, "disks of nodes are full; says whether appends are refused", True),
+        EventRule(E.DISK_HAS_SPACE, A.OBSERVE, "no disk of a node is full any more"),
         EventRule(E.LEADERSHIPS_HANDED_OVER, A.DRAIN, "a node leads nothing any more; count and cause"),
         EventRule(E.LEADERSHIP_BALANCED, A.ELECT, "a shard's leader changed so that nodes lead equally many"),
         EventRule(E.VOLUME_RESIZED, A.RESIZE, "a volume was expanded"),
@@ -145,6 +149,8 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.DELETED, A.RECONCILE, "the data is deleted"),
         EventRule(E.SHARD_LEADERLESS, A.OBSERVE, "shards have no leader for 30 s; one per group, with a count", True),
         EventRule(E.LEADERS_RESTORED, A.OBSERVE, "every shard has a leader again"),
+        EventRule(E.DISK_FULL, A.OBSERVE, "disks of members are full; says whether appends are refused", True),
+        EventRule(E.DISK_HAS_SPACE, A.OBSERVE, "no disk of a member is full any more"),
         EventRule(E.DATA_LOSS_SUSPECTED, A.OBSERVE, "a member holds acknowledged records that its leader lacks", True),
         EventRule(E.NOT_SUPPORTED, A.VALIDATE, NOT_SERVED, True),
         EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),

@@ -21,7 +21,7 @@ from ..plan import World
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from .kubernetes import KubernetesFacts, kubernetes_conditions, unfinished, with_pods
-from .shard import crowded, data_loss, disconnected, leaderless
+from .shard import crowded, data_loss, disconnected, disk_full, leaderless
 from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
 
 
@@ -80,6 +80,9 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     apart = disconnected(shards.values(), facts.cut)
     if apart and ready[1]:
         ready = (T.READY, False, R.NODES_DISCONNECTED, f"{apart}.")
+    full = disk_full(shards.values(), facts.world.groups, nodes)
+    if full is not None and full[2] is R.APPENDS_REFUSED and ready[1]:
+        ready = (T.READY, False, R.DISK_FULL, full[3])
     loss = data_loss(shards.values(), facts.records)
     if loss:
         ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
@@ -125,6 +128,8 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     if skews:
         off = some(f"{name} is {skew_text(skew_ms)}" for name, skew_ms in skews.items())
         conditions.append((T.CLOCK_SKEW, True, R.CLOCKS_DISAGREE, f"Against the median of the nodes' clocks {off}."))
+    if full is not None:
+        conditions.append(full)
     instead = standing_conditions(facts.standing)
     if kubernetes is not None:
         instead += kubernetes_conditions(kubernetes, copies)
@@ -159,7 +164,7 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
                 "ready": node.up,
                 "leaders": leaders[node.node],
                 "replicas": copies[node.node],
-                "message": node.reason,
+                "message": node.reason or node.full_disk,
             }
             for node in sorted(nodes.values(), key=lambda node: (node_number(node.node), node.node))
         ],

@@ -18,7 +18,7 @@ from ..model import Group, Node, Shard, out_of_sync, wanted_copies, zones_of
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.kinds import does_not_serve
-from .shard import crowded, data_loss, disconnected, electing, leaderless, unconfirmed
+from .shard import crowded, data_loss, disconnected, disk_full, electing, leaderless, unconfirmed
 from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
 
 
@@ -92,6 +92,10 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
     apart = disconnected(present, facts.cut)
     if apart and ready[1]:
         ready = (T.READY, False, R.NODES_DISCONNECTED, f"{apart}.")
+    members = {name: nodes[name] for shard in present for name in shard.ensemble if name in nodes}
+    full = disk_full(present, {group.name: group}, members)
+    if full is not None and full[2] is R.APPENDS_REFUSED and ready[1]:
+        ready = (T.READY, False, R.DISK_FULL, full[3])
     loss = data_loss(present, records)
     if loss and trouble is None and not group.unserved:
         ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
@@ -117,6 +121,8 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
         conditions.append((T.NODES_DISCONNECTED, True, R.LINK_SILENT, f"{apart}."))
     if loss:
         conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
+    if full is not None:
+        conditions.append(full)
     if group.unserved:
         conditions = overlay(conditions, _not_supported(ready[3], hosted=bool(present)))
     return {

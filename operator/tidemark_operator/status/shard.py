@@ -151,6 +151,29 @@ def disconnected(shards: Iterable[Shard], cut: Iterable[tuple[str, str]]) -> str
         if any(one in ensemble and other in ensemble for ensemble in ensembles))
 
 
+def refuses_for_space(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> str:
+    """Say which full disks make a shard refuse appends, empty when it takes them (K20)."""
+    there = [node for name in shard.ensemble if (node := nodes.get(name)) is not None and node.up]
+    full = [node.node for node in there if node.space]
+    quorum = group.quorum(len(shard.ensemble))
+    if shard.leader in full:
+        return f"{shard.name} is led by {shard.leader}, whose disk is full"
+    if full and len(there) - len(full) < quorum:
+        return f"{shard.name} needs {quorum} members with space, and the disks of {some(full)} are full"
+    return ""
+
+
+def disk_full(shards: Iterable[Shard], groups: Mapping[str, Group], nodes: Mapping[str, Node]) -> Condition | None:
+    """Return condition DiskFull of these shards and nodes, None while no disk is full."""
+    full = sorted(node.node for node in nodes.values() if node.full_disk)
+    if not full:
+        return None
+    refused = [why for shard in shards if (why := refuses_for_space(shard, groups[shard.group], nodes))]
+    if refused:
+        return T.DISK_FULL, True, R.APPENDS_REFUSED, f"{some(refused)}."
+    return T.DISK_FULL, True, R.DISKS_FULL, f"The disks of {some(full)} are full; appends go on."
+
+
 def crowded(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> bool:
     """Two copies share a zone, though there are zones and the group wants its copies spread over them."""
     return group.spread_zones and bool(zones_of(nodes.values())) and (

@@ -995,6 +995,30 @@ class Reach(_message.Message):
 Global___Reach: _TypeAlias = Reach  # noqa: Y015
 
 @_typing.final
+class DiskReport(_message.Message):
+    """The node says to every operator linked to it how much space its disk has: 0 FREE, 1 FULL, 2 EXHAUSTED."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPACE_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    space: _builtins.int
+    free_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        space: _builtins.int = ...,
+        free_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "space", b"space"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiskReport: _TypeAlias = DiskReport  # noqa: Y015
+
+@_typing.final
 class Draining(_message.Message):
     """The node asks every operator linked to it to move its leaderships away (graceful stop)."""
 
