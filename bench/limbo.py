@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from tidemark.batch import encode
+from tidemark.payload import encode
 
 from . import build_before, limbo_confirm
 from . import cluster as clusters

@@ -48,6 +48,10 @@ StatsOption = Annotated[
     bool, typer.Option("--stats", help="At the end, say on stderr what crossed the network, from whom.")
 ]
 GapsOption = Annotated[bool, typer.Option("--gaps", help="Tell of offsets without a record, and read on behind them.")]
+SkipUndecodableOption = Annotated[
+    bool,
+    typer.Option("--skip-undecodable", help="Pass over batches that no appender wrote, and count them on stderr."),
+]
 KeysOption = Annotated[bool, typer.Option("--keys", help="Write the key and a tab in front of each value.")]
 ShardsOption = Annotated[list[int] | None, typer.Option("--shard", min=0, help="Only this shard; repeatable.")]
 

@@ -25,6 +25,7 @@ from .options import (
     LocationOption,
     ModeOption,
     ShardsOption,
+    SkipUndecodableOption,
     StatsOption,
     TimeoutOption,
 )
@@ -79,6 +80,7 @@ def read(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after so many records.")] = None,
     keys: KeysOption = False,
     gaps: GapsOption = False,
+    skip_undecodable: SkipUndecodableOption = False,
     mode: ModeOption = None,
     location: LocationOption = None,
     subscription: SubscriptionOption = None,
@@ -107,11 +109,15 @@ def read(
             }
             if mode is not None:
                 options["mode"] = mode.value
+            if skip_undecodable:
+                options["undecodable"] = "skip"
             reader = client.read(group, gaps=gaps, **options)
             try:
                 return await until_interrupted(copy(reader, writer, limit=limit, live=tail))
             finally:
                 await reader.close()
+                if skip_undecodable:
+                    writer.passed_over(reader)
                 if stats:
                     writer.flush()
                     show_stats(reader.stats, form)

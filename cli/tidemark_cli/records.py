@@ -84,6 +84,12 @@ class Writer:
         else:
             note(f"{gap.kind}: shard {gap.shard}, offsets {gap.first} to {gap.last}")
 
+    def passed_over(self, reader: tidemark.Reader) -> None:
+        """Tell how much of what was asked for could not be decoded."""
+        if reader.undecodable:
+            self.flush()
+            note(f"passed over {reader.undecodable} records that cannot be decoded")
+
     def flush(self) -> None:
         self._out.flush()
 

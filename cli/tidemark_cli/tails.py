@@ -27,9 +27,11 @@ from .options import (
     LocationOption,
     ModeOption,
     ShardsOption,
+    SkipUndecodableOption,
     StatsOption,
     TimeoutOption,
 )
+from .output import note
 from .records import Writer, copy, finish, form_of, show_stats
 from .subscriptions import LeaseOption, SubscriptionOption, options_of
 
@@ -44,6 +46,7 @@ async def last_records(
     Control entries and rolled-back records take offsets too, so the first look may find too few.
     """
     found: deque[Record] = deque(maxlen=count)
+    undecodable: dict[int, Gap] = {}
     span = 2 * count
     while count and end >= 0:
         first = max(0, end - span + 1)
@@ -53,11 +56,15 @@ async def last_records(
         async for item in client.read(group, gaps=True, **reading):
             if isinstance(item, Gap):
                 trimmed = trimmed or item.kind is GapKind.TRIM
+                if item.kind is GapKind.UNDECODABLE:
+                    undecodable[item.first] = item
             else:
                 found.append(item)
         if len(found) == count or first == 0 or trimmed:
             break
         span *= 4
+    for gap in undecodable.values():
+        note(f"{gap.kind}: shard {gap.shard}, offsets {gap.first} to {gap.last}")
     return found
 
 
@@ -70,6 +77,7 @@ def tail(
     shards: ShardsOption = None,
     keys: KeysOption = False,
     gaps: GapsOption = False,
+    skip_undecodable: SkipUndecodableOption = False,
     mode: ModeOption = None,
     location: LocationOption = None,
     subscription: SubscriptionOption = None,
@@ -95,6 +103,8 @@ def tail(
     options: ReadOptions = {"timeout_s": timeout_s, "location": location}
     if mode is not None:
         options["mode"] = mode.value
+    if skip_undecodable:
+        options["undecodable"] = "skip"
 
     async def write_last(client: tidemark.Client, wanted: Sequence[int], positions: dict[int, int]) -> None:
         for shard in wanted:
@@ -123,6 +133,8 @@ def tail(
                 return await until_interrupted(copy(reader, writer, limit=None, live=True))
             finally:
                 await reader.close()
+                if skip_undecodable:
+                    writer.passed_over(reader)
                 if stats:
                     show_stats(reader.stats, form)
 

@@ -21,13 +21,14 @@ from tidemark_wire.version import VERSION as __version__
 
 from . import errors, sync
 from .appender import Appender
-from .batch import SCHEMA, Appended, ReadBatch, Record
+from .batch import Appended, ReadBatch, Record
 from .client import Client, connect
 from .cursor import EARLIEST, LATEST
 from .errors import TidemarkError
 from .explain import ExplainedItem, Explanation
 from .gaps import Gap
 from .loop import run
+from .payload import SCHEMA
 from .pending import AppendedBatch
 from .read_stats import ReadStats
 from .reader import Reader

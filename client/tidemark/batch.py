@@ -1,33 +1,20 @@
-"""Records and the batch payload: one Arrow IPC record-batch message whose schema both sides know.
+"""Records, and batches as they were read: decoding is lazy and copies nothing until records are asked for.
 
-Encoding goes from Python lists to one message; decoding is lazy and copies nothing until records are asked for.
-Stays out: entries and their headers (core), sizes and limits (appender).
+Stays out: the bytes of a batch (payload), entries and their headers (core), sizes and limits (appender).
 """
 
 from __future__ import annotations
 
 import datetime
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from tidemark_core.base.entry import Durability, Entry
 
 from .errors import InvalidArgument, UndecodableBatch
+from .payload import DECODED_BYTES_MAX, UndecodablePayload, decode
 
-_HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
-SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary(), nullable=True),
-        pa.field("value", pa.binary(), nullable=False),
-        pa.field("timestamp", pa.timestamp("us"), nullable=False),
-        pa.field("headers", pa.list_(_HEADER), nullable=True),
-    ]
-)
-COMPRESSIONS = (None, "lz4", "zstd")
-
-_KEY, _VALUE, _TIMESTAMP, _HEADERS = (field.type for field in SCHEMA)
 _UTC = datetime.UTC
 
 RECORD_OVERHEAD_BYTES = 32  # offsets, timestamp and validity of one record in the payload, rounded up
@@ -115,60 +102,23 @@ def timestamp_us_of(timestamp: datetime.datetime | int | None) -> int | None:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
-def encode(
-    values: list[bytes],
-    keys: list[bytes | None] | None,
-    timestamps_us: list[int],
-    headers: list[tuple[tuple[str, bytes], ...] | None] | None,
-    compression: str | None = None,
-) -> bytes:
-    """Return the payload of a batch.  `keys` and `headers` are None when no record has any."""
-    count = len(values)
-    columns = [
-        pa.nulls(count, _KEY) if keys is None else pa.array(keys, _KEY),
-        pa.array(values, _VALUE),
-        pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(array("q", timestamps_us))]),
-        pa.nulls(count, _HEADERS) if headers is None else pa.array(headers, _HEADERS),
-    ]
-    record_batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    if compression is None:
-        return cast(bytes, record_batch.serialize().to_pybytes())
-    # Only the stream writer compresses; what it writes behind the schema is the same kind of message.
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
-        writer.write_batch(record_batch)
-    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
-    reader.read_next_message()
-    return cast(bytes, reader.read_next_message().serialize().to_pybytes())
-
-
-def decode(payload: bytes, count: int) -> pa.RecordBatch:
-    """Return the payload as a record batch that shares its memory; raises UndecodableBatch."""
-    try:
-        record_batch = pa.ipc.read_record_batch(payload, SCHEMA)
-        record_batch.validate()
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise UndecodableBatch(f"payload is no Arrow record batch of the schema: {error}") from error
-    if record_batch.num_rows != count:
-        raise UndecodableBatch(f"payload holds {record_batch.num_rows} records, its header says {count}")
-    return record_batch
-
-
 class ReadBatch:
     """A batch as it was read: the entry's place, and its records decoded when asked for.
 
     `first` and `last` are the offsets wanted of it, inclusive; a read may begin or end inside an entry.
     """
 
-    __slots__ = ("_record_batch", "entry", "first", "last", "shard", "size")
+    __slots__ = ("_decoded_bytes_max", "_record_batch", "entry", "first", "last", "shard", "size")
 
-    def __init__(self, shard: int, entry: Entry, first: int, last: int) -> None:
+    def __init__(
+        self, shard: int, entry: Entry, first: int, last: int, decoded_bytes_max: int = DECODED_BYTES_MAX
+    ) -> None:
         self.shard = shard
         self.entry = entry
         self.first = max(first, entry.base)
         self.last = min(last, entry.last)
         self.size = entry.size      # bytes of the whole entry, header and payload
+        self._decoded_bytes_max = decoded_bytes_max
         self._record_batch: pa.RecordBatch | None = None
 
     def __len__(self) -> int:
@@ -185,19 +135,41 @@ class ReadBatch:
 
     @property
     def record_batch(self) -> pa.RecordBatch:
-        """The records as Arrow columns key, value, timestamp, headers; no copy is made."""
+        """The records as Arrow columns key, value, timestamp, headers; an uncompressed payload is not copied.
+
+        Raises UndecodableBatch where the payload is not what an appender writes (T11).
+        """
         if self._record_batch is None:
-            whole = decode(self.entry.payload, self.entry.count)
+            try:
+                whole = decode(self.entry.payload, self.entry.count, self._decoded_bytes_max)
+            except UndecodablePayload as error:
+                raise self._undecodable(error) from error
             part = len(self) < self.entry.count
             self._record_batch = whole.slice(self.first - self.entry.base, len(self)) if part else whole
         return self._record_batch
 
+    def _undecodable(self, why: object) -> UndecodableBatch:
+        return UndecodableBatch(
+            f"offsets {self.first} to {self.last} of shard {self.shard}: {why}",
+            shard=self.shard, first=self.first, last=self.last,
+        )
+
+    def check(self) -> None:
+        """Raise UndecodableBatch unless `records` can yield all of them."""
+        self._timestamps_us()
+
+    def _timestamps_us(self) -> list[int]:
+        times: list[int] = self.record_batch.column(2).view(pa.int64()).to_pylist()
+        if times and not (min(times) >= TIMESTAMP_US_MIN and max(times) <= TIMESTAMP_US_MAX):
+            raise self._undecodable("a timestamp lies outside the years 1 to 9999")
+        return times
+
     def records(self) -> Iterator[Record]:
-        """Yield the records in offset order."""
+        """Yield the records in offset order; raises UndecodableBatch before the first one."""
         columns = self.record_batch
+        timestamps = self._timestamps_us()
         values = columns.column(1).to_pylist()
         keys = _pylist_or_nones(columns.column(0))
-        timestamps = columns.column(2).view(pa.int64()).to_pylist()
         headers = _pylist_or_nones(columns.column(3))
         shard, epoch, offset = self.shard, self.entry.epoch, self.first
         for value, key, timestamp_us, pairs in zip(values, keys, timestamps, headers, strict=True):

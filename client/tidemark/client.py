@@ -27,8 +27,9 @@ from .explain import Explanation, Explanations
 from .gaps import Gap
 from .links import Links
 from .options import ReadOptions
+from .payload import DECODED_BYTES_MAX
 from .questions import Questions
-from .read_settings import DEFAULT_MODE, SCD, ReadSettings
+from .read_settings import DEFAULT_MODE, RAISE, SCD, ReadSettings
 from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
 from .settings import AppendSettings
@@ -107,6 +108,8 @@ class Client:
         mode: str = DEFAULT_MODE,
         location: str | Location | None = None,
         gaps: bool = False,
+        undecodable: str = RAISE,
+        decoded_bytes_max: int = DECODED_BYTES_MAX,
         buffer_bytes: int = 64 << 20,
         window_bytes: int | None = None,
         timeout_s: float = 30.0,
@@ -124,6 +127,10 @@ class Client:
         offset wanted, or None to go on for ever; both may be mappings by shard.  With `gaps` the offsets without a
         record are yielded too, as `Gap`s between the records.
 
+        A batch that is not what an appender writes, or that decompresses to more than `decoded_bytes_max`, ends the
+        read with UndecodableBatch.  With `gaps` it is a `Gap`; with `undecodable` 'skip' the read passes it over and
+        counts its offsets.
+
         `mode` says who sends: 'scd' all members together, each record once; 'local' the same from members near
         `location` ('region=eu,zone=a'; 'scd' with a location is 'local'); 'all' every member everything; 'leader'
         the leader alone.  What is read ahead is bounded by `buffer_bytes`; `window_bytes` is how much of one shard
@@ -138,9 +145,10 @@ class Client:
         """
         self._check_open()
         settings = ReadSettings.checked(
-            mode=mode, location=location, gaps=gaps, buffer_bytes=buffer_bytes, window_bytes=window_bytes,
-            timeout_s=timeout_s, scd_timeout_s=scd_timeout_s, all_send_all_timeout_s=all_send_all_timeout_s,
-            started_timeout_s=started_timeout_s, slow_detection=slow_detection,
+            mode=mode, location=location, gaps=gaps, undecodable=undecodable, decoded_bytes_max=decoded_bytes_max,
+            buffer_bytes=buffer_bytes, window_bytes=window_bytes, timeout_s=timeout_s, scd_timeout_s=scd_timeout_s,
+            all_send_all_timeout_s=all_send_all_timeout_s, started_timeout_s=started_timeout_s,
+            slow_detection=slow_detection,
         )
         named = None if subscription is None else SubscriptionSettings.checked(subscription, lease_s, auto_commit_s)
         reader: Reader[Gap] = Reader(self, group, settings, shards=shards, from_=from_, until=until, subscription=named)

@@ -154,7 +154,8 @@ class ShardCursor(ShardStream):
                 self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
                 self.next = entry.last + 1
                 continue
-            batch = ReadBatch(self.shard, entry, self.next, last_wanted)
+            batch = ReadBatch(
+                self.shard, entry, self.next, last_wanted, self._reader.settings.decoded_bytes_max)
             await self._reader.put(batch)
             self.next = batch.last + 1
         for hole in holes:

@@ -307,10 +307,11 @@ class ShardDelivery:
 
     def _deliver(self, effect: Deliver) -> None:
         batches: list[ReadBatch] = []
+        decoded_bytes_max = self._settings.decoded_bytes_max
         assert isinstance(effect.item.body, tuple), "what is delivered has been checked"
         for entry in effect.item.body:
             if entry.kind is Kind.DATA:
-                batches.append(ReadBatch(self.shard, entry, effect.first, effect.last))
+                batches.append(ReadBatch(self.shard, entry, effect.first, effect.last, decoded_bytes_max))
             else:
                 self._reader.epochs_begun += entry.kind is Kind.EPOCH_START
                 self._consumed_bytes += entry.size

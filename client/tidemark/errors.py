@@ -137,13 +137,6 @@ class Closed(TidemarkError):
     advice = "Open a new one."
 
 
-class UndecodableBatch(TidemarkError):
-    """A stored batch is intact but is not a record batch of the known schema."""
-
-    reason = "UNDECODABLE_BATCH"
-    advice = "It was written by something else than this client; read it with `payload` of `batches()`."
-
-
 class _OfRange(TidemarkError):
     """An error about the offsets from `first` to `last` of a shard; to read on behind them, begin at `last + 1`."""
 
@@ -152,6 +145,16 @@ class _OfRange(TidemarkError):
         self.shard = shard
         self.first = first
         self.last = last
+
+
+class UndecodableBatch(_OfRange):
+    """A stored batch is intact but not what an appender writes: another program wrote it, perhaps to do harm (T11)."""
+
+    reason = "UNDECODABLE_BATCH"
+    advice = (
+        "Find out who wrote it. Its bytes are `payload` of `batches()`; with gaps=True a reader yields a Gap and goes "
+        "on, with undecodable='skip' (`--skip-undecodable`) it passes the batch over."
+    )
 
 
 class DataLoss(_OfRange):

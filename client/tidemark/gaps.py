@@ -14,7 +14,8 @@ class Gap(NamedTuple):
     """The offsets from `first` to `last`, inclusive, of which the reader gets no record.
 
     HOLE: appended and rolled back, in nobody's log for ever.  TRIM: removed by retention.  DATALOSS: every member
-    answered that it does not hold them.  ACCESS: the reader may not read on.
+    answered that it does not hold them.  ACCESS: the reader may not read on.  UNDECODABLE: the
+    batch is not what an appender writes.
     """
 
     kind: GapKind

@@ -24,10 +24,11 @@ from tidemark_wire.frames import AppendAnswer
 
 from . import endings
 from .acknowledged import Acknowledged
-from .batch import Appended, encode
+from .batch import Appended
 from .errors import AcknowledgedDataLost, InvalidArgument, LocalAppendsLost, error_of
 from .flights import Flight, Rollbacks
 from .links import AppendLink
+from .payload import encode
 from .pending import Pending
 from .retrying import Backoff
 

@@ -50,6 +50,8 @@ class ReadOptions(TypedDict, total=False):
     until: End | Mapping[int, End]
     mode: str
     location: str | Location | None
+    undecodable: str
+    decoded_bytes_max: int
     buffer_bytes: int
     window_bytes: int | None
     timeout_s: float

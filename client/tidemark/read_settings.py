@@ -13,11 +13,14 @@ from tidemark_core.delivery.reader import ReaderSettings
 from tidemark_core.delivery.slowness import SlowDetection
 
 from .errors import InvalidArgument
+from .payload import DECODED_BYTES_MAX
 from .settings import at_least, one_of
 
 SCD, LOCAL, ALL, LEADER = "scd", "local", "all", "leader"
 MODES = (SCD, LOCAL, ALL, LEADER)
 DEFAULT_MODE = SCD
+RAISE, SKIP = "raise", "skip"
+UNDECODABLE = (RAISE, SKIP)
 
 WINDOW_BYTES_MIN = 64 << 10
 _CORE_MODES = {SCD: Mode.SINGLE_COPY, LOCAL: Mode.LOCAL, ALL: Mode.ALL_SEND_ALL}
@@ -30,6 +33,8 @@ class ReadSettings:
     mode: str
     location: Location
     gaps: bool
+    undecodable: str
+    decoded_bytes_max: int
     buffer_bytes: int
     window_bytes: int
     frame_bytes: int
@@ -46,6 +51,8 @@ class ReadSettings:
         mode: str = DEFAULT_MODE,
         location: str | Location | None = None,
         gaps: bool = False,
+        undecodable: str = RAISE,
+        decoded_bytes_max: int = DECODED_BYTES_MAX,
         buffer_bytes: int = 64 << 20,
         window_bytes: int | None = None,
         frame_bytes: int = 2 << 20,
@@ -59,6 +66,7 @@ class ReadSettings:
         one_of("mode", mode, MODES)
         if not isinstance(gaps, bool):
             raise InvalidArgument("gaps", f"is {gaps!r}, must be True or False")
+        one_of("undecodable", undecodable, UNDECODABLE)
         one_of("slow_detection", slow_detection, tuple(map(str, SlowDetection)))
         where = _location(location)
         if mode == SCD and any(where):
@@ -68,7 +76,8 @@ class ReadSettings:
         if mode in (ALL, LEADER) and any(where):
             raise InvalidArgument("location", f"means nothing in mode {mode!r}; use 'scd' or 'local'")
         return cls(
-            mode, where, gaps,
+            mode, where, gaps, undecodable,
+            at_least("decoded_bytes_max", decoded_bytes_max, 1),
             at_least("buffer_bytes", buffer_bytes, 1),
             0 if window_bytes is None else int(at_least("window_bytes", window_bytes, 1)),
             at_least("frame_bytes", frame_bytes, 1),

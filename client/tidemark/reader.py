@@ -19,9 +19,9 @@ from tidemark_wire.tasks import cancelled
 from .batch import ReadBatch, Record
 from .cursor import EARLIEST, LATEST, End, ShardCursor, Start
 from .delivery import ShardDelivery
-from .errors import AccessDenied, Closed, DataLoss, InvalidArgument, Trimmed
+from .errors import AccessDenied, Closed, DataLoss, InvalidArgument, Trimmed, UndecodableBatch
 from .gaps import Gap, GapT
-from .read_settings import LEADER, ReadSettings
+from .read_settings import LEADER, RAISE, ReadSettings
 from .read_stats import ReadStats, together
 from .running_clock import RunningClock
 from .subscription import Subscription, SubscriptionSettings
@@ -39,7 +39,8 @@ class Reader(Generic[GapT]):
 
     `positions` says, per shard, the offset that would be delivered next: pass it as `from_` to go on later.
     `epochs_begun` counts the elections whose mark in the log was passed over, `holes` the offsets that were rolled
-    back, `stats` what crossed the network.  With `gaps` every iteration has `Gap`s among what it yields.
+    back, `undecodable` those of batches passed over unread, `stats` what crossed the network.  With `gaps` every
+    iteration has `Gap`s among what it yields.
 
     With a subscription it begins where that stands.  What was yielded counts as done when the next one is asked for;
     what is done is committed every few seconds and by `close`, what was handed out by `commit` too.
@@ -74,10 +75,12 @@ class Reader(Generic[GapT]):
         }
         self.epochs_begun = 0
         self.holes = 0
+        self.undecodable = 0
         self.positions = {shard: cursor.next for shard, cursor in self.cursors.items()}
         self._ready: deque[Item] = deque()
         self._held: dict[int, deque[Item]] = {}  # of paused shards
         self.buffered_bytes = 0
+        self._lazy = settings.undecodable == RAISE and not settings.gaps   # batches are checked when they are decoded
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,16 +100,20 @@ class Reader(Generic[GapT]):
         try:
             # What is there needs no wait; only a subscription must hear that the one before is done.
             while (self._ready and self.subscription is None) or await self._filled():
-                yield self._take()
+                item = self._take()
+                if item is not None:
+                    yield item
         finally:
             await self.close()
 
     async def next_batches(self, count_max: int) -> list[ReadBatch | GapT]:
         """Return the batches (and gaps) that are there, at least one, at most `count_max`; none is the end."""
         batches: list[ReadBatch | GapT] = []
-        if await self._filled():
+        while not batches and await self._filled():
             while self._ready and len(batches) < count_max:
-                batches.append(self._take())
+                item = self._take()
+                if item is not None:
+                    batches.append(item)
         return batches
 
     async def _filled(self) -> bool:
@@ -131,7 +138,7 @@ class Reader(Generic[GapT]):
         return True
 
     def _take(self) -> Any:
-        """Hand out the next batch, or the next gap where gaps were asked for."""
+        """Hand out the next batch, or the next gap where gaps were asked for; None for a batch that is passed over."""
         item = self._ready.popleft()
         self.buffered_bytes -= _size(item)
         self.positions[item.shard] = item.last + 1
@@ -139,7 +146,16 @@ class Reader(Generic[GapT]):
         if self.subscription is not None:
             self.subscription.given[item.shard] = item.last + 1
         self._room.set()
-        return item
+        return item if self._lazy or isinstance(item, Gap) else self._decodable(item)
+
+    def _decodable(self, batch: ReadBatch) -> ReadBatch | Gap | None:
+        """Return a batch whose records can be had, the gap in its place, or None where it is passed over (T11)."""
+        try:
+            batch.check()
+        except UndecodableBatch as error:
+            self.undecodable += len(batch)
+            return Gap(GapKind.UNDECODABLE, error.shard, error.first, error.last) if self.settings.gaps else None
+        return batch
 
     async def records(self) -> AsyncIterator[Record | GapT]:
         """Yield `Record`s as they arrive, in order within each shard, and with `gaps` the `Gap`s."""

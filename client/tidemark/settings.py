@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from tidemark_core.base.entry import Durability
 
-from .batch import COMPRESSIONS
 from .errors import InvalidArgument
+from .payload import COMPRESSIONS
 
 ON_QUORUM_TIMEOUT = ("wait", "raise")
 ON_ROLLBACK = ("retry", "raise")

@@ -125,6 +125,10 @@ class SyncReader(Generic[GapT]):
         return self._reader.holes
 
     @property
+    def undecodable(self) -> int:
+        return self._reader.undecodable
+
+    @property
     def stats(self) -> ReadStats:
         """What was received and delivered so far; `Reader.stats`."""
         return self._thread.wait(_call(self._stats))

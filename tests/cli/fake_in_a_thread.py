@@ -15,6 +15,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "client"))
 
 from fake_cluster import FakeCluster, FakeShard  # its folder is no package
+from tidemark_core.base.entry import Batch
 
 from tests.waiting import until
 
@@ -34,6 +35,10 @@ class FakeInAThread:
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.script(work).result(10)
+
+    async def added(self, index: int, batch: Batch) -> None:
+        """Store a batch as it is, without a client."""
+        self.shard(index).add(batch)
 
     def script(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Start work in the cluster's loop and return its future."""

@@ -15,8 +15,10 @@ import tidemark
 import tidemark.sync
 from cli_harness import Cli
 from fake_in_a_thread import FakeInAThread
+from google_crc32c import value as crc32c
 from tidemark import ExplainedItem, Explanation
 from tidemark_cli.explain import document_of, ranges_of
+from tidemark_core.base.entry import Batch
 from tidemark_core.delivery.order import Mode
 
 from tests.waiting import wait_until
@@ -147,6 +149,28 @@ def test_gaps_are_told_where_asked_for(fake: FakeInAThread, on_fake: Cli):
     refused = on_fake("read", "orders", "--mode", "scd", "--shard", "0", "--from", "3")
     assert (refused.code, refused.out) == (1, "")
     assert "TRIMMED" in refused.err
+
+
+def test_t11_a_batch_that_cannot_be_decoded_is_an_error_a_gap_or_a_note(fake: FakeInAThread, on_fake: Cli):
+    """Rule T11: `read` and `tail` name its offsets and go on behind it where asked."""
+    fill(fake, 10)
+    payload = b"not arrow at all"
+    foreign = Batch(b"p" * 16, 0, 3, 1, 1, crc32c(payload), payload)
+    fake.script(fake.added(0, foreign)).result(10)
+    fill(fake, 40)
+    where = ("read", "orders", "--shard", "0", "--from", "0")
+
+    refused = on_fake(*where)
+    assert refused.code == 1
+    assert "UNDECODABLE_BATCH: offsets 11 to 13 of shard 0" in refused.err
+    skipped = on_fake(*where, "--skip-undecodable")
+    assert (skipped.code, skipped.err.count("passed over 3 records that cannot be decoded")) == (0, 1)
+    assert len(skipped.out.splitlines()) > 10, "it goes on behind the batch"
+    gaps = on_fake(*where, "--gaps", "--jsonl")
+    assert {"gap": "UNDECODABLE", "shard": 0, "first": 11, "last": 13} in map(json.loads, gaps.out.splitlines())
+    last = on_fake("tail", "orders", "--shard", "0", "-n", "100")
+    assert (last.code, last.out) == (0, skipped.out)
+    assert "UNDECODABLE: shard 0, offsets 11 to 13" in last.err
 
 
 # --- tail ------------------------------------------------------------------------------------------------------

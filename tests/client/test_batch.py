@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark import errors
-from tidemark.batch import ReadBatch, Record, decode, encode, headers_of, timestamp_us_of
+from tidemark.batch import ReadBatch, Record, headers_of, timestamp_us_of
+from tidemark.payload import UndecodablePayload, decode, encode
 from tidemark_core.base.entry import Batch, Kind, seal
 from tidemark_core.base.ids import NOTHING
 
@@ -46,12 +47,12 @@ def test_records_come_back_as_they_were(given_records, compression):
     "payload", [b"", b"garbage" * 20, b"\xff\xff\xff\xff\x10\0\0\0", encode([b"x"], None, [1], None)[:100]]
 )
 def test_damaged_payloads_are_undecodable(payload):
-    with pytest.raises(errors.UndecodableBatch):
+    with pytest.raises(UndecodablePayload):
         decode(payload, 1)
 
 
 def test_a_wrong_record_count_is_undecodable():
-    with pytest.raises(errors.UndecodableBatch, match="holds 1 records, its header says 2"):
+    with pytest.raises(UndecodablePayload, match="holds 1 records, its header says 2"):
         decode(encode([b"x"], None, [1], None), 2)
 
 

@@ -147,9 +147,97 @@ async def test_a_foreign_payload_is_named_and_its_bytes_stay_readable(connect_to
     cluster, client = await connect_to(nodes=1, shards=1)
     payload = b"not arrow at all"
     cluster.groups["orders"][0].add(Batch(b"p" * 16, 0, 1, 1, 1, crc32c(payload), payload))
-    with pytest.raises(errors.UndecodableBatch):
+    with pytest.raises(errors.UndecodableBatch, match="offsets 1 to 1 of shard 0") as caught:
         _ = [record async for record in client.read("orders", mode=mode)]
+    assert (caught.value.shard, caught.value.first, caught.value.last) == (0, 1, 1)
     assert [batch.payload async for batch in client.read("orders", mode=mode).batches()] == [payload]
+
+
+async def with_a_foreign_batch(connect_to) -> tuple[tidemark.Client, FakeCluster]:
+    """Ten records, a batch of three that no appender wrote, ten records."""
+    cluster, client = await connect_to(nodes=1, shards=1)
+    payload = b"not arrow at all"
+    await fill(client, 10)
+    cluster.groups["orders"][0].add(Batch(b"p" * 16, 0, 3, 1, 1, crc32c(payload), payload))
+    await fill(client, 10)
+    return client, cluster
+
+
+async def test_t11_a_reader_passes_over_what_it_cannot_decode_where_asked(connect_to, mode):
+    """Rule T11: as a gap, or in silence; it never ends early and counts what it passed over."""
+    client, _ = await with_a_foreign_batch(connect_to)
+    gap = tidemark.Gap(tidemark.GapKind.UNDECODABLE, 0, 11, 13)
+
+    items = [item async for item in client.read("orders", mode=mode, gaps=True)]
+    assert items[10] == gap
+    assert [int(item.value) for item in items if item != gap] == [*range(10), *range(10)]
+    assert [item.offset for item in items if item != gap] == [*range(1, 11), *range(14, 24)]
+    [only] = [item async for item in client.read("orders", mode=mode, gaps=True, from_=12, until=12)]
+    assert only == tidemark.Gap(tidemark.GapKind.UNDECODABLE, 0, 12, 12)
+
+    reader = client.read("orders", mode=mode, undecodable="skip")
+    assert [record.offset async for record in reader] == [*range(1, 11), *range(14, 24)]
+    assert (reader.undecodable, reader.positions) == (3, {0: 24})
+    reader = client.read("orders", mode=mode, undecodable="skip", from_=11)
+    found = []
+    while batches := await reader.next_batches(1):
+        found += batches
+    assert [batch.first for batch in found] == [14], "an empty list is the end alone"
+
+
+async def test_t11_a_read_goes_on_behind_what_it_cannot_decode(connect_to, mode):
+    """Rule T11: the error says where to begin."""
+    client, _ = await with_a_foreign_batch(connect_to)
+    reader = client.read("orders", mode=mode)
+    seen = []
+    with pytest.raises(errors.UndecodableBatch) as caught:
+        async for record in reader:
+            seen.append(record.offset)
+    rest = [record.offset async for record in client.read("orders", mode=mode, from_=caught.value.last + 1)]
+    assert (seen, rest) == ([*range(1, 11)], [*range(14, 24)])
+
+
+async def test_t11_a_subscription_is_done_with_what_was_passed_over(connect_to, mode):
+    """Rule T11: a batch that no reader can decode holds no subscription back."""
+    client, _ = await with_a_foreign_batch(connect_to)
+    named = {"subscription": "one", "mode": mode}
+    assert 20 == len([record async for record in client.read("orders", undecodable="skip", **named)])
+    assert [] == [record async for record in client.read("orders", **named)]
+    first = client.read("orders", subscription="two", mode=mode, until=13, undecodable="skip")
+    assert 10 == len([record async for record in first])
+    rest = [record.offset async for record in client.read("orders", subscription="two", mode=mode)]
+    assert rest == [*range(14, 24)]
+
+
+async def test_t11_the_synchronous_reader_passes_over_too(connect_to, mode):
+    """Rule T11."""
+    _, cluster = await with_a_foreign_batch(connect_to)
+
+    def read() -> tuple[list, list, int, int]:
+        with tidemark.sync.connect(cluster.addresses()) as client:
+            with_gaps = list(client.read("orders", mode=mode, gaps=True))
+            reader = client.read("orders", mode=mode, undecodable="skip")
+            plain = list(reader)
+            with pytest.raises(errors.UndecodableBatch) as caught:
+                list(client.read("orders", mode=mode))
+            return with_gaps, plain, reader.undecodable, caught.value.first
+
+    with_gaps, plain, undecodable, first = await asyncio.to_thread(read)
+    assert with_gaps[10] == tidemark.Gap(tidemark.GapKind.UNDECODABLE, 0, 11, 13)
+    assert (len(with_gaps), len(plain), undecodable, first) == (21, 20, 3, 11)
+
+
+async def test_t11_the_bound_of_what_a_batch_decompresses_to_is_an_option(connect_to, mode):
+    """Rule T11."""
+    _, client = await connect_to(nodes=1, shards=1)
+    async with client.appender("orders", compression="zstd") as appender:
+        await appender.append(bytes(100_000))
+    assert [len(record.value) async for record in client.read("orders", mode=mode)] == [100_000]
+    with pytest.raises(errors.UndecodableBatch, match="the bound is 90000"):
+        _ = [record async for record in client.read("orders", mode=mode, decoded_bytes_max=90_000)]
+    for option in ({"undecodable": "ignore"}, {"decoded_bytes_max": 0}):
+        with pytest.raises(errors.InvalidArgument, match=next(iter(option))):
+            client.read("orders", **option)
 
 
 async def test_slow_readers_bound_what_is_read_ahead(connect_to, mode):

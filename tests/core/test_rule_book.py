@@ -30,6 +30,7 @@ RULES = [
     *(f"B{number}" for number in range(1, 11)),
     *(f"N{number}" for number in range(1, 13)), *(f"M{number}" for number in range(1, 5)),
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 6)),
+    "T11",
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",
@@ -54,6 +55,7 @@ LINES_OF = {
     "tidemark_operator.recovery_plan": ("recovery.md",),
     "tidemark_operator.certificates": ("certificates.md",),
     "tidemark_core.replication.clocks": ("clocks.md",),
+    "tidemark.payload": ("trust.md",),
 }
 """Modules whose docstring has one line for each rule of a book: its number and its title."""
 

@@ -32,6 +32,7 @@ class GapKind(StrEnum):
     TRIM = "TRIM"          # retention removed them
     DATALOSS = "DATALOSS"  # every member answered that it does not hold them
     ACCESS = "ACCESS"      # the reader may not read on
+    UNDECODABLE = "UNDECODABLE"   # clients alone find it: the payload is not what an appender writes (T11)
 
 
 class Damaged(Enum):

@@ -1,0 +1,147 @@
+"""The payload of a batch: one Arrow IPC record-batch message whose schema both sides know.
+
+Encoding goes from Python lists to one message.  Decoding takes every byte for hostile: a writer may have put anything
+there, and Arrow follows offsets and lengths without a look.  This module alone opens a payload.
+
+The rule, with reason and tests in `docs/protocols/trust.md`:
+
+T11  Payloads are hostile
+
+Stays out: records and their offsets (batch).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import cast
+
+import pyarrow as pa
+
+_HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary(), nullable=True),
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us"), nullable=False),
+        pa.field("headers", pa.list_(_HEADER), nullable=True),
+    ]
+)
+COMPRESSIONS = (None, "lz4", "zstd")
+
+_KEY, _VALUE, _TIMESTAMP, _HEADERS = (field.type for field in SCHEMA)
+
+DECODED_BYTES_MAX = 64 << 20
+"""Bytes that a compressed payload may take once it is decompressed, unless a reader sets another bound."""
+
+NODES, BUFFERS = 7, 17
+"""Arrays of the schema, nested ones included, and the buffers that they lie in."""
+
+METADATA_V5 = 4
+NOT_COMPRESSED = -1       # in place of the size of a buffer that is stored as it is
+
+_U16, _U32, _I32, _I64 = (struct.Struct(form).unpack_from for form in ("<H", "<I", "<i", "<q"))
+_MESSAGE_SLOTS = struct.Struct("<4xH2xH").unpack_from        # of the table of slots: fields 0 and 2
+_BATCH_SLOTS = struct.Struct("<H4xHH").unpack_from           # its own bytes, fields 1 and 2
+_NODES = struct.Struct("<I14q").unpack_from
+_BUFFER = struct.Struct("<qq").unpack_from
+
+
+class UndecodablePayload(ValueError):
+    """A payload is not what an appender writes."""
+
+
+def encode(
+    values: list[bytes],
+    keys: list[bytes | None] | None,
+    timestamps_us: list[int],
+    headers: list[tuple[tuple[str, bytes], ...] | None] | None,
+    compression: str | None = None,
+) -> bytes:
+    """Return the payload of a batch.  `keys` and `headers` are None when no record has any."""
+    count = len(values)
+    columns = [
+        pa.nulls(count, _KEY) if keys is None else pa.array(keys, _KEY),
+        pa.array(values, _VALUE),
+        pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(array("q", timestamps_us))]),
+        pa.nulls(count, _HEADERS) if headers is None else pa.array(headers, _HEADERS),
+    ]
+    record_batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    if compression is None:
+        return cast(bytes, record_batch.serialize().to_pybytes())
+    # Only the stream writer compresses; what it writes behind the schema is the same kind of message.
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+        writer.write_batch(record_batch)
+    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    reader.read_next_message()
+    return cast(bytes, reader.read_next_message().serialize().to_pybytes())
+
+
+def decode(payload: bytes, count: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> pa.RecordBatch:
+    """Return the `count` records of a payload as Arrow columns that share its memory where it is not compressed.
+
+    Sizes are bounded before anything is decompressed; offsets, lengths and texts are checked before anything is read
+    by them.  Raises UndecodablePayload (T11).
+    """
+    try:
+        message = pa.ipc.read_message(payload)
+        _check_metadata(message, decoded_bytes_max)
+        record_batch = pa.ipc.read_record_batch(message, SCHEMA)
+        if record_batch.num_rows != count:
+            raise UndecodablePayload(f"payload holds {record_batch.num_rows} records, its header says {count}")
+        record_batch.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
+        raise UndecodablePayload(f"payload is no Arrow record batch of the schema: {error}") from error
+    return record_batch
+
+
+def _check_metadata(message: pa.Message, decoded_bytes_max: int) -> None:
+    """Check what Arrow believes unseen: which arrays have nulls, and what buffers say that they decompress to.
+
+    The metadata is a flatbuffer, which Arrow has verified.  Its root is a Message table: field 0 is the version, 2 the
+    RecordBatch table.  Of that, field 1 are the nodes (length and nulls of each array, in the order of the schema), 2
+    the buffers (offset and length in the body), and 3 says that they are compressed.
+    """
+    metadata = memoryview(message.metadata)
+    root = _U32(metadata, 0)[0]
+    version, header = _MESSAGE_SLOTS(metadata, root - _I32(metadata, root)[0])
+    if not version or not header or _U16(metadata, root + version)[0] != METADATA_V5:
+        # Older versions name their compression elsewhere.
+        raise UndecodablePayload("payload is no record batch of Arrow's metadata version 5")
+    table = root + header
+    table += _U32(metadata, table)[0]
+    slots = table - _I32(metadata, table)[0]
+    slots_bytes, nodes, buffers = _BATCH_SLOTS(metadata, slots)
+    if slots_bytes < 10 or not nodes or not buffers:
+        raise UndecodablePayload("payload is no record batch")
+    nodes += table
+    found = _NODES(metadata, nodes + _U32(metadata, nodes)[0])
+    if found[0] != NODES:
+        raise UndecodablePayload(f"payload has {found[0]} arrays, the schema has {NODES}")
+    if found[4] or found[6] or found[10] or found[12] or found[14]:
+        raise UndecodablePayload("payload has nulls where the schema allows none")
+    if slots_bytes >= 12 and _U16(metadata, slots + 10)[0]:
+        buffers += table
+        _check_compressed(metadata, buffers + _U32(metadata, buffers)[0], memoryview(message.body), decoded_bytes_max)
+
+
+def _check_compressed(metadata: memoryview, vector: int, body: memoryview, decoded_bytes_max: int) -> None:
+    """Bound the sizes that buffers begin with: Arrow allocates as much before it looks further."""
+    buffers = _U32(metadata, vector)[0]
+    if buffers != BUFFERS:
+        raise UndecodablePayload(f"payload has {buffers} buffers, the schema has {BUFFERS}")
+    total = 0
+    for place in range(vector + 4, vector + 4 + 16 * buffers, 16):
+        offset, length = _BUFFER(metadata, place)
+        if not length:
+            continue
+        if offset < 0 or length < 8 or offset + length > len(body):
+            raise UndecodablePayload(f"payload has a buffer of {length} bytes at {offset}, its body has {len(body)}")
+        size = _I64(body, offset)[0]
+        if size < NOT_COMPRESSED:
+            raise UndecodablePayload(f"payload has a buffer that decompresses to {size} bytes")
+        total += max(size, 0)
+    if total > decoded_bytes_max:
+        raise UndecodablePayload(f"payload decompresses to {total} bytes, the bound is {decoded_bytes_max}")

@@ -1,0 +1,98 @@
+"""Payloads are hostile (rule T11): nothing that a writer stores makes a reader crash, leak or swell."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import hostile_payloads as hostile
+import pyarrow as pa
+import pytest
+import tidemark
+from tidemark.batch import ReadBatch
+from tidemark.errors import UndecodableBatch
+from tidemark.payload import DECODED_BYTES_MAX, SCHEMA, UndecodablePayload, decode, encode
+
+CLIENT = Path(tidemark.__file__).parent
+CHANGED = 10_000
+LIES = hostile.by_hand()
+
+
+def hostile_run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Read payloads in a process of its own: a reader that crashes takes it along."""
+    return subprocess.run(
+        [sys.executable, hostile.__file__, *arguments], capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_t11_thousands_of_changed_payloads_are_read_or_refused():
+    """Rule T11: bits, lengths and offsets changed; what is read holds no byte that the payload does not."""
+    done = hostile_run("1", str(CHANGED))
+    assert done.returncode == 0, f"the reader ended with {done.returncode}: {done.stderr[-2000:]}"
+    ended = json.loads(done.stdout)
+    assert ended["by hand undecodable"] == len(LIES)
+    assert ended["undecodable"] + ended["read"] == CHANGED
+    assert ended["read"] > CHANGED // 20, "changes that do no harm are read"
+    assert ended["grown_kib"] < 200 << 10
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_t11_each_lie_is_refused_with_its_offsets(lie):
+    batch = ReadBatch(3, hostile.entry_of(LIES[lie], hostile.COUNT), 1, 3)
+    with pytest.raises(UndecodableBatch, match="offsets 1 to 3 of shard 3: ") as caught:
+        batch.check()
+    assert (caught.value.shard, caught.value.first, caught.value.last) == (3, 1, 3)
+    assert batch.payload == LIES[lie], "the bytes stay readable"
+
+
+def test_t11_a_small_payload_that_is_large_is_not_decompressed():
+    payload = hostile.bomb()
+    assert len(payload) < 64 << 10
+    with pytest.raises(UndecodablePayload, match=f"the bound is {DECODED_BYTES_MAX}"):
+        decode(payload, 1)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_t11_the_bound_counts_what_all_buffers_decompress_to(compression):
+    payload = encode([b"v" * 10_000] * 20, [b"k" * 500] * 20, [1] * 20, None, compression)
+    exact = next(bound for bound in range(210_000, 212_000) if _reads(payload, bound))
+    assert decode(payload, 20, exact).num_rows == 20
+    with pytest.raises(UndecodablePayload, match=f"decompresses to {exact} bytes, the bound is {exact - 1}"):
+        decode(payload, 20, exact - 1)
+
+
+def _reads(payload: bytes, bound: int) -> bool:
+    try:
+        decode(payload, 20, bound)
+    except UndecodablePayload:
+        return False
+    return True
+
+
+def test_what_other_arrow_programs_write_is_read():
+    """The same schema from a writer that says of every field that it may be null, and knows of no nulls."""
+    columns = [
+        pa.array([b"a", None], pa.binary()), pa.array([b"x", b"y"], pa.binary()),
+        pa.array([1, 2], pa.timestamp("us")),
+        pa.array([[("n", b"v")], []], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+    fields = zip(SCHEMA, columns, strict=True)
+    schema = pa.schema([field.with_nullable(True).with_type(each.type) for field, each in fields])
+    for part in (slice(0, 2), slice(1, 2)):
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)[part]
+        entry = hostile.entry_of(bytes(batch.serialize()), batch.num_rows)
+        records = list(ReadBatch(0, entry, 0, entry.last).records())
+        assert [record.value for record in records] == [b"x", b"y"][part]
+
+
+def test_t11_one_module_alone_opens_payloads():
+    """Rule T11: every later reader goes through the same guard."""
+    opening = [
+        f"{path.relative_to(CLIENT)}:{node.lineno}"
+        for path in sorted(CLIENT.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "ipc"
+    ]
+    assert opening
+    assert all(place.startswith("payload.py:") for place in opening), opening
