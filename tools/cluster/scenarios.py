@@ -151,7 +151,10 @@ class World:
         """Return the machine of the operator that acts; the other one stands by."""
         for pod in await self.kube.list("pods", labels="app.kubernetes.io/component=operator"):
             url = f"http://{pod['status']['podIP']}:8080/metrics"
-            text = (await asyncio.to_thread(urllib.request.urlopen, url, timeout=10)).read().decode()
+            try:
+                text = (await asyncio.to_thread(urllib.request.urlopen, url, timeout=10)).read().decode()
+            except OSError:
+                continue
             if re.search(rf'^tidemark_operator_leader\{{cluster="{CLUSTER}".*\}} 1\.0$', text, re.MULTILINE):
                 return on(self.machines, pod["spec"]["nodeName"])
         raise Failed("no operator says that it acts")
@@ -163,6 +166,33 @@ class World:
             if list(places.values()).count(machine) == 1 and machine in await self.without_etcd():
                 return name, machine
         raise Failed("each machine without the etcd has several nodes or none")
+
+    async def swap(self, source: str) -> None:
+        """Swap a node for a new one, as the quickstart does, and wait until its pod is gone."""
+        manifest = yaml.safe_load((EXAMPLES / "swap.yaml").read_text(encoding="utf-8"))
+        manifest["spec"]["nodeSwap"]["from"] = source
+        name = f"swap-{source}"
+        say(f"swapping {source}")
+        await self.kube.create({**manifest, "metadata": {"name": name, "namespace": NAMESPACE}})
+        await self.kube.wait(
+            "reconfigurations.tidemark.dev", name, lambda found: condition(found, "Succeeded") == "True",
+            timeout_s=CHANGE_S)
+
+        async def gone() -> bool:
+            return source not in await self.pods()
+
+        await self.wait(f"the pod of {source} is gone", gone, CHANGE_S)
+
+    async def spread(self) -> None:
+        """Swap nodes that share a machine while another has none: a lost machine is to take one node along."""
+        for _ in self.machines:
+            places = {name: await self.machine_of(name) for name in await self.pods()}
+            on_each = {machine.name: list(places.values()).count(machine) for machine in self.machines}
+            if max(on_each.values()) < 2 or min(on_each.values()) > 0:
+                return
+            await self.swap(next(name for name, at in sorted(places.items()) if on_each[at.name] > 1))
+            await self.settled()
+        raise Failed(f"nodes stay together: {on_each}")
 
     async def configure(self, on_node_drain: str, replicas: int) -> None:
         """Change how drains are treated and the number of nodes, and wait until both are so."""
@@ -209,6 +239,7 @@ class World:
         """Write while the block runs; after it the cluster must settle and every record must be where it should be."""
         await self.install()
         await self.settled()
+        await self.spread()
         file = self.places.logs / f"{name}.ledger"
         # Addresses of Services are for machines, which have a kube-proxy; this process has none.
         addresses = [f"{pod['status']['podIP']}:6690" for pod in (await self.pods()).values()]
@@ -246,20 +277,7 @@ async def quickstart(world: World) -> str:
 async def swap(world: World) -> str:
     """Swap the node that leads most shards for a new one."""
     async with world.ledger("swap") as writer:
-        source = await world.busiest()
-        manifest = yaml.safe_load((EXAMPLES / "swap.yaml").read_text(encoding="utf-8"))
-        manifest["metadata"]["name"] = name = f"swap-{source}"
-        manifest["spec"]["nodeSwap"]["from"] = source
-        say(f"swapping {source}")
-        await world.kube.create({**manifest, "metadata": {"name": name, "namespace": NAMESPACE}})
-        await world.kube.wait(
-            "reconfigurations.tidemark.dev", name, lambda found: condition(found, "Succeeded") == "True",
-            timeout_s=CHANGE_S)
-
-        async def gone() -> bool:
-            return source not in await world.pods()
-
-        await world.wait(f"the pod of {source} is gone", gone, CHANGE_S)
+        await world.swap(await world.busiest())
     return writer.summary
 
 
@@ -324,15 +342,17 @@ async def _lose(world: World, name: str, machines: Sequence[Machine]) -> str:
         leaders = (await world.leaders()).get(node, 0)
         say(f"losing {machine.name} with {node}, which leads {leaders} shards")
         await asyncio.to_thread(machine.lose)
-        moved_s = await writer.every_shard_moves(MOVES_S)
-        say(f"every shard takes records after {moved_s:.1f} s")
+        try:
+            moved_s = await writer.every_shard_moves(MOVES_S)
+            say(f"every shard takes records after {moved_s:.1f} s")
 
-        async def noticed() -> bool:
-            return not await world.replicated()
+            async def noticed() -> bool:
+                return not await world.replicated()
 
-        noticed_s = await world.wait("FullyReplicated is not True", noticed, TOLD_S)
-        say(f"FullyReplicated says so after {noticed_s:.1f} s more; {machine.name} comes back")
-        await asyncio.to_thread(machine.start, world.machines)
+            noticed_s = await world.wait("FullyReplicated is not True", noticed, TOLD_S)
+            say(f"FullyReplicated says so after {noticed_s:.1f} s more; {machine.name} comes back")
+        finally:
+            await asyncio.to_thread(machine.start, world.machines)
     return f"{writer.summary}; with {leaders} leaders lost every shard moved after {moved_s:.1f} s"
 
 
