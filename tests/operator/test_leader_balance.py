@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from operator_views import member, node, nodes, nothing_lags, shard, world
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.records import ChangeDone, StartTransfer
+from tidemark_operator.kube.cache import Cache
+from tidemark_operator.kube.run import ClusterRun
 from tidemark_operator.leader_balance import PAUSE_MIN_S, LeaderBalance, Transfer
-from tidemark_operator.metadata import NodeLife
-from tidemark_operator.model import Node
+from tidemark_operator.metadata import NodeLife, StoredObject
+from tidemark_operator.model import Node, cluster_view
 from tidemark_operator.plan import World
+from tidemark_operator.resources.events import EventReason
 from tidemark_operator.tending import Tender
 
 NAMES = ("n1", "n2", "n3")
@@ -330,3 +333,36 @@ async def test_looks_while_nothing_is_due_leave_one_timer_behind() -> None:
         tended.tender.look(tended.driver.world, 4, calm=True, balance_quarantine_s=30.0)
     assert len(tended.pokes) == 1
     await tended.tender.close()
+
+
+async def test_on_kubernetes_a_transfer_is_an_event_of_the_cluster() -> None:
+    happened: list[tuple[str, EventReason, str]] = []
+
+    class Events:
+        def tell(self, item: dict[str, Any], reason: EventReason, note: str, *, related: object) -> None:
+            happened.append((item["metadata"]["name"], reason, note))
+
+    item = {
+        "apiVersion": "tidemark.dev/v1alpha1", "kind": "TidemarkCluster",
+        "metadata": {"name": "prod", "namespace": "data", "uid": "u1", "resourceVersion": "1"},
+        "spec": {
+            "version": "0.1.0", "metadataStore": {"etcd": {"endpoints": ["http://etcd:2379"]}},
+            "nodePools": [{"name": "default", "replicas": 3, "storage": {"data": {"size": "1Gi"}}}]},
+    }
+    caches = {kind: Cache() for kind in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration", "Secret", "Pod")}
+    caches["TidemarkCluster"].learn(item)
+    run = ClusterRun(item, None, caches, None, Events(), lambda: None)  # type: ignore[arg-type]
+    run.service.tender._on_balanced("orders-0000: from prod-1, which led 5, to prod-3, which led 0.")
+    assert happened == [(
+        "prod", EventReason.LEADERSHIP_BALANCED, "orders-0000: from prod-1, which led 5, to prod-3, which led 0.")]
+    await run.service.store.close()
+
+
+@pytest.mark.parametrize(("written", "quarantine_s"), [
+    ({}, 300.0),
+    ({"reconfiguration": {"leaderBalance": "Automatic"}, "failureDetection": {"leaderQuarantineSeconds": 5}}, 5.0),
+    ({"reconfiguration": {"leaderBalance": "Manual"}, "failureDetection": {"leaderQuarantineSeconds": 5}}, None),
+])
+def test_the_manifest_switches_it(written: dict[str, Any], quarantine_s: float | None) -> None:
+    stored = StoredObject({"metadata": {"name": "dev"}, "spec": {"nodePools": [], **written}}, "u1", "")
+    assert cluster_view(stored).balance_quarantine_s == quarantine_s
