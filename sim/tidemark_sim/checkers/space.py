@@ -11,7 +11,8 @@ from tidemark_core.base.effects import PutEntry, Received, Write
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.quorum import has_majority
-from tidemark_core.base.refusals import Reason
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.cursor import CursorStatus
 from tidemark_core.replication.messages import AppendAck, AppendRefused
 
@@ -47,6 +48,10 @@ class SpaceForAppends:
                 said.add(sender)
         elif cursor.status is CursorStatus.ATTACHED:
             (said.add if m.space else said.discard)(sender)
+
+    def node_answers(self, node: Node, event: Any, value: Any) -> None:
+        if isinstance(event, AppendRequest) and isinstance(value, Refused) and value.reason is Reason.DISK_FULL:
+            self.world.trace.count("disk_full_refusals")
 
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         if write.__class__ is not PutEntry or write.entry.kind is not Kind.DATA or node.core is None:
