@@ -339,6 +339,8 @@ async def _lose(world: World, name: str, machines: Sequence[Machine]) -> str:
     async with world.ledger(name) as writer:
         node = await world.busiest(machines)
         machine = await world.machine_of(node)
+        if not (await world.leaders()).get(node):
+            await world.run(f"kubectl tidemark transfer-leader {GROUP}/0 {node} --wait")
         leaders = (await world.leaders()).get(node, 0)
         say(f"losing {machine.name} with {node}, which leads {leaders} shards")
         await asyncio.to_thread(machine.lose)
@@ -410,6 +412,6 @@ async def _partition(world: World, name: str, pairs: Callable[[], Awaitable[tupl
 
 
 SCENARIOS: Mapping[str, Callable[[World], Awaitable[str]]] = {
-    "quickstart": quickstart, "swap": swap, "drain": drain, "relocate": relocate, "machine-loss": machine_loss,
-    "operator-loss": operator_loss, "leader-cut": leader_cut, "follower-cut": follower_cut,
+    "quickstart": quickstart, "swap": swap, "drain": drain, "machine-loss": machine_loss,
+    "operator-loss": operator_loss, "leader-cut": leader_cut, "follower-cut": follower_cut, "relocate": relocate,
 }
