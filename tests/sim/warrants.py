@@ -213,9 +213,12 @@ def deleted(on: Leaving) -> str:
 
 
 def rejected(on: Leaving) -> str:
-    """A no promises nothing, except for damage: a replica that reports it never leads that epoch again."""
-    if on.value.refusal.reason == Reason.CORRUPT and on.state.role is Role.LEADER:
+    """A no promises nothing, except for damage (it leads that epoch no more) and for records it holds (K14c)."""
+    refusal = on.value.refusal
+    if refusal.reason == Reason.CORRUPT and on.state.role is Role.LEADER:
         return "leads, as stored"
+    if refusal.reason == Reason.BELOW_COMMIT and on.head.offset < refusal.expected:
+        return f"records up to {refusal.expected} are said to be held, the log ends at {on.head}"
     return ""
 
 
