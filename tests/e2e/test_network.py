@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 
+import grpc.aio
 import pytest
+import tidemark
 from tidemark import Client
-from tidemark_core.base.refusals import Refused
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire import channel
+from tidemark_wire.frames import ReadFrame, decode_read
+from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.v1 import node_pb2
 
 from tests.waiting import remains, until
 
@@ -15,7 +21,7 @@ from .cluster import Cluster, condition, offset_of
 from .fault_proxy import CLIENT, Network
 from .test_crashes import other_leader
 from .wire import append_stream, batch
-from .workload import Workload, check_every_copy, read_all, stands_still
+from .workload import Workload, check_every_copy, read_all, read_shown, stands_still
 
 SNAPSHOT_BYTES_PER_SECOND = 4 << 20
 
@@ -69,8 +75,10 @@ async def test_leader_without_a_majority_commits_nothing(cluster: Cluster, clien
         acked = await stands_still(load)
         head = offset_of((await cluster.replica(leader, group))["head"])
         await remains(lambda: len(load.acked) == acked, "nothing is acknowledged without a majority", 1.0)
-        seen = max(record.offset for record in await read_all(client, group))
+        seen = max(record.offset for record in await read_shown(client, group))
         assert seen < head, "nobody reads what is not committed"
+        with pytest.raises(tidemark.errors.Unavailable, match="no majority"):
+            await client.latest(group, 0, timeout_s=6.0)
         assert (await cluster.shard(group))["leader"] == leader
         network.heal()
         await load.more_on_every_shard()
@@ -102,6 +110,42 @@ async def test_leader_cut_off_from_everybody_but_clients_is_replaced(
         payloads = [entry.entry.payload async for entry in client.read(group, mode="leader").batches()]
         assert b"written by a deposed leader" not in payloads
         assert payloads.count(batch(0).payload) == 1
+
+
+async def first_frame(address: str, group: str) -> ReadFrame | Refused:
+    """Read up to latest from one node: its first frame, which says where that is, or its refusal."""
+    async with channel.open_channel(address) as opened:
+        method = opened.unary_stream(channel.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
+        call = method(node_pb2.ReadRequest(group=group, until=-1), metadata=channel.hello_metadata(), timeout=20)
+        try:
+            return decode_read(await call.read())
+        except grpc.aio.AioRpcError as error:
+            hinted = refusal_from_rpc_error(error)
+            assert hinted is not None, error
+            return hinted.refused
+
+
+async def test_o46_a_deposed_leader_that_clients_reach_names_no_old_end(
+    cluster: Cluster, client: Client, network: Network
+):
+    """Its reads up to latest are refused until it learns of its heir; a client asks on and reads everything."""
+    group = await cluster.create_group()
+    async with Workload(client, group) as load:
+        await load.more()
+        leader = await cluster.leader(group)
+        network.cut(leader, *others(cluster, leader), "operator")
+        await until(lambda: other_leader(cluster, group, leader), "another member leads")
+        await load.more()
+    acked = max(place.offset for _, _, place in load.acked)
+    assert (await cluster.replica(leader, group))["confirmed"] < acked, "the deposed leader knows an older end"
+
+    refused = await first_frame(cluster.address(leader), group)
+    assert isinstance(refused, Refused), refused
+    assert Reason.NO_LEADER is refused.reason and refused.retry_after_ms > 0
+    assert await client.latest(group, 0) >= acked
+    assert len(load.acked) == len(await read_all(client, group))
+    network.heal()
+    await check_every_copy(cluster, client, load)
 
 
 async def test_acknowledgements_that_do_not_arrive_do_not_count(cluster: Cluster, client: Client, network: Network):
