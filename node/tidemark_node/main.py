@@ -283,10 +283,12 @@ async def run(settings: Settings) -> int:
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
+    gc.disable()    # nothing of what is loaded is garbage, and to look through it costs as much as to load it
     await node.start()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
+    gc.enable()
     asked = asyncio.ensure_future(signals.get())
     await asyncio.wait((asked, node.driver.failure), return_when=asyncio.FIRST_COMPLETED)
     if asked.done():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from ..base.entry import Entry, Kind
@@ -23,8 +23,10 @@ PRODUCERS_MAX = 100_000
 IDLE_MS_MAX = 7 * 24 * 3600 * 1000
 
 _PRODUCER = struct.Struct(">16sqB")
-_PLACE = struct.Struct(">qQQI")
 _COUNT = struct.Struct(">I")
+_PLACES = tuple(struct.Struct(">" + "qQQI" * size) for size in range(256))
+"""The places of a producer, by how many it has: one call packs or unpacks them all."""
+_PLACE_FIELDS = 4
 
 
 class Place(NamedTuple):
@@ -163,9 +165,10 @@ class ProducerTable(Fold):
 
     def purge(self, logged_ms: int) -> None:
         """Free the memory of producers that a committed entry proves forgotten; changes no verdict."""
-        self._known = OrderedDict(
-            (producer, known) for producer, known in self._known.items() if logged_ms - known.logged_ms <= IDLE_MS_MAX
-        )
+        known = self._known
+        # The log's clock never falls along the log, so those that were idle for longest stand first.
+        while known and logged_ms - next(iter(known.values())).logged_ms > IDLE_MS_MAX:
+            known.popitem(last=False)
 
     def upto(self, offset: int, logged_ms: int) -> ProducerTable:
         """Return the table as it was behind `offset`; the remembered values are shared, being immutable."""
@@ -181,10 +184,10 @@ class ProducerTable(Fold):
 
     def encode(self) -> bytes:
         parts = [_COUNT.pack(len(self._known))]
-        for producer in sorted(self._known):
-            known = self._known[producer]
-            parts.append(_PRODUCER.pack(producer, known.logged_ms, len(known.places)))
-            parts.extend(_PLACE.pack(*place) for place in known.places)
+        for producer, (logged_ms, places) in sorted(self._known.items()):
+            size = len(places)
+            parts.append(_PRODUCER.pack(producer, logged_ms, size))
+            parts.append(_PLACES[size].pack(*chain.from_iterable(places)))
         return b"".join(parts)
 
     @classmethod
@@ -193,15 +196,15 @@ class ProducerTable(Fold):
         table = cls()
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
+        found: list[tuple[bytes, Known]] = []
         for _ in range(count):
             producer, logged_ms, size = _PRODUCER.unpack_from(data, at)
             at += _PRODUCER.size
-            places = []
-            for _ in range(size):
-                places.append(Place(*_PLACE.unpack_from(data, at)))
-                at += _PLACE.size
-            table._known[producer] = Known(logged_ms, tuple(places))
-        table._known = _in_log_order(table._known.items())
+            fields = iter(_PLACES[size].unpack_from(data, at))
+            at += _PLACES[size].size
+            places = tuple([_new(Place, four) for four in zip(*[fields] * _PLACE_FIELDS, strict=True)])
+            found.append((producer, _new(Known, (logged_ms, places))))
+        table._known = _in_log_order(found)
         return table, at
 
 
