@@ -86,6 +86,7 @@ O30 PREPARE is stored first
 O31 The leader adopts the epoch and silences the leaver
 H3b A NOOP opens the epoch of a change
 O32 The new member pulls the snapshot
+O32b A seeded replica trusts its entries
 O33 COMMIT is stored with the new member's head
 O34 Commit swaps the cursors
 O35 STEADY clears the operation

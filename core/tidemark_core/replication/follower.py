@@ -334,7 +334,7 @@ class Follower:
             if in_front:
                 return
         replica.log.append(entry)
-        replica.log.settle(min(wanted.commit, entry.last))
+        replica.log.settle(min(wanted.commit, replica.vouched))
         writes.append(PutEntry(entry))
 
     def _check_seeded_bare(self, entry: Entry, wanted: SnapshotDescriptor) -> None:
@@ -375,8 +375,10 @@ class Follower:
             ensemble = list(replica.state.ensemble)
             ensemble[wanted.slot:wanted.slot + 1] = [replica.me]
             replica.adopt_facts(tuple(ensemble), wanted.copies, replica.state.epoch)
-        replica.advance_commit(wanted.commit)
-        effects = replica.advance_confirmed(wanted.confirmed)
+        replica.advance_commit(min(wanted.commit, replica.vouched))
+        confirmed = min(wanted.confirmed, replica.commit)
+        rolled_back = replica.log.decisions.covering(confirmed)
+        effects = replica.advance_confirmed(confirmed if rolled_back is None else rolled_back.first - 1)
         installed = SnapshotInstalled(replica.state.epoch, wanted.head)
         return [
             *effects,

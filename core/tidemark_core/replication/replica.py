@@ -235,12 +235,14 @@ class Replica:
         replica._rest = replica.state.encode_rest()
         replica._written = (replica.state.commit, replica.state.confirmed)
         seeding = replica.state.role is Role.SEEDING
-        commit = replica.state.snapshot_commit if seeding else replica.state.commit
+        commit = -1 if seeding else replica.state.commit
         stored = list(headers)
         if seeding and not checkpoint and stored and stored[0].base > 0:
             stored = []  # still in front of the snapshot's checkpoint: that part is pulled again
         replica.log = Log.restore(checkpoint, stored, commit, table)
-        if not seeding:
+        if seeding:
+            replica.log.settle(min(replica.state.snapshot_commit, replica.vouched))
+        else:
             if commit > replica.log.head.offset:
                 # State is written with or behind the entries it vouches for: synced entries are gone.
                 raise RemoteViolation(f"K14: commit {commit} is stored, but the log ends at {replica.log.head}")
@@ -253,6 +255,13 @@ class Replica:
         if replica.state.role is Role.LEADER:
             replica.update(role=Role.DEPOSED)
         return replica
+
+    @property
+    def vouched(self) -> int:
+        """How far a pulled log vouches for itself: by its last CONFIRM or EPOCH_START, and what it lacks (O32b)."""
+        decisions = self.log.decisions
+        opening = decisions.openings[-1] if decisions.openings else -1
+        return max(decisions.confirmed, opening, self.log.floor.id.offset, self.state.dropped)
 
     @property
     def seat(self) -> Seat | None:

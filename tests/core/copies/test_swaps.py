@@ -192,7 +192,7 @@ def test_k12_the_leader_may_leave_out_what_is_surplus_and_the_member_remembers_i
     seeded.complete()
 
     assert [0, 2] == bare(seeded)
-    assert (3, 4) == (seeded.replica.state.dropped, seeded.replica.commit)
+    assert (3, 3) == (seeded.replica.state.dropped, seeded.replica.commit)
     assert (A, B, D) == seeded.replica.state.ensemble
     assert [SnapshotInstalled(2, author.entries[-1].id)] == seeded.take_sent(SnapshotInstalled)
 

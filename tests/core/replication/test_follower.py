@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -577,7 +578,53 @@ def test_o32_a_seeded_node_answers_when_all_of_the_snapshot_is_durable(node: Nod
     node.complete(1)
 
     assert [SnapshotInstalled(2, EntryId(2, 7))] == node.take_sent(SnapshotInstalled)
-    assert (Role.FENCED, 6, author.entries) == (node.replica.state.role, node.replica.commit, node.stored())
+    assert (Role.FENCED, author.entries) == (node.replica.state.role, node.stored())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_o32b_a_seeded_replica_lets_itself_be_cut_above_what_its_entries_vouch_for(
+    node: Node, author: Author, restarted: bool
+) -> None:
+    """Its descriptor claims the whole log; the next leader's log goes on behind the last CONFIRM."""
+    decided, note = author.log.head, author.confirm(author.log.head.offset)
+    tail = author.data()
+    author.opening(Kind.NOOP, epoch=2)
+    snapshot = replace(descriptor(author, 2, commit=author.log.head.offset), confirmed=author.log.head.offset)
+    install = InstallSnapshot(2, 20, LEADER, snapshot)
+    node.receive(OPERATOR, install)
+    node.step(SnapshotChunk(SHARD, 2, tuple(author.entries[:-2])))
+    node.complete()
+    if restarted:
+        node.restart()
+        node.receive(OPERATOR, install)
+    node.step(SnapshotChunk(SHARD, 2, tuple(author.entries[-2:])))
+    node.complete()
+    assert node.take_sent(SnapshotInstalled)
+    assert (decided.offset, decided.offset) == (node.replica.commit, node.replica.confirmed)
+
+    fence(node, 3)
+    node.receive(B, Truncate(3, note.id))
+    node.complete()
+    assert [Truncated(3, note.id)] == node.take_sent(Truncated) and tail not in node.stored()
+    node.receive(B, Truncate(3, EntryId(1, decided.offset - 1)))
+    assert node.replica.log.head == note.id, "what is confirmed stays"
+
+
+def test_o32b_a_replica_whose_log_has_no_confirm_keeps_everything_up_to_its_last_election(node: Node) -> None:
+    author = Author()
+    author.opening()
+    author.data()
+    elected = author.opening(epoch=2)
+    author.data()
+    author.opening(Kind.NOOP, epoch=3)
+    node.receive(OPERATOR, InstallSnapshot(3, 30, LEADER, descriptor(author, 3, commit=author.log.head.offset)))
+    node.step(SnapshotChunk(SHARD, 3, tuple(author.entries)))
+    node.complete()
+    assert elected.last == node.replica.commit
+    fence(node, 4)
+    node.receive(B, Truncate(4, EntryId(1, 0)))
+    node.complete()
+    assert not node.take_sent(Truncated)
 
 
 def test_k14_a_node_being_seeded_neither_votes_nor_follows(node: Node, author: Author) -> None:
