@@ -16,7 +16,6 @@ from tidemark_core.base.effects import Persist, PutEntry, Send
 from tidemark_core.base.ids import Member
 from tidemark_core.base.quorum import has_majority, majority, quorum_offset
 from tidemark_core.limbo.waiting import Limbo, Verdict
-from tidemark_core.log_plane import LogPlane
 from tidemark_core.replication import coordinator as core_coordinator
 from tidemark_core.replication import leader as core_leader
 from tidemark_core.replication import recovery
@@ -24,7 +23,6 @@ from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.cursor import Cursor, CursorStatus
 from tidemark_core.replication.ensembles import Ensembles
 from tidemark_core.replication.fetching import Fetching
-from tidemark_core.replication.floors import Floors
 from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log
@@ -36,6 +34,7 @@ from tidemark_core.shard import Shard
 
 from . import rebuilding
 from .clock_mutants import CLOCK_MUTANTS
+from .coordination_mutants import COORDINATION_MUTANTS
 from .copies_mutants import COPIES_MUTANTS
 from .delivery_mutants import DELIVERY_MUTANTS
 from .latest_mutants import LATEST_MUTANTS
@@ -178,26 +177,6 @@ def _n6_whoever_answered(stack: ExitStack) -> None:
 
     original = rebuilding.find_record
     substitute(stack, rebuilding, "find_record", find)
-
-
-def _n10_below_the_floor(stack: ExitStack) -> None:
-    substitute(stack, LogPlane, "_below_floor", lambda self, shard, event: [])
-
-
-def _n10_promise_is_forgotten(stack: ExitStack) -> None:
-    substitute(stack, Floors, "recover", lambda self, rows: None)
-
-
-def _n11_missing_is_no_news(stack: ExitStack) -> None:
-    substitute(stack, Coordinator, "_on_missing", lambda self, sender, m: [])
-
-
-def _n11_old_answers_count(stack: ExitStack) -> None:
-    def on_missing(self: Coordinator, sender: Any, m: Any) -> Any:
-        return original(self, sender, replace(m, nonce=self._nonce))
-
-    original = Coordinator._on_missing
-    substitute(stack, Coordinator, "_on_missing", on_missing)
 
 
 def _n4_the_leader_is_believed(stack: ExitStack) -> None:
@@ -442,15 +421,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("H3b", "NOOP at PREPARE", _h3b_no_noop, "wide", 271),
     Mutant("H4", "factor is the length of the ensemble", _h4_stale_factor, "contracts"),
     Mutant("H5", "new member is fenced too", _h5_fence_old_only, "swaps", 133),
-    Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery", 7),
-    Mutant("N10", "a node obeys no operator below its promise", _n10_below_the_floor, "recovery"),
-    Mutant("N10 durable", "a promise outlives the process", _n10_promise_is_forgotten, "recovery"),
-    Mutant("N11", "a member without a replica is seeded again", _n11_missing_is_no_news, "recovery"),
-    Mutant("N11 nonce", "an answer from before the change counts for nothing", _n11_old_answers_count, "recovery"),
+    Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery"),
     Mutant("N4", "a Commit may be under way to whoever says pending", _n4_the_leader_is_believed, "recovery"),
-    Mutant("N5", "a prepared change may be in force", _n5_prepared_changes_are_ignored, "recovery", 1563),
-    Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery", 44),
-    Mutant("K16", "who does not answer is asked last", _k16_the_same_one_again, "recovery", 135),
+    Mutant("N5", "a prepared change may be in force", _n5_prepared_changes_are_ignored, "recovery"),
+    Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery"),
+    Mutant("K16", "who does not answer is asked last", _k16_the_same_one_again, "recovery"),
     Mutant("H6", "stalled contract is rolled back", _h6_contract_in_election, "contracts", 106),
     Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 241),
     Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
@@ -475,6 +450,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DELIVERY_MUTANTS,
     *COPIES_MUTANTS,
     *POSITIONS_MUTANTS,
+    *COORDINATION_MUTANTS,
     *CLOCK_MUTANTS,
     *LATEST_MUTANTS,
     *LOSS_MUTANTS,

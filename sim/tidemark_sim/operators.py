@@ -45,7 +45,9 @@ class Operator:
         self.boots = 0
         self.skew_ms = 0
         self.active = True
+        self.leased = False     # the lease came to this process
         self._seen: dict[str, tuple[Member, str] | None] = {}
+        self._boots: dict[str, str] = {}     # of the process of each node that was seen last
         self._missed: dict[str, int] = {}
         self._requests: dict[int, Callable[[Any], None]] = {}
         self._returning: dict[tuple[ShardId, str], int] = {}
@@ -83,8 +85,10 @@ class Operator:
         self.world.trace.note(self.name, "crash")
         self.world.trace.count("operator_crashes")
         self.life += 1
+        self.leased = False
         self.core = None
         self._seen.clear()
+        self._boots.clear()
         self._missed.clear()
         self._requests.clear()
         self._returning.clear()
@@ -93,7 +97,12 @@ class Operator:
     def set_active(self, active: bool) -> None:
         self.active = active
         if self.core is not None:
+            self.leased = active
             self.turn(SetActive(active))
+
+    def boot_of(self, node: str) -> str:
+        """Return the process of a node that this one saw last, empty when it saw none."""
+        return self._boots.get(node, "")
 
     # --- what comes in ------------------------------------------------------------------------------------
 
@@ -139,7 +148,7 @@ class Operator:
                 self._missed[name] = 0
                 now = (node.member, node.boot)
                 if self._seen.get(name) != now:
-                    self._seen[name] = now
+                    self._seen[name], self._boots[name] = now, node.boot
                     world.trace.note(self.name, "sees", f"{node.member} up")
                     self.turn(NodeUp(node.member, node.boot))
             else:
@@ -199,6 +208,8 @@ class Operator:
         assert self.core is not None
         life = self.life
         effects = self.core.step(world.now_ms + self.skew_ms, event)
+        if isinstance(event, Received):
+            world.checkers.operator_answered(self, event, effects)
         crash_at = -1
         if effects and world.dice.chance(world.options.cluster.operator_crash_in_step):
             crash_at = world.dice.between(0, len(effects))
@@ -235,6 +246,8 @@ class Operator:
             elif kind is Trace:
                 world.trace.count(f"core_{effect.what}")
                 world.trace.note(self.name, "trace", f"{effect.what} {effect.detail}")
+                if effect.what == "resumed":
+                    world.checkers.operator_resumes(self, effect.address.shard)
             else:
                 raise TypeError(f"an operator cannot run {effect!r}")
 

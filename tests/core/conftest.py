@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tidemark_core.base.ids import Member
 from tidemark_core.replication.replica import Limits
 
-from .support import A, Cluster, Node
+from .support import A, Cluster, Node, begun_cluster
 
 
 @pytest.fixture
@@ -36,16 +37,9 @@ def make_cluster() -> Iterator[Callable[..., Cluster]]:
     """Make a cluster with one operator, settled unless asked otherwise."""
     made: list[Cluster] = []
 
-    def make(
-        names: str = "abc", *, ensemble: str | None = None, limits: Limits | None = None, settled: bool = True,
-        copies: int = 0, **settings: int,
-    ) -> Cluster:
-        cluster = Cluster(names, ensemble=ensemble, limits=limits, settings=settings, copies=copies)
-        made.append(cluster)
-        if settled:
-            cluster.start_operator()
-            cluster.settle()
-        return cluster
+    def make(names: str = "abc", **options: Any) -> Cluster:
+        made.append(begun_cluster(names, **options))
+        return made[-1]
 
     yield make
     for cluster in made:

@@ -1269,3 +1269,15 @@ class Cluster:
         seen = Counter((e.producer, e.sequence) for e in entries.values() if e.kind is Kind.DATA)
         twice = [key for key, times in seen.items() if times > 1]
         assert not twice, f"L19: appended twice: {twice}"
+
+
+def begun_cluster(
+    names: str = "abc", *, ensemble: str | None = None, limits: Limits | None = None, settled: bool = True,
+    copies: int = 0, **settings: int,
+) -> Cluster:
+    """Return a cluster with one operator, settled unless asked otherwise."""
+    cluster = Cluster(names, ensemble=ensemble, limits=limits, settings=settings, copies=copies)
+    if settled:
+        cluster.start_operator()
+        cluster.settle()
+    return cluster

@@ -13,9 +13,26 @@ from tidemark_sim.mutants import MUTANTS
 from tidemark_sim.runner import run_seed
 from tidemark_sim.trace import Violation
 
+from tests.core import test_operator_crashes as crashes
+from tests.core.copies import test_fetching as fetching
+from tests.core.replication import test_coordinator as coordinator
 from tests.core.replication import test_recovery as recovery
+from tests.core.support import begun_cluster
+
+
+def _desk(story: Callable[..., None], *arguments: str) -> Callable[[], None]:
+    return lambda: story(coordinator.Desk(), *arguments)
+
 
 STORIES: dict[str, Callable[[], None]] = {
+    "N5": recovery.test_n5_a_swap_in_doubt_leaves_its_old_and_its_new_member_in_the_record,
+    "N5 seeded": recovery.test_n5_a_swap_whose_new_member_is_silent_is_not_recovered,
+    "N11 nonce": _desk(
+        coordinator.test_n11_an_answer_from_before_the_change_does_not_have_a_whole_replica_seeded_again),
+    "K16": partial(fetching.test_k16_a_member_that_never_answers_is_not_asked_for_ever, begun_cluster),
+    "O42 nonce": _desk(
+        coordinator.test_o42_a_leader_in_doubt_stays_in_doubt_until_it_answers_the_fence_that_asked, "leads"),
+    "O3b progress": crashes.test_o3b_a_second_operator_leaves_a_change_to_the_driver_that_shows_progress,
     "N4": recovery.test_n4_a_leader_that_still_leads_may_have_a_commit_under_way_to_it,
     "K14c": losses.test_k14c_the_copy_that_holds_more_is_not_destroyed_without_an_explicit_wish,
     "K14c guard": losses.test_k14c_the_copy_that_holds_more_is_not_destroyed_without_an_explicit_wish,

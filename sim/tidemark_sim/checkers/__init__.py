@@ -14,6 +14,8 @@ latest_asked(event)                     a client is about to ask where the log e
 node_asked(node, event)                 a client's request arrives
 node_replies(node, shard, reply)  node_answers(node, event, value)   it is answered
 record_saved(shard, before, after)  operator_sends(operator, send)  operator_stepped(operator)
+operator_answered(operator, event, effects)   before the effects of an answer run
+operator_resumes(operator, shard)        it goes on from the record alone
 producer_answered(producer, sequence, appended)
 committed(shard, node, entry)           an entry is seen committed for the first time
 led(shard, node, epoch)                 a node is seen leading a new epoch
@@ -31,6 +33,7 @@ from .acks import Acks
 from .ages import Ages
 from .commit import CommitMonotone
 from .confirmed import NoLossOfConfirmedWrite
+from .coordination import Coordination
 from .copies import Copies
 from .delivered import Delivered
 from .divergence import NoLogDivergence
@@ -57,13 +60,13 @@ HOOKS = (
     "node_started", "node_crashed", "node_wiped", "node_stepped", "node_writes", "node_synced", "node_sends",
     "node_asked", "floors_asked", "node_promised", "node_replies", "node_answers", "node_released", "record_saved",
     "operator_sends", "operator_stepped", "producer_answered", "committed", "led", "reader_begins", "reader_delivers",
-    "reader_passes", "reader_notes", "reader_stepped", "latest_asked",
+    "reader_passes", "reader_notes", "reader_stepped", "latest_asked", "operator_answered", "operator_resumes",
 )
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
-    Ages, SpaceForAppends, LatestIsLinearizable, CoreInvariants,
+    Ages, Coordination, SpaceForAppends, LatestIsLinearizable, CoreInvariants,
 )
 
 
@@ -86,6 +89,8 @@ class Checkers:
     record_saved: Any
     operator_sends: Any
     operator_stepped: Any
+    operator_answered: Any
+    operator_resumes: Any
     producer_answered: Any
     committed: Any
     led: Any

@@ -298,6 +298,14 @@ def test_n4_a_seeded_member_notes_its_slot_early_and_that_proves_nothing() -> No
 # --- N5 ---------------------------------------------------------------------------------------------------
 
 
+def test_n5_a_swap_in_doubt_leaves_its_old_and_its_new_member_in_the_record() -> None:
+    assert (*OLD, D) == found(prepared(A), prepared(B), prepared(C), prepared(D, ensemble=NEW)).record.ensemble
+
+
+def test_n5_a_swap_whose_new_member_is_silent_is_not_recovered() -> None:
+    assert Doubt.CHANGE_IN_DOUBT is found(prepared(A), prepared(B), said(C), silent=1).doubt
+
+
 def test_n5_a_silent_new_member_may_be_half_seeded_and_is_not_relied_upon() -> None:
     """Found by the simulator (recovery seeds 16, 51 and 499): a member that was still being seeded never voted."""
     others = {A, B, C}

@@ -1,0 +1,81 @@
+"""The product minus one rule about operators and recoveries, each named by its rule.
+
+Stays out: all other repairs (`mutants`).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from tidemark_core.log_plane import LogPlane
+from tidemark_core.replication import ensembles as core_ensembles
+from tidemark_core.replication import leader as core_leader
+from tidemark_core.replication.coordinator import Coordinator
+from tidemark_core.replication.coordinators import Coordinators
+from tidemark_core.replication.floors import Floors
+
+from .mutant import Mutant, substitute
+
+
+def _n10_below_the_floor(stack: ExitStack) -> None:
+    substitute(stack, LogPlane, "_below_floor", lambda self, shard, event: [])
+
+
+def _n10_promise_is_forgotten(stack: ExitStack) -> None:
+    substitute(stack, Floors, "recover", lambda self, rows: None)
+
+
+def _n11_missing_is_no_news(stack: ExitStack) -> None:
+    substitute(stack, Coordinator, "_on_missing", lambda self, sender, m: [])
+
+
+def _n11_old_answers_count(stack: ExitStack) -> None:
+    def on_missing(self: Coordinator, sender: Any, m: Any) -> Any:
+        return original(self, sender, replace(m, nonce=self._nonce))
+
+    original = Coordinator._on_missing
+    substitute(stack, Coordinator, "_on_missing", on_missing)
+
+
+def _o27b_any_contract(stack: ExitStack) -> None:
+    for where in (core_ensembles, core_leader):
+        substitute(stack, where, "contract_lacks", lambda remaining, following: None)
+
+
+def _o42_any_boot(stack: ExitStack) -> None:
+    substitute(stack, Coordinators, "_is_of_another_boot", lambda self, event: False)
+
+
+def _o42_any_nonce(stack: ExitStack) -> None:
+    substitute(stack, Coordinator, "_answers_doubt", lambda self, m: True)
+
+
+def _o3b_no_wait(stack: ExitStack) -> None:
+    def adopt(self: Coordinator, now_ms: int, record: Any, revision: int) -> Any:
+        before, self.leased = self.leased, True
+        try:
+            return original(self, now_ms, record, revision)
+        finally:
+            self.leased = before
+
+    original = Coordinator._adopt
+    substitute(stack, Coordinator, "_adopt", adopt)
+
+
+def _o3b_no_progress(stack: ExitStack) -> None:
+    substitute(stack, Coordinator, "_renew", lambda self: [])
+
+
+COORDINATION_MUTANTS: tuple[Mutant, ...] = (
+    Mutant("N10", "a node obeys no operator below its promise", _n10_below_the_floor, "recovery"),
+    Mutant("N10 durable", "a promise outlives the process", _n10_promise_is_forgotten, "recovery"),
+    Mutant("N11", "a member without a replica is seeded again", _n11_missing_is_no_news, "recovery"),
+    Mutant("N11 nonce", "an answer from before the change counts for nothing", _n11_old_answers_count, "recovery"),
+    Mutant("O27b", "a contract needs a majority of those who stay", _o27b_any_contract, "contracts"),
+    Mutant("O42", "another process of a node is not heard", _o42_any_boot, "operators"),
+    Mutant("O42 nonce", "a doubt ends with the answer to its fence", _o42_any_nonce, "operators"),
+    Mutant("O3b", "a driver that shows progress keeps its PREPARE", _o3b_no_wait, "operators"),
+    Mutant("O3b progress", "the driver of a PREPARE shows progress", _o3b_no_progress, "operators"),
+)
