@@ -7,16 +7,37 @@ Stays out: what the lists mean (wire's `identity`), the calls themselves (`admin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.audit import Audit
-from tidemark_wire.identity import AccessLists, Identity, Kind, Role, may, peer_identity
+from tidemark_wire.identity import EVERYBODY, AccessLists, Identity, Kind, Role, may, peer_identity
 from tidemark_wire.status import to_rpc_error
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 LOOKERS = frozenset({Kind.ADMIN, Kind.CLIENT, Kind.OPERATOR})
+
+
+Manifest = Mapping[str, Any]
+
+
+def seen_by(identity: Identity | None, item: Manifest) -> Manifest:
+    """Return an object as a caller sees it: a client reads no other client's name in access lists.
+
+    The annotation in which kubectl keeps the last manifest has the lists too, so a client does not see it.
+    """
+    spec = item.get("spec") or {}
+    access = spec.get("access")
+    if identity is None or identity.kind is not Kind.CLIENT or not access:
+        return item
+    known = (identity.name, EVERYBODY)
+    lists = {role: [name for name in names or () if name in known] for role, names in access.items()}
+    metadata = dict(item["metadata"])
+    if annotations := metadata.get("annotations"):
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    return {**item, "metadata": metadata, "spec": {**spec, "access": lists}}
 
 
 class AdminAccess:
@@ -28,10 +49,11 @@ class AdminAccess:
         self._tls = tls
         self._audit = Audit()
 
-    async def look(self, context: Any, method: str) -> None:
-        """Let whoever may look at objects in."""
+    async def look(self, context: Any, method: str) -> Callable[[Manifest], Manifest]:
+        """Let callers in that may look at objects; return what turns an object into what this caller sees."""
         identity = peer_identity(context) if self._tls else None
         await self._judge(context, identity, method, "", self._why_not(identity, LOOKERS))
+        return partial(seen_by, identity)
 
     async def move(self, context: Any, method: str, group: str, about: str) -> None:
         """Let whoever may move the shards of a group in."""

@@ -20,7 +20,7 @@ from tidemark_wire.tasks import background
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 from tidemark_wire.version import VERSION
 
-from .access import AdminAccess
+from .access import AdminAccess, Manifest
 from .model import Group
 from .moves import run_move
 from .placement import PlanRefusal
@@ -60,13 +60,13 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return admin_pb2.ApplyResponse(applied=done)
 
     async def Get(self, request: admin_pb2.GetRequest, context: Any) -> admin_pb2.GetResponse:
-        await self._access.look(context, "Admin.Get")
-        return await self._get(request, context)
+        shown = await self._access.look(context, "Admin.Get")
+        return await self._get(request, context, shown)
 
     async def Watch(
         self, request: admin_pb2.GetRequest, context: Any
     ) -> AsyncIterator[admin_pb2.GetResponse]:
-        await self._access.look(context, "Admin.Watch")
+        shown = await self._access.look(context, "Admin.Watch")
         if self._watchers >= WATCHERS_MAX:
             await _refuse(context, Refused(
                 Reason.OVERLOADED, f"{WATCHERS_MAX} watches are open already", retry_after_ms=1_000))
@@ -77,7 +77,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             while True:
                 changed.clear()
                 began = time.monotonic()
-                answer = await self._get(request, context, may_be_missing=last is not None)
+                answer = await self._get(request, context, shown, may_be_missing=last is not None)
                 cost_s = time.monotonic() - began
                 if answer != last:
                     yield answer
@@ -170,7 +170,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     # --- parts ----------------------------------------------------------------------------------------------
 
     async def _get(
-        self, request: admin_pb2.GetRequest, context: Any, *, may_be_missing: bool = False
+        self, request: admin_pb2.GetRequest, context: Any, shown: Callable[[Manifest], Manifest], *,
+        may_be_missing: bool = False,
     ) -> admin_pb2.GetResponse:
         if not self._service.mirror.loaded:
             await _refuse(context, _unread(self._service))
@@ -182,7 +183,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         if request.name and not objects and not may_be_missing:
             reason = _UNKNOWN.get(request.kind, Reason.INVALID_SPEC)
             await _refuse(context, Refused(reason, f"there is no {request.kind} {request.name!r}"))
-        return admin_pb2.GetResponse(objects=[json.dumps(item, sort_keys=True) for item in objects])
+        return admin_pb2.GetResponse(objects=[json.dumps(shown(item), sort_keys=True) for item in objects])
 
     def _move(self, request: admin_pb2.ChangeRequest) -> Move | Refused:
         """Turn a request into a move, or say which field is wrong."""

@@ -141,6 +141,10 @@ async def test_the_command_line_finds_its_certificate_and_takes_another(cluster:
     admin = (await cluster.cli("dev", "certs", "issue", "root", "--role", "admin", "--json")).document
     root = [part for option in ("ca", "cert", "key") for part in (f"--tls-{option}", admin[option])]
     assert 0 == (await cluster.cli(*root, "read", group)).code
+    assert 0 == (await cluster.cli("dev", "certs", "issue", "carol", "--role", "reader", "--group", group)).code
+    for caller, names in ((bob, ["bob"]), (root, ["bob", "carol"])):
+        shown = (await cluster.cli(*caller, "get", "loggroup", group, "--json")).out
+        assert names == [name for name in ("bob", "carol") if f'"{name}"' in shown], "a client sees its own name alone"
 
 
 async def test_a_cluster_keeps_whether_it_has_tls(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from tidemark_operator import certificate_tending
-from tidemark_operator.access import AdminAccess
+from tidemark_operator.access import LAST_APPLIED, AdminAccess
 from tidemark_operator.certificate_tending import CertificateTender, FileArchive
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.keeper import ensure, now_utc, request_rotation, rotated
@@ -83,6 +83,26 @@ async def allowed(access: AdminAccess, uri: str) -> set[str]:
 )
 async def test_each_caller_may_call_what_it_is_for(uri: str, may: set[str]) -> None:
     assert may == await allowed(AdminAccess("dev", LISTS.get, tls=True), uri)
+
+
+@pytest.mark.parametrize(("uri", "readers", "annotations"), [
+    ("spiffe://dev/client/will", ["*"], {"note": "mine"}),
+    ("spiffe://dev/client/rita", ["rita", "*"], {"note": "mine"}),
+    ("spiffe://dev/admin/root", ["rita", "*", "anna"], {"note": "mine", LAST_APPLIED: "{}"}),
+    ("spiffe://dev/operator/operator", ["rita", "*", "anna"], {"note": "mine", LAST_APPLIED: "{}"}),
+])
+async def test_a_client_sees_no_other_clients_name_in_access_lists(
+    uri: str, readers: list[str], annotations: dict[str, str]
+) -> None:
+    item = {
+        "kind": "LogGroup", "metadata": {"name": "orders", "annotations": {"note": "mine", LAST_APPLIED: "{}"}},
+        "spec": {"shards": 1, "access": {"readers": ["rita", "*", "anna"], "writers": ["anna"], "admins": []}},
+    }
+    shown = (await AdminAccess("dev", LISTS.get, tls=True).look(Call(uri), "Admin.Get"))(item)
+    assert shown["spec"]["access"]["readers"] == readers
+    assert shown["metadata"] == {"name": "orders", "annotations": annotations}
+    assert shown["spec"]["shards"] == 1 and item["spec"]["access"]["readers"] == ["rita", "*", "anna"]
+    assert ("anna" in str(shown)) == ("client" not in uri)
 
 
 async def test_without_tls_everybody_may_do_everything() -> None:
