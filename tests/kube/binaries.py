@@ -75,7 +75,7 @@ COREDNS_TOOLS: Mapping[str, Tool] = {
 }
 OTHER_TOOLS: Mapping[Path, Mapping[str, Tool]] = {
     PROMETHEUS: PROMETHEUS_TOOLS, KUBELETS: KUBELET_TOOLS, COREDNS: COREDNS_TOOLS}
-"""What the other go.mod files build: promtool for tests, the rest for `tools/cluster`."""
+"""The programs of the other go.mod files: promtool for tests, the rest for `tools/cluster`."""
 MORE_FLAGS: Mapping[Path, tuple[str, ...]] = {PROMETHEUS: ("-tags=remove_all_sd",)}
 """promtool without service discovery, which is half of it."""
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly -p=2"}
