@@ -127,7 +127,7 @@ class Network:
             writer.transport.abort()  # nobody listens behind us: to the caller that is a refused connection
             return
         # Only now, for it costs something, and a dead node is dialed often.
-        source = await self._who(writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
+        source = await self._who(reader, writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
         if source is None:
             for side in (writer, back):
                 side.transport.abort()  # nobody holds the other end any more
@@ -148,9 +148,15 @@ class Network:
             for side in (writer, back):
                 side.transport.abort()
 
-    async def _who(self, peer: End | None, here: End) -> str | None:
-        """Return who has opened a connection; None when it is found nowhere: it was closed meanwhile."""
+    async def _who(self, reader: asyncio.StreamReader, peer: End | None, here: End) -> str | None:
+        """Return who has opened a connection; None when it is found nowhere: it was closed meanwhile.
+
+        Operators open connections to late nodes and close them: to look for their owners makes the nodes later still.
+        """
         for _ in range(LOOKS if peer else 0):
+            await asyncio.sleep(0)
+            if reader.at_eof():
+                return None
             pid = holder(peer, here, (os.getpid(), *self._processes.pids().values()))
             if pid is not None:
                 return self._processes.name_of(pid) or CLIENT
