@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from .sockets import End, holder
@@ -49,9 +49,12 @@ class Network:
 
     # --- what tests call ------------------------------------------------------------------------------------
 
-    def front(self, name: str, address: str) -> str:
-        """Open a port in front of a node and return its address."""
-        return self._call(self._listen(name, address))
+    def front(self, name: str, address: str | Callable[[], str], at: str = "127.0.0.1:0") -> str:
+        """Open a port in front of a node and return its address; port 0 of `at` picks one.
+
+        A callable `address` is asked at each connection: a node may have another one after a restart.
+        """
+        return self._call(self._listen(name, address if callable(address) else lambda: address, at))
 
     def cut(self, one: str, *others: str) -> None:
         """Let nothing through between `one` and the others, in either direction."""
@@ -108,15 +111,15 @@ class Network:
 
     # --- connections ----------------------------------------------------------------------------------------
 
-    async def _listen(self, name: str, address: str) -> str:
-        host, _, port = address.rpartition(":")
-
+    async def _listen(self, name: str, address: Callable[[], str], at: str) -> str:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            host, _, port = address().rpartition(":")
             await self._serve(name, host, int(port), reader, writer)
 
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        host, _, port = at.rpartition(":")
+        server = await asyncio.start_server(accept, host, int(port))
         self._servers.append(server)
-        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        return f"{host}:{server.sockets[0].getsockname()[1]}"
 
     async def _serve(
         self, name: str, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -44,6 +44,10 @@ class PodRunner:
         """Whole image names that cannot be pulled."""
         self.hosts = dict(hosts or {})
         """More names that pods are told of, and what stands for them."""
+        self.fronts: dict[str, str] = {}
+        """By pod the address that it shows, where a proxy of the test listens there."""
+        self.behind: dict[str, str] = {}
+        """By pod the address that its processes listen at."""
         self._network = network
         self._claims = Claims(kube, directory / "volumes")
         self._pods: dict[str, Object] = {}
@@ -104,6 +108,10 @@ class PodRunner:
 
     def address(self, pod: str) -> str:
         return self.worker(pod).pod.address
+
+    def next_address(self) -> str:
+        """Return a loopback address of this run that no pod has."""
+        return self._network.next_address()
 
     def log(self, pod: str, container: str = "") -> str:
         file = self.container(pod, container).log_file
@@ -227,11 +235,13 @@ class PodRunner:
         metadata = pod["metadata"]
         directory = self.directory / metadata["name"] / metadata["uid"][:8]
         directory.mkdir(parents=True, exist_ok=True)
-        address = self._network.next_address()
+        address = self.fronts.get(metadata["name"]) or self._network.next_address()
+        own = self._network.next_address() if metadata["name"] in self.fronts else address
         volumes = Volumes(self.kube, pod, directory, lambda claim: self._claims.directory(claim, node))
+        self.behind[metadata["name"]] = own
         return PodWorker(Pod(
             self.kube, pod, address, self._network.server, directory, volumes,
-            own_hosts(pod, metadata["namespace"], address) | self.hosts, self.images, self.missing_images,
+            own_hosts(pod, metadata["namespace"], own) | self.hosts, self.images, self.missing_images,
             lambda: None))
 
     # --- scheduling
