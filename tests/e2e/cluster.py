@@ -54,11 +54,13 @@ class Cluster:
     # --- life ---------------------------------------------------------------------------------------------
 
     async def up(
-        self, nodes: int, *flags: str, silence_ms: int | None = 500, quorum_silence_ms: int = 3_000, tls: bool = False
+        self, nodes: int, *flags: str, silence_ms: int | None = 500, quorum_silence_ms: int = 3_000, tls: bool = False,
+        release_before: bool = False,
     ) -> None:
         """Start it, nodes with `flags`; a probe of `silence_ms` fails, None for the defaults of failure detection.
 
-        A leader without a majority for `quorum_silence_ms` is replaced by a member that reaches one.
+        A leader without a majority for `quorum_silence_ms` is replaced by a member that reaches one.  The manifest has
+        no field that the `release_before` refuses.
         """
         manifest = {
             "apiVersion": API_VERSION, "kind": "TidemarkCluster", "metadata": {"name": "e2e"},
@@ -68,10 +70,11 @@ class Cluster:
                 "nodePools": [
                     {"name": "default", "replicas": nodes, "storage": {"data": {"size": "10Gi"}}},
                 ],
-                "reconfiguration": {"onFactorChange": "Manual", "leaderBalance": "Manual"},
+                "reconfiguration": {
+                    "onFactorChange": "Manual", **({} if release_before else {"leaderBalance": "Manual"})},
                 "failureDetection": {
                     "probeIntervalMilliseconds": 200, "probeTimeoutMilliseconds": silence_ms, "failureThreshold": 2,
-                    "quorumSilenceMilliseconds": quorum_silence_ms,
+                    **({} if release_before else {"quorumSilenceMilliseconds": quorum_silence_ms}),
                 } if silence_ms is not None else {},
                 "security": (
                     {"tls": {"mode": "Managed"}} if tls else {"tls": {"mode": "Disabled"}, "clientAuth": "None"}),

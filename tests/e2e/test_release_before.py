@@ -130,7 +130,7 @@ async def rollout(release_before: Path, tmp_path: Path) -> AsyncIterator[Rollout
     cluster = Cluster(tmp_path)
     try:
         with packages(release_before):
-            await cluster.up(5)
+            await cluster.up(5, release_before=True)
         yield Rollout(cluster, release_before)
         assert not cluster.bugs(), "\n".join(cluster.bugs())
         save_state(cluster.directory, cluster.runtime.state)
