@@ -113,7 +113,9 @@ class Node:
 
     def lost(self, member: Member, shard: ShardId) -> bool:
         """Say whether the copy of this member is gone: its disk was wiped, or its replica deleted (K14, N11)."""
-        return self.member != member or not votes(self.disk.image(shard))
+        # A deletion that is not durable yet is no less under way.
+        images = (self.disk.image(shard), self.disk.written.get(shard, Image()))
+        return self.member != member or not all(map(votes, images))
 
     # --- lives --------------------------------------------------------------------------------------------
 
