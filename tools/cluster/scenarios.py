@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,16 +148,21 @@ class World:
         return [machine for machine in self.machines if machine is not etcd]
 
     async def acting_operator(self) -> Machine:
-        """Return the machine of the operator that acts; the other one stands by."""
-        for pod in await self.kube.list("pods", labels="app.kubernetes.io/component=operator"):
-            url = f"http://{pod['status']['podIP']}:8080/metrics"
-            try:
-                text = (await asyncio.to_thread(urllib.request.urlopen, url, timeout=10)).read().decode()
-            except OSError:
-                continue
-            if re.search(rf'^tidemark_operator_leader\{{cluster="{CLUSTER}".*\}} 1\.0$', text, re.MULTILINE):
-                return on(self.machines, pod["spec"]["nodeName"])
-        raise Failed("no operator says that it acts")
+        """Return the machine of the operator that acts, once all operators run; the other one stands by."""
+        await self.run("kubectl rollout status deployment/tidemark-operator --timeout=5m")
+        acting: list[str] = []
+
+        async def found() -> bool:
+            for pod in await self.kube.list("pods", labels="app.kubernetes.io/component=operator"):
+                url = f"http://{pod['status'].get('podIP', '')}:8080/metrics"
+                with suppress(OSError):
+                    text = (await asyncio.to_thread(urllib.request.urlopen, url, timeout=10)).read().decode()
+                    if re.search(rf'^tidemark_operator_leader\{{cluster="{CLUSTER}".*\}} 1\.0$', text, re.MULTILINE):
+                        acting.append(pod["spec"]["nodeName"])
+            return bool(acting)
+
+        await self.wait("an operator says that it acts", found, TOLD_S)
+        return on(self.machines, acting[0])
 
     async def alone(self) -> tuple[str, Machine]:
         """Return a node that no other node shares its machine with, without the etcd, and the machine."""
