@@ -110,6 +110,7 @@ def _run_inside(options: argparse.Namespace, places: Places, tree: Path, program
         (together / name).symlink_to(path)
     network = os.open("/proc/self/ns/net", os.O_RDONLY)
     command = [
+        "setpriv", "--pdeathsig=KILL", "--",
         "unshare", "--net", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
         str(tree / "usr/bin/tini-static"), "-g", "--",
         sys.executable, "-m", "tools.cluster.inside", str(places.state), str(tree), str(network), str(options.machines),
@@ -168,7 +169,12 @@ def _keep_logs(places: Places, *, passed: bool) -> None:
     shutil.rmtree(places.state, ignore_errors=True)
 
 
+def _end(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

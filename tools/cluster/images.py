@@ -62,7 +62,9 @@ def limit_cache() -> None:
     if folders and sum(int(run("du", "-s", "-k", folder).split()[0]) for folder in folders) >> 20 >= CACHE_GIB:
         say(f"images in {cache()} take {CACHE_GIB} GiB and more; they are removed and built again")
         for folder in folders:
-            shutil.rmtree(folder)
+            folder.rename(cache() / f"removed-{folder.name}-{os.getpid()}")
+    for removed in cache().glob("removed-*"):  # renamed first: an interrupt leaves no half of a store
+        shutil.rmtree(removed)
 
 
 def fetch_base(tree: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from . import cgroups, debian
 from .places import REPOSITORY
 
-COMMANDS = ("bash", "chroot", "ip", "mount", "nice", "nsenter", "unshare")
+COMMANDS = ("bash", "chroot", "ip", "mount", "nice", "nsenter", "setpriv", "unshare")
 FREE_DISK_GIB, FREE_MEMORY_GIB = 8, 4
 PROBE_S = 30
 OVERLAY = """\
