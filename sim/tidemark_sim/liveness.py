@@ -47,6 +47,8 @@ def finish(world: World) -> None:
         producer.stopped = True
     for subscriber in world.subscribers:
         subscriber.stopped = True
+    while world.metadata.lost:   # its recovery may leave other ensembles
+        world.run_until(world.now_ms + LOOK_MS)
     absent = _minority(world) if world.dice.chance(0.5) else []
     world.faults.calm(absent)
     if absent:
