@@ -133,11 +133,16 @@ class Delivered:
             raise Violation("S14", f"{client.name} blames everybody for silence")
         if note.what == "slow" and client.idle_ms < WAITED_MS:
             raise Violation("S slow", f"{client.name} blames {note.node}, its application idled {client.idle_ms} ms")
-        if note.what == "all_send_all" and note.detail.startswith("nobody sends") and not reader.copies:
+        if note.what == "all_send_all" and note.detail.startswith("nobody sends") and self._all_keep(client):
             # All decide alike: whoever is first of those that are not listed has sent what it covered.
             trusted = [name for name in reader.sources if name not in reader.known_down]
             if trusted:
                 raise Violation("S19", f"{client.name} asks everybody at {reader.next}, {trusted} are not listed")
+
+    def _all_keep(self, client: Client) -> bool:
+        """Say whether every member keeps every payload, by the reader and by the record, which may be newer."""
+        record = self.world.metadata.record(client.shard)
+        return not client.reader.copies and not record.copies and (record.change is None or not record.change.copies)
 
     def reader_stepped(self, client: Client) -> None:
         reader = client.reader
