@@ -17,7 +17,7 @@ SERVERS = $(BIN)/python -m tests.kube.binaries --optional && \
 	$(PYTEST) --numprocesses=$(AT_ONCE) -m servers --junitxml=$(RESULTS)/servers.xml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint unit pure servers test-cluster assets durations sim bench generate english rendered clean
+.PHONY: help demo check test lint unit pure servers test-cluster assets durations sim mutants bench generate english rendered clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ durations: $(INSTALLED) ## Write tests/durations.json from the results of the la
 
 sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 2000); a failure prints the line that replays it.
 	$(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)
+
+mutants: $(INSTALLED) ## Find the seeds that catch the simulator's mutants, after a profile or a fault has changed.
+	$(BIN)/python tools/mutant_seeds.py
 
 bench: $(INSTALLED) ## Measure this machine and write the results below bench/; takes minutes and wants an idle machine.
 	$(BIN)/python -m bench $(ARGS)

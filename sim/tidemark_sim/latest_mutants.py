@@ -59,6 +59,6 @@ LATEST_MUTANTS: tuple[Mutant, ...] = (
     Mutant("O46", "a majority answers before the end is said", _no_round, "latest"),
     Mutant("O46 joins", "a round begins after the question", _joins, "latest"),
     Mutant("O46 older", "an answer counts for its own round and older ones", _any_ack, "latest"),
-    Mutant("O46 fenced", "a member that a newer epoch fenced does not answer", _fenced_answer, "latest", 15),
+    Mutant("O46 fenced", "a member that a newer epoch fenced does not answer", _fenced_answer, "latest"),
     Mutant("O46 mark", "an entry stands in for rounds that members do not know", _no_mark, "latest"),
 )

@@ -23,7 +23,6 @@ class Mutant:
     missing: str
     change: Callable[[ExitStack], None]
     profile: str | None = None
-    first_seed: int = 0
 
     @contextmanager
     def active(self) -> Iterator[None]:

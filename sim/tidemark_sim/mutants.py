@@ -1,6 +1,6 @@
 """The product minus one repair, each named by its rule: proof that the checkers see.
 
-`profile` and `first_seed` say where each shows soonest; a test runs it until it is caught.
+`profile` says where each shows soonest; a test runs it from the seed in `tests/sim/mutant_seeds.json` on.
 Stays out: anything a run of the product uses; the mutants of limbo, delivery, copies, subscriptions and others are in
 `limbo_mutants`, `delivery_mutants`, `copies_mutants`, `positions_mutants`, `clock_mutants` and `latest_mutants`.
 """
@@ -415,34 +415,34 @@ def _reply_before_commit(stack: ExitStack) -> None:
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("H1", "truncation until the head matches, and the check of the predecessor", _h1_one_shot, "divergence", 56),
+    Mutant("H1", "truncation until the head matches, and the check of the predecessor", _h1_one_shot, "divergence"),
     Mutant("H2", "compare of the revision", _h2_no_compare, "operators"),
     Mutant("H3", "commit never falls", _h3_commit_falls, "reconfiguration"),
-    Mutant("H3b", "NOOP at PREPARE", _h3b_no_noop, "wide", 271),
+    Mutant("H3b", "NOOP at PREPARE", _h3b_no_noop, "wide"),
     Mutant("H4", "factor is the length of the ensemble", _h4_stale_factor, "contracts"),
-    Mutant("H5", "new member is fenced too", _h5_fence_old_only, "swaps", 133),
+    Mutant("H5", "new member is fenced too", _h5_fence_old_only, "swaps"),
     Mutant("N6", "metadata is not rebuilt from less than can be vouched for", _n6_whoever_answered, "recovery"),
     Mutant("N4", "a Commit may be under way to whoever says pending", _n4_the_leader_is_believed, "recovery"),
     Mutant("N5", "a prepared change may be in force", _n5_prepared_changes_are_ignored, "recovery"),
     Mutant("N5 seeded", "who may be half seeded is no member", _n5_silent_is_seeded, "recovery"),
     Mutant("K16", "who does not answer is asked last", _k16_the_same_one_again, "recovery"),
-    Mutant("H6", "stalled contract is rolled back", _h6_contract_in_election, "contracts", 106),
-    Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps", 241),
+    Mutant("H6", "stalled contract is rolled back", _h6_contract_in_election, "contracts"),
+    Mutant("A3", "majority of union or final", _union_only_old_majority, "swaps"),
     Mutant("A3 snapshot", "COMMIT waits for the snapshot", _commit_before_snapshot, "reconfiguration"),
     Mutant("K4", "ack rides on the write", _ack_before_sync, "replication"),
     Mutant("L1 leader", "leader counts its durable copy only", _leader_counts_unsynced, "replication"),
     Mutant("L1 fence", "fence answer is ordered after earlier writes", _fence_overtakes, "replication"),
     Mutant("#87", "epoch is durable before the fence is answered", _epoch_not_stored, "replication"),
-    Mutant("restart", "whoever led an epoch never leads it again", _leads_again, "divergence", 36),
+    Mutant("restart", "whoever led an epoch never leads it again", _leads_again, "divergence"),
     Mutant("O25", "entries of older epochs commit only indirectly", _figure_8, "divergence"),
-    Mutant("K12", "leaver is silenced at PREPARE", _old_member_counts, "swaps", 59),
+    Mutant("K12", "leaver is silenced at PREPARE", _old_member_counts, "swaps"),
     Mutant("#579", "highest head is by epoch first", _choice_by_offset, "divergence"),
     Mutant("K14", "wiped disk is another member", _wiped_votes, "disks"),
     Mutant("L18", "producer table is folded on followers", _table_on_leaders_only, "replication"),
-    Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "divergence", 19),
+    Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "divergence"),
     Mutant("L18 checkpoint", "producer table is part of checkpoints", _table_not_in_checkpoint, "disks"),
-    Mutant("#281", "trimming stops at the slowest member", _trim_past_followers, "wide", 21),
-    Mutant("O33", "new member counts only after COMMIT", _new_member_counts, "swaps", 15),
+    Mutant("#281", "trimming stops at the slowest member", _trim_past_followers, "wide"),
+    Mutant("O33", "new member counts only after COMMIT", _new_member_counts, "swaps"),
     Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),
     Mutant("#513", "append of an older epoch changes nothing", _old_leader_demotes, "divergence"),
     Mutant("O24", "answer waits for commit", _reply_before_commit, "replication"),

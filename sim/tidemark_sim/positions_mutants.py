@@ -88,10 +88,10 @@ def _trims_before_it_knows(stack: ExitStack) -> None:
 POSITIONS_MUTANTS: tuple[Mutant, ...] = (
     Mutant("B2", "a position that was rolled back does not count", _rolled_back_count, "successors"),
     Mutant("B2 confirmed", "a position counts once it is confirmed", _unconfirmed_count, "successors"),
-    Mutant("B3 undo", "positions are undone on truncation", _not_undone, "successors", 4),
-    Mutant("B3", "positions are part of checkpoints", _not_in_checkpoint, "clocks", 7),
+    Mutant("B3 undo", "positions are undone on truncation", _not_undone, "successors"),
+    Mutant("B3", "positions are part of checkpoints", _not_in_checkpoint, "clocks"),
     Mutant("B6", "a position moves back by a seek alone", _go_back, "clocks"),
     Mutant("B8", "a position is told once it is confirmed", _told_at_once, "clocks"),
     Mutant("B10", "trimming stops at positions", _pins_ignored, "clocks"),
-    Mutant("B10 opening", "a new leader trims only when it knows who pins", _trims_before_it_knows, "successors", 36),
+    Mutant("B10 opening", "a new leader trims only when it knows who pins", _trims_before_it_knows, "successors"),
 )

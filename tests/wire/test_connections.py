@@ -13,7 +13,7 @@ from tidemark_wire import channel, descriptors
 from tests.waiting import until
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-"""What an HTTP/2 caller says first: the preface and empty settings."""
+"""The first bytes of an HTTP/2 caller: the preface and empty settings."""
 MANY = 40
 CAP = 12
 
