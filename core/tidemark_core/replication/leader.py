@@ -68,7 +68,7 @@ from .messages import (
 from .outcomes import QUORUM_TIMER, Outcomes
 from .positions import POSITION_TIMER, Positions
 from .read_index import READ_INDEX_TIMER, ReadIndex
-from .replica import Pending, Replica, Role, opening_payload
+from .replica import Pending, Replica, ReplicaState, Role, opening_payload
 from .retention import RETENTION_TIMER, Retention
 from .space import enough, storing
 from .stages import RELEASE_TIMER, Stages
@@ -94,16 +94,18 @@ class Leader:
     """One leadership: from BecomeLeader until fenced, refused by a newer epoch, or restarted."""
 
     __slots__ = (
-        "_copysets", "_described_commit", "_dirty", "_fill", "_filled", "_fresh", "_notice_armed", "_pushed_later",
-        "_released_told", "_resend_armed", "active", "change", "clocks", "contracted", "cursors", "dropping", "durable",
-        "epoch_first", "fetching", "hearing", "outcomes", "positions", "read_index", "replica", "retention",
-        "selective", "stages", "transfer",
+        "_copysets", "_described_commit", "_dirty", "_fill", "_filled", "_fresh", "_held", "_held_in", "_notice_armed",
+        "_pushed_later", "_released_told", "_resend_armed", "active", "change", "clocks", "contracted", "cursors",
+        "dropping", "durable", "epoch_first", "fetching", "hearing", "outcomes", "positions", "read_index", "replica",
+        "retention", "selective", "stages", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.active = False                       # our leadership is durable
         self.durable = -1                         # our own log is durable up to here
+        self._held = -1                           # what a majority held at the last `advance`, in the state `_held_in`
+        self._held_in: ReplicaState | None = None
         self.epoch_first = 0                      # offset of the control entry that opened the elected epoch
         self.cursors: dict[Member, Cursor] = {}
         self.clocks = Clocks(replica, replica.now_ms)
@@ -539,7 +541,7 @@ class Leader:
         self.clocks.heard(sender, m.clock_ms, now_ms)
         cursor.heard_ms = now_ms
         cursor.acknowledged(min(m.upto, self.head), m.commit, m.space)
-        effects = self.advance(now_ms)
+        effects = [] if self._is_late(cursor) else self.advance(now_ms)
         if self.read_index.waiting:
             effects += self.read_index.advance()
         if m.space:
@@ -547,6 +549,13 @@ class Leader:
         effects += self._push(cursor)
         self._shrink_tail()
         return effects + self._transfer_ready()
+
+    def _is_late(self, cursor: Cursor) -> bool:
+        """Say whether an acknowledgement moves nothing: a majority held as much already, and a majority decides."""
+        return (
+            cursor.match <= self._held and self.replica.state is self._held_in
+            and not self.selective and self.outcomes.majority_decides
+        )
 
     def on_append_refused(self, now_ms: int, sender: Member, m: AppendRefused) -> list[Effect]:
         cursor = self.cursors.get(sender)
@@ -623,6 +632,7 @@ class Leader:
         replica = self.replica
         matches = self.matches()
         held = committable(replica.log, self.epoch, self.ensemble, matches)
+        self._held, self._held_in = held, replica.state
         committed = replica.advance_commit(held)
         confirmed = replica.confirmed
         effects = self.outcomes.decide(matches, held)

@@ -35,7 +35,9 @@ DEFAULTS = SynchroSettings()
 class Outcomes:
     """Writers of one leadership and their answers."""
 
-    __slots__ = ("_armed_at", "_decided", "_noted", "_plain", "_plain_for", "_rolling", "leader", "limbo", "replica")
+    __slots__ = (
+        "_armed_at", "_decided", "_noted", "_plain_for", "_rolling", "leader", "limbo", "majority_decides", "replica",
+    )
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
@@ -43,7 +45,7 @@ class Outcomes:
         self.limbo = Limbo(1 << 62, self.replica.confirmed)
         self._armed_at: int | None = None
         self._decided: tuple[int, int, int] | None = None   # commit, synchro and durable of the last walk
-        self._plain = False         # a majority is the synchro quorum, for the settings and members of `_plain_for`
+        self.majority_decides = False   # a majority is the synchro quorum, for the settings and members of `_plain_for`
         self._plain_for: tuple[SynchroSettings | None, tuple[Member, ...]] | None = None
         self._rolling = -1          # offset of a ROLLBACK that is not durable here yet (L7)
         self._noted = -1            # newest entry of ours that a CONFIRM record covers
@@ -198,9 +200,9 @@ class Outcomes:
         settings, known = self.settings, self._plain_for
         if known is None or known[0] is not settings or known[1] is not ensemble:
             self._plain_for = settings, ensemble
-            self._plain = settings is not None and settings.zones <= 1 and (
+            self.majority_decides = settings is not None and settings.zones <= 1 and (
                 needed_members(settings, len(ensemble)) <= majority(len(ensemble)))
-        return self._plain
+        return self.majority_decides
 
     def on_durable(self, durable: int) -> list[Effect]:
         """Our own log is durable up to here: a rollback among it no longer keeps appends out (L7)."""

@@ -75,7 +75,7 @@ WITHOUT_EPOCH = {messages.Fetch, messages.Fetched}
 TO_OPERATORS = {
     messages.Fenced, messages.BecameLeader, messages.FollowerAdded, messages.Prepared, messages.SnapshotProgress,
     messages.SnapshotInstalled, messages.Committed, messages.CommitPending, messages.Aborted, messages.TransferReady,
-    messages.ShardDeleted, messages.Rejected,
+    messages.ShardDeleted, messages.Rejected, messages.Reach, messages.Unheard,
 }
 TO_CLIENTS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.Latest, messages.PositionCommitted,
