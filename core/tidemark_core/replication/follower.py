@@ -362,13 +362,20 @@ class Follower:
         ]
 
     def _seeded(self) -> list[Effect]:
-        """The snapshot is whole: from the next durable write on this replica is a fenced member of its epoch."""
+        """The snapshot is whole: from the next durable write on this replica is a fenced member of its epoch.
+
+        Another log of the same length is none of it, and the pull ends (O32).
+        """
         assert self._pull is not None
         replica = self.replica
         requester, _, wanted = self._pull
-        if replica.log.head != wanted.head:
-            raise RemoteViolation(f"snapshot ends at {replica.log.head}, its descriptor says {wanted.head}")
         self._pull = None
+        if replica.log.head != wanted.head:
+            # Its chain is whole, so this is another log: the one of a later leader, whose source kept entries that the
+            # leader of this epoch did not have.  What is committed is the same in every log.
+            ends = f"snapshot ends at {replica.log.head}, its descriptor says {wanted.head}"
+            what = "snapshot_superseded" if wanted.head.offset > wanted.commit else "violation"
+            return [replica.trace(what, ends)]
         replica.update(role=Role.FENCED)
         if wanted.size:
             # The last opening in the snapshot names the ensemble as it was; ours is the slot that changes hands.

@@ -738,6 +738,31 @@ def test_a_source_that_was_truncated_meanwhile_ends_the_pull_and_no_entry_of_ano
     assert [] == node.take_sent(SnapshotInstalled)
 
 
+@pytest.mark.parametrize(
+    ("commit", "said"), [(2, "snapshot_superseded"), (7, "violation")], ids=["head not committed", "head committed"]
+)
+def test_o32_a_later_leaders_entries_of_an_older_epoch_end_the_pull_unless_the_descriptors_head_was_committed(
+    node: Node, author: Author, commit: int, said: str
+) -> None:
+    """An election dropped the change and chose a member with a longer log, of an older epoch (recovery seed 161448)."""
+    elsewhere = author.fork(author.entries[-1].id, epoch=1)
+    author.opening(Kind.NOOP, epoch=2)
+    elsewhere.data(payload=b"something else")
+    snapshot = descriptor(author, 2, commit)
+    assert elsewhere.log.head.offset == snapshot.head.offset
+    node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, snapshot))
+    end = Trace(AT, said, f"snapshot ends at {elsewhere.log.head}, its descriptor says {snapshot.head}")
+
+    assert end in node.step(SnapshotChunk(SHARD, 2, tuple(elsewhere.entries)))
+    node.complete()
+
+    assert Role.SEEDING is node.replica.state.role
+    assert elsewhere.entries == node.stored(), "memory and disk hold the same"
+    assert elsewhere.log.head == node.replica.log.head
+    assert end in node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, snapshot)), "a repeat pulls nothing"
+    assert [] == node.take_sent(SnapshotInstalled)
+
+
 def trimmed_snapshot(author: Author, commit: int, first: int) -> tuple[SnapshotDescriptor, list[Entry]]:
     """Describe the author's log as a leader would that has trimmed below `first`."""
     log = author.log
