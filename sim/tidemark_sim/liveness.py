@@ -56,7 +56,7 @@ def finish(world: World) -> None:
         _wait_for_appends(world, f"without {', '.join(absent)}")
         world.faults.calm()
     _wait(world, "after faults stopped")
-    if world.options.faults.partial:
+    if world.options.cluster.reports:
         _while_cut(world)
     for producer in world.producers:
         producer.append()

@@ -59,7 +59,9 @@ def draw(dice: Dice, members: Sequence[str], leader: str, operator: str) -> Part
         case "constrained":
             return constrained(members, leader, others[0])
         case "chained":
-            return chained(dice.shuffled(list(members)))
+            row = chained(dice.shuffled(list(members)))
+            if reaching(members, row.cut):   # of six or seven members, neighbours alone are no majority
+                return row
     while True:
         links = [*combinations(members, 2), *((operator, member) for member in members)]
         cut = [pair for pair in links if dice.chance(0.4)]

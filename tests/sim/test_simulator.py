@@ -71,6 +71,14 @@ def test_recovery_rebuilds_metadata_and_finds_doubts() -> None:
     assert any(name.startswith("metadata_doubt_") for name in met)
 
 
+@pytest.mark.parametrize("seed", [20034, 20159, 160150, 160651, 161448])
+def test_recovery_seeds_that_once_failed_pass(seed: int) -> None:
+    """A leader's clock below zero, a row of six members, two deletions under way, a minority down, a longer old log."""
+    result = run_seed(seed, "recovery")
+
+    assert result.passed, f"{result.message}\n{result.replay}"
+
+
 def test_c4_ages_are_true_ages_though_a_clock_is_wrong() -> None:
     """Rule C4: one node of all is hours or days off for whole lives, leads, and removes what is of age."""
     met: Counter[str] = Counter()

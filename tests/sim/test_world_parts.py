@@ -7,6 +7,7 @@ from typing import Any
 from tidemark_core.base.effects import DropAfter, DropBefore, PutEntry, PutState, Wipe
 from tidemark_core.base.entry import Entry, Kind, control
 from tidemark_core.base.ids import NOTHING, EntryId, ShardId, of_shard
+from tidemark_sim import partitions
 from tidemark_sim.dice import Dice
 from tidemark_sim.disk import Disk, Queued
 from tidemark_sim.network import Network, NetworkOptions
@@ -145,3 +146,15 @@ def test_dice_repeat_and_stay_in_range() -> None:
     assert one.weighted((("a", 0.0), ("b", 0.0))) is None
     assert {one.weighted((("a", 0.0), ("b", 1.0))) for _ in range(20)} == {"b"}
     assert sorted(one.shuffled([1, 2, 3])) == [1, 2, 3]
+
+
+def test_o44_every_partition_that_is_drawn_leaves_a_member_that_reaches_a_majority() -> None:
+    """The leader of six neighbours in a row hears two of them, and appends can rightly wait (recovery seed 20159)."""
+    dice = Dice(1)
+    for size in range(3, 8):
+        members = [f"n{number}" for number in range(1, size + 1)]
+        drawn = [partitions.draw(dice, members, "n1", "op1") for _ in range(60)]
+
+        assert all(partitions.reaching(members, one.cut, "op1") for one in drawn)
+        names = {"leader cut off", "quorum loss", "constrained election", "any"} | ({"chained"} if size < 6 else set())
+        assert names == {one.name for one in drawn}

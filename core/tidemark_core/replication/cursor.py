@@ -40,8 +40,8 @@ class Cursor:
     unread_again: bool = False           # a read of it failed since the resend timer looked last
     looks: int = 0                       # how often the resend timer has found it so
     progress_seen: tuple[int, int] = (-2, -2)   # (match, commit) when the resend timer last looked
-    heard_ms: int = -1                   # when the follower last answered
-    waits_ms: int = -1                   # since when something waits for its answer, -1: nothing does
+    heard_ms: int | None = None          # when the follower last answered
+    waits_ms: int | None = None          # since when something waits for its answer, None: nothing does
 
     def attach(self, head: EntryId) -> None:
         """The follower's log ends at `head`, an entry of ours."""
@@ -105,7 +105,10 @@ class Cursor:
 
     def is_quiet(self, now_ms: int, silence_ms: int) -> bool:
         """Say whether something has waited so long without any answer of the follower (O43)."""
-        return self.waits_ms >= 0 and now_ms - max(self.waits_ms, self.heard_ms) >= silence_ms
+        if self.waits_ms is None:
+            return False
+        since_ms = self.waits_ms if self.heard_ms is None else max(self.waits_ms, self.heard_ms)
+        return now_ms - since_ms >= silence_ms
 
     def behind(self, head: int, commit: int) -> bool:
         """Say whether this follower still lacks an entry or the news of a commit."""

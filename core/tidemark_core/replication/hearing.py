@@ -44,10 +44,10 @@ class Hearing:
                 unheard.append(member)
                 continue
             if cursor.match >= head:
-                cursor.waits_ms = -1
-            elif cursor.waits_ms < 0:
+                cursor.waits_ms = None
+            elif cursor.waits_ms is None:
                 cursor.waits_ms = now_ms
-            waits = waits or cursor.waits_ms >= 0
+            waits = waits or cursor.waits_ms is not None
             quiet = cursor.is_quiet(now_ms, silence_ms)
             linked += cursor.up
             heard += cursor.up and not quiet
@@ -78,6 +78,7 @@ class Hearing:
         if self._cut_ms is not None:
             self._cut_ms += by_ms
         for cursor in self._leader.cursors.values():
-            cursor.heard_ms += by_ms
-            if cursor.waits_ms >= 0:
-                cursor.waits_ms = max(0, cursor.waits_ms + by_ms)
+            if cursor.heard_ms is not None:
+                cursor.heard_ms += by_ms
+            if cursor.waits_ms is not None:
+                cursor.waits_ms += by_ms

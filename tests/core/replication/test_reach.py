@@ -142,6 +142,21 @@ def test_o43_a_clock_that_is_set_does_not_make_silence() -> None:
     assert (found.members, found.silent_ms) == ((B,), 0)
 
 
+def test_o43_a_clock_below_zero_counts_silence_as_any_other() -> None:
+    """The time of a simulated machine begins at zero, and its clock may be behind (recovery seed 20034)."""
+    node = Node(A)
+    node.now_ms = -1_000_000_000
+    serving(node)
+    node.append(1, batch(0))
+    ack(node, B, node.leader.head - 1)
+    assert look(node).unheard == ()
+    node.now_ms += SILENCE_MS
+
+    [found] = look(node).unheard
+
+    assert (found.members, found.silent_ms) == ((B, C), SILENCE_MS)
+
+
 # --- reports ----------------------------------------------------------------------------------------------------
 
 
