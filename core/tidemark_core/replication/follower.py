@@ -372,7 +372,7 @@ class Follower:
         self._pull = None
         if replica.log.head != wanted.head:
             # Its chain is whole, so this is another log: the one of a later leader, whose source kept entries that the
-            # leader of this epoch did not have.  What is committed is the same in every log.
+            # leader of this epoch did not have.  Committed entries are the same in every log.
             ends = f"snapshot ends at {replica.log.head}, its descriptor says {wanted.head}"
             what = "snapshot_superseded" if wanted.head.offset > wanted.commit else "violation"
             return [replica.trace(what, ends)]
