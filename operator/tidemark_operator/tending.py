@@ -172,28 +172,26 @@ class Tender:
         self._poke_later(0)
 
     async def _reseed(self, shard: Shard, node: str) -> None:
-        answer = await self._driver.change(
-            shard.shard,
-            lambda request: StartChange(shard.shard, request, Operation.SWAP, old_node=node, new_node=node),
-        )
-        if isinstance(answer, Refused):
-            log.info("%s: %s waits for its slot: %s %s", shard.name, node, answer.reason, answer.message)
-            await self._back_off(shard)
-        else:
-            del self._refusals[shard.shard]
-            log.info("%s: %s is back in its slot", shard.name, node)
+        await self._fill(shard, Operation.SWAP, node, old=node, waits="waits for its slot", done="is back in its slot")
 
     async def _refill(self, shard: Shard, node: str) -> None:
+        await self._fill(
+            shard, Operation.EXPAND, node, old=None, waits="does not join yet", done="has a copy of the recovered log")
+
+    async def _fill(
+        self, shard: Shard, operation: Operation, node: str, *, old: str | None, waits: str, done: str
+    ) -> None:
+        """Give `node` a copy; `waits` and `done` say in the log what became of it."""
         answer = await self._driver.change(
             shard.shard,
-            lambda request: StartChange(shard.shard, request, Operation.EXPAND, old_node=None, new_node=node),
+            lambda request: StartChange(shard.shard, request, operation, old_node=old, new_node=node),
         )
         if isinstance(answer, Refused):
-            log.info("%s: %s does not join yet: %s %s", shard.name, node, answer.reason, answer.message)
+            log.info("%s: %s %s: %s %s", shard.name, node, waits, answer.reason, answer.message)
             await self._back_off(shard)
         else:
             del self._refusals[shard.shard]
-            log.info("%s: %s has a copy of the recovered log", shard.name, node)
+            log.info("%s: %s %s", shard.name, node, done)
 
     async def _change_copies(self, shard: Shard, copies: int) -> None:
         answer = await self._driver.change(

@@ -11,6 +11,7 @@ import pytest
 import tidemark
 
 from .cluster import Cluster
+from .fault_proxy import Network
 
 _running: list[Cluster] = []
 
@@ -65,3 +66,19 @@ async def healed(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     await cluster.remove_groups()
     await cluster.heal()
     assert not cluster.bugs(), "\n".join(cluster.bugs())
+
+
+@pytest.fixture(scope="module")
+def network(cluster: Cluster) -> Iterator[Network]:
+    """Put every node of the module's cluster behind a proxy that can cut, slow and break connections."""
+    network = Network(cluster)
+    asyncio.run(cluster.put_behind(network.front))
+    yield network
+    network.close()
+
+
+@pytest.fixture
+async def faultless(network: Network, healed: None) -> AsyncIterator[None]:
+    """Take every fault of the network back behind a test."""
+    yield
+    network.heal()

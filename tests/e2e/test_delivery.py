@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -25,23 +25,12 @@ SHARDS = 2
 SCD_TIMEOUT_S = 1.0
 
 
+pytestmark = pytest.mark.usefixtures("faultless")
+
+
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     return start_cluster(4)
-
-
-@pytest.fixture(scope="module")
-def network(cluster: Cluster) -> Iterator[Network]:
-    network = Network(cluster)
-    asyncio.run(cluster.put_behind(network.front))
-    yield network
-    network.close()
-
-
-@pytest.fixture(autouse=True)
-async def faultless(network: Network, healed: None) -> AsyncIterator[None]:
-    yield
-    network.heal()
 
 
 class Tail:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 
 import grpc.aio
 import pytest
@@ -25,25 +24,14 @@ from .workload import Workload, check_every_copy, read_all, read_shown, stands_s
 SNAPSHOT_BYTES_PER_SECOND = 4 << 20
 
 
+pytestmark = pytest.mark.usefixtures("faultless")
+
+
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     """Leaders that reach no follower stay: test_partial_partitions is about those that are replaced."""
     return start_cluster(
         4, "--snapshot-bytes-per-second", str(SNAPSHOT_BYTES_PER_SECOND), quorum_silence_ms=600_000)
-
-
-@pytest.fixture(scope="module")
-def network(cluster: Cluster) -> Iterator[Network]:
-    network = Network(cluster)
-    asyncio.run(cluster.put_behind(network.front))
-    yield network
-    network.close()
-
-
-@pytest.fixture(autouse=True)
-async def faultless(network: Network, healed: None) -> AsyncIterator[None]:
-    yield
-    network.heal()
 
 
 def others(cluster: Cluster, name: str) -> list[str]:

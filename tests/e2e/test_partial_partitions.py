@@ -5,8 +5,7 @@ The proxy holds packets back and closes no connection, so what a leader notices 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from tidemark import Client
@@ -21,23 +20,12 @@ from .workload import Workload, check_every_copy
 BOUND_S = 15.0
 
 
+pytestmark = pytest.mark.usefixtures("faultless")
+
+
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     return start_cluster(3)
-
-
-@pytest.fixture(scope="module")
-def network(cluster: Cluster) -> Iterator[Network]:
-    network = Network(cluster)
-    asyncio.run(cluster.put_behind(network.front))
-    yield network
-    network.close()
-
-
-@pytest.fixture(autouse=True)
-async def faultless(network: Network, healed: None) -> AsyncIterator[None]:
-    yield
-    network.heal()
 
 
 async def shown(cluster: Cluster, kind: str, name: str, of: str) -> tuple[str, str, str]:
