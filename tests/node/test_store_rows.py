@@ -149,7 +149,8 @@ def test_a_new_family_appears_in_a_store_that_exists_and_is_there_after_a_restar
         open_store(tmp_path, "a")     # this build has no such family, and must not touch what it does not know
     store = open_store(tmp_path, "a", families=WITH_DOCS)
     assert b"1" == store.rows.get("docs", b"a")
-    assert {what for what, _ in store.sizes()} == {"payloads", "headers", "system", "documents", "sequences"}
+    assert {what for what, _ in store.sizes()} == {
+        "payloads", "headers", "system", "floors", "documents", "sequences"}
     store.close()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import Phase as PhaseOfTest
 from hypothesis import strategies as st
+from tidemark_core.base.effects import Space
 from tidemark_core.base.ids import Member, shard_id
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
@@ -144,7 +145,8 @@ def service_of(run: ClusterRun, nodes: list[Object], groups: list[Object], acts:
             service.links._links[node["name"]] = SimpleNamespace(  # type: ignore[assignment]
                 node=node["name"], record=record, up=node["up"], told_down=not node["up"], draining=node["draining"],
                 reason="" if node["up"] else "refuses connections", description=description,
-                member=Member(node["name"], description.incarnation))
+                member=Member(node["name"], description.incarnation), space=Space.FREE, free_bytes=0,
+                clock_ahead_ms=None)
     for number, group in enumerate(groups, start=1):
         name = f"g{number}"
         service.mirror.groups[name] = stored(group_object(name, group), number)
