@@ -2,7 +2,7 @@
 # with Go 1.26+ `make test` also runs the tests on a real Kubernetes API server.
 
 PYTHON ?= python3
-SEEDS ?= 2000
+SEEDS ?= 1000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +29,7 @@ check: $(INSTALLED) ## Run lint and every test that starts no server: some minut
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory pure
 
-test: $(INSTALLED) ## Run all checks: lint, every test, then the simulator over SEEDS seeds (default 2000).
+test: $(INSTALLED) ## Run all checks: lint, every test, then the simulator over SEEDS seeds (default 1000).
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory unit
 	$(MAKE) --no-print-directory sim
@@ -62,7 +62,7 @@ assets: $(INSTALLED) ## Build the programs of the Kubernetes tests ahead; needs 
 durations: $(INSTALLED) ## Write tests/durations.json from the results of the last `make test`.
 	$(BIN)/python -m tests.durations $(RESULTS)/pure.xml $(RESULTS)/servers.xml
 
-sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 2000); a failure prints the line that replays it.
+sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 1000); a failure prints the line that replays it.
 	$(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)
 
 mutants: $(INSTALLED) ## Find the seeds that catch the simulator's mutants, after a profile or a fault has changed.
