@@ -91,6 +91,7 @@ class LinksLike(Protocol):
 
     def send(self, unit: Address, to: Peer, message: Any) -> None: ...
     def flush(self) -> None: ...
+    def report(self) -> None: ...
     def reset(self) -> None: ...
 
 
@@ -545,6 +546,7 @@ class Driver:
         self._unsynced = self._syncing = False
         self._unsynced_bytes = 0
         self.reloading = False
+        self.links.report()
         self.guard.space = Space.FREE
         self._check_disk()
         self._look_at_shards(loaded=True)

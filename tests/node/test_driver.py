@@ -86,13 +86,16 @@ class Outbox:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.flushed: list[Any] = []
-        self.resets = 0
+        self.resets = self.reports = 0
 
     def send(self, unit: Address, to: Any, message: Any) -> None:
         self.sent.append(message)
 
     def flush(self) -> None:
         self.flushed, self.sent = self.flushed + self.sent, []
+
+    def report(self) -> None:
+        self.reports += 1
 
     def reset(self) -> None:
         self.resets += 1
@@ -305,6 +308,7 @@ async def test_failed_write_gives_up_what_was_in_flight_and_loads_again(rig: Rig
     await until(lambda: not rig.driver.reloading)
     assert rig.core is not before and boot != rig.driver.boot
     assert rig.out.resets == 2 and "ack" not in rig.out.flushed  # links and snapshots, once each
+    assert rig.out.reports == 1, "O43: the core that was loaded hears which peers are there"
     assert [False, True] == rig.health
     found = await rig.driver.read(S1, 0, 0, 1 << 20)
     assert chain_of(1) == list(found.entries)
