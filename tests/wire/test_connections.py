@@ -87,6 +87,42 @@ async def test_a_connection_that_says_nothing_is_closed() -> None:
             assert await opened.unary_unary("/test.Echo/Echo")(b"x", timeout=20) == b"x"
 
 
+async def _source(call: grpc.aio.UnaryUnaryCall) -> str:
+    """Return the caller's own end of the connection, as the server saw it."""
+    return dict(await call.trailing_metadata())["seen"]
+
+
+async def _seen(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    context.set_trailing_metadata((("seen", context.peer()),))
+    return request
+
+
+async def _hold(requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:
+    async for request in requests:
+        yield request
+
+
+async def test_the_age_of_a_connection_ends_no_call() -> None:
+    options = {**dict(channel.server_options()), "grpc.max_connection_age_ms": 200}
+    server = grpc.aio.server(options=list(options.items()))
+    handlers = {
+        "Echo": grpc.unary_unary_rpc_method_handler(_seen), "Hold": grpc.stream_stream_rpc_method_handler(_hold)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+    address = f"127.0.0.1:{channel.bind(server, '127.0.0.1:0')}"
+    await server.start()
+    async with channel.open_channel(address) as opened:
+        held, echo = opened.stream_stream("/test.Echo/Hold")(), opened.unary_unary("/test.Echo/Echo")
+        peers = set()
+        while len(peers) < 3:   # the second and third connection stand for the first, which was too old
+            await held.write(b"held")
+            assert await held.read() == b"held"
+            call = echo(b"new", timeout=20)
+            assert await call == b"new"
+            peers.add(await _source(call))
+        held.cancel()
+    await server.stop(None)
+
+
 @pytest.mark.parametrize(("limit", "connections"), [
     (1024, 384), (256, descriptors.CONNECTIONS_MIN), (20_000, descriptors.CONNECTIONS_MAX),
     (-1, descriptors.CONNECTIONS_MAX),
