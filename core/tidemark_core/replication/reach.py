@@ -64,6 +64,11 @@ class Reports:
         report = self._fresh(now_ms, member)
         return None if report is None else report.reached | {member}
 
+    def is_silent(self, now_ms: int, member: Member) -> bool:
+        """Say whether a member that reports has said nothing for a silence: it hangs, whatever links others have."""
+        report = self._reports.get(member.node)
+        return report is not None and report.member == member and now_ms - report.at_ms >= self.silence_ms
+
     def unheard(self, now_ms: int) -> Iterator[tuple[Member, Unheard]]:
         """Yield what leaders do not hear, each with the member that says so."""
         for report in self._reports.values():
@@ -99,9 +104,13 @@ def candidate(
 ) -> Member | None:
     """Return a member that reaches a majority where `leader` does not, None when there is none (O44).
 
-    Members that the operator does not reach do not count: it cannot fence them.
+    Members that the operator does not reach do not count: it cannot fence them.  Nor do those that hang: a link with a
+    process that stands still looks whole, and no leader gets a majority out of it.
     """
-    here = {member for member in ensembles.fencing if nodes.get(member.node) == member}
+    here = {
+        member for member in ensembles.fencing
+        if nodes.get(member.node) == member and not reports.is_silent(now_ms, member)
+    }
     for member in ensembles.final:
         reached = reports.reached(now_ms, member)
         if member == leader or member not in here or reached is None:

@@ -263,6 +263,21 @@ def test_o44_a_candidate_needs_members_that_the_operator_reaches() -> None:
     assert candidate(ensembles, A, up, reports(set()), 0) is None
 
 
+def test_o44_members_that_hang_make_no_majority_though_links_with_them_stand() -> None:
+    links = linked((B, C), (B, D), (C, D), (A, B))
+    table, ensembles = reports(links), Ensembles(FIVE, FIVE)
+    now_ms = SILENCE_MS
+    for one in (A, B):
+        table.take(now_ms, one, Reach(tuple(other for other in FIVE if frozenset((one, other)) in links), ()))
+    assert candidate(ensembles, A, ALL, table, now_ms - 1) in (B, C, D)
+
+    assert candidate(ensembles, A, ALL, table, now_ms) is None, "C and D have said nothing for a silence"
+
+    for one in (C, D):
+        table.take(now_ms, one, Reach((B,), ()))
+    assert candidate(ensembles, A, ALL, table, now_ms) == B
+
+
 def test_o44_waits_double_until_a_leadership_was_stable() -> None:
     patience, now_ms, waits = Patience(), 0, []
     for _ in range(8):
