@@ -49,7 +49,8 @@ async def append(client: tidemark.Client, numbers: range, **options: object) -> 
 class Tail:
     """A reader whose records are collected beside the test."""
 
-    def __init__(self, client: tidemark.Client, **options: object) -> None:
+    def __init__(self, client: tidemark.Client, pause_at: int = 0, **options: object) -> None:
+        self._pause_at = pause_at   # pause behind so many records, before one more can be read
         self.reader = client.read("orders", **{**FAST, "until": None, **options})
         self.values: list[int] = []
         self.offsets: list[int] = []
@@ -59,6 +60,8 @@ class Tail:
         async for record in self.reader:
             self.values.append(int(record.value))
             self.offsets.append(record.offset)
+            if len(self.values) == self._pause_at:
+                self.reader.pause()
 
     async def reach(self, count: int) -> None:
         await until(lambda: len(self.values) >= count or self._task.done(), f"the reader has {count} records")
@@ -78,8 +81,8 @@ async def tail(client: tidemark.Client) -> AsyncIterator[Callable[..., Tail]]:
     """Start tails that end with the test, every record read once and in order."""
     started: list[Tail] = []
 
-    def start(**options: object) -> Tail:
-        started.append(Tail(client, **options))
+    def start(pause_at: int = 0, **options: object) -> Tail:
+        started.append(Tail(client, pause_at, **options))
         return started[-1]
 
     yield start
@@ -546,9 +549,8 @@ def test_the_clock_stands_still_while_the_loop_is_blocked():
 
 
 async def test_a_paused_shard_is_nobodys_fault(cluster, client, tail):
-    reading = tail(buffer_bytes=4_000)
+    reading = tail(pause_at=20, buffer_bytes=4_000)
     await reading.reach(20)
-    reading.reader.pause()
     await remains(lambda: reading.reader.stats.rewinds == {}, for_s=1.2)
     seen = len(reading.values)
     reading.reader.resume()
