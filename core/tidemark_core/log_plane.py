@@ -286,7 +286,7 @@ class LogPlane:
         return shard is None or may_lack(shard.replica, offset)
 
     def report(self, shard_id: ShardId) -> ReplicaReport:
-        """Return what this node persisted of a shard that it holds, for whoever rebuilds metadata."""
+        """Return what this node persisted of a shard that it holds, for a recovery of metadata."""
         replica = self.shards[shard_id].replica
         state = replica.state
         return ReplicaReport(

@@ -278,12 +278,12 @@ def write_ready_file(path: Path, content: dict[str, str | int]) -> None:
 
 async def run(settings: Settings) -> int:
     """Run a node until a signal or a failure; return the exit code."""
+    gc.disable()    # nothing of what is loaded is garbage, and to look through it costs as much as to load it
     node = Node(settings)
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    gc.disable()    # nothing of what is loaded is garbage, and to look through it costs as much as to load it
     await node.start()
     gc.collect()
     gc.freeze()

@@ -1,6 +1,6 @@
 """Copying: which moves copy a log, and who can say beforehand how much that is.
 
-Pure.  Stays out: asking nodes (`nodes`), what is told of it (`status.reconfiguration`).
+Pure.  Stays out: asking nodes (`nodes`), how the status shows it (`status.reconfiguration`).
 """
 
 from __future__ import annotations

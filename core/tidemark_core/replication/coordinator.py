@@ -1144,7 +1144,7 @@ class Coordinator:
             SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
             *self._save(
                 replace(
-                    record, epoch=record.epoch + 1, election=self.revision, status=Status.ELECTION, leader=None,
+                    record, epoch=self._next_epoch(record), election=self.revision, status=Status.ELECTION, leader=None,
                     source=source,
                 )
             ),

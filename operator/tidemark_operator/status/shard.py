@@ -112,7 +112,7 @@ def electing(record: ShardRecord) -> bool:
 
 
 def leaderless(shard: Shard, record: ShardRecord, nodes: Mapping[str, Node]) -> bool:
-    """Nobody serves it: no leader is recorded, or the recorded one is not up with that disk."""
+    """No node serves it: no leader is recorded, or the recorded one is not up with that disk."""
     leader = nodes.get(record.leader.node) if record.leader else None
     return electing(record) or leader is None or not leader.up or leader.member != record.leader
 

@@ -18,7 +18,7 @@ def test_c1_the_clock_follows_the_wall_clock_ahead() -> None:
     assert clock.take_step() is None
     assert BEGAN + DAY == clock.advance(BEGAN + DAY, 10)
     assert ClockStepped(DAY - 10, 0) == clock.take_step()
-    assert clock.take_step() is None, "a step is told once"
+    assert clock.take_step() is None, "the clock reports a step once"
 
 
 def test_c1_a_step_back_is_slewed() -> None:
