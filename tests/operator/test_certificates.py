@@ -66,7 +66,9 @@ def test_a_certificate_names_who_it_is_for_and_where_it_is_dialed() -> None:
     assert (authority.id, NOW, NOW + 90 * DAY) == (facts.issuer, facts.created, facts.expires)
 
 
-@pytest.mark.parametrize(("subject", "serves"), [(NODE_1, True), (ALICE, False)])
+@pytest.mark.parametrize(("subject", "serves"), [
+    (NODE_1, True), (Subject(Identity("prod", Kind.OPERATOR, "operator")), True), (ALICE, False), (Subject(Identity("prod", Kind.ADMIN, "root"), ("prod",)), False),
+])
 def test_only_nodes_and_operators_can_serve(subject: Subject, serves: bool) -> None:
     leaf = issue(create_authority("prod", NOW, 365 * DAY), subject, NOW, DAY)
     read = x509.load_pem_x509_certificate(leaf.certificate)
