@@ -67,7 +67,8 @@ def test_a_certificate_names_who_it_is_for_and_where_it_is_dialed() -> None:
 
 
 @pytest.mark.parametrize(("subject", "serves"), [
-    (NODE_1, True), (Subject(Identity("prod", Kind.OPERATOR, "operator")), True), (ALICE, False), (Subject(Identity("prod", Kind.ADMIN, "root"), ("prod",)), False),
+    (NODE_1, True), (Subject(Identity("prod", Kind.OPERATOR, "operator")), True),
+    (ALICE, False), (Subject(Identity("prod", Kind.ADMIN, "root"), ("prod",)), False),
 ])
 def test_only_nodes_and_operators_can_serve(subject: Subject, serves: bool) -> None:
     leaf = issue(create_authority("prod", NOW, 365 * DAY), subject, NOW, DAY)
