@@ -390,5 +390,5 @@ class _Timers:
 
 
 def now_ms() -> int:
-    """Milliseconds of a clock that never jumps; what the core is told as time."""
+    """Milliseconds of a clock that never jumps; what the core is told as time (C6)."""
     return time.monotonic_ns() // 1_000_000

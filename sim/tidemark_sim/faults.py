@@ -483,12 +483,13 @@ class Faults:
         return skew_ms
 
     def clock_jump(self) -> None:
-        """Forwards or back, mostly by seconds, sometimes by an hour."""
+        """Forwards or back, mostly by seconds, sometimes by an hour; an operator's clock only forwards (C6)."""
         world = self.world
         machines: list[Node | Operator] = [*world.nodes.values(), *world.operators.values()]
         one = world.dice.pick(machines)
         span = 3_600_000 if world.dice.chance(0.2) else 5_000
-        one.skew_ms = world.dice.between(-span, span)
+        skew_ms = world.dice.between(-span, span)
+        one.skew_ms = max(one.skew_ms, skew_ms) if one.name in world.operators else skew_ms
         world.trace.note(one.name, "clock", str(one.skew_ms))
         world.trace.count("clock_jumps")
 

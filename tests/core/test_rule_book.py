@@ -29,7 +29,7 @@ RULES = [
     *(f"S{number}" for number in range(1, 38)),
     *(f"B{number}" for number in range(1, 11)),
     *(f"N{number}" for number in range(1, 13)), *(f"M{number}" for number in range(1, 5)),
-    *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 6)),
+    *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
     "T11",
 ]
 ISSUES = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -41,10 +42,12 @@ class Script:
     def __init__(self, answers: dict[type, Any] | None = None) -> None:
         self.shards: dict[ShardId, Any] = {SHARD: SimpleNamespace(record=None, revision=0)}
         self.seen: list[Any] = []
+        self.times: list[int] = []
         self.answers = answers or {}
 
     def step(self, now: int, event: Any) -> list[Any]:
         self.seen.append(event)
+        self.times.append(now)
         answer = self.answers.get(type(event), [])
         return answer(event) if callable(answer) else answer
 
@@ -98,6 +101,23 @@ async def test_a_load_waits_for_etcd_and_then_tells(monkeypatch) -> None:
     await until(lambda: driver.waiting_for_store == 1)
     await until(lambda: MetadataLoaded(SHARD, stored, 5, fresh=True) in script.seen)
     assert driver.waiting_for_store == 0 and len(store.calls) == 3
+    await driver.close()
+
+
+async def test_c6_an_operators_core_hears_the_monotonic_clock(monkeypatch) -> None:
+    """A person sets the wall clock an hour back."""
+    script = Script()
+    driver = make(script)
+    driver.node_up(member("n1"), "boot")
+    wall = time.time()
+    monkeypatch.setattr(time, "time", lambda: wall - 3_600)
+    monkeypatch.setattr(time, "time_ns", lambda: int((wall - 3_600) * 1e9))
+    before_ms = time.monotonic_ns() // 1_000_000
+
+    driver.node_up(member("n2"), "boot")
+
+    assert script.times == sorted(script.times)
+    assert script.times[0] <= before_ms <= script.times[-1] <= time.monotonic_ns() // 1_000_000
     await driver.close()
 
 

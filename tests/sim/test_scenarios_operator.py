@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scenario import Scenario
 from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.messages import Abort, BecomeLeader, Operation
@@ -145,3 +147,25 @@ def test_contract_that_the_rest_cannot_carry_is_rolled_back() -> None:
     assert isinstance(outcome[0], Refused), outcome
     story.finish()
     assert len(story.record.ensemble) == 5
+
+
+def test_c6_an_operators_clock_never_falls() -> None:
+    story = Scenario()
+    story.wait_led(1)
+    core = story.world.operators["op1"].core
+    assert core is not None
+    step, heard = core.step, []
+
+    def listening(now_ms: int, event: Any) -> Any:
+        heard.append(now_ms)
+        return step(now_ms, event)
+
+    core.step = listening  # type: ignore[method-assign]
+    for _ in range(40):
+        story.world.faults.clock_jump()
+        story.crash(3)
+        story.run(60)
+        story.start(3)
+        story.run(60)
+
+    assert heard == sorted(heard) and heard[-1] > story.world.now_ms + 1_000

@@ -12,6 +12,7 @@ C2  What expires by age expires by the median
 C3  One clock does not move the log's clock
 C4  Ages are true ages
 C5  A clock that disagrees is named
+C6  An operator's clock never falls
 
 Stays out: what expires (`retention`, `positions`, `producers`), how a clock of a shell moves (`base.clock`).
 """
