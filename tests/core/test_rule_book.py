@@ -16,6 +16,7 @@ import tidemark_core.delivery
 import tidemark_core.limbo
 import tidemark_core.replication
 import tidemark_core.subscriptions
+import tidemark_core.upr
 
 from tests.core.rule_books import BOOKS, Entry, asserting_tests, cited, entries, ids_in, names, sentences
 
@@ -31,6 +32,7 @@ RULES = [
     *(f"N{number}" for number in range(1, 13)), *(f"M{number}" for number in range(1, 5)),
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
     "T11",
+    "U54", "U55", "U57",
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",
@@ -45,6 +47,7 @@ OF_QSYNC = [
 
 RULES_MIN = {
     tidemark_core.replication: 66, tidemark_core.limbo: 49, tidemark_core.delivery: 37, tidemark_core.subscriptions: 10,
+    tidemark_core.upr: 3,
 }
 LINES_OF = {
     "tidemark_core.replication": ("replication.md", "coordination.md"),
@@ -56,6 +59,7 @@ LINES_OF = {
     "tidemark_operator.certificates": ("certificates.md",),
     "tidemark_core.replication.clocks": ("clocks.md",),
     "tidemark.payload": ("trust.md",),
+    "tidemark_core.upr": ("upr.md",),
 }
 """Modules whose docstring has one line for each rule of a book: its number and its title."""
 
