@@ -50,6 +50,7 @@ class Control:
     async def describe(self, request: Any, context: Any) -> node_pb2.NodeDescription:
         me = self._driver.core.me
         return node_pb2.NodeDescription(
+            cluster=self._settings.cluster,
             node=me.node, incarnation=me.incarnation, boot=self._driver.boot, address=self._address,
             zone=self._settings.zone, location=self._settings.location, wire_version=WIRE_VERSION_OLDEST,
             wire_version_newest=WIRE_VERSION,

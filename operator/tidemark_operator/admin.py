@@ -251,8 +251,9 @@ def _unread(service: OperatorService) -> Refused:
 
 
 def _behind(service: OperatorService) -> Refused | None:
-    """Nothing is changed on metadata that nodes know to be old."""
-    return Refused(Reason.METADATA_UNAVAILABLE, service.behind) if service.behind else None
+    """Nothing is changed on metadata that nodes know to be old, or that is another cluster's."""
+    why = service.standstill
+    return Refused(Reason.METADATA_UNAVAILABLE, why.message) if why is not None else None
 
 
 async def _refuse(context: Any, refused: Refused) -> NoReturn:

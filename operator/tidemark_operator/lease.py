@@ -43,10 +43,12 @@ class ActivityLease:
         self._look.set()
 
     async def stop(self) -> None:
-        """Give the lease back, so that another operator need not wait for its end."""
-        await cancelled(self._task)
-        if self._lease:
-            await revoke_quietly(self._store, self._lease)
+        """Give the lease back, so that another operator need not wait for its end; `start` may follow."""
+        task, self._task = self._task, None
+        await cancelled(task)
+        lease, self._lease, self.active = self._lease, 0, False
+        if lease:
+            await revoke_quietly(self._store, lease)
 
     async def _run(self) -> None:
         while True:

@@ -117,6 +117,7 @@ class Node:
     draining: bool = False
     yielding: bool = False
     reason: str = ""
+    of_other_cluster: bool = False   # `reason` names the cluster of the process that answers at its address
     life: NodeLife = NodeLife.STAYS
     clock_ahead_ms: int | None = None   # of one clock that is the same for all nodes; None: it did not say
     space: Space = Space.FREE

@@ -87,6 +87,7 @@ class NodeLink:
         listener: LinkListener,
         tls: Credentials | None = None,
         vet: Vet | None = None,
+        cluster: str = "",
     ) -> None:
         self.record = record
         self.tried = asyncio.Event()   # one attempt is over, whatever came of it
@@ -99,7 +100,9 @@ class NodeLink:
         self.space = Space.FREE        # of the node's disk, as the node says
         self.free_bytes = 0
         self.reason = "not reached yet"
+        self.of_other_cluster = False   # the process that answers at the address belongs to another cluster
         self.dropped = 0
+        self._cluster = cluster
         self._operator = operator
         self._lateness = lateness
         self._listener = listener
@@ -246,6 +249,11 @@ class NodeLink:
             description = await self._describe(channel, self._opening_timeout_s)
         except grpc.aio.AioRpcError as error:
             return await self._failed_probe(error)
+        theirs = description.cluster   # empty: a node without --cluster, or of an older release
+        self.of_other_cluster = bool(self._cluster and theirs) and theirs != self._cluster
+        if self.of_other_cluster:
+            return Outcome.REFUSED, (
+                f"{self.record.address} is a node of the cluster {theirs!r}, not of {self._cluster!r}")
         if description.node != self.node:
             return Outcome.REFUSED, f"{self.record.address} is {description.node!r}, another node"
         try:
@@ -419,7 +427,10 @@ class NodeLinks:
         settings: DetectorSettings | None = None,
         tls: Credentials | None = None,
         vet: Vet | None = None,
+        cluster: str = "",
     ) -> None:
+        """Nodes that say that they belong to another cluster than `cluster` are not linked; empty: none is asked."""
+        self._cluster = cluster
         self._tls = tls
         self._vet = vet
         self._operator = operator
@@ -451,7 +462,8 @@ class NodeLinks:
                 return
             self._replace(known, f"it moved to {record.address}")
         self._links[record.node] = NodeLink(
-            record, self._operator, self._settings, self._lateness, self._listener, self._tls, self._vet)
+            record, self._operator, self._settings, self._lateness, self._listener, self._tls, self._vet,
+            self._cluster)
 
     def remove_node(self, node: str) -> None:
         known = self._links.pop(node, None)

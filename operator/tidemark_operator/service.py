@@ -41,7 +41,7 @@ from .etcd_access import Login, TlsFiles
 from .groups import GroupKeeper
 from .lease import ActivityLease
 from .log_sizes import log_bytes
-from .metadata import MAP_TERMS, NODE_IDS, OBJECT_AREAS, Area, Keys, NodeLife, StoredObject, allocate
+from .metadata import MAP_TERMS, NODE_IDS, OBJECT_AREAS, Area, Keys, NodeLife, NodeRecord, StoredObject, allocate
 from .mirror import Mirror
 from .model import (
     OPERATOR_NAME,
@@ -62,6 +62,7 @@ from .objects import Objects
 from .plan import World
 from .publisher import MapPublisher
 from .reconfigure import Reconfigurer
+from .resources.conditions import ConditionReason
 from .resources.kinds import KINDS, Deletion
 from .shardmap import build_shard_map
 from .status.cluster import ClusterFacts, cluster_status
@@ -70,7 +71,7 @@ from .status.keyspace import KeyspaceFacts, keyspace_status
 from .status.kubernetes import KubernetesFacts
 from .status.reconfiguration import with_refusal
 from .status.shard import ShardFacts, shard_object
-from .status.standing import AS_WRITTEN, Standing
+from .status.standing import AS_WRITTEN, Standing, Standstill
 from .tending import Tender
 from .turns import snapshot_rate
 from .witness import Witness
@@ -114,7 +115,7 @@ class OperatorService:
         self.tls = tls
         self.behind = ""   # how it was found that etcd is older than what nodes promised; nothing is done then
         self.witness = Witness(self.store, self.keys, self.records, self._on_behind)
-        self.links = NodeLinks(self.operator, self, self._lateness, tls=tls, vet=self._vet)
+        self.links = NodeLinks(self.operator, self, self._lateness, tls=tls, vet=self._vet, cluster=cluster)
         self.driver = CoordinatorDriver(
             Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
@@ -137,7 +138,7 @@ class OperatorService:
         self.lease = ActivityLease(
             self.store, self.keys.operator, self.operator, self._on_active, ttl_s=lease_ttl_s)
         self._directory = (
-            NodesDirectory(nodes_directory, self.store, self.keys, self.links.set_node)
+            NodesDirectory(nodes_directory, self.store, self.keys, self._set_node)
             if nodes_directory else None)
         self.certificates = (
             CertificateTender(
@@ -154,6 +155,7 @@ class OperatorService:
         self._beginning: asyncio.Task[None] | None = None
         self._settings_seen: ClusterSettings | None = None
         self._judged = False
+        self._stays_out = False   # the key prefix is another cluster's
         self.mirror.on_change = self._on_change
         self.driver.on_record = self._on_record
         self.driver.on_waiting = self.poke
@@ -171,7 +173,7 @@ class OperatorService:
         self._tasks.append(background(self._follow(), "following etcd"))
         self._tasks.append(background(self._keep_looking(), "looking"))
         if self._directory is not None:
-            self._tasks.append(background(self._directory.run(), "the nodes directory"))
+            self._tasks.append(background(self._follow_directory(self._directory), "the nodes directory"))
         if self.certificates is not None:
             self._tasks.append(background(self.certificates.run(), "the certificates"))
 
@@ -194,10 +196,34 @@ class OperatorService:
             if first:
                 log.info("metadata loaded: %d shards, %d groups", len(self.mirror.shards), len(self.mirror.groups))
                 self._loaded.set()
-                self.lease.start()
+                if not self._stays_out:
+                    self.lease.start()
             self.wake_watchers()
 
+    async def _follow_directory(self, directory: NodesDirectory) -> None:
+        """Store the nodes of this machine, once it is known that the key prefix is no other cluster's."""
+        await self._loaded.wait()
+        if not self._stays_out:
+            await directory.run()
+
     # --- the world ------------------------------------------------------------------------------------------
+
+    @property
+    def foreign(self) -> str:
+        """Say which other cluster's metadata the key prefix holds, empty: none's."""
+        held = self.mirror.cluster
+        if held is None or held.value.name == self.cluster:
+            return ""
+        return (
+            f"{self.keys.prefix} in etcd holds the metadata of the cluster {held.value.name!r}, this operator runs "
+            f"{self.cluster!r}")
+
+    @property
+    def standstill(self) -> Standstill | None:
+        """Why nothing that etcd holds may be acted on, None where it may."""
+        if self.foreign:
+            return Standstill(ConditionReason.CLUSTER_ID_MISMATCH, self.foreign)
+        return Standstill(ConditionReason.METADATA_STALE, self.behind) if self.behind else None
 
     @property
     def active(self) -> bool:
@@ -251,6 +277,7 @@ class OperatorService:
                 draining=link.draining or link.node in self._emptied,
                 yielding=link.node in self._yielding,
                 reason="" if link.up else link.reason,
+                of_other_cluster=link.of_other_cluster,
                 space=link.space,
                 free_bytes=link.free_bytes,
                 life=record.life,
@@ -344,7 +371,7 @@ class OperatorService:
             version=VERSION,
             waiting=self.driver.waiting_for_store,
             certificates=self._certificates(),
-            behind=self.behind,
+            standstill=self.standstill,
             standing=self._standing("TidemarkCluster", stored.name),
             kubernetes=self.kubernetes,
             cut=self.driver.cut(),
@@ -411,11 +438,12 @@ class OperatorService:
                 if record is None or record.life is NodeLife.REMOVED:
                     self.links.remove_node(name)
                 elif record.address:
-                    self.links.set_node(record)
+                    self._set_node(record)
                 self.publisher.changed()
-            case "cluster" if self.mirror.cluster is not None:
-                settings = self.settings()
-                if settings.cluster_id and settings != self._settings_seen:
+            case "cluster":
+                self._heed_owner()
+                settings = self.settings() if self.mirror.cluster is not None and not self._stays_out else None
+                if settings is not None and settings.cluster_id and settings != self._settings_seen:
                     self._settings_seen = settings
                     self.links.set_settings(settings.detector)
                     self.driver.set_quorum_silence(settings.quorum_silence_ms)
@@ -428,6 +456,27 @@ class OperatorService:
             case "operator" if not self.mirror.active_operator:
                 self.lease.look_now()
         self.poke()
+
+    def _set_node(self, record: NodeRecord) -> None:
+        if not self._stays_out:
+            self.links.set_node(record)
+
+    def _heed_owner(self) -> None:
+        """Take part while the key prefix is this cluster's; leave another cluster's operator and nodes alone."""
+        if bool(self.foreign) is self._stays_out:
+            return
+        self._stays_out = bool(self.foreign)
+        if not self._stays_out:
+            for name in list(self.mirror.nodes):
+                self._on_change("nodes", name)
+            if self._loaded.is_set():
+                self.lease.start()
+            return
+        log.error("%s", self.foreign)
+        for link in self.links:
+            self.links.remove_node(link.node)
+        self._tasks.append(background(self.lease.stop(), "giving up the lease"))
+        self._on_active(False)
 
     def _on_record(self, shard: ShardId) -> None:
         self.publisher.changed()

@@ -88,6 +88,7 @@ def conditions(*found: Status) -> Status:
 
 REACHABLE = conditions(condition(T.METADATA_STORE_REACHABLE, "True", R.CONNECTED))
 AWAY = conditions(condition(T.METADATA_STORE_REACHABLE, "False", R.CONNECTION_FAILED, "refused"))
+FOREIGN = conditions(condition(T.METADATA_STORE_REACHABLE, "False", R.CLUSTER_ID_MISMATCH, "it holds another cluster"))
 VALID = conditions(condition(T.STALLED, "False", R.RECONCILED))
 INVALID = conditions(condition(T.STALLED, "True", R.INVALID_SPEC, "spec.shards: no"))
 
@@ -100,7 +101,12 @@ INVALID = conditions(condition(T.STALLED, "True", R.INVALID_SPEC, "spec.shards: 
     (VALID, INVALID, ["InvalidSpec"]),
     (INVALID, conditions(condition(T.STALLED, "True", R.INVALID_SPEC, "spec.factor: no")), ["InvalidSpec"]),
     (INVALID, VALID, []),
-    (VALID, conditions(condition(T.STALLED, "True", R.INVALID_SPEC, "held (ClusterIDMismatch)")), ["ForeignOperator"]),
+    (REACHABLE, FOREIGN, ["ForeignOperator"]),
+    (AWAY, FOREIGN, ["ForeignOperator"]),
+    (FOREIGN, FOREIGN, []),
+    (FOREIGN, AWAY, []),
+    (FOREIGN, REACHABLE, ["MetadataStoreRecovered"]),
+    ({}, conditions(condition(T.READY, "False", R.CLUSTER_ID_MISMATCH, "dev-1 is of cluster test")), ["ForeignNode"]),
     ({}, conditions(condition(T.SCALE_DOWN_BLOCKED, "True", R.NOT_DRAINED, "4")), ["ScaleDownBlocked"]),
     (conditions(condition(T.SCALE_DOWN_BLOCKED, "True", R.NOT_DRAINED, "4")),
      conditions(condition(T.SCALE_DOWN_BLOCKED, "True", R.NOT_DRAINED, "3")), []),

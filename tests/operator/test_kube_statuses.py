@@ -11,8 +11,9 @@ from tidemark_operator.kube.api import KubeRefused
 from tidemark_operator.kube.cache import Cache
 from tidemark_operator.kube.specs import written
 from tidemark_operator.kube.statuses import StatusWriter
+from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.resources.kinds import WRITTEN
-from tidemark_operator.status.standing import AbsentFacts, Standing, absent_status
+from tidemark_operator.status.standing import AbsentFacts, Standing, Standstill, absent_status
 
 
 class Server:
@@ -118,9 +119,12 @@ def test_a_group_that_goes_shows_which_data_is_left_whatever_its_spec_says() -> 
 def test_a_cluster_without_its_metadata_shows_why() -> None:
     away = absent(AbsentFacts("TidemarkCluster", unreachable="no endpoint answers"))
     assert (away["Ready"]["status"], away["MetadataStoreReachable"]["reason"]) == ("Unknown", "ConnectionFailed")
-    old = absent(AbsentFacts("TidemarkCluster", unreachable="it was away", behind="etcd is older than n1"))
-    assert (old["Ready"]["reason"], old["Stalled"]["reason"]) == ("Stalled", "MetadataStale")
-    assert old["MetadataStoreReachable"]["message"] == "etcd is older than n1"
+    for reason in (R.METADATA_STALE, R.CLUSTER_ID_MISMATCH):
+        still = absent(AbsentFacts(
+            "TidemarkCluster", unreachable="it was away", standstill=Standstill(reason, "it may not be trusted")))
+        assert (still["Ready"]["reason"], still["Stalled"]["reason"]) == ("Stalled", reason)
+        assert still["MetadataStoreReachable"]["reason"] == reason
+        assert still["MetadataStoreReachable"]["message"] == "it may not be trusted"
 
 
 def test_times_of_conditions_outlive_the_process() -> None:

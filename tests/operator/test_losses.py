@@ -195,7 +195,7 @@ async def test_k14d_the_act_is_audited_and_names_its_node(
 ) -> None:
     driver = FakeDriver()
     service = SimpleNamespace(
-        cluster="dev", tls=None, access_lists=lambda group: None, behind="", active=True, driver=driver,
+        cluster="dev", tls=None, access_lists=lambda group: None, standstill=None, active=True, driver=driver,
         store=SimpleNamespace(reachable=True), groups=lambda: {"orders": group(shards=2)}, world=lambda: TWO)
     admin = AdminServicer(service)  # type: ignore[arg-type]
     moves: list[Move] = []

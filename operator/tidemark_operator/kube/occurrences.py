@@ -141,7 +141,9 @@ def _cluster(before: Status, after: Status) -> Iterator[Occurrence]:
         yield Occurrence(E.NODES_RECONNECTED, "Every node hears those that it shares shards with.")
     yield from _disks(before, after)
     store = _turn(before, after, T.METADATA_STORE_REACHABLE)
-    if _became(store, "False"):
+    if _became(store, "False", "reason") and store[1]["reason"] == R.CLUSTER_ID_MISMATCH:
+        yield Occurrence(E.FOREIGN_OPERATOR, store[1]["message"])
+    elif _became(store, "False"):
         yield Occurrence(E.METADATA_STORE_UNREACHABLE, _because(store[1]))
     elif _became(store, "True") and store[0].get("status") == "False":
         yield Occurrence(E.METADATA_STORE_RECOVERED, store[1]["message"])
@@ -152,7 +154,10 @@ def _cluster(before: Status, after: Status) -> Iterator[Occurrence]:
     skew = _turn(before, after, T.CLOCK_SKEW)
     if _became(skew, "True", "message"):
         yield Occurrence(E.CLOCK_SKEW, skew[1]["message"])
-    was, now = (ready.get("reason") for ready in _turn(before, after, T.READY))
+    ready = _turn(before, after, T.READY)
+    if _became(ready, "False", "reason", "message") and ready[1]["reason"] == R.CLUSTER_ID_MISMATCH:
+        yield Occurrence(E.FOREIGN_NODE, ready[1]["message"])
+    was, now = (each.get("reason") for each in ready)
     if now == R.ROLLOUT_IN_PROGRESS != was:
         yield Occurrence(E.ROLLOUT_STARTED, _turn(before, after, T.READY)[1]["message"])
     elif was == R.ROLLOUT_IN_PROGRESS and now == R.RECONCILED:
@@ -170,9 +175,7 @@ def _cluster(before: Status, after: Status) -> Iterator[Occurrence]:
     ends = [(status.get("certificates") or {}).get("earliestExpirationTime") for status in (before, after)]
     if ends[1] and ends[1] > (ends[0] or ""):
         yield Occurrence(E.CERTIFICATE_ISSUED, f"Every certificate is valid until {ends[1]}.")
-    for each in _refusal(before, after):
-        foreign = "(ClusterIDMismatch)" in each.note
-        yield Occurrence(E.FOREIGN_OPERATOR, each.note) if foreign else each
+    yield from _refusal(before, after)
 
 
 # --- log groups and keyspaces -------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..certificates.keeper import now_utc
 from ..condition_memory import ConditionMemory
-from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.events import EventReason
 from ..resources.kinds import IN_CLUSTERS
@@ -89,13 +88,13 @@ class Showing:
     async def _show_waiting(self) -> None:
         """While etcd was never reached nobody is active, and somebody should say so."""
         item = self._run.item
-        store, behind = self._run.service.store, self._run.service.behind
+        store, standstill = self._run.service.store, self._run.service.standstill
         if item is None:
             return
         reachable = _condition(item, T.METADATA_STORE_REACHABLE)
-        if behind:
-            if reachable.get("reason") != R.METADATA_STALE:
-                await self._write_absent(item, AbsentFacts(item["kind"], behind=behind))
+        if standstill is not None:
+            if reachable.get("reason") != standstill.reason:
+                await self._write_absent(item, AbsentFacts(item["kind"], standstill=standstill))
             return
         if not store.last_error or self._run.service.mirror.loaded:
             return  # what was not tried yet may well answer

@@ -121,7 +121,7 @@ class ConditionReason(StrEnum):
     NO_LEADER = "NoLeader", "etcd has no leader"
     AUTHENTICATION_FAILED = "AuthenticationFailed", "etcd refuses the credentials"
     TLS_FAILED = "TLSFailed", "no TLS connection to etcd can be made"
-    CLUSTER_ID_MISMATCH = "ClusterIDMismatch", "the key prefix holds the metadata of another cluster"
+    CLUSTER_ID_MISMATCH = "ClusterIDMismatch", "the key prefix in etcd, or a node, belongs to another cluster"
     METADATA_STALE = "MetadataStale", (
         "nodes promised what etcd does not know: it was lost or set back, and `tidemark recover-metadata` is needed")
     OUT_OF_SPACE = "OutOfSpace", "etcd refuses writes: its quota is used up"
@@ -233,10 +233,10 @@ _CLUSTER = (
         ConditionRule(
             T.READY, (R.RECONCILED,),
             (R.NODES_NOT_READY, R.ROLLOUT_IN_PROGRESS, R.SCALING_IN_PROGRESS, R.VOLUME_RESIZING, R.DATA_LOSS_SUSPECTED,
-             R.NODES_DISCONNECTED, R.DISK_FULL, R.STALLED, R.PAUSED),
+             R.NODES_DISCONNECTED, R.DISK_FULL, R.CLUSTER_ID_MISMATCH, R.STALLED, R.PAUSED),
             _UNSEEN),
         (R.INVALID_SPEC, R.NODE_READY_TIMEOUT, R.IMAGE_PULL_FAILED, R.UNSCHEDULABLE, R.VOLUME_EXPANSION_UNSUPPORTED,
-         R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE)),
+         R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE, R.CLUSTER_ID_MISMATCH)),
     _DATA_LOSS,
     ConditionRule(T.CLOCK_SKEW, (R.CLOCKS_DISAGREE,), (), abnormal=True, optional=True),
     _DISCONNECTED,

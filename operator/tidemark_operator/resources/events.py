@@ -37,6 +37,7 @@ class EventReason(StrEnum):
     UPGRADE_BLOCKED = "UpgradeBlocked"
     INVALID_SPEC = "InvalidSpec"
     FOREIGN_OPERATOR = "ForeignOperator"
+    FOREIGN_NODE = "ForeignNode"
     SHARDS_CREATED = "ShardsCreated"
     ADOPTED = "Adopted"
     DELETED = "Deleted"
@@ -141,7 +142,8 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.SCALE_DOWN_BLOCKED, A.VALIDATE, "a node that should go cannot go", True),
         EventRule(E.UPGRADE_BLOCKED, A.VALIDATE, "a version cannot be rolled out", True),
         EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),
-        EventRule(E.FOREIGN_OPERATOR, A.VALIDATE, "another operator holds the key prefix", True),
+        EventRule(E.FOREIGN_OPERATOR, A.VALIDATE, "the key prefix in etcd holds the metadata of another cluster", True),
+        EventRule(E.FOREIGN_NODE, A.OBSERVE, "a node of another cluster answers at the address of a node", True),
     ),
     "LogGroup": (
         EventRule(E.SHARDS_CREATED, A.RECONCILE, "every shard has its record"),

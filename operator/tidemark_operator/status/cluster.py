@@ -22,15 +22,14 @@ from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from .kubernetes import KubernetesFacts, kubernetes_conditions, unfinished, with_pods
 from .shard import crowded, data_loss, disconnected, disk_full, leaderless
-from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
+from .standing import AS_WRITTEN, Standing, Standstill, overlay, standing_conditions, standstill_conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
     """`etcd_trouble` is empty while etcd answers; `waiting` counts the shards whose elections wait for it.
 
-    `behind` says how it was found that etcd is older than what nodes promised, empty: it is not.  `kubernetes` is None
-    in a local cluster.
+    `standstill` says why the operator acts on nothing, None: it acts.  `kubernetes` is None in a local cluster.
     """
 
     stored: StoredObject
@@ -44,7 +43,7 @@ class ClusterFacts:
     active_reconfiguration: str = ""
     waiting: int = 0
     certificates: CertificatesView | None = None
-    behind: str = ""
+    standstill: Standstill | None = None
     standing: Standing = AS_WRITTEN
     kubernetes: KubernetesFacts | None = None
     cut: Sequence[tuple[str, str]] = ()
@@ -54,7 +53,7 @@ class ClusterFacts:
 def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     """Return the status of a cluster."""
     stored, nodes, shards, version = facts.stored, facts.world.nodes, facts.world.shards, facts.version
-    behind, kubernetes = facts.behind, facts.kubernetes
+    kubernetes = facts.kubernetes
     desired = sum(pool["replicas"] for pool in stored.spec["nodePools"])
     copies = Counter(node for shard in shards.values() for node in shard.ensemble)
     leaders = Counter(shard.leader for shard in shards.values() if shard.leader)
@@ -86,8 +85,9 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     loss = data_loss(shards.values(), facts.records)
     if loss:
         ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
-    if behind:
-        ready = (T.READY, False, R.STALLED, behind)
+    others = [node for node in nodes.values() if node.of_other_cluster]
+    if others:
+        ready = (T.READY, False, R.CLUSTER_ID_MISMATCH, some(f"{node.node}: {node.reason}" for node in others) + ".")
     available: Condition
     if not shards:
         available = (T.AVAILABLE, bool(up), R.NOTHING_HOSTED if up else R.NO_NODES, "")
@@ -103,14 +103,11 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
         (T.FULLY_REPLICATED, not under,
          (R.NODE_RESEEDING if stale else R.COPIES_MISSING) if under else R.ALL_COPIES_IN_SYNC,
          some(shard.name for shard in under)),
-        (T.METADATA_STORE_REACHABLE, False, R.METADATA_STALE, behind) if behind else
         (T.METADATA_STORE_REACHABLE, not facts.etcd_trouble,
          R.CONNECTION_FAILED if facts.etcd_trouble else R.CONNECTED,
          f"Elections and changes wait for etcd: {facts.etcd_trouble}" if facts.etcd_trouble
          else f"{facts.endpoints} endpoints."),
-        (T.RECONCILING, False, R.METADATA_STALE, "") if behind else
         (T.RECONCILING, not ready[1], ready[2] if not ready[1] else R.RECONCILED, ""),
-        (T.STALLED, True, R.METADATA_STALE, behind) if behind else
         (T.STALLED, False, R.RECONCILED if ready[1] else R.PROGRESSING, ""),
         (T.PLACEMENT_SATISFIED, not close, R.NOT_ENOUGH_DOMAINS if close else R.DOMAINS_DISTINCT,
          some(shard.name for shard in close)),
@@ -130,7 +127,8 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
         conditions.append((T.CLOCK_SKEW, True, R.CLOCKS_DISAGREE, f"Against the median of the nodes' clocks {off}."))
     if full is not None:
         conditions.append(full)
-    instead = standing_conditions(facts.standing)
+    instead = standstill_conditions(facts.standstill) if facts.standstill is not None else []
+    instead += standing_conditions(facts.standing)
     if kubernetes is not None:
         instead += kubernetes_conditions(kubernetes, copies)
     zones = sorted({node.zone for node in nodes.values() if node.zone})

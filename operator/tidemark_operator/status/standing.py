@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..condition_memory import Condition
 from ..resources.conditions import ConditionReason as R
@@ -32,12 +32,26 @@ AS_WRITTEN = Standing()
 """The operator acts on the newest spec."""
 
 
+class Standstill(NamedTuple):
+    """Why the operator acts on nothing that etcd holds; `reason` is one of MetadataStoreReachable."""
+
+    reason: R
+    message: str
+
+
+def standstill_conditions(why: Standstill) -> list[Condition]:
+    """Return the conditions of a cluster whose operator stands still."""
+    return [
+        (T.READY, False, R.STALLED, why.message), (T.STALLED, True, why.reason, why.message),
+        (T.RECONCILING, False, why.reason, ""), (T.METADATA_STORE_REACHABLE, False, why.reason, why.message)]
+
+
 @dataclass(frozen=True, slots=True)
 class AbsentFacts:
     """An object that the store does not hold, or whose store cannot be read.
 
     `orphan`: its cluster does not exist.  `deleting` tells which data of a log group is left, None: none is deleted.
-    Of a cluster, `unreachable` is the error of an etcd that never answered, `behind` how it is older than its nodes.
+    Of a cluster, `unreachable` is the error of an etcd that never answered.
     """
 
     kind: str
@@ -45,7 +59,7 @@ class AbsentFacts:
     orphan: bool = False
     deleting: str | None = None
     unreachable: str = ""
-    behind: str = ""
+    standstill: Standstill | None = None
 
 
 def absent_status(facts: AbsentFacts) -> dict[str, Any]:
@@ -55,11 +69,8 @@ def absent_status(facts: AbsentFacts) -> dict[str, Any]:
 
 
 def _absent(facts: AbsentFacts) -> list[Condition]:
-    if facts.behind:
-        return [
-            (T.READY, False, R.STALLED, facts.behind), (T.STALLED, True, R.METADATA_STALE, facts.behind),
-            (T.RECONCILING, False, R.METADATA_STALE, ""),
-            (T.METADATA_STORE_REACHABLE, False, R.METADATA_STALE, facts.behind)]
+    if facts.standstill is not None:
+        return standstill_conditions(facts.standstill)
     if facts.unreachable:
         reason = R.METADATA_STORE_UNREACHABLE
         return [

@@ -116,6 +116,7 @@ class NodeDescription(_message.Message):
     CLOCK_MS_FIELD_NUMBER: _builtins.int
     DISK_SPACE_FIELD_NUMBER: _builtins.int
     DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
     TLS_FINGERPRINT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     incarnation: _builtins.str
@@ -141,6 +142,8 @@ class NodeDescription(_message.Message):
     disk_space: _builtins.int
     """as in DiskReport"""
     disk_free_bytes: _builtins.int
+    cluster: _builtins.str
+    """its name; empty: a node without --cluster, or of an older release"""
     tls_fingerprint: _builtins.str
     """of the certificate and the CAs in force; empty: without TLS"""
     @_builtins.property
@@ -168,11 +171,12 @@ class NodeDescription(_message.Message):
         clock_ms: _builtins.int | None = ...,
         disk_space: _builtins.int = ...,
         disk_free_bytes: _builtins.int = ...,
+        cluster: _builtins.str = ...,
         tls_fingerprint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ms", b"_clock_ms", "clock_ms", b"clock_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ms", b"_clock_ms", "address", b"address", "boot", b"boot", "clock_ms", b"clock_ms", "disk_free_bytes", b"disk_free_bytes", "disk_space", b"disk_space", "draining", b"draining", "incarnation", b"incarnation", "lagging", b"lagging", "leading", b"leading", "location", b"location", "metrics_address", b"metrics_address", "node", b"node", "pid", b"pid", "store_format", b"store_format", "tls_fingerprint", b"tls_fingerprint", "version", b"version", "wire_version", b"wire_version", "wire_version_newest", b"wire_version_newest", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ms", b"_clock_ms", "address", b"address", "boot", b"boot", "clock_ms", b"clock_ms", "cluster", b"cluster", "disk_free_bytes", b"disk_free_bytes", "disk_space", b"disk_space", "draining", b"draining", "incarnation", b"incarnation", "lagging", b"lagging", "leading", b"leading", "location", b"location", "metrics_address", b"metrics_address", "node", b"node", "pid", b"pid", "store_format", b"store_format", "tls_fingerprint", b"tls_fingerprint", "version", b"version", "wire_version", b"wire_version", "wire_version_newest", b"wire_version_newest", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_ms: _TypeAlias = _typing.Literal["clock_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_ms: _TypeAlias = _typing.Literal["_clock_ms", b"_clock_ms"]  # noqa: Y015
