@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 import tidemark_core.delivery
+import tidemark_core.documents
 import tidemark_core.limbo
 import tidemark_core.replication
 import tidemark_core.subscriptions
@@ -33,6 +34,7 @@ RULES = [
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
     "T11",
     "U54", "U55", "U57",
+    *(f"U{number}" for number in (*range(46, 53), *range(70, 74))),
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",
@@ -48,12 +50,14 @@ OF_QSYNC = [
 RULES_MIN = {
     tidemark_core.replication: 66, tidemark_core.limbo: 49, tidemark_core.delivery: 37, tidemark_core.subscriptions: 10,
     tidemark_core.upr: 3,
+    tidemark_core.documents: 11,
 }
 LINES_OF = {
     "tidemark_core.replication": ("replication.md", "coordination.md"),
     "tidemark_core.limbo": ("limbo.md",),
     "tidemark_core.delivery": ("delivery.md",),
     "tidemark_core.subscriptions": ("subscriptions.md",),
+    "tidemark_core.documents": ("documents.md",),
     "tidemark_core.replication.recovery": ("recovery.md",),
     "tidemark_operator.recovery_plan": ("recovery.md",),
     "tidemark_operator.certificates": ("certificates.md",),

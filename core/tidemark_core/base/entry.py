@@ -1,7 +1,7 @@
 """Entry: one batch of records as it is logged, replicated and delivered.
 
 The header is fixed-width and sits in front; the payload is opaque bytes.  An entry of n records takes the
-offsets [base, base + n) and its id is (epoch, last offset); a control entry takes one offset (rule A4).
+offsets [base, base + n) and its id is (epoch, last offset); a control entry takes one, EXPIRE one a document (A4).
 `chain` is crc32c over the header with the predecessor's chain inside, so one number vouches for the whole
 log up to here; `payload_crc` vouches for the payload.
 """
@@ -36,6 +36,10 @@ class Kind(IntEnum):
     CONFIRM = 4      # everything up to the offset in `sequence` is confirmed (L11)
     ROLLBACK = 5     # undecided entries from the offset in `sequence` on are rolled back (L7)
     POSITION = 6     # a subscription wants the offset in `sequence` next; its name and lease are the payload (B1)
+    EXPIRE = 7       # documents whose time is over, one offset each; keys and versions are the payload (U51)
+    PURGE = 8        # tombstones up to the offset in `sequence` do not exist any more (U52)
+    PIN = 9          # keep the documents as they are here; name and lease are the payload (U70)
+    UNPIN = 10       # the pin named in the payload ends (U70)
 
 
 FOLDED_WITH_PAYLOAD = frozenset((Kind.POSITION,))
@@ -135,14 +139,15 @@ def seal(
 
 
 def control(
-    kind: Kind, payload: bytes, *, epoch: int, prev: EntryId, prev_chain: int, logged_ms: int, argument: int = -1
+    kind: Kind, payload: bytes, *, epoch: int, prev: EntryId, prev_chain: int, logged_ms: int, argument: int = -1,
+    count: int = 1,
 ) -> Entry:
-    """Seal a control entry: one offset, no producer.
+    """Seal a control entry: no producer, one offset, and of EXPIRE one for each of its `count` documents.
 
-    `argument` is the offset that a CONFIRM, ROLLBACK or POSITION names; it takes the place of the sequence, for a log
-    is recovered from its headers (`recovered`).
+    `argument` is the offset that a CONFIRM, ROLLBACK, POSITION or PURGE names; it takes the place of the sequence, for
+    a log is recovered from its headers (`recovered`).
     """
-    batch = Batch(NO_PRODUCER, argument, 1, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
+    batch = Batch(NO_PRODUCER, argument, count, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
     return seal(batch, kind=kind, epoch=epoch, prev=prev, prev_chain=prev_chain, logged_ms=logged_ms)
 
 

@@ -1,0 +1,298 @@
+"""Fold: what the confirmed entries of one log do to the documents of its shard (rules U46-U52, U70, U71, U73).
+
+A pure function of the summary, the next entries and the rows that they touch.  Its result is one batch of writes with
+the summary behind them: a cut, the digest and the outcomes of every entry.  Every member that folds the same entries
+gets the same rows and outcomes, whatever it had removed in the background.
+Stays out: which entries are confirmed, reading rows and storing them (`document_shard`), background work (`sweeping`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..base.effects import Delete, Put, StoreWrite
+from ..base.entry import Entry, Kind
+from ..base.ids import ShardId
+from .payload import (
+    Expired,
+    MalformedWrites,
+    Op,
+    Outcome,
+    Verdict,
+    Write,
+    Writes,
+    decode,
+    decode_expired,
+    decode_pin,
+    decode_unpin,
+    encode_outcomes,
+)
+from .rows import (
+    BYSEQ,
+    DIGEST_MASK,
+    DOCS,
+    EFFECTS,
+    EXPIRY,
+    LIVE_CLASS,
+    PINNED,
+    PINS,
+    SUMMARY,
+    TOMBSTONE_CLASS,
+    Pin,
+    Row,
+    Summary,
+    byseq_value,
+    due_value,
+    encode_row,
+    expiry_key,
+    live_row,
+    pin_key,
+    pinned_key,
+    pinned_value,
+    prefix,
+    seqno_key,
+    tombstone,
+)
+
+PINS_MAX = 64
+"""Active pins of one shard; a PIN of one more name has no effect."""
+
+NONE = 0
+"""The seqno of a document that is not there."""
+
+ReadRow = Callable[[bytes], Row | None]
+"""Return the row of `docs` of a document's key, as the fold of everything before left it."""
+
+
+class Folded(NamedTuple):
+    """A batch: everything that entries did, and where they led."""
+
+    summary: Summary
+    writes: tuple[StoreWrite, ...]
+    rows: dict[bytes, Row | None]              # of `docs` that changed, by key
+    outcomes: dict[int, tuple[Outcome, ...]]   # by base offset of each visible data entry
+
+
+class Step(NamedTuple):
+    """One visible entry, decoded; of one that cannot be read `work` is None."""
+
+    entry: Entry
+    work: Writes | tuple[Expired, ...] | None
+
+
+def decoded(entries: Iterable[Entry], hidden: Callable[[int], bool]) -> tuple[Step, ...]:
+    """Decode the entries that are visible; `hidden` says whether a rollback covers an offset (U46)."""
+    return tuple(Step(entry, _work(entry)) for entry in entries if not hidden(entry.base))
+
+
+def _work(entry: Entry) -> Writes | tuple[Expired, ...] | None:
+    try:
+        if entry.kind is Kind.DATA:
+            return decode(entry.payload, entry.count)
+        if entry.kind is Kind.EXPIRE:
+            return decode_expired(entry.payload, entry.count)
+    except MalformedWrites:
+        pass   # an outcome, not an error: a member that stopped here could never go on (U49)
+    return None
+
+
+def keys_of(steps: Iterable[Step]) -> set[bytes]:
+    """Return the keys of the documents whose rows the fold of these entries reads."""
+    return {key for step in steps for key in _keys(step)}
+
+
+def _keys(step: Step) -> Iterator[bytes]:
+    if isinstance(step.work, Writes):
+        return (write.key for write in step.work.records)
+    return (each.key for each in step.work or ())
+
+
+def fold(shard: ShardId, summary: Summary, steps: Iterable[Step], cut: int, epoch: int, read: ReadRow) -> Folded:
+    """Fold entries behind `summary.applied` up to `cut`, which the entry of `epoch` ends at."""
+    folding = _Folding(shard, summary, read)
+    for step in steps:
+        folding.step(step)
+    return folding.folded(cut, epoch)
+
+
+class _Folding:
+    """The fold of one batch, in the middle."""
+
+    __slots__ = (
+        "count",
+        "digest",
+        "expiring",
+        "ops",
+        "outcomes",
+        "pins",
+        "purged",
+        "read",
+        "rows",
+        "shard",
+        "since",
+        "start",
+        "tombstones",
+    )
+
+    def __init__(self, shard: ShardId, summary: Summary, read: ReadRow) -> None:
+        self.shard = shard
+        self.start = summary
+        self.read = read
+        self.rows: dict[bytes, Row | None] = {}
+        self.ops: dict[tuple[str, bytes], bytes | None] = {}   # the last write of each row: a value, or it is removed
+        self.outcomes: dict[int, tuple[Outcome, ...]] = {}
+        self.count, self.digest = summary.count, summary.digest
+        self.expiring, self.tombstones = summary.expiring, summary.tombstones
+        self.purged = summary.purged
+        self.pins = dict(summary.pins)
+        self.since = max((pin.at for pin in self.pins.values()), default=-1)   # the newest pin
+
+    def folded(self, cut: int, epoch: int) -> Folded:
+        summary = replace(
+            self.start, applied=cut, epoch=epoch, purged=self.purged, count=self.count, digest=self.digest,
+            expiring=self.expiring, tombstones=self.tombstones, pins=self.pins,
+        )
+        writes: list[StoreWrite] = [
+            Delete(family, key) if value is None else Put(family, key, value)
+            for (family, key), value in self.ops.items()
+        ]
+        writes.append(Put(SUMMARY, prefix(self.shard), summary.encode()))
+        return Folded(summary, tuple(writes), self.rows, self.outcomes)
+
+    def step(self, step: Step) -> None:
+        entry = step.entry
+        match entry.kind:
+            case Kind.DATA:
+                self._data(entry, step.work if isinstance(step.work, Writes) else None)
+            case Kind.EXPIRE:
+                self._expire(entry, step.work if not isinstance(step.work, Writes) else None)
+            case Kind.PURGE:
+                self.purged = max(self.purged, min(entry.sequence, entry.base - 1))
+            case Kind.PIN:
+                self._pin(entry)
+            case Kind.UNPIN:
+                self._unpin(entry)
+
+    # --- writes -------------------------------------------------------------------------------------------
+
+    def _data(self, entry: Entry, writes: Writes | None) -> None:
+        if writes is None:
+            outcomes = (Outcome(Verdict.MALFORMED),) * entry.count
+        else:
+            outcomes = self._judge(entry, writes)
+            for number, (write, outcome) in enumerate(zip(writes.records, outcomes, strict=True)):
+                if outcome.verdict is Verdict.APPLIED:
+                    self._apply(entry, entry.base + number, write)
+        self.outcomes[entry.base] = outcomes
+        self.ops[EFFECTS, seqno_key(self.shard, entry.base)] = encode_outcomes(outcomes)
+
+    def _judge(self, entry: Entry, writes: Writes) -> tuple[Outcome, ...]:
+        """Judge records in order, each seeing the earlier ones of its entry; one refusal refuses all atomic ones (U49).
+        """
+        live: dict[bytes, int] = {}
+        outcomes: list[Outcome] = []
+        for number, write in enumerate(writes.records):
+            found = live.get(write.key, -1)
+            if found < 0:
+                row = self._row(write.key)
+                found = row.seqno if row is not None and row.live else NONE
+            if write.expected is not None and write.expected != found:
+                outcomes.append(Outcome(Verdict.REFUSED, found))
+                continue
+            outcomes.append(Outcome(Verdict.APPLIED, found))
+            live[write.key] = entry.base + number if write.op is Op.PUT else NONE
+        if writes.atomic and any(outcome.verdict is Verdict.REFUSED for outcome in outcomes):
+            return tuple(
+                outcome if outcome.verdict is Verdict.REFUSED else Outcome(Verdict.ABORTED, outcome.seqno)
+                for outcome in outcomes
+            )
+        return tuple(outcomes)
+
+    def _apply(self, entry: Entry, seqno: int, write: Write) -> None:
+        if write.op is Op.DELETE:
+            self._delete(entry, seqno, write.key)
+            return
+        expires_at_ms = entry.logged_ms + write.ttl_ms if write.ttl_ms else 0   # U51
+        self._replace(write.key, live_row(write.key, seqno, expires_at_ms, write.value), entry)
+
+    def _delete(self, entry: Entry, seqno: int, key: bytes) -> None:
+        """Write a tombstone; where no live document is, nothing changes: whether one was swept is no matter (U52)."""
+        row = self._row(key)
+        if row is not None and row.live:
+            self._replace(key, tombstone(seqno, entry.logged_ms), entry)
+
+    def _expire(self, entry: Entry, expired: tuple[Expired, ...] | None) -> None:
+        """Delete each version that is still the live one and past its time by the log's clock (U51)."""
+        for number, (key, seqno) in enumerate(expired or ()):
+            row = self._row(key)
+            if row is not None and row.live and row.seqno == seqno and 0 < row.ms <= entry.logged_ms:
+                self._delete(entry, entry.base + number, key)
+
+    # --- rows ---------------------------------------------------------------------------------------------
+
+    def _row(self, key: bytes) -> Row | None:
+        return self.rows[key] if key in self.rows else self.read(key)
+
+    def _replace(self, key: bytes, row: Row, entry: Entry) -> None:
+        """Write the newest version of a key; the rows of the one before go in the same batch (U48)."""
+        shard, ops, old = self.shard, self.ops, self._row(key)
+        if old is not None:
+            self._forget(key, old, row.seqno)
+        self.rows[key] = row
+        ops[DOCS, prefix(shard) + key] = encode_row(row)
+        ops[BYSEQ, seqno_key(shard, row.seqno)] = byseq_value(key, row.live)
+        if row.live:
+            self.count += 1
+            self.digest = self.digest + row.number & DIGEST_MASK
+            if row.ms:
+                self.expiring += 1
+                ops[EXPIRY, expiry_key(shard, LIVE_CLASS, row.ms, row.seqno)] = due_value(key, entry.last)
+        else:
+            self.tombstones += 1
+            ops[EXPIRY, expiry_key(shard, TOMBSTONE_CLASS, row.ms, row.seqno)] = due_value(key, entry.last)
+
+    def _forget(self, key: bytes, old: Row, replaced_by: int) -> None:
+        shard, ops = self.shard, self.ops
+        ops[BYSEQ, seqno_key(shard, old.seqno)] = None
+        if not old.live:
+            self.tombstones -= 1
+            ops[EXPIRY, expiry_key(shard, TOMBSTONE_CLASS, old.ms, old.seqno)] = None
+            return
+        self.count -= 1
+        self.digest = self.digest - old.number & DIGEST_MASK
+        if old.ms:
+            self.expiring -= 1
+            ops[EXPIRY, expiry_key(shard, LIVE_CLASS, old.ms, old.seqno)] = None
+        if self.since >= old.seqno:   # some pin shows this version (U71)
+            ops[PINNED, pinned_key(shard, key, old.seqno)] = pinned_value(replaced_by, old)
+
+    # --- pins ---------------------------------------------------------------------------------------------
+
+    def _pin(self, entry: Entry) -> None:
+        """Pin the documents as they are now, or renew the lease of an active pin, which never moves (U70)."""
+        try:
+            name, ttl_ms = decode_pin(entry.payload)
+        except MalformedWrites:
+            return
+        known = self.pins.get(name)
+        if known is None and len(self.pins) >= PINS_MAX:
+            return
+        until_ms = entry.logged_ms + ttl_ms
+        pin = (
+            replace(known, until_ms=until_ms) if known is not None
+            else Pin(entry.base, until_ms, entry.epoch, self.count, self.digest)
+        )
+        self.pins[name] = pin
+        self.since = max(self.since, pin.at)
+        self.ops[PINS, pin_key(self.shard, name)] = pin.encode()
+
+    def _unpin(self, entry: Entry) -> None:
+        try:
+            name = decode_unpin(entry.payload)
+        except MalformedWrites:
+            return
+        if self.pins.pop(name, None) is not None:
+            self.since = max((pin.at for pin in self.pins.values()), default=-1)
+            self.ops[PINS, pin_key(self.shard, name)] = None

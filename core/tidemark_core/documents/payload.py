@@ -1,0 +1,230 @@
+"""Payload: the bytes of one entry of document writes, as clients send it, and of the control entries of documents.
+
+    bytes             what
+    8                 TMD, version 1, flags (bit 0: atomic), 3 zero bytes
+    24 a record       operation, 1 if it is conditional, key bytes, value bytes, ttl in ms, expected seqno
+    the rest          all keys in order of the records, then all values
+
+Numbers are big-endian.  The entry's header says how many records there are, and every byte is accounted for.  A client
+may send any bytes, so a decoder checks each length before it cuts (T11).
+Stays out: what a write does to a document (`fold`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+MAGIC = b"TMD\x01"
+ATOMIC = 1
+_HEAD = struct.Struct(">4sB3s")
+_RECORD = struct.Struct(">BBHIQQ")
+_ZEROS = bytes(3)
+
+KEY_BYTES_MAX = 1024
+VALUE_BYTES_MAX = 3 << 20
+"""A value with the value it replaces and their headers fits into one message of the default limit."""
+TTL_MS_MAX = 100 * 365 * 24 * 3600 * 1000
+SEQNO_MAX = (1 << 63) - 1
+
+
+class Op(IntEnum):
+    """The operation of a record."""
+
+    PUT = 1
+    DELETE = 2
+
+
+class Write(NamedTuple):
+    """One record.  `expected` None: whatever is there; 0: no live document; else the seqno of a live one (U49)."""
+
+    op: Op
+    key: bytes
+    value: bytes = b""
+    ttl_ms: int = 0                # 0: it never expires
+    expected: int | None = None
+
+
+class Writes(NamedTuple):
+    """The records of one entry; of an atomic one all are applied or none."""
+
+    records: tuple[Write, ...]
+    atomic: bool = False
+
+
+class MalformedWrites(ValueError):
+    """The payload is none of document writes; the text names the field."""
+
+
+def wrong_write(write: Write) -> str | None:
+    """Return what is wrong with one record, naming the field, or None."""
+    if not 1 <= len(write.key) <= KEY_BYTES_MAX:
+        return f"key has {len(write.key)} bytes, must have 1 to {KEY_BYTES_MAX}"
+    if len(write.value) > VALUE_BYTES_MAX:
+        return f"value has {len(write.value)} bytes, the limit is {VALUE_BYTES_MAX}"
+    if not 0 <= write.ttl_ms <= TTL_MS_MAX:
+        return f"ttl_ms is {write.ttl_ms}, must be 0 to {TTL_MS_MAX}"
+    if write.op is Op.DELETE and (write.value or write.ttl_ms):
+        return "a delete has neither a value nor a ttl"
+    if write.expected is not None and not 0 <= write.expected <= SEQNO_MAX:
+        return f"expected is {write.expected}, must be 0 to {SEQNO_MAX}"
+    return None
+
+
+def encode(writes: Writes) -> bytes:
+    """Return the payload of an entry; raises ValueError when a record breaks a bound."""
+    table: list[bytes] = []
+    for number, write in enumerate(writes.records):
+        if (wrong := wrong_write(write)) is not None:
+            raise ValueError(f"record {number}: {wrong}")
+        table.append(_RECORD.pack(
+            write.op, write.expected is not None, len(write.key), len(write.value), write.ttl_ms, write.expected or 0
+        ))
+    return b"".join((
+        _HEAD.pack(MAGIC, ATOMIC if writes.atomic else 0, _ZEROS), *table,
+        *(write.key for write in writes.records), *(write.value for write in writes.records),
+    ))
+
+
+def decode(payload: bytes, count: int) -> Writes:
+    """Read the payload of an entry of `count` records; raises MalformedWrites, whatever the bytes are."""
+    if len(payload) < _HEAD.size + count * _RECORD.size:
+        raise MalformedWrites(f"payload has {len(payload)} bytes, too few for {count} records")
+    magic, flags, zeros = _HEAD.unpack_from(payload)
+    if magic != MAGIC:
+        raise MalformedWrites(f"payload begins with {magic!r}, not with {MAGIC!r}")
+    if flags > ATOMIC or zeros != _ZEROS:
+        raise MalformedWrites(f"flags are {flags:#x} {zeros.hex()}, must be 0 or {ATOMIC} and three zero bytes")
+    keys_at = _HEAD.size + count * _RECORD.size
+    table = list(_RECORD.iter_unpack(memoryview(payload)[_HEAD.size:keys_at]))
+    values_at = keys_at + sum(row[2] for row in table)
+    ends_at = values_at + sum(row[3] for row in table)
+    if ends_at != len(payload):
+        raise MalformedWrites(f"payload has {len(payload)} bytes, its records say {ends_at}")
+    records: list[Write] = []
+    for number, (op, conditional, key_bytes, value_bytes, ttl_ms, expected) in enumerate(table):
+        if op not in (Op.PUT, Op.DELETE):
+            raise MalformedWrites(f"record {number}: operation is {op}, must be 1 or 2")
+        if conditional > 1 or (expected and not conditional):
+            raise MalformedWrites(f"record {number}: expected is {expected} and the condition is {conditional}")
+        key = payload[keys_at:keys_at + key_bytes]
+        value = payload[values_at:values_at + value_bytes]
+        keys_at, values_at = keys_at + key_bytes, values_at + value_bytes
+        write = Write(Op(op), key, value, ttl_ms, expected if conditional else None)
+        if (wrong := wrong_write(write)) is not None:
+            raise MalformedWrites(f"record {number}: {wrong}")
+        records.append(write)
+    return Writes(tuple(records), bool(flags))
+
+
+# --- control entries: leaders write them, and a fold ignores one that it cannot read --------------------------
+
+EXPIRE_KEYS_MAX = 1000
+NAME_BYTES_MAX = 128
+LEASE_MS_MAX = TTL_MS_MAX
+_EXPIRED = struct.Struct(">QH")
+_LEASE = struct.Struct(">Q")
+
+
+class Expired(NamedTuple):
+    """A version that is to be deleted if it is still the live one (U51)."""
+
+    key: bytes
+    seqno: int
+
+
+class Reason(IntEnum):
+    """The reason for the end of a pin (U70)."""
+
+    ASKED = 1
+    LEASE = 2
+    BYTES = 3
+
+
+def encode_expired(expired: Sequence[Expired]) -> bytes:
+    """Return the payload of EXPIRE, whose entry has one offset for each version."""
+    return b"".join((*(_EXPIRED.pack(each.seqno, len(each.key)) for each in expired), *(each.key for each in expired)))
+
+
+def decode_expired(payload: bytes, count: int) -> tuple[Expired, ...]:
+    """Read EXPIRE of `count` versions; raises MalformedWrites."""
+    at = count * _EXPIRED.size
+    table = list(_EXPIRED.iter_unpack(memoryview(payload)[:at])) if len(payload) >= at else []
+    if len(table) != count or len(payload) != at + sum(size for _, size in table):
+        raise MalformedWrites(f"EXPIRE of {count} versions has {len(payload)} bytes")
+    found: list[Expired] = []
+    for seqno, size in table:
+        found.append(Expired(payload[at:at + size], seqno))
+        at += size
+    return tuple(found)
+
+
+def wrong_pin(name: str, ttl_ms: int) -> str | None:
+    """Return what is wrong with a pin's name or lease, naming the field, or None."""
+    if not 1 <= len(name) <= NAME_BYTES_MAX or not name.isascii() or not name.isprintable():
+        return f"name is {name[:NAME_BYTES_MAX + 1]!r}, must have 1 to {NAME_BYTES_MAX} printable ASCII characters"
+    if not 0 < ttl_ms <= LEASE_MS_MAX:
+        return f"ttl_ms is {ttl_ms}, must be 1 to {LEASE_MS_MAX}"
+    return None
+
+
+def encode_pin(name: str, ttl_ms: int) -> bytes:
+    """Return the payload of PIN."""
+    return _LEASE.pack(ttl_ms) + name.encode("ascii")
+
+
+def decode_pin(payload: bytes) -> tuple[str, int]:
+    """Return the name and the lease in milliseconds of a PIN; raises MalformedWrites."""
+    if len(payload) <= _LEASE.size:
+        raise MalformedWrites(f"PIN has {len(payload)} bytes")
+    (ttl_ms,), name = _LEASE.unpack_from(payload), payload[_LEASE.size:].decode("ascii", "replace")
+    if (wrong := wrong_pin(name, ttl_ms)) is not None:
+        raise MalformedWrites(wrong)
+    return name, ttl_ms
+
+
+def encode_unpin(name: str, reason: Reason) -> bytes:
+    """Return the payload of UNPIN."""
+    return bytes((reason,)) + name.encode("ascii")
+
+
+def decode_unpin(payload: bytes) -> str:
+    """Return the name in an UNPIN; raises MalformedWrites."""
+    if len(payload) < 2:
+        raise MalformedWrites(f"UNPIN has {len(payload)} bytes")
+    return payload[1:].decode("ascii", "replace")
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------
+
+
+class Verdict(IntEnum):
+    """The decision of the fold on one record (U49, U50)."""
+
+    APPLIED = 1
+    REFUSED = 2      # its condition did not hold
+    ABORTED = 3      # another record of its atomic entry was refused
+    MALFORMED = 4    # the entry cannot be read
+
+
+class Outcome(NamedTuple):
+    """The verdict and the seqno of the live document that the record replaced or found, 0 when there was none."""
+
+    verdict: Verdict
+    seqno: int = 0
+
+
+_OUTCOME = struct.Struct(">BQ")
+_VERDICTS = {int(verdict): verdict for verdict in Verdict}
+
+
+def encode_outcomes(outcomes: Iterable[Outcome]) -> bytes:
+    """Return the row of `effects` of one entry."""
+    return b"".join(_OUTCOME.pack(*outcome) for outcome in outcomes)
+
+
+def decode_outcomes(row: bytes) -> tuple[Outcome, ...]:
+    """Read `encode_outcomes`; raises struct.error or KeyError when it is damaged."""
+    return tuple(Outcome(_VERDICTS[verdict], seqno) for verdict, seqno in _OUTCOME.iter_unpack(row))
