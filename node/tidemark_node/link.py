@@ -17,7 +17,7 @@ from tidemark_core.base.effects import Received
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Peer
 from tidemark_wire.convert import Codecs
-from tidemark_wire.frames import decode_messages
+from tidemark_wire.frames import SLICE_WORK, decode_messages, work_of
 from tidemark_wire.tasks import cancelled
 
 from .metrics import Metrics
@@ -143,11 +143,15 @@ class Link:
     async def _receive(self, post: Callable[[Received, int], None], room: Callable[[], Awaitable[None]]) -> None:
         while (frame := await self._read()) is not grpc.aio.EOF:
             await room()
-            size = len(frame)
+            size, work = len(frame), 0
             try:
                 for address, to, message in decode_messages(frame, self.version, self._planes, self._skipped):
                     post(Received(address, self.peer, to, message), size)
                     size = 0
+                    if (work := work + work_of(message)) >= SLICE_WORK:
+                        work = 0
+                        await asyncio.sleep(0)   # the frame of a hostile peer must not silence the loop
+                        await room()
             except RemoteViolation as violation:
                 self._metrics.link_violations.inc()
                 _log.warning("malformed frame dropped", extra={"peer": str(self.peer), "reason": str(violation)})

@@ -24,6 +24,7 @@ from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire import channel
+from tidemark_wire.frames import ENTRIES_MAX
 from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
@@ -45,11 +46,11 @@ CHUNK_TIMEOUT_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
 
-class _PullFailed(Exception):
+class PullFailed(Exception):
     """Why a pull ended early."""
 
 
-_EXPECTED = (_PullFailed, grpc.RpcError, WireVersionMismatch, OSError, TimeoutError, StoreFailed)
+_EXPECTED = (PullFailed, grpc.RpcError, WireVersionMismatch, OSError, TimeoutError, StoreFailed)
 
 
 class TokenBucket:
@@ -221,7 +222,7 @@ class Snapshots:
         assert source is not None and descriptor is not None
         address = self._routing.address(source.node)
         if address is None:
-            raise _PullFailed(f"the address of {source} is not known yet")
+            raise PullFailed(f"the address of {source} is not known yet")
         request = node_pb2.PullSnapshotRequest(
             shard=effect.shard, epoch=descriptor.epoch, first=effect.first, last=descriptor.head.offset
         )
@@ -231,7 +232,7 @@ class Snapshots:
                 async with asyncio.timeout(CHUNK_TIMEOUT_SECONDS):
                     there = await channel.answered_hello(call)
                 if Member(there.node, there.incarnation) != source:
-                    raise _PullFailed(f"{address} answers as {there.node}, not as {source}")
+                    raise PullFailed(f"{address} answers as {there.node}, not as {source}")
                 await self._receive(call, effect.shard, descriptor.epoch, effect.first, descriptor.head.offset)
             finally:
                 call.cancel()
@@ -244,8 +245,8 @@ class Snapshots:
                 async with asyncio.timeout(CHUNK_TIMEOUT_SECONDS):
                     chunk = await call.read()
                 if chunk is grpc.aio.EOF:
-                    raise _PullFailed(f"the source ended the snapshot in front of offset {position}")
-                entries = _entries_of(chunk)
+                    raise PullFailed(f"the source ended the snapshot in front of offset {position}")
+                entries = entries_of(chunk)
                 size = sum(len(entry.header) + len(entry.payload) for entry in entries)
                 self._metrics.snapshot_received_bytes.inc(size)
                 self._driver.post(SnapshotChunk(shard, epoch, entries), size)
@@ -258,15 +259,17 @@ class Snapshots:
                 waiting.cancel()
 
 
-def _entries_of(chunk: Any) -> tuple[Entry, ...]:
-    """Verify a chunk and its entries; raises _PullFailed."""
+def entries_of(chunk: Any) -> tuple[Entry, ...]:
+    """Verify a chunk and its entries; raises PullFailed."""
     headers, payloads = list(chunk.headers), list(chunk.payloads)
+    if len(headers) > ENTRIES_MAX:
+        raise PullFailed(f"a chunk holds {len(headers)} entries, the limit is {ENTRIES_MAX}")
     if not headers or len(headers) != len(payloads) or checksum(headers, payloads) != chunk.crc32c:
-        raise _PullFailed("a chunk fails its checksum")
+        raise PullFailed("a chunk fails its checksum")
     try:
         return tuple(_entry_of(header, payload) for header, payload in zip(headers, payloads, strict=True))
     except (CorruptEntry, ValueError) as error:
-        raise _PullFailed(f"a chunk holds a damaged entry: {error}") from error
+        raise PullFailed(f"a chunk holds a damaged entry: {error}") from error
 
 
 def _entry_of(header: bytes, payload: bytes) -> Entry:

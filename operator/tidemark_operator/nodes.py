@@ -31,7 +31,7 @@ from tidemark_wire.channel import (
     open_channel,
 )
 from tidemark_wire.convert import DiskReport, Draining
-from tidemark_wire.frames import NotOnThisWire, decode_messages, encode_message
+from tidemark_wire.frames import SLICE_WORK, NotOnThisWire, decode_messages, encode_message, work_of
 from tidemark_wire.recovery import SIZES_MAX
 from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.tls import Credentials
@@ -359,11 +359,12 @@ class NodeLink:
     async def _read(self, call: Any, member: Member, boot: str) -> None:
         try:
             while (frame := await call.read()) is not grpc.aio.EOF:
-                self._on_frame(frame, member, boot)
+                await self._on_frame(frame, member, boot)
         except grpc.aio.AioRpcError as error:
             log.info("link to %s broke: %s %s", self.node, error.code().name, error.details())
 
-    def _on_frame(self, frame: bytes, member: Member, boot: str) -> None:
+    async def _on_frame(self, frame: bytes, member: Member, boot: str) -> None:
+        work = 0
         try:
             for unit, _to, message in decode_messages(frame, self._wire_version, skipped=self._skipped):
                 if isinstance(message, Draining):
@@ -373,6 +374,9 @@ class NodeLink:
                     self._take_space(message.space, message.free_bytes)
                 else:
                     self._listener.on_message(unit.shard, member, boot, message)
+                if (work := work + work_of(message)) >= SLICE_WORK:
+                    work = 0
+                    await asyncio.sleep(0)   # the frame of a hostile node must not silence the loop
         except RemoteViolation as error:
             log.warning("frame of %s dropped: %s", self.node, error)
 

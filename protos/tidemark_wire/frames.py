@@ -28,6 +28,10 @@ FRAME_BYTES_MAX = 64 << 20
 TEXT_BYTES_MAX = 255
 REFUSAL_TEXT_BYTES_MAX = 2000
 HOLES_MAX = 65_536
+ENTRIES_MAX = 10_240
+"""Entries of one append or one chunk of a snapshot: more than a MiB of headers alone, and no leader sends more."""
+SLICE_WORK = 4096
+"""Messages and entries that a receiver takes in before it lets the event loop do other work."""
 _SPACES = tuple(Space)
 _WORST = max(Space)
 NO_CLOCK = -(1 << 63)    # of an acknowledgement whose sender says no time
@@ -133,11 +137,13 @@ class Cursor:
         except (CorruptEntry, ValueError) as error:
             raise RemoteViolation(f"entry in the frame: {error}") from error
 
-    def entries(self, count: int, bare: int = 0) -> tuple[Entry, ...]:
-        """Take entries; bit i of `bare` is set where the i-th comes without its payload."""
+    def entries(self, count: int, bare: bytes = b"") -> tuple[Entry, ...]:
+        """Take entries; bit i of `bare`, lowest first, is set where the i-th comes without its payload."""
         if count * HEADER_BYTES > self.end - self.at:
             raise RemoteViolation(f"frame announces {count} entries and has no room for them")
-        return tuple(self.entry(bare >> number & 1) for number in range(count))
+        if not bare:
+            return tuple(self.entry() for _ in range(count))
+        return tuple(self.entry(bare[number >> 3] >> (number & 7) & 1) for number in range(count))
 
     def _advance(self, count: int) -> None:
         if count > self.end - self.at:
@@ -241,6 +247,11 @@ def decode_messages(
         yield Address(plane, number), to, message
 
 
+def work_of(message: Any) -> int:
+    """Return how much work a message is for its receiver, in units of SLICE_WORK."""
+    return 1 + len(message.entries) if type(message) is Append else 1
+
+
 def _member(node: str, incarnation: str) -> Member | None:
     if bool(node) != bool(incarnation):
         raise RemoteViolation("a member is named without node or incarnation")
@@ -282,8 +293,10 @@ def _append_parts(message: Append) -> list[bytes]:
             node, incarnation = short_text(member.node, "node"), short_text(member.incarnation, "incarnation")
             parts += (_MEMBER.pack(len(node), len(incarnation)), node, incarnation)
     if bare:
-        bits = sum(1 << number for number in bare)
-        parts.append(bits.to_bytes((len(message.entries) + 7) // 8, "little"))
+        bits = bytearray((len(message.entries) + 7) // 8)
+        for number in bare:
+            bits[number >> 3] |= 1 << (number & 7)
+        parts.append(bytes(bits))
     for entry in message.entries:
         parts.append(entry.header)
         parts.append(entry.payload)
@@ -294,13 +307,15 @@ def _decode_append(cursor: Cursor) -> Append:
     epoch, prev_epoch, prev_offset, through, commit, confirmed, trim, count, follows = cursor.unpack(_APPEND)
     if follows & ~(_WITH_RELEASED | _WITH_COPIES | _WITH_BARE):
         raise FormatTooNew(f"an append says that {follows:#x} follows, which is not known to this build")
+    if count > ENTRIES_MAX:
+        raise RemoteViolation(f"an append announces {count} entries, the limit is {ENTRIES_MAX}")
     released = cursor.unpack(_OFFSET)[0] if follows & _WITH_RELEASED else None
     copies = 0
     ensemble: tuple[Member, ...] = ()
     if follows & _WITH_COPIES:
         copies, members = cursor.unpack(_COPIES)
         ensemble = tuple(_named(cursor) for _ in range(members))
-    bare = int.from_bytes(cursor.take((count + 7) // 8), "little") if follows & _WITH_BARE else 0
+    bare = cursor.take((count + 7) // 8) if follows & _WITH_BARE else b""
     entries = cursor.entries(count, bare)
     return Append(
         epoch, EntryId(prev_epoch, prev_offset), entries, through, commit, confirmed, trim, released, ensemble, copies

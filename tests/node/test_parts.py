@@ -18,8 +18,10 @@ from tidemark_node.inbox import Barrier, Inbox
 from tidemark_node.link import OutQueue
 from tidemark_node.routing import Hint, Routing
 from tidemark_node.settings import parse
-from tidemark_node.snapshots import TokenBucket
+from tidemark_node.snapshots import PullFailed, TokenBucket, entries_of
 from tidemark_node.timers import Timers
+from tidemark_wire.frames import ENTRIES_MAX
+from tidemark_wire.v1 import node_pb2
 
 
 async def test_out_queue_is_bounded_and_coalesces():
@@ -169,3 +171,9 @@ def test_node_refuses_to_run_without_assertions():
     command = [sys.executable, "-O", "-m", "tidemark_node", "--node", "a", "--data", "/nowhere"]
     result = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert (2, True) == (result.returncode, "without -O" in result.stderr)
+
+
+def test_a_chunk_of_more_entries_than_a_source_sends_is_refused_before_one_is_read():
+    many = [b"no header"] * (ENTRIES_MAX + 1)
+    with pytest.raises(PullFailed, match=f"a chunk holds {ENTRIES_MAX + 1} entries, the limit is {ENTRIES_MAX}"):
+        entries_of(node_pb2.SnapshotChunk(headers=many, payloads=many))

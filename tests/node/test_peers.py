@@ -8,16 +8,20 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from google_crc32c import value as crc32c
 from tidemark_core.base.effects import PeerDown, PeerUp, Received
+from tidemark_core.base.entry import Batch, Kind, seal
 from tidemark_core.base.ids import Address, EntryId, Member, of_shard, shard_id
 from tidemark_core.base.refusals import Reason
-from tidemark_core.replication.messages import AppendRefused
+from tidemark_core.replication.messages import Append, AppendAck, AppendRefused
 from tidemark_node import peers
+from tidemark_node.link import Link, OutQueue
 from tidemark_node.metrics import Metrics
 from tidemark_node.peers import Links
 from tidemark_wire import channel
 from tidemark_wire.convert import PLANE_CODECS, Codec, Codecs
-from tidemark_wire.frames import decode_messages, encode_message
+from tidemark_wire.frames import SLICE_WORK, decode_messages, encode_message, work_of
+from tidemark_wire.wire_version import WIRE_VERSION
 
 from tests.waiting import until
 
@@ -54,6 +58,18 @@ class Incoming:
 
     async def write(self, frame: bytes) -> None:
         self.written.append(frame)
+
+
+def bare_append(count: int) -> Append:
+    """A message of `count` headers without payloads."""
+    prev, chain, entries = EntryId(3, -1), 0, []
+    batch = Batch(b"p" * 16, 0, 1, 1, 1, crc32c(b"x"), b"x")
+    for number in range(count):
+        entry = seal(
+            batch._replace(sequence=number), kind=Kind.DATA, epoch=3, prev=prev, prev_chain=chain, logged_ms=17)
+        prev, chain = entry.id, entry.chain
+        entries.append(entry.bare())
+    return Append(3, EntryId(3, -1), tuple(entries), count - 1, count - 1, -1, -1)
 
 
 @pytest.fixture
@@ -188,3 +204,36 @@ async def test_a_stranger_is_refused_before_it_is_linked() -> None:
     with pytest.raises(grpc.aio.AbortError, match="FAILED_PRECONDITION: wire version 3 was offered"):
         await desk.links.serve_node(None, Incoming(((channel.WIRE_VERSION_KEY, "3"),)))
     assert [] == desk.heard == desk.links.describe()
+
+
+@pytest.mark.parametrize("message", [AppendAck(1, 1, 1), None], ids=["acknowledgements", "headers"])
+async def test_a_frame_full_of_work_lets_the_loop_do_other_work(message: Any) -> None:
+    """A stolen key packs much work into one frame, which is taken in by slices; the test counts work, not seconds."""
+    one = encode_message(AT, ME, message or bare_append(3_000))
+    copies = 20_000 if message else 6
+    posted, between = 0, [0]
+
+    def post(event: Received, size: int) -> None:
+        nonlocal posted
+        posted += 1
+        between[-1] += work_of(event.message)
+
+    async def count_turns() -> None:
+        while True:
+            await asyncio.sleep(0)
+            between.append(0)
+
+    frames = iter([one * copies])
+
+    async def read() -> Any:
+        return next(frames, grpc.aio.EOF)
+
+    async def room() -> None:
+        pass
+
+    link = Link(THERE, read, Incoming().write, OutQueue(1 << 20, WIRE_VERSION), Metrics(), PLANE_CODECS)
+    other = asyncio.ensure_future(count_turns())
+    await link.run(post, room)
+    other.cancel()
+    assert posted == copies
+    assert max(between) < SLICE_WORK + work_of(message or bare_append(3_000))

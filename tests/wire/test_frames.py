@@ -17,12 +17,22 @@ from google_crc32c import value as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark_core.base.effects import SnapshotDescriptor
-from tidemark_core.base.entry import Batch, Durability, Entry, Kind, control, seal
+from tidemark_core.base.entry import (
+    HEADER_BYTES,
+    Batch,
+    Durability,
+    Entry,
+    Kind,
+    control,
+    decode_header,
+    seal,
+)
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages
 from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
+from tidemark_core.replication.replica import Limits
 from tidemark_wire import convert, frames
 from tidemark_wire.frames import AppendAnswer, AppendCall, ReadFrame
 
@@ -425,3 +435,46 @@ def test_a_message_of_a_newer_release_that_is_cut_short_is_a_violation(unknown: 
     for cut in range(1, len(unknown)):
         with pytest.raises(RemoteViolation, match=r"cut short|too early"):
             list(frames.decode_messages(unknown[:cut]))
+
+
+# --- the work that a hostile peer can make --------------------------------------------------------------------
+
+
+def bare_append(count: int) -> bytes:
+    """A message of `count` headers without payloads."""
+    prev, chain, entries = EntryId(3, -1), 0, []
+    batch = Batch(b"p" * 16, 0, 1, 1, 1, crc32c(b"x"), b"x")
+    for number in range(count):
+        entry = seal(
+            batch._replace(sequence=number), kind=Kind.DATA, epoch=3, prev=prev, prev_chain=chain, logged_ms=17)
+        prev, chain = entry.id, entry.chain
+        entries.append(entry.bare())
+    return frames.encode_message(AT, None, messages.Append(
+        3, EntryId(3, -1), tuple(entries), count - 1, count - 1, -1, -1))
+
+
+def test_an_append_with_more_headers_than_a_leader_sends_is_refused_before_one_is_read(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bytes] = []
+    monkeypatch.setattr(frames, "decode_header", lambda header: read.append(header) or decode_header(header))
+    with pytest.raises(RemoteViolation, match=r"announces 60000 entries, the limit is 10240"):
+        list(frames.decode_messages(bare_append(60_000)))
+    assert not read
+    assert len(list(frames.decode_messages(bare_append(9_200)))) == 1
+    assert len(read) == 9_200
+
+
+def test_no_leader_sends_more_entries_than_an_append_may_have() -> None:
+    assert -(-Limits().push_bytes_max // HEADER_BYTES) <= frames.ENTRIES_MAX
+
+
+def test_the_bits_of_bare_headers_are_looked_up_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number of as many bits as there are entries makes the work for n entries grow with n * n."""
+    asked: list[bytes] = []
+    taken = frames.Cursor.entries
+    monkeypatch.setattr(
+        frames.Cursor, "entries", lambda cursor, count, bare=b"": asked.append(bare) or taken(cursor, count, bare))
+    (_, _, message), = frames.decode_messages(bare_append(100))
+    assert [b"\xff" * 12 + b"\x0f"] == asked
+    assert all(not entry.held for entry in message.entries)
