@@ -57,6 +57,10 @@ class Cluster:
         """Return what all nodes have used so far."""
         return sum(used.user + used.system for used in (node.cpu_times() for node in self.nodes().values()))
 
+    def written_bytes(self) -> float:
+        """Return what all nodes have handed to the disk since they started, by the kernel's count."""
+        return float(sum(node.io_counters().write_bytes for node in self.nodes().values()))
+
     def disk_bytes(self) -> int:
         """Return what the data of all nodes takes on the disk."""
         return sum(

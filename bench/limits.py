@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from .context import Context
-from .figures import Outcome, spread
+from .disk_limit import measure
+from .figures import Outcome, number, spread
 from .processes import run_worker, worker
 
-SUMMARY = "fdatasync, sequential write, loopback, a bare gRPC stream, empty gRPC echo"
+SUMMARY = "fdatasync, sequential write, the nodes' writes, loopback, a bare gRPC stream, empty gRPC echo"
 
 MIB = 1 << 20
+GROUP_BYTES = 3 * MIB // 2
+"""About what a node syncs at once under full load."""
 
 
 def fdatasync_ms(directory: Path, seconds: float, block_bytes: int = 1024) -> list[float]:
@@ -97,13 +100,18 @@ def run(context: Context) -> Outcome:
     mib = 4096 if not context.quick else 512
     sync_ms = fdatasync_ms(context.directory, seconds)
     write = sequential_write_mb_per_second(context.directory, mib)
+    with context.scratch("disk") as directory:
+        disk = measure(directory, GROUP_BYTES, seconds)
     loopback = loopback_mb_per_second(seconds)
     unary, stream = echo("unary", 1, seconds), echo("stream", 1, seconds, 1024)
     many, grpc = echo("unary", 64, seconds), grpc_mb_per_second(seconds)
     outcome.add("fdatasync of a 1 KiB append, p50", spread(sync_ms)["p50"], "ms")
     outcome.add("fdatasync of a 1 KiB append, p99", spread(sync_ms)["p99"], "ms")
     outcome.add(f"sequential write, {mib} MiB, fsync at the end", write, "MB/s")
-    outcome.add("one sixth of it: three replicas, WAL and table", write / 6, "MB/s", basis="limit of appends")
+    outcome.add(
+        "three writers that sync and write tables as nodes do, each", disk.mb_per_second, "MB/s",
+        basis=f"limit of appends; groups of {disk.group_kib:.0f} KiB, {number(disk.written_per_byte)} bytes for each",
+    )
     outcome.add("loopback TCP, one connection", loopback, "MB/s")
     outcome.add("grpc.aio, one stream of 1 MiB messages", grpc, "MB/s")
     outcome.add("empty grpc.aio unary echo, 1 client, p50", spread(unary["times_ms"])["p50"], "ms")
@@ -111,7 +119,8 @@ def run(context: Context) -> Outcome:
     outcome.add("empty grpc.aio unary echo, 64 clients", len(many["times_ms"]) / many["seconds"], "calls/s")
     outcome.configuration = {"seconds_each": seconds, "echo": "server and clients in two processes, uvloop"}
     outcome.samples = {
-        "fdatasync_ms": sync_ms, "sequential_mb_per_second": [write], "loopback_mb_per_second": [loopback],
+        "fdatasync_ms": sync_ms, "sequential_mb_per_second": [write], "disk_limit_mb_per_second": [disk.mb_per_second],
+        "loopback_mb_per_second": [loopback],
         "grpc_mb_per_second": [grpc],
         "echo_unary_ms": unary["times_ms"], "echo_stream_ms": stream["times_ms"], "echo_64_ms": many["times_ms"],
     }

@@ -30,7 +30,7 @@ async def main(
     addresses: list[str], group: str, batch_records: int, record_bytes: int, tasks: int, warm_seconds: float,
     seconds: int, options: dict[str, Any] | None = None,
 ) -> None:
-    """Print records acknowledged in each of `seconds`, and the time of every call of append_batch."""
+    """Print records acknowledged in each of `seconds` and altogether, and the time of every call of append_batch."""
     values = [os.urandom(record_bytes) for _ in range(batch_records)]
     client = await tidemark.connect(addresses)
     async with client, client.appender(group, **options or {}) as appender:
@@ -52,7 +52,9 @@ async def main(
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-    print(json.dumps({"each_second": each_second, "times_ms": count.times_ms, "cpu_seconds": cpu_seconds}), flush=True)
+    print(json.dumps({
+        "each_second": each_second, "records": count.records, "times_ms": count.times_ms, "cpu_seconds": cpu_seconds,
+    }), flush=True)
 
 
 if __name__ == "__main__":
