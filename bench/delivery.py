@@ -1,8 +1,9 @@
-"""delivery: reading by single copy delivery against all-send-all and the leader alone, and what fewer copies save.
+"""delivery: reading by single copy delivery against all-send-all and the leader alone.
 
 One reader process, batches of 100 records of 1 KiB unless said otherwise.  Rounds alternate between the modes and a
-bare gRPC stream, the limit of every reader, so that whatever else the machine does meets them all.  Stalls are in
-`delivery_stalls`, the disk in `delivery_storage`.
+bare gRPC stream, the limit of every reader, so that whatever else the machine does meets them all.
+Stays out: a log that is longer than memory (`delivery_long`), stalls (`delivery_stalls`), the disk
+(`delivery_storage`).
 """
 
 from __future__ import annotations
@@ -12,19 +13,17 @@ from typing import Any
 from . import cluster as clusters
 from .cluster import Cluster
 from .context import Context
-from .delivery_stalls import stalls
-from .delivery_storage import storage
 from .figures import Outcome, percentile, spread
 from .limits import grpc_mb_per_second
 from .processes import run_worker
 
-SUMMARY = "reads sent once by all copies together: bytes, speed, stalls after kills, storage of fewer copies"
+SUMMARY = "reads sent once by all copies together: bytes, shares, speed"
 
 RECORD_BYTES = 1024
 BATCH_RECORDS, SMALL_BATCH_RECORDS = 100, 16
 WRITERS = 24
 SCD, ALL, LEADER = "scd", "all", "leader"
-RATIO_MAX, SHARE_OFF_MAX_PERCENT, TIMES_ALL_MIN, MB_MIN, LONG_LOG_MAX = 1.02, 10, 2, 700, 1.25
+RATIO_MAX, SHARE_OFF_MAX_PERCENT, TIMES_ALL_MIN, MB_MIN = 1.02, 10, 2, 700
 
 
 def fill(cluster: Cluster, group: str, total_bytes: int, batch_records: int = BATCH_RECORDS) -> dict[str, Any]:
@@ -98,32 +97,16 @@ def _steady(outcome: Outcome, passes: Passes, what: str, nodes: int, grpc: float
         outcome.add(f"{what}: processor of all nodes, {mode}", passes.processor(mode, "node_cpu_seconds"), "s/GiB")
 
 
-def _long(outcome: Outcome, short: Passes, long: Passes) -> None:
-    """Add the figures of a long log against a short one."""
-    sizes = [passes.of(SCD, "value_bytes")[0] / 2**30 for passes in (short, long)]
-    basis = f"{sizes[1]:.3g} GiB of log against {sizes[0]:.3g} GiB, same run"
-    outcome.add("long log: one reader", long.rate(SCD), "MB/s", basis=f"{sizes[1]:.3g} GiB of log")
-    outcome.add(
-        "long log: time for a byte", short.rate(SCD) / long.rate(SCD), "times", target=LONG_LOG_MAX, at_most=True,
-        basis=basis,
-    )
-    everybody = ("cpu_seconds", "node_cpu_seconds")
-    outcome.add(
-        "long log: processor for a byte", long.processor(SCD, *everybody) / short.processor(SCD, *everybody), "times",
-        target=LONG_LOG_MAX, at_most=True, basis=basis,
-    )
-
-
 def run(context: Context) -> Outcome:
     outcome = Outcome("delivery", "Reads by single copy delivery, three copies on three nodes")
     rounds, passes = context.count(full=3, quick=1), context.count(full=2, quick=1)
-    short_mib, long_mib = context.count(full=1024, quick=96), context.count(full=10240, quick=192)
+    mib = context.count(full=1024, quick=96)
     with clusters.running(context) as cluster:
         cluster.make_group("small", 1)
         cluster.make_group("usual", 1)
-        context.say(f"filling two groups of {short_mib} MiB")
-        fill(cluster, "small", short_mib << 20, SMALL_BATCH_RECORDS)
-        fill(cluster, "usual", short_mib << 20)
+        context.say(f"filling two groups of {mib} MiB")
+        fill(cluster, "small", mib << 20, SMALL_BATCH_RECORDS)
+        fill(cluster, "usual", mib << 20)
         by_size = {"16 KiB batches": Passes(cluster, "small"), "100 KiB batches": Passes(cluster, "usual")}
         bare: list[float] = []
         for number in range(rounds):
@@ -132,20 +115,12 @@ def run(context: Context) -> Outcome:
                 for mode in (SCD, ALL, LEADER):
                     read.run(mode, passes)
                 context.say(f"round {number + 1} of {rounds}: {what}, {read.rate(SCD):.0f} MB/s so far")
-        context.say(f"filling one group up to {long_mib} MiB")
-        fill(cluster, "usual", (long_mib - short_mib) << 20)
-        long = Passes(cluster, "usual")
-        long.run(SCD, passes)
     for what in ("100 KiB batches", "16 KiB batches"):
         _steady(outcome, by_size[what], what, 3, percentile(bare, 50))
-    _long(outcome, by_size["100 KiB batches"], long)
-    stalls(outcome, context)
-    storage(outcome, context)
-    outcome.configuration |= {
+    outcome.configuration = {
         "nodes": 3, "copies": 3, "shards": 1, "reader processes": 1, "record bytes": RECORD_BYTES,
-        "batch records": f"{BATCH_RECORDS} and {SMALL_BATCH_RECORDS}", "MiB of log": f"{short_mib} and {long_mib}",
+        "batch records": f"{BATCH_RECORDS} and {SMALL_BATCH_RECORDS}", "MiB of log": mib,
         "rounds": rounds, "passes of a round": passes,
     }
-    outcome.samples |= {what: read.told for what, read in by_size.items()} | {"long log": long.told}
-    outcome.samples["grpc_mb_per_second"] = bare
+    outcome.samples = {what: read.told for what, read in by_size.items()} | {"grpc_mb_per_second": bare}
     return outcome

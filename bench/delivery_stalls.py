@@ -1,8 +1,8 @@
-"""Stalls of a tailing reader when the node that sends to it is killed, many times over.
+"""stalls: a tailing reader when the node that sends to it is killed, many times over.
 
 The reader tails what a writer appends beside it.  A stall is the longest time without a record from the kill on: until
 the others stand in for the sender, and where it led the shard too, until a new leader takes appends.
-Stays out: the other figures of `delivery`.
+Stays out: the other figures of delivery (`delivery`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from .context import Context
 from .failover import wait_caught_up
 from .figures import Outcome, histogram, spread
 from .processes import Worker, worker
+
+SUMMARY = "the longest time without a record when the sending node is killed"
 
 GROUP = "tail"
 PAUSE_MS = 2.0
@@ -49,8 +51,8 @@ def _stall_ms(cluster: Cluster, tail: Worker, victim: str) -> float:
             return longest
 
 
-def stalls(outcome: Outcome, context: Context) -> None:
-    """Add the figures."""
+def run(context: Context) -> Outcome:
+    outcome = Outcome("stalls", "A tailing reader by single copy delivery while senders are killed")
     kills = context.count(full=100, quick=4)
     led: list[float] = []
     followed: list[float] = []
@@ -77,5 +79,8 @@ def stalls(outcome: Outcome, context: Context) -> None:
             outcome.add(f"SIGKILL of the sender, {what}: stall, p50", spread(some)["p50"], "ms")
             outcome.add(f"SIGKILL of the sender, {what}: stall, max", max(some), "ms")
     outcome.blocks.append(f"Stalls after SIGKILL of the sender\n{histogram(led + followed, EDGES_MS, 'ms')}")
-    outcome.configuration |= {"kills": kills, "pause between appends": f"{PAUSE_MS:g} ms", "detector": DEV_DETECTION}
-    outcome.samples |= {"stalls_ms_leading": led, "stalls_ms_following": followed}
+    outcome.configuration = {
+        "nodes": 3, "kills": kills, "pause between appends": f"{PAUSE_MS:g} ms", "detector": DEV_DETECTION,
+    }
+    outcome.samples = {"stalls_ms_leading": led, "stalls_ms_following": followed}
+    return outcome

@@ -1,8 +1,9 @@
-"""What the disk holds when three of five members keep the payloads, against all five.
+"""storage: what the disk holds when three of five members keep the payloads, against all five.
 
 Measured on the disk, tables and write-ahead logs of all nodes together, once it has stopped to change: payloads that a
 member may drop are given back some time after.  What is still in a node's memory and write-ahead log, up to 64 MiB, is
-there in full, so a short look finds more than is true of a long log.  Stays out: the other figures of `delivery`.
+there in full, so a short look finds more than is true of a long log.
+Stays out: the other figures of delivery (`delivery`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from .cluster import Cluster
 from .context import Context
 from .figures import Outcome
 from .processes import run_worker
+
+SUMMARY = "the disk under three payload copies of five, against five"
 
 GROUP = "stored"
 NODES, COPIES = 5, 3
@@ -49,8 +52,8 @@ def _stored(context: Context, mib: int, replication: dict[str, Any]) -> int:
         return _settled(cluster, still_seconds=90, seconds_max=900) - empty
 
 
-def storage(outcome: Outcome, context: Context) -> None:
-    """Add the figures."""
+def run(context: Context) -> Outcome:
+    outcome = Outcome("storage", "Bytes on the disk with payloads on three of five members")
     mib = context.count(full=4096, quick=192)
     context.say(f"storing {mib} MiB with {NODES} and with {COPIES} of {NODES} copies of the payloads")
     whole = _stored(context, mib, {})
@@ -59,5 +62,6 @@ def storage(outcome: Outcome, context: Context) -> None:
         f"storage of {COPIES} payload copies of {NODES}", 100 * some / whole, "%", target=PERCENT_MAX, at_most=True,
         basis=f"{some / 2**20:,.0f} MiB against {whole / 2**20:,.0f} MiB with {NODES}, for {mib:,} MiB of records",
     )
-    outcome.configuration |= {"storage": f"{mib} MiB of records, {NODES} members"}
-    outcome.samples |= {"storage_bytes": {"all copies": whole, f"{COPIES} copies": some}}
+    outcome.configuration = {"nodes": NODES, "payload copies": COPIES, "MiB of records": mib}
+    outcome.samples = {"storage_bytes": {"all copies": whole, f"{COPIES} copies": some}}
+    return outcome

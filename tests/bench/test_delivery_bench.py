@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench import delivery, delivery_stalls, delivery_storage
+from bench import delivery, delivery_long, delivery_stalls, delivery_storage
 from bench.figures import Outcome
 
 
@@ -46,7 +46,7 @@ def test_figures_say_what_passes_found() -> None:
 @pytest.mark.parametrize(("rate", "cpu", "met"), [(650, 1.1, True), (500, 1.1, False), (650, 1.4, False)])
 def test_a_long_log_is_held_against_a_short_one(rate: float, cpu: float, met: bool) -> None:
     outcome = Outcome("delivery", "")
-    delivery._long(
+    delivery_long.tell(
         outcome, passes(scd=[passed(700, 1, (0.3, 0.3, 0.4))]), passes(scd=[passed(rate, 1, (0.3, 0.3, 0.4), cpu)])
     )
     assert met == all(figure.met for figure in outcome.figures if figure.met is not None)
