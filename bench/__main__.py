@@ -23,9 +23,9 @@ from .figures import Outcome
 
 MODULES = {
     "limits": "limits", "core": "core_step", "throughput": "append_throughput", "jetstream": "jetstream",
-    "writers": "small_writers", "latency": "append_latency", "read": "plain_read",
-    "delivery": "delivery", "failover": "failover", "idle": "idle_cost", "limbo": "limbo",
-    "kubernetes-scale": "kubernetes_scale",
+    "etcd": "etcd_peer", "writers": "small_writers", "latency": "append_latency", "read": "plain_read",
+    "delivery": "delivery", "long-log": "delivery_long", "stalls": "delivery_stalls", "storage": "delivery_storage",
+    "failover": "failover", "idle": "idle_cost", "limbo": "limbo", "kubernetes-scale": "kubernetes_scale",
 }
 
 

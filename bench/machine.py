@@ -35,7 +35,7 @@ def describe(directory: Path) -> dict[str, Any]:
         "commit": _commit(),
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in PACKAGES if _installed(name)}
-        | {"etcd": _etcd(), "nats-server": _first_line("nats-server", "--version")},
+        | {"etcd": _etcd()},
     }
 
 
@@ -72,13 +72,6 @@ def _installed(name: str) -> bool:
 def _etcd() -> str:
     binary = find_etcd()
     return "not found" if binary is None else f"{binary.version()}, {binary.origin}"
-
-
-def _first_line(*command: str) -> str:
-    if shutil.which(command[0]) is None:
-        return "not on PATH"
-    said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    return ((said.stdout or said.stderr).splitlines() or ["unknown"])[0]
 
 
 def _commit() -> str:

@@ -23,7 +23,8 @@ SHARDS = 1
 ONE_CLIENT_TARGET, ECHO_PERCENT_TARGET = 20_000, 40
 
 
-def _write(cluster: Cluster, clients: int, tasks: int, seconds: float) -> dict[str, Any]:
+def write(cluster: Cluster, clients: int, tasks: int, seconds: float) -> dict[str, Any]:
+    """Append to a group of its own, one record per append; return what the worker says."""
     group = f"writers-{clients}"
     cluster.make_group(group, SHARDS)
     return run_worker(
@@ -37,8 +38,8 @@ def run(context: Context) -> Outcome:
     seconds = context.seconds(full=10, quick=3)
     echoes = [echo("unary", WRITERS, seconds / 2)]
     with clusters.running(context) as cluster:
-        one = _write(cluster, 1, WRITERS, seconds)
-        many = _write(cluster, WRITERS, 1, seconds)
+        one = write(cluster, 1, WRITERS, seconds)
+        many = write(cluster, WRITERS, 1, seconds)
     echoes.append(echo("unary", WRITERS, seconds / 2))
     echo_rate = sum(len(e["times_ms"]) for e in echoes) / sum(e["seconds"] for e in echoes)
     for told, name in ((one, "one client, 64 tasks"), (many, "64 clients")):

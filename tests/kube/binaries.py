@@ -2,7 +2,7 @@
 
 `tests/assets/go.mod` pins what is built, `go.sum` what it is made of.  promtool, CoreDNS and the programs of a machine
 have go.mod files of their own: they want other versions of the same libraries, and each go.mod that changes builds its
-own programs again.  `tools/cluster` uses the last two; the tests do not build them.
+own programs again.  `tools/cluster` uses the last two, `bench` the peers of `bench/go`; the tests build neither.
 `python -m tests.kube.binaries` builds ahead; with `--optional` it succeeds on a machine that cannot build them too.
 With `--etcd` it builds etcd alone and prints its path.
 Stays out: running them.
@@ -27,6 +27,7 @@ ASSETS = Path(__file__).parents[1] / "assets"
 PROMETHEUS = ASSETS / "promtool"
 KUBELETS = ASSETS / "kubelets"
 COREDNS = ASSETS / "coredns"
+PEERS = Path(__file__).parents[2] / "bench" / "go"
 KUBERNETES_MIN = (1, 32)
 
 
@@ -73,9 +74,18 @@ KUBELET_TOOLS: Mapping[str, Tool] = {
 COREDNS_TOOLS: Mapping[str, Tool] = {
     "coredns": Tool("github.com/coredns/coredns", "github.com/coredns/coredns", ("-version",)),
 }
+PEER_TOOLS: Mapping[str, Tool] = {
+    "nats-server": Tool("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats-server/v2", ("--version",)),
+    "etcd": Tool("go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", ("--version",)),
+    "natsload": Tool(
+        "tidemark.dev/bench/natsload", "github.com/nats-io/nats.go", ("--version",), ("main.version",)),
+    "etcdload": Tool(
+        "tidemark.dev/bench/etcdload", "go.etcd.io/etcd/client/v3", ("--version",), ("main.version",)),
+}
+"""The last two are ours, in Go: their version is that of the client library that they measure with."""
 OTHER_TOOLS: Mapping[Path, Mapping[str, Tool]] = {
-    PROMETHEUS: PROMETHEUS_TOOLS, KUBELETS: KUBELET_TOOLS, COREDNS: COREDNS_TOOLS}
-"""The programs of the other go.mod files: promtool for tests, the rest for `tools/cluster`."""
+    PROMETHEUS: PROMETHEUS_TOOLS, KUBELETS: KUBELET_TOOLS, COREDNS: COREDNS_TOOLS, PEERS: PEER_TOOLS}
+"""The programs of the other go.mod files: promtool for tests, the peers for `bench`, the rest for `tools/cluster`."""
 MORE_FLAGS: Mapping[Path, tuple[str, ...]] = {PROMETHEUS: ("-tags=remove_all_sd",)}
 """promtool without service discovery, which is half of it."""
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly -p=2"}
@@ -98,10 +108,10 @@ def pinned_version(tool: Tool, assets: Path = ASSETS) -> str:
 
 
 def cache_directory(assets: Path = ASSETS) -> Path:
-    """Where what go.mod and go.sum of this checkout stand for is kept, for every checkout alike."""
+    """Return the folder of the programs that go.mod, go.sum and our own sources describe, for every checkout alike."""
     content = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        content.update((assets / name).read_bytes())
+    for path in (assets / "go.mod", assets / "go.sum", *sorted(assets.glob("*/*.go"))):
+        content.update(path.read_bytes())
     content.update(repr((tools_of(assets), build_flags(assets), BUILD_ENVIRONMENT)).encode())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "tidemark" / "test-assets" / f"{content.hexdigest()[:16]}-{sys.platform}-{platform.machine()}"
