@@ -1,8 +1,8 @@
 """throughput: batches of 100 and more 1 KiB records, QUORUM, fsync on every commit, three nodes and one client process.
 
 Each round measures every configuration on a cluster of its own, then the disk: three writers at once that sync as often
-as the nodes just did, and write as much again to tables (`disk_limit`).  The kernel counts the bytes that the nodes hand
-to the disk, so nothing is assumed about how often they write a byte.
+as the nodes just did, and write as much again to tables (`disk_limit`).  The kernel counts the bytes that the nodes
+hand to the disk, so nothing is assumed about how often they write a byte.
 """
 
 from __future__ import annotations
