@@ -80,7 +80,7 @@ def run(context: Context) -> Outcome:
     if isinstance(programs, str):
         outcome.absent = programs
         return outcome
-    seconds, rounds = context.count(full=7, quick=2), context.count(full=3, quick=1)
+    seconds, rounds = context.count(full=6, quick=2), context.count(full=3, quick=1)
     ours, theirs = Side(), Side()
     for at in range(1, rounds + 1):
         context.say(f"round {at} of {rounds}: etcd, then Tidemark, {len(LOADS)} loads of {seconds} s each")

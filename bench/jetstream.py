@@ -61,7 +61,7 @@ def run(context: Context) -> Outcome:
     if isinstance(programs, str):
         outcome.absent = programs
         return outcome
-    seconds, rounds = context.count(full=6, quick=2), context.count(full=3, quick=1)
+    seconds, rounds = context.count(full=5, quick=2), context.count(full=3, quick=1)
     how = append_throughput.CONFIGURATIONS[0]
     ours: list[float] = []
     theirs: Rates = {}
