@@ -47,8 +47,9 @@ def summed(took: Mapping[str, float], before: Mapping[str, float]) -> dict[str, 
     groups: dict[str, float] = defaultdict(float)
     for test, seconds in took.items():
         groups[group_of(test)] += seconds
+    files = {group.partition("::")[0] for group in groups}
     kept = {group: seconds for group, seconds in before.items()
-            if group not in groups and (REPOSITORY / group.partition("::")[0]).is_file()}
+            if (file := group.partition("::")[0]) not in files and (REPOSITORY / file).is_file()}
     return _ordered({**kept, **groups})
 
 

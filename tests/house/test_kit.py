@@ -128,7 +128,8 @@ def test_durations_are_read_from_results(tmp_path: Path) -> None:
         '<testcase classname="tests.house.test_kit" name="test_b[x@y]" time="0.5"/>'
         '<testcase classname="tests.kube.test_operator" name="test_c" time="2.04"/></testsuite></testsuites>')
     target.write_text(json.dumps({
-        "groups": {"tests/core/test_node.py": 3.0, "tests/gone.py": 4.0, "tests/house/test_kit.py": 9.0},
+        "groups": {"tests/core/test_node.py": 3.0, "tests/gone.py": 4.0, "tests/house/test_kit.py": 9.0,
+                   "tests/kube/test_operator.py::test_gone": 5.0},
         "tests": {"tests/house/test_kit.py::test_old": 7.0, "tests/core/test_node.py::test_slow": 2.0}}))
     durations.write([results], target)
     assert json.loads(target.read_text()) == {

@@ -131,7 +131,8 @@ def test_a_bare_install_names_the_extra_of_a_program(bare: Environment, command:
 def test_with_extras_a_local_cluster_and_the_demo_run(wheel: Path, bare: Environment) -> None:
     """The last test of this file: the environment is no longer bare behind it."""
     whole = bare
-    whole.install(f"{wheel}[cli]")
+    fast = "--no-compile"  # Python compiles what a program imports; pip compiles thousands of modules that none does
+    whole.install(fast, f"{wheel}[cli]")
     version = whole.run("tidemark", "--version")
     assert version.stdout == f"tidemark {VERSION}\n", version.stderr
     assert "append" in whole.run("tidemark", "--help").stdout
@@ -139,7 +140,7 @@ def test_with_extras_a_local_cluster_and_the_demo_run(wheel: Path, bare: Environ
     assert refused.returncode == 1
     assert "pip install 'tidemarkdb[node]'" in refused.stderr, refused.stderr
 
-    whole.install(f"{wheel}[cli,node,operator]")
+    whole.install(fast, f"{wheel}[cli,node,operator]")
     for module in ("tidemark_node", "tidemark_operator"):
         assert whole.run("python", "-m", module, "--help").returncode == 0
     manifests = [str(REPOSITORY / "examples" / name) for name in ("dev-cluster.yaml", "packages-loggroup.yaml")]
