@@ -70,6 +70,10 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
         "--node-image", metavar="REPOSITORY", default=IMAGE,
         help="where the image of nodes comes from, its tag is the cluster's version; default: %(default)s")
     kubernetes.add_argument(
+        "--allowed-image", action="append", default=[], metavar="IMAGE",
+        help="what spec.image of a cluster may name besides that: a repository, one image with its tag or digest, a "
+        "beginning that ends with a slash, or *; may be repeated")
+    kubernetes.add_argument(
         "--check", action="store_true",
         help="only see whether the API server lets an operator with these flags read what it follows; 1 if not")
     kubernetes.add_argument(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import tidemark
 import yaml
+from tidemark_operator.main import parse_flags
 from tidemark_operator.resources import KINDS
 
 from tests.kube.client import Kube, Object, Refused, condition
@@ -119,7 +120,8 @@ def test_values_reach_the_pods(helm: Helm) -> None:
         affinity={"nodeAffinity": {}}, extraEnv=[{"name": "E", "value": "1"}],
         extraVolumes=[{"name": "v", "emptyDir": {}}], extraVolumeMounts=[{"name": "v", "mountPath": "/v"}],
         networkPolicy={"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
-        nodeImage={"repository": OWN_NODES}, log={"level": "debug", "format": "text"}, caOverlapSeconds=31_536_000)
+        nodeImage={"repository": OWN_NODES}, security={"allowedImages": ["registry.example/team/", "*"]},
+        log={"level": "debug", "format": "text"}, caOverlapSeconds=31_536_000)
     template = found["Deployment", "ours", OPERATOR]["spec"]["template"]
     spec, container = template["spec"], template["spec"]["containers"][0]
     assert container["image"] == f"registry.example/operator@{digest}", "a digest counts for more than a tag"
@@ -133,6 +135,7 @@ def test_values_reach_the_pods(helm: Helm) -> None:
     assert spec["volumes"][-1] == {"name": "v", "emptyDir": {}}
     assert {f"--node-image={OWN_NODES}", "--log-level=debug", "--log-format=text", "--ca-overlap=31536000"} <= set(
         arguments(found))
+    assert parse_flags(arguments(found)).allowed_image == ["registry.example/team/", "*"]
     (rule,) = found["NetworkPolicy", "ours", OPERATOR]["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
     assert not [key for key in found if key[0] == "PodDisruptionBudget"], "the only operator can be moved"
@@ -142,6 +145,8 @@ def test_values_reach_the_pods(helm: Helm) -> None:
     ({"replicaCount": 0}, "replicaCount"), ({"image": {"digest": "sha256:short"}}, "digest"),
     ({"watchNamespaces": ["Not A Name"]}, "watchNamespaces"), ({"log": {"level": "loud"}}, "level"),
     ({"metrics": {"podMonitor": {"enabled": "yes"}}}, "enabled"), ({"etcd": {"sizes": "1Gi"}}, "sizes"),
+    ({"security": {"allowedImages": ["Not An Image"]}}, "allowedImages"),
+    ({"security": {"allowedImages": "*"}}, "allowedImages"), ({"security": {"images": []}}, "images"),
     ({"caOverlapSeconds": -1}, "caOverlapSeconds"), ({"caOverlapSeconds": "1d"}, "caOverlapSeconds"),
     ({"caOverlapSeconds": 31_536_001}, "caOverlapSeconds")])
 def test_values_that_cannot_be_meant_are_refused(helm: Helm, values: Object, said: str) -> None:

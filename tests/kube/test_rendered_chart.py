@@ -64,6 +64,7 @@ def test_the_operator_takes_the_flags_that_it_is_given(of_kind: OfKind) -> None:
     assert flags.namespace == [deployment["metadata"]["namespace"]]
     assert flags.http_listen == f"0.0.0.0:{HTTP_PORT}"
     assert flags.node_image == IMAGE
+    assert flags.allowed_image == [], "clusters run the image of this project's nodes unless the installer says more"
     assert flags.ca_overlap == parse_flags(["--kubernetes"]).ca_overlap, "unset, it is as long as the operator has it"
     assert [port["containerPort"] for port in container["ports"]] == [HTTP_PORT]
     labels = deployment["spec"]["template"]["metadata"]["labels"]

@@ -17,6 +17,7 @@ from tests.kube.pod_runner import PodRunner
 pytestmark = pytest.mark.apiserver
 
 NODES = ["prod-1", "prod-2", "prod-3"]
+ALLOWED = "--allowed-image=registry.example/tidemark-node"
 REVISION, RESTARTED_AT = "tidemark.dev/revision", "tidemark.dev/restartedAt"
 
 
@@ -41,13 +42,13 @@ def drained(pod_runner: PodRunner) -> list[int]:
 async def test_nodes_are_updated_one_by_one_under_load_whoever_operates(
     kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operators: Operators
 ) -> None:
-    first = operators.start()
+    first = operators.start(ALLOWED)
     made = cluster(metadata_etcd)
     made["spec"]["update"] = {"minReadySeconds": 1}
     before = await served(kube, made, log_group(4))
     for node in NODES:
         await kube.wait("pods", node, lambda found: condition(found, "Ready") == "True")
-    operators.start()
+    operators.start(ALLOWED)
     async with Load(await addresses(kube)) as load, PodHistory(kube) as seen:
         await load.more()
         await kube.patch(CLUSTERS, "prod", {"spec": {

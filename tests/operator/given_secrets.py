@@ -16,13 +16,15 @@ CA, CERT, KEY = _AUTHORITY.certificate.decode(), _LEAF.certificate.decode(), _LE
 
 
 class Secrets:
-    """The Secrets of the namespace `data`: name, key, text."""
+    """The Secrets of the namespace `data`: name, key, text; each is labelled for the etcd of `labelled_for`."""
 
     def __init__(self, **secrets: dict[str, str]) -> None:
         self.secrets = secrets
+        self.labelled_for: str | None = "prod"
 
     async def get(self, kind: Any, namespace: str, name: str) -> dict[str, Any] | None:
         assert (kind.plural, namespace) == ("secrets", "data")
         found = self.secrets.get(name)
-        return None if found is None else {"data": {
+        labels = {"tidemark.dev/etcd-for": self.labelled_for} if self.labelled_for is not None else None
+        return None if found is None else {"metadata": {"name": name, "labels": labels}, "data": {
             key: base64.b64encode(text.encode()).decode() for key, text in found.items()}}

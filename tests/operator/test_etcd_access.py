@@ -21,6 +21,7 @@ from tidemark_operator.certificates.subject import Subject
 from tidemark_operator.etcd import Changes, EtcdStore, Saved, Snapshot, StoreUnavailable, Unavailable
 from tidemark_operator.etcd_access import Login, TlsFiles
 from tidemark_operator.kube import etcd_secrets
+from tidemark_operator.resources.conditions import ConditionReason
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import TlsSettings
 
@@ -185,3 +186,25 @@ async def test_secrets_that_are_of_no_use_are_named_with_their_field(secrets: An
     with pytest.raises(etcd_secrets.Unusable, match=f"metadataStore.etcd.{why}") as caught:
         await etcd_secrets.read(Secrets(**secrets), item(**REFERENCES))  # type: ignore[arg-type]
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("label", [None, "", "other", "Prod"])
+@pytest.mark.parametrize("reference", REFERENCES)
+async def test_a_secret_that_is_not_labelled_for_the_cluster_is_as_if_it_were_not_there(
+    reference: str, label: str | None
+) -> None:
+    """The operator may read every Secret of the namespace; the writer of a TidemarkCluster must not read by it."""
+    whole = Secrets(
+        tls={"ca.crt": CA, "tls.crt": CERT, "tls.key": KEY}, user={"username": "root", "password": "s3cret"})
+    whole.labelled_for = label
+    asked = item(**{reference: REFERENCES[reference]})
+    with pytest.raises(etcd_secrets.Unusable) as caught:
+        await etcd_secrets.read(whole, asked)  # type: ignore[arg-type]
+    name = REFERENCES[reference]["name"]
+    assert str(caught.value) == (
+        f"metadataStore.etcd.{reference}: there is no Secret {name} with the label tidemark.dev/etcd-for=prod; "
+        f"create it, or `kubectl label secret {name} tidemark.dev/etcd-for=prod`")
+    assert caught.value.refusal.reason is ConditionReason.SECRET_NOT_LABELLED
+    with pytest.raises(etcd_secrets.Unusable) as absent:
+        await etcd_secrets.read(Secrets(), asked)  # type: ignore[arg-type]
+    assert str(absent.value) == str(caught.value), "it does not say which Secrets there are"

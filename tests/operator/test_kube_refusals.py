@@ -13,6 +13,7 @@ from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.groups import GroupKeeper
 from tidemark_operator.kube.api import CUSTOM
 from tidemark_operator.kube.cache import Cache
+from tidemark_operator.kube.images import Images
 from tidemark_operator.kube.operator import KubernetesOperator
 from tidemark_operator.kube.run import ClusterRun
 from tidemark_operator.kube.specs import cluster_of, skewed
@@ -21,9 +22,10 @@ from tidemark_operator.mirror import Mirror, Versioned
 from tidemark_operator.plan import PlanRefusal, plan_reconfiguration
 from tidemark_operator.resources import KINDS, load_resource
 from tidemark_operator.resources.conditions import ConditionReason as R
+from tidemark_operator.resources.conditions import ConditionType as T
 from tidemark_operator.status.group import GroupFacts, group_status
 from tidemark_operator.status.reconfiguration import with_refusal
-from tidemark_operator.status.standing import Standing
+from tidemark_operator.status.standing import Standing, standing_conditions
 
 from tests.resource_examples import OBJECTS, UPDATES, base, changed
 
@@ -228,3 +230,22 @@ def test_a_refused_change_of_an_act_is_shown_beside_how_it_goes() -> None:
     assert with_refusal(going, Standing(), "later") == going
     ended = {**going, "stage": "Finished"}
     assert with_refusal(ended, Standing(refused="no"), "later") == ended
+
+
+@pytest.mark.parametrize("allowed", [(), ("registry.example/team/",)])
+async def test_an_image_that_is_not_allowed_is_refused_and_what_was_accepted_stays(
+    run: ClusterRun, allowed: tuple[str, ...]
+) -> None:
+    """The image of a node gets a certificate of the cluster."""
+    run._images = Images(allowed=allowed)
+    before = run.service.mirror.cluster
+    image = "registry.example/eve/tidemark-node:0.1.0"
+    item = kept(changed("TidemarkCluster", {}))
+    item["metadata"]["name"], item["spec"]["version"], item["spec"]["image"] = "prod", "0.1.0", image
+    assert not await run.accept(item)
+    why = run.refused["TidemarkCluster", "prod"]
+    assert why.startswith(f"spec.image: {image} is not allowed; this operator allows ghcr.io/tidemark/tidemark-node")
+    shown = {kind: (status, reason) for kind, status, reason, _ in standing_conditions(Standing(refused=why))}
+    assert shown[T.STALLED] == (True, R.IMAGE_NOT_ALLOWED)
+    assert shown[T.READY] == (False, R.STALLED)
+    assert run.service.mirror.cluster is before, "pods are made of what was accepted"

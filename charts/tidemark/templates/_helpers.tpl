@@ -53,6 +53,9 @@ app.kubernetes.io/component: {{ .component }}
 - --namespace={{ . }}
 {{- end }}
 - --node-image={{ .Values.nodeImage.repository }}
+{{- range .Values.security.allowedImages }}
+- {{ printf "--allowed-image=%s" . | quote }}
+{{- end }}
 - --ca-overlap={{ int64 .Values.caOverlapSeconds }}
 - --log-level={{ .Values.log.level }}
 - --log-format={{ .Values.log.format }}

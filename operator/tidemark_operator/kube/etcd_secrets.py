@@ -1,6 +1,7 @@
 """What the Secrets that a cluster names for its etcd say.
 
-They are people's, so no label selects them: each is read by its name, when the cluster is looked at.
+They are people's.  The operator's account may read every Secret of the namespace, the writer of a TidemarkCluster may
+not: a Secret is used only where its label `tidemark.dev/etcd-for` names the cluster.  Each is read by its name.
 Stays out: speaking to etcd (`etcd_access`).
 """
 
@@ -14,6 +15,9 @@ from tidemark_wire.tls import CA_FILE, CERT_FILE, KEY_FILE
 
 from ..certificates.authority import InvalidCertificate, Leaf, belongs, check_bundle
 from ..etcd_access import Login, TlsFiles
+from ..resources.conditions import ConditionReason as R
+from ..resources.labels import Label
+from ..status.standing import Refusal
 from .api import SECRETS, KubeApi, Object
 
 USER, PASSWORD = "username", "password"
@@ -21,7 +25,11 @@ USER, PASSWORD = "username", "password"
 
 
 class Unusable(Exception):
-    """A Secret is not there or not what it should be; the message names the field, the Secret and the key."""
+    """A Secret is not there or not what it should be; the text names the field, the Secret and the key."""
+
+    def __init__(self, why: str, reason: R = R.INVALID_SPEC) -> None:
+        super().__init__(why)
+        self.refusal = Refusal(why, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +84,16 @@ async def _find(api: KubeApi, item: Object, field: str) -> _Found | None:
     reference = item["spec"]["metadataStore"]["etcd"].get(field)
     if reference is None:
         return None
-    found = await api.get(SECRETS, item["metadata"]["namespace"], reference["name"])
-    if found is None:
-        raise Unusable(f"metadataStore.etcd.{field}: there is no Secret {reference['name']}")
-    return _Found(field, reference["name"], found.get("data") or {})
+    metadata, name = item["metadata"], reference["name"]
+    found = await api.get(SECRETS, metadata["namespace"], name)
+    labels = (found or {}).get("metadata", {}).get("labels") or {}
+    if found is None or labels.get(Label.ETCD_FOR.value) != metadata["name"]:
+        # One text for both: the writer of a cluster must not learn by it which Secrets there are.
+        label = f"{Label.ETCD_FOR}={metadata['name']}"
+        raise Unusable(
+            f"metadataStore.etcd.{field}: there is no Secret {name} with the label {label}; create it, or "
+            f"`kubectl label secret {name} {label}`", R.SECRET_NOT_LABELLED)
+    return _Found(field, name, found.get("data") or {})
 
 
 def _tls_files(secret: _Found) -> TlsFiles:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from . import health
 from .api import EVERYWHERE, load_configuration, own_namespace
 from .check import check
+from .images import Images
 from .operator import start
 
 log = logging.getLogger("tidemark_operator")
@@ -22,8 +23,8 @@ async def run(flags: argparse.Namespace, ended: asyncio.Future[int]) -> int:
     """Run until `ended`; return its exit code.  Raises ValueError, OSError where it cannot begin."""
     if flags.check:
         return await _check(flags)
-    overlap = timedelta(seconds=flags.ca_overlap)
-    operator = await start(_namespaces(flags), flags.kubeconfig, flags.node_image, overlap)
+    overlap, images = timedelta(seconds=flags.ca_overlap), Images(flags.node_image, tuple(flags.allowed_image))
+    operator = await start(_namespaces(flags), flags.kubeconfig, images, overlap)
     try:
         server = await health.serve(flags.http_listen, operator.not_ready)
         try:

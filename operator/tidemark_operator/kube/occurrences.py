@@ -55,6 +55,9 @@ def _turn(before: Status, after: Status, type_: T) -> Turn:
     return find(before), find(after)
 
 
+_REFUSED = (R.INVALID_SPEC, R.ADOPTION_MISMATCH, R.IMAGE_NOT_ALLOWED, R.SECRET_NOT_LABELLED)
+
+
 def _became(turn: Turn, status: str, *differs: str) -> bool:
     """Say whether a condition has this status now and had not, or another one of these fields."""
     old, new = turn
@@ -67,7 +70,7 @@ def _because(condition: Status) -> str:
 
 def _refusal(before: Status, after: Status) -> Iterator[Occurrence]:
     turn = _turn(before, after, T.STALLED)
-    if _became(turn, "True", "reason", "message") and turn[1]["reason"] in (R.INVALID_SPEC, R.ADOPTION_MISMATCH):
+    if _became(turn, "True", "reason", "message") and turn[1]["reason"] in _REFUSED:
         yield Occurrence(E.INVALID_SPEC, turn[1]["message"])
 
 

@@ -42,7 +42,6 @@ from .api import (
     Object,
     load_configuration,
 )
-from .builders import IMAGE
 from .cache import Cache, name_of
 from .certificates import OVERLAP
 from .etcd_secrets import IN_THE_CLEAR, EtcdSecrets
@@ -50,6 +49,7 @@ from .events import EventWriter
 from .finalizers import set_data_finalizer
 from .handlers import KINDS
 from .health import LOOP_LAG
+from .images import OWN_IMAGES, Images
 from .informers import Informer
 from .kopf_thread import KopfThread
 from .object_metrics import ObjectMetrics
@@ -75,10 +75,10 @@ class KubernetesOperator:
     """Watches `namespaces`, or EVERYWHERE; runs every TidemarkCluster in them."""
 
     def __init__(
-        self, configuration: Configuration, namespaces: Sequence[str], node_image: str = IMAGE,
+        self, configuration: Configuration, namespaces: Sequence[str], images: Images = OWN_IMAGES,
         ca_overlap: timedelta = OVERLAP,
     ) -> None:
-        self._node_image = node_image
+        self._images = images
         self._ca_overlap = ca_overlap
         self._namespaces = list(namespaces)
         self._api = KubeApi(configuration)
@@ -302,7 +302,7 @@ class KubernetesOperator:
         if run is None:
             run = ClusterRun(
                 item, self._api, self._caches, self._writer, self._events,
-                lambda: self._run_changed(namespace, name), self._node_image, self._lateness,
+                lambda: self._run_changed(namespace, name), self._images, self._lateness,
                 tls=has_tls, overlap=self._ca_overlap, etcd=secrets)
             self._runs[namespace, name] = run
             await run.start()
@@ -322,7 +322,7 @@ class KubernetesOperator:
         try:
             return "", await etcd_secrets.read(self._api, item)
         except etcd_secrets.Unusable as unusable:
-            return str(unusable), IN_THE_CLEAR
+            return unusable.refusal, IN_THE_CLEAR
 
     async def _object(self, namespace: str, name: str, kind: str) -> None:
         item = self._caches[kind].get(namespace, name)
@@ -350,9 +350,9 @@ def _without_status(item: Object) -> Object:
 
 
 async def start(
-    namespaces: Sequence[str], kubeconfig: Path | None, node_image: str, ca_overlap: timedelta,
+    namespaces: Sequence[str], kubeconfig: Path | None, images: Images, ca_overlap: timedelta,
 ) -> KubernetesOperator:
     """Start an operator.  Raises ValueError where no API server is known."""
-    made = KubernetesOperator(await load_configuration(kubeconfig), namespaces, node_image, ca_overlap)
+    made = KubernetesOperator(await load_configuration(kubeconfig), namespaces, images, ca_overlap)
     await made.start()
     return made

@@ -17,19 +17,22 @@ from tidemark_wire.tasks import background, cancelled
 
 from ..certificates.subject import Subject
 from ..detector import LoopLateness
+from ..resources.conditions import ConditionReason
 from ..resources.events import EventReason, RestartReason
 from ..resources.kinds import IN_CLUSTERS, KINDS
 from ..resources.labels import Annotation
 from ..service import OperatorService
+from ..status.standing import Refusal
 from . import drains, nodes
 from .api import CUSTOM, KubeApi, Object
-from .builders import IMAGE, Cluster, uses_tls
+from .builders import Cluster, uses_tls
 from .cache import Cache
 from .certificates import OVERLAP, ClusterCertificates, SecretArchive, subjects
 from .etcd_secrets import IN_THE_CLEAR, EtcdSecrets
 from .events import EventWriter
 from .finalizers import has_data_finalizer, set_data_finalizer
 from .health import ACTIVE
+from .images import OWN_IMAGES, Images
 from .keeping import Keeping
 from .queue import Later
 from .rolling import Rolling
@@ -50,7 +53,7 @@ class ClusterRun:
 
     def __init__(
         self, item: Object, api: KubeApi, caches: Mapping[str, Cache], writer: StatusWriter, events: EventWriter,
-        changed: Callable[[], None], node_image: str = IMAGE, lateness: LoopLateness | None = None,
+        changed: Callable[[], None], images: Images = OWN_IMAGES, lateness: LoopLateness | None = None,
         *, tls: bool | None = None, overlap: timedelta = OVERLAP, etcd: EtcdSecrets = IN_THE_CLEAR,
     ) -> None:
         self.namespace, self.name = item["metadata"]["namespace"], item["metadata"]["name"]
@@ -59,7 +62,7 @@ class ClusterRun:
         self.caches = caches
         self._events = events
         self._changed = changed
-        self._node_image = node_image
+        self._images = images
         self.refused: dict[tuple[str, str], str] = {}
         self._seen_active = False
         endpoints, prefix = self.store
@@ -165,6 +168,8 @@ class ClusterRun:
             why = invalid(item)
             if not why and kind == "TidemarkCluster":
                 why = unsupported(item["spec"])
+                if not why and (forbidden := self._images.problem(item["spec"])):
+                    why = Refusal(forbidden, ConditionReason.IMAGE_NOT_ALLOWED)
                 if not why and uses_tls(item["spec"]) is not self.has_tls:
                     why = TLS_STAYS
             done = await self.service.objects.adopt(written(item), identity(item)) if not why else None
@@ -294,7 +299,7 @@ class ClusterRun:
             return None  # it was there before, and with TLS where this one has none, or without
         asked = item["metadata"].get("annotations", {}).get(Annotation.RESTARTED_AT.value, "")
         asked = asked if moment(asked) is not None else ""
-        return Cluster(self.namespace, self.name, item["metadata"]["uid"], stored.value.spec, asked, self._node_image)
+        return Cluster(self.namespace, self.name, item["metadata"]["uid"], stored.value.spec, asked, self._images.nodes)
 
     def draining(self) -> dict[str, Object]:
         """Return the pods, by node, on machines that are being emptied, as far as machines may be read."""

@@ -74,10 +74,12 @@ class Etcd(ApiModel):
         default=None, description="Defaults to /tidemark/<namespace>/<name>."
     )
     tls_secret_ref: ObjectRef | None = Field(
-        default=None, description="Secret with ca.crt and, for mutual TLS, tls.crt and tls.key."
+        default=None,
+        description="Secret with ca.crt and, for mutual TLS, tls.crt and tls.key. It needs the label "
+        "tidemark.dev/etcd-for with the name of the cluster."
     )
     credentials_secret_ref: ObjectRef | None = Field(
-        default=None, description="Secret of type kubernetes.io/basic-auth."
+        default=None, description="Secret of type kubernetes.io/basic-auth, with the same label."
     )
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -130,7 +132,9 @@ class ClusterSpec(ApiModel):
         str, StringConstraints(max_length=64, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$")
     ] = Field(description="Version of the node agent.")
     image: Annotated[str, StringConstraints(max_length=512)] | None = Field(
-        default=None, description="Overrides the image that the operator derives from version."
+        default=None,
+        description="Overrides the image that the operator derives from version. "
+        "Without security.allowedImages of the chart it must be of the same repository."
     )
     image_pull_policy: ImagePullPolicy = Field(
         default=ImagePullPolicy.IF_NOT_PRESENT, description="When the image is pulled."

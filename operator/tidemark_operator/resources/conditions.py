@@ -110,6 +110,7 @@ class ConditionReason(StrEnum):
     NODE_RESEEDING = "NodeReseeding", "a node lost its disk and is being filled again"
     NODE_LOST = "NodeLost", "the Kubernetes node of a node is gone for good"
     NODE_READY_TIMEOUT = "NodeReadyTimeout", "a restarted node did not become ready in update.nodeReadyTimeoutSeconds"
+    IMAGE_NOT_ALLOWED = "ImageNotAllowed", "spec.image names an image that the operator's installer does not allow"
     IMAGE_PULL_FAILED = "ImagePullFailed", "the image of a node cannot be pulled"
     UNSCHEDULABLE = "Unschedulable", "a pod finds no Kubernetes node"
     VOLUME_EXPANSION_UNSUPPORTED = "VolumeExpansionUnsupported", "the storage class does not allow larger volumes"
@@ -125,6 +126,8 @@ class ConditionReason(StrEnum):
     METADATA_STALE = "MetadataStale", (
         "nodes promised what etcd does not know: it was lost or set back, and `tidemark recover-metadata` is needed")
     OUT_OF_SPACE = "OutOfSpace", "etcd refuses writes: its quota is used up"
+    SECRET_NOT_LABELLED = "SecretNotLabelled", (
+        "no Secret of the name has the label that lets the operator read it for the cluster's etcd")
     ISSUED = "Issued", "every certificate is valid"
     DISABLED = "Disabled", "no certificate is asked for"
     EXPIRING_SOON = "ExpiringSoon", "a certificate is in its renewal time and was not renewed"
@@ -236,7 +239,8 @@ _CLUSTER = (
              R.NODES_DISCONNECTED, R.DISK_FULL, R.CLUSTER_ID_MISMATCH, R.STALLED, R.PAUSED),
             _UNSEEN),
         (R.INVALID_SPEC, R.NODE_READY_TIMEOUT, R.IMAGE_PULL_FAILED, R.UNSCHEDULABLE, R.VOLUME_EXPANSION_UNSUPPORTED,
-         R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE, R.CLUSTER_ID_MISMATCH)),
+         R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE, R.CLUSTER_ID_MISMATCH, R.IMAGE_NOT_ALLOWED,
+         R.SECRET_NOT_LABELLED)),
     _DATA_LOSS,
     ConditionRule(T.CLOCK_SKEW, (R.CLOCKS_DISAGREE,), (), abnormal=True, optional=True),
     _DISCONNECTED,

@@ -19,7 +19,7 @@ class _Named(StrEnum):
 
 
 class Label(_Named):
-    """On objects that the operator makes."""
+    """On objects that the operator makes, except where the reference says otherwise."""
 
     CLUSTER = "tidemark.dev/cluster", "name of the TidemarkCluster"
     POOL = "tidemark.dev/pool", "node pool of a node's objects"
@@ -28,6 +28,9 @@ class Label(_Named):
     SHARD_ID = "tidemark.dev/shard-id", "index of a Shard in its group"
     RELOCATED = "tidemark.dev/relocated", (
         "`true` on the pod of a node that its copies have left under `onNodeDrain: Relocate`: no budget holds it")
+    ETCD_FOR = "tidemark.dev/etcd-for", (
+        "written by people on the Secrets that `metadataStore.etcd` names, name of the TidemarkCluster: "
+        "the operator takes no others")
     CREATED_BY = "tidemark.dev/created-by", "`operator` on a Reconfiguration that the operator made itself"
 
 

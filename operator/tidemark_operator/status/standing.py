@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ..condition_memory import Condition
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 
 NO_CLUSTER = "spec.clusterRef names no cluster of this namespace"
+
+
+class Refusal(str):
+    """Why the operator does not act on a spec, with the reason of condition Stalled; a plain text is InvalidSpec."""
+
+    reason: R
+
+    def __new__(cls, why: str, reason: R = R.INVALID_SPEC) -> Self:
+        made = super().__new__(cls, why)
+        made.reason = reason
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,9 @@ def standing_conditions(standing: Standing) -> list[Condition]:
     made: list[Condition] = []
     refused = standing.refused
     if refused:
-        reason = R.ADOPTION_MISMATCH if "(AdoptionMismatch)" in refused else R.INVALID_SPEC
+        reason = refused.reason if isinstance(refused, Refusal) else R.INVALID_SPEC
+        if "(AdoptionMismatch)" in refused:
+            reason = R.ADOPTION_MISMATCH
         made += [(T.READY, False, R.STALLED, refused), (T.RECONCILING, False, reason, ""),
                  (T.STALLED, True, reason, refused)]
     if standing.paused:
