@@ -12,6 +12,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import psutil
+
 from . import cluster as clusters
 from .cluster import Cluster
 from .context import Context
@@ -49,17 +51,32 @@ def append(cluster: Cluster, how: Configuration, seconds: int) -> dict[str, Any]
     group = f"append-{how.shards}-{how.batch_records}"
     cluster.make_group(group, how.shards)
     before = {name: process.cpu_times() for name, process in cluster.processes().items()}
+    machine_before = psutil.cpu_times()
     said = run_worker(
         "appender", addresses=cluster.addresses, group=group, batch_records=how.batch_records,
         record_bytes=RECORD_BYTES, tasks=how.tasks, warm_seconds=WARM_SECONDS, seconds=seconds,
         options={"batch_records": how.batch_records, "batch_bytes": how.batch_records * (RECORD_BYTES + 32)},
     )
+    machine = [now - then for now, then in zip(psutil.cpu_times(), machine_before, strict=True)]
     after = {name: process.cpu_times() for name, process in cluster.processes().items()}
     busy = {name: after[name].user + after[name].system - used.user - used.system for name, used in before.items()}
     said["processor_share"] = {name: used / (seconds + WARM_SECONDS) for name, used in busy.items()}
     said["processor_share"]["client"] = said.pop("cpu_seconds") / seconds
+    said["machine"] = _busy(machine)
     said["syncs"] = {node: _syncs(cluster.metrics(node)) for node in cluster.nodes()}
     return said
+
+
+def _busy(spent: list[float]) -> dict[str, float]:
+    """Return the parts of the machine's processors in percent; `spent` is in the order of `psutil.cpu_times`."""
+    names = psutil.cpu_times()._fields
+    named = dict(zip(names, spent, strict=True))
+    whole = sum(named[name] for name in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"))
+    kernel = named["system"] + named["irq"] + named["softirq"]
+    return {
+        "busy": 100 * (1 - (named["idle"] + named["iowait"]) / whole), "kernel": 100 * kernel / whole,
+        "waiting for the disk": 100 * named["iowait"] / whole, "taken by the host": 100 * named["steal"] / whole,
+    }
 
 
 def _syncs(metrics: dict[str, float]) -> dict[str, float]:
@@ -121,6 +138,7 @@ def _parts(said: dict[str, Any]) -> str:
         sync = said["syncs"].get(name)
         tail = f"{sync['count']:7.0f}  {sync['mean_ms']:7.1f}  {sync['mean_kib']:8.0f}" if sync else ""
         lines.append(f"{name:>10}  {share:10.2f}{tail}")
+    lines.append("all processors: " + ", ".join(f"{what} {percent:.0f} %" for what, percent in said["machine"].items()))
     return "\n".join(lines)
 
 
@@ -157,12 +175,12 @@ def tell(outcome: Outcome, how: Configuration, rounds: list[Round], *, held: boo
 
 def run(context: Context) -> Outcome:
     outcome = Outcome("throughput", "Append throughput: 1 KiB records, QUORUM, fsync on every commit, 3 nodes")
-    rounds, disk_seconds = context.count(full=3, quick=1), context.seconds(full=4, quick=1)
+    rounds, disk_seconds = context.count(full=3, quick=1), context.seconds(full=3, quick=1)
     found: dict[Configuration, list[Round]] = {how: [] for how in CONFIGURATIONS}
     for at in range(rounds):
         for how in CONFIGURATIONS:
             # The targets are for the first configuration, the others are for comparison.
-            seconds = context.count(full=30 if how is CONFIGURATIONS[0] else 10, quick=4)
+            seconds = context.count(full=30 if how is CONFIGURATIONS[0] else 8, quick=4)
             context.say(f"round {at + 1} of {rounds}: {how.name}: appending for {seconds} s")
             found[how].append(_round(context, how, seconds, disk_seconds))
     for how, measured in found.items():

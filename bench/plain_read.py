@@ -41,7 +41,7 @@ def tell(outcome: Outcome, passes: Passes, bare: list[float]) -> None:
 
 def run(context: Context) -> Outcome:
     outcome = Outcome("read", "Plain read of one shard, batches of 100 records of 1 KiB")
-    fill_seconds, rounds = context.count(full=12, quick=3), context.count(full=3, quick=1)
+    fill_seconds, rounds = context.count(full=8, quick=3), context.count(full=3, quick=1)
     passes_each = context.count(full=3, quick=2)
     bare: list[float] = []
     with clusters.running(context) as cluster:

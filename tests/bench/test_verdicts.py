@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psutil
 import pytest
 
 from bench import append_throughput, core_step, delivery, etcd_peer, jetstream, plain_read
@@ -16,7 +17,8 @@ def figures(outcome: Outcome) -> dict[str, tuple[float, bool | None]]:
 
 
 def round_of(records: list[float], written_bytes: float, limit: float) -> append_throughput.Round:
-    said: dict[str, Any] = {"each_second": records, "times_ms": [1.0, 2.0], "processor_share": {}, "syncs": {}}
+    said: dict[str, Any] = {"each_second": records, "times_ms": [1.0, 2.0], "processor_share": {}, "syncs": {},
+                            "machine": {"busy": 90.0}}
     return append_throughput.Round(said, written_bytes, 1000.0, DiskLimit(limit, 5.9, 100, 1536.0))
 
 
@@ -113,3 +115,10 @@ def test_the_yardstick_takes_time_and_grows_with_nothing() -> None:
     assert core_step.yardstick_us(20) > 0
     assert set(core_step.GUARDS) == {1, 64}
     assert all(0 < guard < 10 for guard in core_step.GUARDS.values())
+
+
+def test_the_processors_are_busy_by_parts_of_the_whole() -> None:
+    spent = {name: 0.0 for name in psutil.cpu_times()._fields} | {
+        "user": 3.0, "system": 4.0, "softirq": 1.0, "idle": 1.0, "iowait": 0.5, "steal": 0.5}
+    found = append_throughput._busy([spent[name] for name in psutil.cpu_times()._fields])
+    assert found == pytest.approx({"busy": 85, "kernel": 50, "waiting for the disk": 5, "taken by the host": 5})
