@@ -206,8 +206,9 @@ class Sender:
             return                                             # the log was given up while it was read
         self._full = found.more
         self.position = max(self.position, found.through + 1)
-        if found.items and not self._full and not self._done and readable is not None:
-            self._pass_over(readable[1], holes, block_at)      # so that it is told with them
+        if found.items and not self._full and not self._done and readable is not None and readable[0] <= self.position:
+            # So that it is told with them.  The orders of what is trimmed are gone: STARTED tells that, no coverage.
+            self._pass_over(readable[1], holes, block_at)
         backlog = self.position <= asked.last and not self._full
         if found.items or (backlog and self.position > asked.first):
             self._next.append(self._ship(now_ms, look.released, found))

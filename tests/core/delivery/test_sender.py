@@ -142,6 +142,29 @@ def test_retention_that_overtakes_is_told_by_started() -> None:
     assert [(6, 6), (8, 8)] == offsets(shipments)
 
 
+def test_s20_what_was_trimmed_during_a_look_is_not_covered_but_told_by_started() -> None:
+    """The orders of what is trimmed are gone, so nothing says whose it was to send."""
+    member = Member(9)
+    member.readable = (0, 1)
+    assert isinstance(member.step(), Say)
+    look = member.sender.step(0, member.readable, member.hidden, member.block_at)
+    assert isinstance(look, Look)
+    member.readable = (6, 8)
+    whose = member.block_at
+
+    def block_at(offset: int) -> Block:
+        return whose(offset) if offset >= 6 else Block(whose(1).order, 5)
+
+    member.block_at = block_at  # type: ignore[method-assign]
+    member.look(look)
+
+    said = list(member.says())
+
+    assert isinstance(said[0], Shipment) and (said[0].first, said[0].through) == (0, 0)
+    assert Started(7, Status.OK, 8, 6) == said[1]
+    assert [(0, 0), (6, 6), (8, 8)] == offsets(said)
+
+
 def test_who_is_no_member_says_so_once() -> None:
     member = Member(3)
     member.readable = None
