@@ -40,6 +40,7 @@ from .replication.inspection import limbo_view
 from .replication.log import recovery_start
 from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Reach, Rejected, Unheard
 from .replication.positions import subscriptions_view
+from .replication.producer_rows import PRODUCERS, span_of
 from .replication.recovery import ReplicaReport
 from .replication.replica import Limits, Role
 from .replication.settings import Configure
@@ -84,13 +85,15 @@ class LogPlane:
         for number in stored.units():
             shard = ShardId(number)
             state, checkpoint = stored.unit(number)
-            self.load(shard, state, checkpoint, stored.headers(shard, recovery_start(checkpoint)))
+            headers = stored.headers(shard, recovery_start(checkpoint))
+            self.load(shard, state, checkpoint, headers, stored.rows(PRODUCERS, *span_of(shard)))
 
     def load(
-        self, shard: ShardId, state: bytes, checkpoint: bytes | None, headers: Iterable[Entry]
+        self, shard: ShardId, state: bytes, checkpoint: bytes | None, headers: Iterable[Entry],
+        producers: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         """Recover one stored shard; call before the first step.  Raises RemoteViolation on damaged state."""
-        self._hold(shard, Shard.restore(shard, self.me, self.limits, state, checkpoint, headers))
+        self._hold(shard, Shard.restore(shard, self.me, self.limits, state, checkpoint, headers, producers))
 
     def _hold(self, shard_id: ShardId, shard: Shard) -> Shard:
         shard.replica.space = self._space

@@ -95,9 +95,10 @@ class Shard:
     @classmethod
     def restore(
         cls, shard: ShardId, me: Member, limits: Limits, state: bytes, checkpoint: bytes | None,
-        headers: Iterable[Entry],
+        headers: Iterable[Entry], producers: Iterable[tuple[bytes, bytes]] = (),
     ) -> Shard:
-        return cls(Replica.restore(shard, me, limits, state, checkpoint, headers, (*FOLDS, *limits.extra_folds)))
+        table = (*FOLDS, *limits.extra_folds)
+        return cls(Replica.restore(shard, me, limits, state, checkpoint, headers, table, producers))
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them."""

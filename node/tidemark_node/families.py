@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tidemark_core.base.layout import HEADERS, LOG, RESERVED, SYSTEM
 from tidemark_core.replication.floors import FLOORS
+from tidemark_core.replication.producer_rows import PRODUCERS
 
 WRITE_BUFFER_BYTES = 64 << 20
 
@@ -33,6 +34,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(HEADERS, "headers", write_buffer_bytes=WRITE_BUFFER_BYTES // 4),
     Family(SYSTEM, "system"),
     Family(FLOORS, "floors", write_buffer_bytes=64 << 10),
+    Family(PRODUCERS, "producers", table_bytes=16 << 20),
 )
 
 

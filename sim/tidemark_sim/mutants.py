@@ -7,6 +7,7 @@ Stays out: anything a run of the product uses; the mutants of limbo, delivery, c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from tidemark_core.replication.follower import Follower
 from tidemark_core.replication.leader import Leader
 from tidemark_core.replication.log import Log
 from tidemark_core.replication.messages import Append, AppendAck, Operation
-from tidemark_core.replication.producers import ProducerTable
+from tidemark_core.replication.producers import Known, ProducerTable
 from tidemark_core.replication.records import Phase
 from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
@@ -352,6 +353,19 @@ def _table_not_in_checkpoint(stack: ExitStack) -> None:
     substitute(stack, ProducerTable, "upto", lambda self, offset, logged_ms: ProducerTable())
 
 
+def _changes_not_in_rows(stack: ExitStack) -> None:
+    substitute(stack, ProducerTable, "save", lambda self, most: iter(()))
+
+
+def _rows_of_what_may_be_undone(stack: ExitStack) -> None:
+    def save(self: ProducerTable, most: int) -> Iterator[tuple[bytes, Known | None]]:
+        for producer, _ in original(self, most):
+            yield producer, self.snapshot().get(producer)
+
+    original = ProducerTable.save
+    substitute(stack, ProducerTable, "save", save)
+
+
 def _trim_past_followers(stack: ExitStack) -> None:
     def matches(self: Leader) -> dict[Member, int]:
         return dict.fromkeys(self.ensemble, self.head)
@@ -441,6 +455,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("L18", "producer table is folded on followers", _table_on_leaders_only, "replication"),
     Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "divergence"),
     Mutant("L18 checkpoint", "producer table is part of checkpoints", _table_not_in_checkpoint, "disks"),
+    Mutant("L25 rows", "a checkpoint writes the producers that changed", _changes_not_in_rows, "disks"),
+    Mutant("L25 floor", "rows stand as what is committed says", _rows_of_what_may_be_undone, "divergence"),
     Mutant("#281", "trimming stops at the slowest member", _trim_past_followers, "wide"),
     Mutant("O33", "new member counts only after COMMIT", _new_member_counts, "swaps"),
     Mutant("#1239", "no ack over a gap", _ack_over_gap, "replication"),

@@ -18,6 +18,8 @@ from typing import Any
 
 from google_crc32c import value as crc32c
 from tidemark_core.base.effects import (
+    Delete,
+    DeleteRange,
     DropAfter,
     DropBefore,
     DropPayloads,
@@ -263,6 +265,12 @@ class Image:
         match write:
             case Put(family, key, value):
                 self.rows[family, key] = value
+            case Delete(family, key):
+                self.rows.pop((family, key), None)
+            case DeleteRange(family, begin, behind):
+                self.rows = {
+                    at: value for at, value in self.rows.items() if at[0] != family or not begin <= at[1] < behind
+                }
             case PutEntry(entry):
                 self.entries[entry.base] = (entry.header, entry.payload)
             case DropAfter(offset):
@@ -343,7 +351,9 @@ class StoredImages:
 
     def rows(self, family: str, first: bytes = b"", behind: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         for image in self.images.values():
-            yield from ((key, value) for (of, key), value in image.rows.items() if of == family)
+            for (of, key), value in sorted(image.rows.items()):
+                if of == family and first <= key and (behind is None or key < behind):
+                    yield key, value
 
 
 # --- a node -----------------------------------------------------------------------------------------------

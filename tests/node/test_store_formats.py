@@ -103,7 +103,8 @@ def test_an_old_store_opens_with_everything_and_is_migrated_once(
         store.close()
     assert ["the store was migrated"] == [r.message for r in caplog.records if "migrated" in r.message]
     after, names = look(directory)
-    assert after[b"format"] == str(STORE_FORMAT).encode() and names == {"floors", "headers", "log", "system"}
+    assert after[b"format"] == str(STORE_FORMAT).encode()
+    assert names == {"floors", "headers", "log", "producers", "system"}
     assert len(before) == len(after), "every key is there once, under its old or its new name"
     assert {*before.values()} - {b"4"} == {*after.values()} - {b"5"}
     assert not aside(directory)
@@ -121,7 +122,7 @@ def test_the_cores_of_an_old_store_go_on_where_they_were(old: tuple[Path, dict[s
         assert int(status["head"].partition(":")[2]) >= found["entries"][-1]["base"]
     assert [] == store.rows.scan("docs", b"", None, 9)
     store.close()
-    assert look(directory)[1] == {"floors", "headers", "log", "system", "docs", "byseq"}
+    assert look(directory)[1] == {"floors", "headers", "log", "producers", "system", "docs", "byseq"}
 
 
 KILLED = """

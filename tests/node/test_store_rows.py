@@ -10,18 +10,21 @@ from random import Random
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import Delete, DeleteRange, Persist, Put, PutCheckpoint, PutState
+from tidemark_core.base.effects import Delete, DeleteRange, Persist, Put, PutCheckpoint, PutEntry, PutState
 from tidemark_core.base.ids import Address, Member, ShardId, of_shard
 from tidemark_core.base.layout import UnknownFamily
 from tidemark_core.base.plane import Stored
 from tidemark_core.node import Limits, NodeCore
 from tidemark_core.planes import PLANES
+from tidemark_core.replication.producer_rows import PRODUCERS, span_of
+from tidemark_core.replication.replica import Replica, Role
 from tidemark_node.families import FAMILIES, Family
 from tidemark_node.main import recover
 from tidemark_node.store import Store, open_store
 from tidemark_node.store_errors import StoreDamaged, StoreRefused
 from tidemark_sim.disk import Disk, Queued, StoredPlane
 
+from tests.core.support import Author
 from tests.stored_turns import SHARDS, UNITS, turns
 
 S1 = ShardId(1)
@@ -150,7 +153,7 @@ def test_a_new_family_appears_in_a_store_that_exists_and_is_there_after_a_restar
     store = open_store(tmp_path, "a", families=WITH_DOCS)
     assert b"1" == store.rows.get("docs", b"a")
     assert {what for what, _ in store.sizes()} == {
-        "payloads", "headers", "system", "floors", "documents", "sequences"}
+        "payloads", "headers", "system", "floors", "producers", "documents", "sequences"}
     store.close()
 
 
@@ -193,6 +196,30 @@ def test_a_plane_finds_its_units_and_rows_at_start(tmp_path: Path, monkeypatch: 
         core.recover(partial(StoredPlane, disk))
     assert [(1, b"state", b"point"), (300, b"other", None), (b"b", b"1")] == core.planes[9].found  # type: ignore[attr-defined]
     assert not list(core.log.units())
+
+
+def test_l25_a_table_of_producers_comes_back_from_its_rows(tmp_path: Path):
+    author = Author()
+    for number in range(30):
+        author.data(producer=bytes((number + 1,)) * 16)
+    store, core = recover(tmp_path, "a", Limits(checkpoint_rows=4, checkpoint_entries=10))
+    replica = Replica(AT.shard, core.me, core.log.limits)
+    replica.update(epoch=1, election=10, role=Role.FOLLOWER, ensemble=(core.me,))
+    for entry in author.entries:
+        replica.log.append(entry)
+        replica.advance_commit(entry.last)
+        replica.advance_confirmed(entry.last, entry.last)
+        persist = replica.persist([PutEntry(entry), *replica.checkpoint_if_due()])
+        store.apply([persist])
+    store.sync()
+    store.close()
+
+    store, core = recover(tmp_path, "a", Limits())
+    rows, table = store.rows.scan(PRODUCERS, *span_of(AT.shard), 100), core.log.shards[AT.shard].replica.log.producers
+    store.close()
+
+    assert len(rows) >= 20 and table.unsaved == 30 - len(rows)
+    assert list(author.log.producers.snapshot().items()) == list(table.snapshot().items())
 
 
 def test_a_refused_write_of_a_plane_changes_nothing(store: Store):

@@ -36,9 +36,10 @@ from tidemark_core.base.effects import (
     Reply,
     Send,
     TimerFired,
+    Write,
 )
 from tidemark_core.base.entry import Durability, Entry, Kind
-from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, ShardId
+from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member, ShardId
 from tidemark_core.base.quorum import majority
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Shipment
@@ -46,14 +47,14 @@ from tidemark_core.limbo.settings import Rollback
 from tidemark_core.log_plane import NO_SHARD
 from tidemark_core.node import NodeCore
 from tidemark_core.replication import messages as m
-from tidemark_core.replication.checkpoint import Checkpoint
+from tidemark_core.replication.checkpoint import checkpoint_end
 from tidemark_core.replication.copies import seat_of
 from tidemark_core.replication.floors import FLOORS, PromiseRequest
 from tidemark_core.replication.invariants import check_replica
 from tidemark_core.replication.replica import Replica, ReplicaState, Role
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_sim.delivery import Stream
-from tidemark_sim.disk import Disk, Image, StoredPlane, Tables
+from tidemark_sim.disk import STORE_WRITES, Disk, Image, StoredPlane, Tables
 from tidemark_sim.mutant import substitute
 from tidemark_sim.node import Node
 from tidemark_sim.trace import Violation
@@ -68,11 +69,6 @@ NEVER = ReplicaState(epoch=-1, role=Role.DELETED)
 
 def state_of(image: Image) -> ReplicaState:
     return decoded(image.state) if image.state is not None else NEVER
-
-
-@lru_cache(maxsize=256)
-def _checkpoint_end(checkpoint: bytes, table: Any) -> EntryId:
-    return Checkpoint.decode(checkpoint, table).at
 
 
 @dataclass(slots=True)
@@ -104,7 +100,7 @@ class Leaving:
         if self.image.entries:
             return self.image.entries[-1].id
         if self.image.checkpoint is not None:
-            return _checkpoint_end(self.image.checkpoint, self.replica.log.table)
+            return checkpoint_end(self.image.checkpoint)
         return NOTHING
 
     # --- questions of rows ------------------------------------------------------------------------------------------
@@ -549,8 +545,7 @@ class Watch:
                 self.holders[item.shard, write.entry.base, write.entry.chain].add(node.member)
             elif isinstance(write, PutCheckpoint) and node.core is not None:
                 # A new member gets what its leader had trimmed as a fold.
-                table = node.core.log.shards[item.shard].replica.log.table
-                self.folded[node.member, item.shard] = _checkpoint_end(write.checkpoint, table).offset
+                self.folded[node.member, item.shard] = checkpoint_end(write.checkpoint).offset
 
     def record_saved(self, shard: ShardId, before: Any, after: Any) -> None:
         for record in (before, after):
@@ -654,19 +649,18 @@ class Watch:
 
     def _crash_between(self, node: Node, shard: ShardId, event: Any) -> None:
         """Restore the shard as a crash in front of this write leaves it, once behind each write under way."""
-        image = node.disk.image(shard).copy()
+        image, tables = node.disk.image(shard).copy(), node.disk.durable_tables.copy()
         if image.state is not None:
-            self._restore(node, shard, image, event)
+            self._restore(node, shard, image, tables, event)
         for item in node.disk.queue:
             if item.address.plane == LOG_PLANE and item.shard == shard:
-                for write in item.writes:
-                    image.apply(write)
-                self._restore(node, shard, image, event)
+                _apply(image, tables, item.address, item.writes)
+                self._restore(node, shard, image, tables, event)
 
-    def _restore(self, node: Node, shard: ShardId, image: Image, event: Any) -> None:
+    def _restore(self, node: Node, shard: ShardId, image: Image, tables: Tables, event: Any) -> None:
         self.restored += 1
         disk = Disk()
-        disk.durable[shard] = image
+        disk.durable[shard], disk.durable_tables = image, tables
         core = NodeCore(node.member, node.world.options.limits)
         core.recover(partial(StoredPlane, disk))
         replica = core.log.shards[shard].replica
@@ -678,24 +672,32 @@ class Watch:
             assert replica.log.contains(acked.id), f"acknowledged {acked.id}, a crash leaves {replica.log.head}"
         if isinstance(event, Received):
             made, self._made, asked = self._made, {}, self._event
-            self._again(node, core, shard, image, event)
+            self._again(node, core, shard, image.copy(), tables.copy(), event)
             self._made, self._event = made, asked
 
-    def _again(self, node: Node, core: NodeCore, shard: ShardId, image: Image, event: Received) -> None:
+    def _again(
+        self, node: Node, core: NodeCore, shard: ShardId, image: Image, tables: Tables, event: Received
+    ) -> None:
         """The sender asks again after the restart: what is answered now is warranted as well."""
-        image = image.copy()
         waiting = core.step(node.world.now_ms, [event])
         replica = core.log.shards[shard].replica
         while waiting:
             effect = waiting.pop(0)
             if isinstance(effect, Persist):
-                for write in effect.writes:
-                    image.apply(write)
+                _apply(image, tables, effect.address, effect.writes)
                 waiting[:0] = effect.then
             elif isinstance(effect, Send) and (row := SAID.get(type(effect.message))) is not None:
                 broken = row(Leaving(
-                    self, node, shard, image, effect.message, node.disk.durable_tables, restored=replica))
+                    self, node, shard, image, effect.message, tables, restored=replica))
                 assert not broken, f"{effect} goes after a restart: {broken}"
+
+
+def _apply(image: Image, tables: Tables, address: Address, writes: Iterable[Write]) -> None:
+    for write in writes:
+        if write.__class__ in STORE_WRITES:
+            tables.apply(address, write)
+        else:
+            image.apply(write)
 
 
 RESTORES_MAX = 3

@@ -81,7 +81,10 @@ class Fold(ABC):
         """Everything up to `confirmed` is decided: it counts, unless `covering` names a rollback for it (L10)."""
 
     def trim(self, first: int) -> None:   # noqa: B027
-        """Forget what concerns offsets below `first` alone: the log has no entry there, and no fold speaks of one."""
+        """Forget what concerns offsets below `first` alone: the log has no entry there.
+
+        No fold speaks of one there that a rollback covers.
+        """
 
     def purge(self, logged_ms: int) -> None:   # noqa: B027
         """Free memory of what the log's clock has passed at a committed entry; changes no answer."""

@@ -106,9 +106,12 @@ class Checkpoint(NamedTuple):
         return _packed(head, sections, format)
 
     @classmethod
-    def decode(cls, data: bytes, table: Table = FOLDS) -> Checkpoint:
+    def decode(
+        cls, data: bytes, table: Table = FOLDS, producers: Callable[[], ProducerTable] | None = None
+    ) -> Checkpoint:
         """Read what `encode` wrote in any format, for a log with the folds of `table`.
 
+        `producers` returns the table that a node stores beside its checkpoint; it is called where the bytes have none.
         Raises FormatTooNew when a newer release wrote the bytes: they have a newer format, or a section that `table`
         does not know.  Raises RemoteViolation when they are damaged or lack a section that `table` needs.
         """
@@ -118,7 +121,11 @@ class Checkpoint(NamedTuple):
             if unknown := sections.keys() - _TAGS_OF_INDEX - {kind.tag for kind in table}:
                 raise FormatTooNew(f"checkpoint has sections {sorted(unknown)}, which this build does not know")
             runs, marks, orders, solid = (_items(sections.pop(tag), item, make) for tag, item, make in _INDEX)
-            folds = tuple(_fold(kind, sections.pop(kind.tag, None)) for kind in table)
+            folds = tuple(
+                producers() if producers is not None and kind is ProducerTable and kind.tag not in sections
+                else _fold(kind, sections.pop(kind.tag, None))
+                for kind in table
+            )
         except struct.error as error:
             raise _cut_short(error) from error
         except KeyError as error:

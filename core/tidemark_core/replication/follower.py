@@ -15,7 +15,6 @@ from ..base.effects import (
     SnapshotChunk,
     SnapshotDescriptor,
     Space,
-    Wipe,
     Write,
 )
 from ..base.entry import Entry, Kind
@@ -254,13 +253,13 @@ class Follower:
             self._below = Checkpoint.decode(wanted.checkpoint, replica.log.table) if wanted.checkpoint else None
         if other:
             self._pull = None
-            replica.forget_log()
+            wiped = replica.wipe()
             self.verified = -1
             replica.update(
                 epoch=m.epoch, election=m.election, role=Role.SEEDING, commit=-1,
                 snapshot_head=wanted.head, snapshot_commit=wanted.commit, snapshot_confirmed=wanted.confirmed,
             )
-            effects.append(replica.persist([Wipe()]))
+            effects.append(replica.persist(wiped))
         already_pulling = self._pull is not None
         if not already_pulling:
             self._source, self._round_from = 0, -1
@@ -404,11 +403,11 @@ class Follower:
             return replica.reject(sender, m, Reason.ALREADY_LEADER)
         stop: list[Effect] = [PullSnapshot(replica.shard, None, None, 0)] if self._pull else []
         self._pull = None
-        replica.forget_log()
+        wiped = replica.wipe()
         replica.update(
             epoch=m.epoch, election=m.election, role=Role.DELETED, commit=-1, ensemble=(), copies=0, told=0,
             opened=0, pending=None,
             snapshot_head=NOTHING, snapshot_commit=-1, snapshot_confirmed=-1,
         )
         deleted = replica.send(sender, ShardDeleted(m.epoch))
-        return [*stop, replica.persist([Wipe()], [deleted]), replica.trace("deleted")]
+        return [*stop, replica.persist(wiped, [deleted]), replica.trace("deleted")]

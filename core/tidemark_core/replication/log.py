@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ..base.entry import EMPTY_CHAIN, FOLDED_WITH_PAYLOAD, Entry, Kind
@@ -90,12 +90,16 @@ class Log:
 
     @classmethod
     def restore(
-        cls, checkpoint: bytes | None, headers: Iterable[Entry], commit: int, table: Table = FOLDS
+        cls, checkpoint: bytes | None, headers: Iterable[Entry], commit: int, table: Table = FOLDS,
+        producers: Callable[[], ProducerTable] | None = None,
     ) -> Log:
-        """Rebuild from storage; `headers` start right behind the checkpoint, `commit` becomes the floor."""
+        """Rebuild from storage; `headers` start right behind the checkpoint, `commit` becomes the floor.
+
+        `producers` returns the table that is stored beside the checkpoint, where the checkpoint has none.
+        """
         log = cls(table=table)
         if checkpoint:
-            log.adopt(Checkpoint.decode(checkpoint, table))
+            log.adopt(Checkpoint.decode(checkpoint, table, producers))
         for entry in headers:
             log.append(entry)
             log.settle(min(commit, log.head.offset))
@@ -304,8 +308,8 @@ class Log:
         at = bisect_right(self.orders, self.first, key=lambda run: run.first) - 1
         self.orders = self.orders[max(at, 0):]
         self.solid = self.solid[bisect_left(self.solid, self.first):]
-        # A remembered batch is answered with its fate though its bytes are gone (L19).
-        first = min(self.first, *(fold.oldest for fold in self.folds))
+        # A remembered batch is answered with its fate though its bytes are gone (L19); to ask takes a look at each.
+        first = min(self.first, *(fold.oldest for fold in self.folds)) if self.decisions.ranges else self.first
         for fold in self.folds:
             fold.trim(first)
 
@@ -314,8 +318,8 @@ class Log:
         """How many items a checkpoint holds, about."""
         return len(self.marks) + sum(fold.weight for fold in self.folds)
 
-    def checkpoint(self) -> Checkpoint:
-        """Return the log up to the floor."""
+    def checkpoint(self, producers: bool = True) -> Checkpoint:
+        """Return the log up to the floor; without `producers` the table of producers is left to its rows."""
         at, logged_ms = self.floor.id, self.floor.logged_ms
         floor = at.offset
         return Checkpoint(
@@ -324,7 +328,7 @@ class Log:
             tuple(mark for mark in self.marks if mark.base <= floor),
             tuple(run for run in self.orders if run.first <= floor),
             tuple(base for base in self.solid if base <= floor),
-            tuple(fold.upto(floor, logged_ms) for fold in self.folds),
+            tuple(fold.upto(floor, logged_ms) for fold in self.folds if producers or fold is not self.producers),
         )
 
     # --- the newest entries -------------------------------------------------------------------------------

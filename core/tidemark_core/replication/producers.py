@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterable
-from itertools import chain, takewhile
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from ..base.entry import Entry, Kind
@@ -20,9 +20,12 @@ from ..base.folds import NO_OFFSET, Fold
 
 REMEMBERED_MAX = 5
 PRODUCERS_MAX = 100_000
+PURGED_MAX = 1_024
+"""Forgotten producers whose memory one call frees: a shard that was idle for a week has many."""
 IDLE_MS_MAX = 7 * 24 * 3600 * 1000
 
 _PRODUCER = struct.Struct(">16sqB")
+_KNOWN = struct.Struct(">qB")
 _COUNT = struct.Struct(">I")
 _PLACES = tuple(struct.Struct(">" + "qQQI" * size) for size in range(256))
 """The places of a producer, by how many it has: one call packs or unpacks them all."""
@@ -47,6 +50,17 @@ class Known(NamedTuple):
 
     logged_ms: int
     places: tuple[Place, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes of a producer's row."""
+        size = len(self.places)
+        return _KNOWN.pack(self.logged_ms, size) + _PLACES[size].pack(*chain.from_iterable(self.places))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Known:
+        """Read what `encode` wrote; raises struct.error when it is cut short."""
+        logged_ms, size = _KNOWN.unpack_from(data)
+        return cls(logged_ms, _places(_PLACES[size].unpack_from(data, _KNOWN.size)))
 
 
 class Verdict(NamedTuple):
@@ -77,9 +91,10 @@ class ProducerTable(Fold):
     """The fold.  Entries that are not settled can be undone, newest first.
 
     Producers stand in the order of their newest batches in the log, so the first one is the next to be evicted (L25).
+    The table notes which of them changed by what is committed, until `save` has said how they stand.
     """
 
-    __slots__ = ("_known", "_undo")
+    __slots__ = ("_known", "_undo", "_unsaved")
 
     tag = b"prod"
     kinds = frozenset((Kind.DATA,))
@@ -88,6 +103,14 @@ class ProducerTable(Fold):
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Known] = OrderedDict()
         self._undo: deque[_Undo] = deque()
+        self._unsaved: dict[bytes, None] = {}   # in order; a set would have another order in each process
+
+    @classmethod
+    def of(cls, known: Iterable[tuple[bytes, Known]]) -> ProducerTable:
+        """Return the table of these producers, all of them saved."""
+        table = cls()
+        table._known = _in_log_order(known)
+        return table
 
     def __len__(self) -> int:
         return len(self._known)
@@ -100,8 +123,9 @@ class ProducerTable(Fold):
         return min(min(now, default=NO_OFFSET), min(again, default=NO_OFFSET))
 
     @property
-    def weight(self) -> int:
-        return len(self._known)
+    def unsaved(self) -> int:
+        """How many producers may stand otherwise than at the last `save`."""
+        return len(self._unsaved)
 
     def places(self, producer: bytes) -> tuple[Place, ...]:
         """Return where the remembered batches of a producer lie, oldest first."""
@@ -126,9 +150,23 @@ class ProducerTable(Fold):
 
     def settle(self, commit: int) -> None:
         """Forget how to undo what is committed."""
-        undo = self._undo
+        undo, unsaved = self._undo, self._unsaved
         while undo and undo[0].last <= commit:
-            undo.popleft()
+            settled = undo.popleft()
+            unsaved[settled.producer] = None
+            if settled.evicted is not None:
+                unsaved[settled.evicted[0]] = None
+
+    def save(self, most: int) -> Iterator[tuple[bytes, Known | None]]:
+        """Yield at most `most` unsaved producers as they stand by what is settled, None for one that is forgotten."""
+        before: dict[bytes, Known | None] = {}
+        for undo in self._undo:   # oldest first: the first one says how the producer stood
+            before.setdefault(undo.producer, undo.before)
+            if undo.evicted is not None:
+                before.setdefault(*undo.evicted)
+        for producer in list(islice(self._unsaved, most)):
+            del self._unsaved[producer]
+            yield producer, before[producer] if producer in before else self._known.get(producer)
 
     def undo_to(self, head: int) -> None:
         """Undo entries behind `head`, newest first."""
@@ -165,17 +203,21 @@ class ProducerTable(Fold):
 
     def purge(self, logged_ms: int) -> None:
         """Free the memory of producers that a committed entry proves forgotten; changes no verdict."""
+        self._purge(logged_ms, PURGED_MAX)
+
+    def _purge(self, logged_ms: int, most: int) -> None:
         known = self._known
         # The log's clock never falls along the log, so those that were idle for longest stand first.
-        while known and logged_ms - next(iter(known.values())).logged_ms > IDLE_MS_MAX:
-            known.popitem(last=False)
+        while most and known and logged_ms - next(iter(known.values())).logged_ms > IDLE_MS_MAX:
+            self._unsaved[known.popitem(last=False)[0]] = None
+            most -= 1
 
     def upto(self, offset: int, logged_ms: int) -> ProducerTable:
         """Return the table as it was behind `offset`; the remembered values are shared, being immutable."""
         twin = ProducerTable()
-        twin._known = self._known.copy()
+        twin._known, twin._unsaved = self._known.copy(), self._unsaved.copy()
         twin._take_back(takewhile(lambda undo: undo.last > offset, reversed(self._undo)))
-        twin.purge(logged_ms)
+        twin._purge(logged_ms, len(twin))
         return twin
 
     def snapshot(self) -> dict[bytes, Known]:
@@ -192,20 +234,27 @@ class ProducerTable(Fold):
 
     @classmethod
     def decode(cls, data: bytes, at: int) -> tuple[ProducerTable, int]:
-        """Read `encode`'s bytes at `at`; return the table and where it ended.  Raises struct.error when cut short."""
-        table = cls()
+        """Read `encode`'s bytes at `at`; return the table, of which nothing is saved, and where it ended.
+
+        Raises struct.error when they are cut short.
+        """
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
         found: list[tuple[bytes, Known]] = []
         for _ in range(count):
             producer, logged_ms, size = _PRODUCER.unpack_from(data, at)
             at += _PRODUCER.size
-            fields = iter(_PLACES[size].unpack_from(data, at))
+            places = _places(_PLACES[size].unpack_from(data, at))
             at += _PLACES[size].size
-            places = tuple([_new(Place, four) for four in zip(*[fields] * _PLACE_FIELDS, strict=True)])
             found.append((producer, _new(Known, (logged_ms, places))))
-        table._known = _in_log_order(found)
+        table = cls.of(found)
+        table._unsaved = dict.fromkeys(table._known)
         return table, at
+
+
+def _places(numbers: tuple[int, ...]) -> tuple[Place, ...]:
+    fields = iter(numbers)
+    return tuple([_new(Place, four) for four in zip(*[fields] * _PLACE_FIELDS, strict=True)])
 
 
 def _in_log_order(known: Iterable[tuple[bytes, Known]]) -> OrderedDict[bytes, Known]:

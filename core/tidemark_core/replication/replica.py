@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ..base.effects import DropBefore, Effect, Persist, PutCheckpoint, PutState, Released, Send, Space, Trace, Write
+from ..base.effects import (
+    DropBefore,
+    Effect,
+    Persist,
+    PutCheckpoint,
+    PutState,
+    Released,
+    Send,
+    Space,
+    Trace,
+    Wipe,
+    Write,
+)
 from ..base.entry import Entry, Kind
 from ..base.errors import FormatTooNew, RemoteViolation
 from ..base.folds import Table
@@ -24,11 +36,14 @@ from .checkpoint import FOLDS
 from .copies import Seat, seat_of
 from .log import Log
 from .messages import Fate, Fence, Operation, Rejected
+from .producer_rows import ProducerRows
 from .producers import Place
 from .settings import CopySettings, RetentionSettings
 
 STATE_FORMAT = 4
 STATE_FORMATS_READ = (3, STATE_FORMAT)   # 3 does not know what was being changed
+ITEMS_PER_ROW = 8
+"""Items of a checkpoint that cost about as much as one row of a producer."""
 OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ensemble and the copies
 
 
@@ -52,6 +67,7 @@ class Limits:
     read_index_ms: int = 2_000           # so long a caller waits for a round to a majority (O46)
     pull_retry_ms: int = 500
     checkpoint_entries: int = 8192
+    checkpoint_rows: int = 1024         # of the producer table that one write takes along, about
     order_block_bytes: int = BLOCK_BYTES # so long one reading order holds, and so long in time (K1)
     order_block_ms: int = BLOCK_MS
     retention_look_ms: int = 10_000      # least time between two looks at what has expired
@@ -197,7 +213,7 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_rest", "_written", "address", "behind_ms", "commit", "confirmed", "copy_settings",
+        "_checkpoint_at", "_rest", "_rows", "_written", "address", "behind_ms", "commit", "confirmed", "copy_settings",
         "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings", "shard", "space",
         "state",
     )
@@ -223,13 +239,17 @@ class Replica:
         self.peers_down: Collection[Member] = ()  # shared with the node: members without a link
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
         self._checkpoint_at = 0    # settled entries when the last checkpoint was written
+        self._rows = ProducerRows(shard)
 
     @classmethod
     def restore(
         cls, shard: ShardId, me: Member, limits: Limits, state: bytes, checkpoint: bytes | None,
-        headers: Iterable[Entry], table: Table = FOLDS,
+        headers: Iterable[Entry], table: Table = FOLDS, producers: Iterable[tuple[bytes, bytes]] = (),
     ) -> Replica:
-        """Rebuild after a restart.  A leader comes back DEPOSED: its unsynced pushes may live on elsewhere."""
+        """Rebuild after a restart.  A leader comes back DEPOSED: its unsynced pushes may live on elsewhere.
+
+        `producers` are the rows of the shard in the family `PRODUCERS`.
+        """
         replica = cls(shard, me, limits, table)
         replica.state = ReplicaState.decode(state)
         replica._rest = replica.state.encode_rest()
@@ -239,7 +259,7 @@ class Replica:
         stored = list(headers)
         if seeding and not checkpoint and stored and stored[0].base > 0:
             stored = []  # still in front of the snapshot's checkpoint: that part is pulled again
-        replica.log = Log.restore(checkpoint, stored, commit, table)
+        replica.log = Log.restore(checkpoint, stored, commit, table, lambda: replica._rows.load(producers))
         if seeding:
             replica.log.settle(min(replica.state.snapshot_commit, replica.vouched))
         else:
@@ -337,12 +357,18 @@ class Replica:
     def checkpoint_if_due(self) -> list[Write]:
         """Return a checkpoint write when enough was committed since the last one, to keep restarts short.
 
-        A checkpoint costs as much as it holds, so one that holds much is written less often.
+        A checkpoint costs as much as it holds, so one that holds much is written less often.  Its rows are as many as
+        producers have changed, and never many: then a checkpoint is due, or a part of them where they do not count yet.
         """
-        settled = self.log.settled_entries - self._checkpoint_at
-        if settled < self.limits.checkpoint_entries or settled < self.log.weight:
-            return []
-        return [self._checkpoint()]
+        log, limits = self.log, self.limits
+        settled, rows, weight = log.settled_entries - self._checkpoint_at, log.producers.unsaved, log.weight
+        if rows > limits.checkpoint_rows and not self._rows.in_force:
+            return self._rows.part(log.producers, limits.checkpoint_rows)
+        if settled >= limits.checkpoint_entries and settled >= weight:
+            return self._checkpoint()
+        if rows >= limits.checkpoint_rows and rows >= weight // ITEMS_PER_ROW:
+            return self._checkpoint()
+        return []
 
     def trim_to(self, first: int) -> list[Write]:
         """Return the writes that trim to `first`, an entry boundary; the fold below survives in the checkpoint."""
@@ -350,22 +376,28 @@ class Replica:
         if first <= self.log.first:
             return []
         self.log.trim(first)
-        return [self._checkpoint(), DropBefore(first)]
+        return [*self._checkpoint(), DropBefore(first)]
 
-    def _checkpoint(self) -> PutCheckpoint:
-        checkpoint = self.log.checkpoint()
+    def _checkpoint(self) -> list[Write]:
+        """Rule L25: the checkpoint leaves the producers to their rows, of which it writes those that have changed."""
+        checkpoint = self.log.checkpoint(producers=False)
         self._checkpoint_at = self.log.settled_entries
         self.log.purge(checkpoint.logged_ms)
-        return PutCheckpoint(checkpoint.encode())
+        return [PutCheckpoint(checkpoint.encode()), *self._rows.rest(self.log.producers)]
+
+    def wipe(self) -> list[Write]:
+        """Forget the log; return the writes that remove it and what is stored beside it."""
+        self.forget_log()
+        return [Wipe(), self._rows.wipe()]
 
     def forget_log(self) -> None:
-        """Start over with an empty log; the caller writes a Wipe."""
+        """Start over with an empty log (`wipe` says what to write)."""
         self.log, mark_ms = Log(table=self.log.table), self.log.mark_ms
         self.log.mark_ms = mark_ms
         self.commit = self.confirmed = self.released = -1
         self.update(dropped=-1, swept=-1)
         self.raw_end = -1
-        self._checkpoint_at = 0
+        self._checkpoint_at, self._rows = 0, ProducerRows(self.shard)
 
     def wall_behind(self, now_ms: int) -> int:
         """Return what our wall clock says when the shell's clock stands at `now_ms`, in milliseconds."""

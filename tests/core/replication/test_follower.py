@@ -41,6 +41,7 @@ from tidemark_core.replication.messages import (
     Truncate,
     Truncated,
 )
+from tidemark_core.replication.producer_rows import ProducerRows
 from tidemark_core.replication.replica import Role
 
 from tests.core.support import AT, OPERATOR, SHARD, A, Author, B, C, Node, append_of, fence, lead
@@ -565,7 +566,8 @@ def test_o32_a_seeded_node_answers_when_all_of_the_snapshot_is_durable(node: Nod
     snapshot = descriptor(author, 2, commit=6)
     effects = node.receive(OPERATOR, InstallSnapshot(2, 20, LEADER, snapshot))
 
-    assert [Persist(AT, (Wipe(), node.state_write())), PullSnapshot(SHARD, LEADER, snapshot, 0)] == effects
+    wiped = Persist(AT, (Wipe(), ProducerRows(SHARD).wipe(), node.state_write()))
+    assert [wiped, PullSnapshot(SHARD, LEADER, snapshot, 0)] == effects
     assert Role.SEEDING is node.replica.state.role
 
     node.step(SnapshotChunk(SHARD, 2, tuple(author.entries[:2])))
@@ -851,9 +853,8 @@ def test_issue_559_a_replica_is_deleted_at_its_own_epoch_or_above(follower: Node
     fed(follower, author)
     effects = follower.receive(OPERATOR, DeleteShard(epoch, epoch * 10))
 
-    assert [
-        Persist(AT, (Wipe(), follower.state_write()), (reply(ShardDeleted(epoch)),)), Trace(AT, "deleted"),
-    ] == effects
+    wiped = (Wipe(), ProducerRows(SHARD).wipe(), follower.state_write())
+    assert [Persist(AT, wiped, (reply(ShardDeleted(epoch)),)), Trace(AT, "deleted")] == effects
     follower.complete()
     assert [] == follower.stored()
     follower.restart()
