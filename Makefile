@@ -17,7 +17,7 @@ SERVERS = $(BIN)/python -m tests.kube.binaries --optional && \
 	$(PYTEST) --numprocesses=$(AT_ONCE) -m servers --junitxml=$(RESULTS)/servers.xml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint unit pure servers test-cluster assets durations sim mutants bench generate english rendered clean
+.PHONY: help demo check test lint unit pure servers test-cluster assets durations sim mutants bench lock generate english rendered clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ generate: $(INSTALLED) ## Write the protobuf modules, the CRDs, the dashboards o
 	$(BIN)/python tools/generate_protobuf.py
 	$(BIN)/python tools/generate_resources.py
 	$(BIN)/python tools/generate_dashboards.py
+
+lock: $(INSTALLED) ## Renew images/*.txt, the packages of images and their hashes; ARGS=--upgrade takes newer ones.
+	$(BIN)/python tools/lock_images.py $(ARGS)
 
 english: $(INSTALLED) ## Lower the committed counts of words to avoid to those of today; CONTRIBUTING.md lists the words.
 	$(BIN)/python tools/english.py --lower
