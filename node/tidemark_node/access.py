@@ -45,7 +45,7 @@ class Access:
         return Caller(peer_identity(context) if self._tls else None, context.peer())
 
     def guarded(self, method: Method, handler: Handler) -> Handler:
-        """Return a handler that serves only the callers that the method's access rule lets in."""
+        """Return a handler that serves only the kinds of callers that the method's access rule lets in."""
 
         async def call(request: Any, context: Any) -> Any:
             if self._tls:
@@ -55,10 +55,19 @@ class Access:
                     await _abort(context, self._refuse(caller, method.name, "", why))
                 if method.audited and caller.identity is not None and caller.identity.kind is Kind.ADMIN:
                     self._audit.admin(caller.identity, caller.peer, method.name)
-                if method.roles:
-                    refused = self.refusal(caller, method.name, method.roles, request.group)
-                    if refused is not None:
-                        await _abort(context, refused)
+            return await handler(request, context)
+
+        return call
+
+    def authorised(self, method: Method, handler: Handler) -> Handler:
+        """Return a handler that serves only callers with one of the method's roles in the group that is named."""
+        if not method.roles:
+            return handler
+
+        async def call(request: Any, context: Any) -> Any:
+            refused = self.refusal(self.caller(context), method.name, method.roles, request.group)
+            if refused is not None:
+                await _abort(context, refused)
             return await handler(request, context)
 
         return call

@@ -26,6 +26,7 @@ from tidemark_wire.tasks import cancelled
 from tidemark_wire.wire_version import VERSION_OF_UNKNOWN_PRODUCERS
 
 from .access import Access, Caller
+from .budgets import Budgets
 from .driver import Driver
 from .methods import PEOPLE, Method, Shape
 from .metrics import Metrics
@@ -51,10 +52,11 @@ def as_routed(refused: Refused) -> Refused:
 class _Stream:
     """Answers of one client's stream on their way out."""
 
-    __slots__ = ("_ending", "answers", "caller", "closed", "outstanding", "ready", "room", "version")
+    __slots__ = ("_ending", "answers", "caller", "closed", "outstanding", "ready", "room", "version", "who")
 
-    def __init__(self, caller: Caller, version: int) -> None:
+    def __init__(self, caller: Caller, who: str, version: int) -> None:
         self.caller = caller
+        self.who = who
         self.version = version          # of the wire
         self.answers: list[AppendAnswer] = []
         self.outstanding = 0
@@ -90,24 +92,26 @@ class _Stream:
 
 
 class Appends:
-    """All append streams of the node; they share one bound of bytes in flight."""
+    """All append streams of the node; they share one budget of bytes in flight (T12)."""
 
     def __init__(
-        self, driver: Driver, routing: Routing, metrics: Metrics, bytes_max: int, batch_bytes_max: int, access: Access
+        self, driver: Driver, routing: Routing, metrics: Metrics, batch_bytes_max: int, access: Access,
+        budgets: Budgets,
     ) -> None:
         self._driver = driver
         self._routing = routing
         self._metrics = metrics
-        self._bytes_max = bytes_max
         self._batch_bytes_max = batch_bytes_max
         self._access = access
         self._appended = metrics.appends.labels("APPENDED")  # found once, for it is counted per batch
-        self.pending_bytes = 0
-        metrics.append_pending_bytes.set_function(lambda: self.pending_bytes)
+        self._budgets = budgets
+        self._pending = budgets.appends
+        metrics.append_pending_bytes.set_function(lambda: self._pending.used)
 
     async def serve(self, _: Any, context: Any) -> None:
         """Handler of one stream; ends when the client has closed its side and has every answer."""
-        stream = _Stream(self._access.caller(context), check_caller(context.invocation_metadata()))
+        caller, version = self._access.caller(context), check_caller(context.invocation_metadata())
+        stream = _Stream(caller, self._budgets.who(context), version)
         sender = asyncio.get_running_loop().create_task(self._send(stream, context))
         try:
             while (frame := await context.read()) is not grpc.aio.EOF:
@@ -146,11 +150,12 @@ class Appends:
             self._answer(stream, call.request, target, None)
             return
         size = len(call.batch.payload) + CALL_OVERHEAD_BYTES
-        refused = self._check(target, call, size)
+        refused = self._check(target, call)
+        if refused is None and not self._pending.take(stream.who, size):
+            refused = self._budgets.refusal(self._pending, stream.who, RETRY_AFTER_MS)
         if refused is not None:
             self._answer(stream, call.request, refused, target)
             return
-        self.pending_bytes += size
         stream.outstanding += 1
         self._metrics.append_bytes.inc(len(call.batch.payload))
         shard, batch, resume_after = target.shard, call.batch, call.resume_after
@@ -160,7 +165,7 @@ class Appends:
             size,
         )
 
-    def _check(self, target: Target, call: AppendCall, size: int) -> Refused | None:
+    def _check(self, target: Target, call: AppendCall) -> Refused | None:
         payload_bytes = len(call.batch.payload)
         limit = min(target.group.max_batch_bytes or self._batch_bytes_max, self._batch_bytes_max)
         if payload_bytes > limit:
@@ -169,17 +174,10 @@ class Appends:
                 f"payload has {payload_bytes} bytes, max_batch_bytes of {call.group!r} is {limit}",
             )
         wrong = check_batch(call.batch, limit)
-        if wrong is not None:
-            return Refused(Reason.INVALID_BATCH, wrong)
-        if self.pending_bytes and self.pending_bytes + size > self._bytes_max:  # one batch always fits
-            return Refused(
-                Reason.OVERLOADED, f"{self.pending_bytes} bytes of batches wait in this node",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-        return None
+        return None if wrong is None else Refused(Reason.INVALID_BATCH, wrong)
 
     def _settle(self, stream: _Stream, request: int, target: Target, size: int, value: Appended | Refused) -> None:
-        self.pending_bytes -= size
+        self._pending.give_back(stream.who, size)
         stream.outstanding -= 1
         self._answer(stream, request, value, target)
 

@@ -17,7 +17,7 @@ from tidemark_wire.v1 import node_pb2
 
 from .delivery import Deliveries
 from .driver import Driver
-from .methods import Method, Shape
+from .methods import Cost, Method, Shape
 from .peers import Links
 from .routing import Routing
 from .snapshots import Snapshots
@@ -88,6 +88,7 @@ class Debug:
         Method(
             "Control.DebugDump", Shape.UNARY, serve, node_pb2.DebugDumpRequest, node_pb2.DebugDumpResponse,
             kinds=frozenset({Kind.OPERATOR, Kind.ADMIN}), checks_version=False, audited=True,
+            cost=Cost.SEARCH,
         ),
     )
 

@@ -23,11 +23,14 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery import sender
 from tidemark_core.delivery.messages import NOT_HELD, Shipment, Started, Status, Window
 from tidemark_core.delivery.sender import End, Look, Repair, Say, Sender, Step, Wait
+from tidemark_core.delivery.stretch import Asked
+from tidemark_wire.budgets import Grant
 from tidemark_wire.delivery import StartCall, Stop, decode_request, encode_answer
 from tidemark_wire.identity import Role
 from tidemark_wire.tasks import cancelled
 
 from .access import Access
+from .budgets import Budgets, fitted, frame_bytes
 from .driver import Driver
 from .methods import PEOPLE, Method, Shape
 from .metrics import Metrics
@@ -36,7 +39,6 @@ from .store_errors import StoreFailed
 from .stretch import take
 
 METHOD = "Tidemark.Deliver"
-STREAMS_MAX = 4096
 FRAME_BYTES_DEFAULT = 1 << 20
 FRAME_BYTES_MIN = 16 << 10
 FRAME_BYTES_MAX = 4 << 20
@@ -47,8 +49,9 @@ _log = logging.getLogger(__name__)
 class Deliveries:
     """All delivery streams of the node."""
 
-    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, access: Access) -> None:
+    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, access: Access, budgets: Budgets) -> None:
         self.access = access
+        self.budgets = budgets
         self.driver = driver
         self.routing = routing
         self.metrics = metrics
@@ -58,9 +61,6 @@ class Deliveries:
 
     async def serve(self, _: Any, context: Any) -> None:
         """Handler of one stream; ends when the reader has closed its side, or the node stops."""
-        if len(self._streams) >= STREAMS_MAX:
-            many = f"{len(self._streams)} readers are open on this node"
-            await self.routing.refuse(context, Refused(Reason.OVERLOADED, many, retry_after_ms=1000), None)
         stream = _Stream(self, context)
         self._streams[stream] = None
         try:
@@ -92,8 +92,8 @@ class _Run:
         self.shard = shard
         self.unknown = unknown                 # why nobody here knows the shard yet
         self.peer = peer
-        frame_bytes = min(max(call.frame_bytes or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
-        self.sender = Sender(call.start, me, frame_bytes)
+        bytes_max = min(max(call.frame_bytes or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
+        self.sender = Sender(call.start, me, bytes_max)
 
     def describe(self) -> dict[str, Any]:
         start, sender = self.start, self.sender
@@ -116,6 +116,10 @@ class _Stream:
         self._metrics = deliveries.metrics
         self._context = context
         self._caller = deliveries.access.caller(context)
+        self._budgets = deliveries.budgets
+        self._who = deliveries.budgets.who(context)
+        self._grant: Grant | None = None       # for the frame that was read and is not written yet
+        self._large: tuple[Asked, int] | None = None   # a look that found more than there was room for, and how much
         self._news = asyncio.Event()
         self._ended = False                    # the reader closed its side
         self._wrong: Refused | None = None     # what it said cannot be acted upon
@@ -202,6 +206,7 @@ class _Stream:
                         return
         finally:
             self._driver.board.unwatch(run.shard, self.wake)
+            self._release()
 
     def _next(self, run: _Run) -> Step:
         log = self._driver.core.log
@@ -220,14 +225,21 @@ class _Stream:
         return run.unknown if self._driver.open else "the node loads its shards again"
 
     async def _look(self, run: _Run, look: Look) -> None:
-        """Read a stretch."""
+        """Read a stretch, once there is room for it."""
+        asked = await self._make_room(run, look.asked)
+        if asked is None:
+            return
         log, shard = self._driver.core.log, run.shard
         try:
-            found = await self._driver.deliver(partial(take, shard=shard, rule=run.sender.rule, asked=look.asked))
+            found = await self._driver.deliver(partial(take, shard=shard, rule=run.sender.rule, asked=asked))
         except StoreFailed:
             return                                          # whoever calls finds out what happened
         if self.run_now is not run or self._driver.core.log is not log:
             return                                          # nobody waits for it any more, or the log is another
+        size = sum(item.size for item in found.items)
+        if self._grant is not None and not fitted(self._grant, size):
+            self._large = asked, size
+            return                                          # the same look comes again, once there is room
         lacking = [item for item in found.items if item.body is NOT_HELD]
         self._metrics.delivery_not_held.inc(len(lacking))
         for item in lacking:
@@ -236,6 +248,40 @@ class _Stream:
         run.sender.looked(
             _now_ms(), look, found, log.readable(shard), partial(log.holes, shard), partial(log.block_at, shard)
         )
+
+    async def _make_room(self, run: _Run, asked: Asked) -> Asked | None:
+        """Wait for room for what a look may find; return it as there is room, None where it is not wanted any more."""
+        self._release()
+        if asked.budget_bytes <= 0:
+            return asked                                    # only to look
+        large, self._large = self._large, None
+        if large is not None and large[0].first == asked.first:
+            await self._wait_for_room(run, large[1], large[1])
+            bytes_max = large[0].budget_bytes               # it finds the same again
+        else:
+            await self._wait_for_room(run, min(FRAME_BYTES_MIN, asked.budget_bytes), asked.budget_bytes)
+            bytes_max = 0 if self._grant is None else min(asked.budget_bytes, frame_bytes(self._grant))
+        return None if self._grant is None else asked._replace(budget_bytes=bytes_max)
+
+    async def _wait_for_room(self, run: _Run, least: int, most: int) -> None:
+        """Hold room for a frame as soon as there is some, unless the generation ends before."""
+        self._grant = self._budgets.frame_now(self._who, least, most)
+        if self._grant is not None:
+            return
+        run.sender.doing = "waiting for room among the frames of this client"
+        granting = asyncio.ensure_future(self._budgets.frame(self._who, least, most))
+        granting.add_done_callback(lambda _: self.wake())
+        try:
+            while not granting.done() and self.run_now is run and not self._ended and not self._all.stopping:
+                await self._wait(None)
+        finally:
+            if not granting.cancel():
+                self._grant = granting.result()
+
+    def _release(self) -> None:
+        if self._grant is not None:
+            self._grant.release()
+            self._grant = None
 
     # --- the wire -----------------------------------------------------------------------------------------------
 
@@ -248,6 +294,8 @@ class _Stream:
                 sent = sum(item.entry_count for item in message.items)
                 self._metrics.delivery_items.labels(str(run.start.mode)).inc(sent)
         await self._context.write(encode_answer(message))
+        if isinstance(message, Shipment):
+            self._release()
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait for a word of the reader, of the board or of the node."""

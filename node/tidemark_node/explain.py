@@ -22,7 +22,8 @@ from tidemark_wire.identity import Role
 from tidemark_wire.v1 import node_pb2
 
 from .driver import RELOADING, Driver
-from .methods import Method, Shape
+from .methods import Cost, Method, Shape
+from .pacing import paced
 from .routing import Routing, Target
 from .store import Store
 from .store_errors import EntryDamaged, StoreFailed
@@ -39,8 +40,8 @@ class Explain:
         self._driver = driver
         self._routing = routing
 
-    async def read(self, request: Any, context: Any) -> node_pb2.ExplainReadResponse:
-        """Handler of one question."""
+    async def read(self, request: Any, context: Any) -> bytes:
+        """Handler of one question; the answer is made and serialised in a thread."""
         target = self._routing.find(request.group, request.shard)
         if isinstance(target, Refused):
             await self._routing.refuse(context, target, None)
@@ -58,23 +59,26 @@ class Explain:
         order = block_at(position).order
         holes = holes_of(driver.core.log.holes(target.shard, position, released) or (), block_at)
         count = request.count or COUNT_DEFAULT
-        try:
-            found = await driver.deliver(
-                lambda store: list(_intact(store, target.shard, position, released, order, holes, count))
+        rule = Rule(start, driver.core.me.node)
+
+        def explain(store: Store) -> bytes:
+            answer = node_pb2.ExplainReadResponse(
+                ensemble=start.ensemble, first=first, released=released, through=position - 1
             )
+            for piece in paced(_intact(store, target.shard, position, released, order, holes, count)):
+                answer.items.append(_explained(rule, piece, target.info.payload_copies))
+                answer.through = piece.last
+            return answer.SerializeToString()
+
+        try:
+            return await driver.deliver(explain)
         except StoreFailed:
             await self._routing.refuse(context, RELOADING, target)
-        rule = Rule(start, driver.core.me.node)
-        return node_pb2.ExplainReadResponse(
-            ensemble=start.ensemble, first=first, released=released,
-            through=found[-1].last if found else position - 1,
-            items=[_explained(rule, piece, target.info.payload_copies) for piece in found],
-        )
 
     METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Tidemark.ExplainRead", Shape.UNARY, read, node_pb2.ExplainReadRequest, node_pb2.ExplainReadResponse,
-            roles=(Role.READER,),
+            roles=(Role.READER,), cost=Cost.SEARCH,
         ),
     )
 

@@ -32,6 +32,7 @@ from tidemark_wire.wire_version import VERSION_OF_PLANES
 
 from .access import Access
 from .appends import Appends
+from .budgets import Budgets
 from .control import Control
 from .debug import Debug
 from .delivery import Deliveries
@@ -52,6 +53,7 @@ from .remembered import Remembered
 from .routing import Routing
 from .rpc import Health, register
 from .settings import METRICS_OFF, Settings, parse, split_address
+from .shard_maps import ShardMaps
 from .snapshots import Snapshots, SnapshotServer
 from .store import Store, StoredPlane, move_aside, open_store
 from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
@@ -175,7 +177,9 @@ class Node:
         synchro = Synchro(driver, routing)
         driver.on_shards = synchro.tell
         access = Access(settings.cluster, routing, metrics, tls=self.tls is not None)
-        self.deliveries = Deliveries(driver, routing, metrics, access)
+        self.budgets = budgets = Budgets(settings, access)
+        metrics.watch_budgets(budgets)
+        self.deliveries = Deliveries(driver, routing, metrics, access, budgets)
         driver.on_space = self._report_space
         self.reclaimer = Reclaimer(driver, metrics, settings.reclaim_seconds, settings.reclaim_bytes)
         self.remembered = Remembered(driver, driver.store.remembered())
@@ -184,13 +188,13 @@ class Node:
             settings, self.address, self.metrics_address, driver, routing, synchro, self.remembered, snapshot_server,
             self.draining, self.tls,
         )
-        self.appends = Appends(driver, routing, metrics, settings.append_bytes_max, self.limits.batch_bytes_max, access)
-        self.subscriptions = Subscriptions(driver, routing, metrics)
-        register(self.server, access, self.health, (
+        self.appends = Appends(driver, routing, metrics, self.limits.batch_bytes_max, access, budgets)
+        self.subscriptions = Subscriptions(driver, routing, metrics, budgets, settings)
+        register(self.server, access, budgets, self.health, (
             self.links, snapshot_server, control, Inventory(driver, routing, self.remembered),
             Debug(driver, self.links, routing, self.snapshots, self.deliveries),
-            routing, self.appends, Reads(driver, routing, metrics, access), self.deliveries,
-            Outcomes(driver, routing, metrics), self.subscriptions, Explain(driver, routing),
+            ShardMaps(routing, budgets), self.appends, Reads(driver, routing, metrics, access, budgets),
+            self.deliveries, Outcomes(driver, routing, metrics, budgets), self.subscriptions, Explain(driver, routing),
             *self._contributes(self),
         ))
         metrics.watch_shards(lambda: [driver.core.log.status(shard) for shard in driver.core.log.shards])

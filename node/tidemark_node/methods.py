@@ -31,6 +31,15 @@ class Shape(Enum):
     BIDI = "bidi"
 
 
+class Cost(Enum):
+    """The part of the node's budgets that a call of a client takes while it lasts."""
+
+    CALL = "call"
+    STREAM = "stream"
+    WATCH = "watch"      # a stream that says little and lasts long
+    SEARCH = "search"    # a call that may look through thousands of entries, and waits for its turn
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One method: `handler` takes the part that serves it, the request and gRPC's context.
@@ -48,6 +57,7 @@ class Method:
     roles: tuple[Role, ...] = ()
     checks_version: bool = True                 # refuses a client that names another wire version
     audited: bool = False                       # the audit names each admin who is let in
+    cost: Cost | None = None                    # by default a call or a stream, as the shape says
 
     @property
     def service(self) -> str:
@@ -58,6 +68,11 @@ class Method:
     def short_name(self) -> str:
         """The name within the service."""
         return self.name.partition(".")[2]
+
+    @property
+    def cost_of_call(self) -> Cost:
+        """The part of the node's budgets that a call takes."""
+        return self.cost or (Cost.CALL if self.shape is Shape.UNARY else Cost.STREAM)
 
     @property
     def callers(self) -> frozenset[Kind]:

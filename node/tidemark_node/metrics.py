@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.subscriptions.view import SubscriptionsView
+from tidemark_wire.budgets import Budget, Line
 
 REQUEST_BYTES_MAX = 8 << 10
 CONNECTIONS_MAX = 32
@@ -98,6 +99,10 @@ class Metrics:
         """Report the bytes that the store takes, by what and where they are, from `sizes` at every scrape."""
         self.registry.register(_Store(sizes))
 
+    def watch_budgets(self, budgets: Iterable[tuple[str, Budget]]) -> None:
+        """Report what callers hold of each budget, by its name, at every scrape."""
+        self.registry.register(_Budgets(budgets))
+
     def watch_limbo(self, views: Callable[[], Iterable[LimboView]]) -> None:
         """Report what is appended and not yet confirmed on the shards led here, from `views` at every scrape."""
         self.registry.register(_Limbo(views))
@@ -122,6 +127,27 @@ class _Subscriptions(Collector):
             "Bytes from the lowest position of a subscription to the head, over the shards led here.",
             sum(max((each.bytes_behind for each in shard), default=0) for shard in live),
         )
+
+
+class _Budgets(Collector):
+    def __init__(self, budgets: Iterable[tuple[str, Budget]]) -> None:
+        self._budgets = budgets
+
+    def collect(self) -> Iterator[Metric]:
+        used = GaugeMetricFamily("tidemark_budget_used", "What callers hold of a budget.", labels=["budget"])
+        limit = GaugeMetricFamily("tidemark_budget_limit", "What all callers may hold of it.", labels=["budget"])
+        waiting = GaugeMetricFamily("tidemark_budget_waiting", "Requests that wait for it.", labels=["budget"])
+        refused = CounterMetricFamily(
+            "tidemark_budget_refused", "Requests refused: a caller over its share, or the budget used up.",
+            labels=["budget"],
+        )
+        for name, budget in self._budgets:
+            used.add_metric([name], float(budget.used))
+            limit.add_metric([name], float(budget.total))
+            refused.add_metric([name], float(budget.refused))
+            if isinstance(budget, Line):
+                waiting.add_metric([name], float(budget.waiting))
+        yield from (used, limit, waiting, refused)
 
 
 class _Limbo(Collector):

@@ -18,52 +18,49 @@ from tidemark_wire.limbo import ENTRIES_MAX, limbo_to_proto, outcome_to_proto
 from tidemark_wire.v1 import node_pb2
 
 from .appends import as_routed
+from .budgets import Budgets
 from .driver import RELOADING, Driver
-from .methods import Method, Shape
+from .methods import Cost, Method, Shape
 from .metrics import Metrics
 from .routing import Routing, Target
 
-WAITING_MAX = 1024
 RETRY_AFTER_MS = 100
 
 
 class Outcomes:
     """All callers who ask for an outcome or look at a limbo."""
 
-    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics) -> None:
+    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, budgets: Budgets) -> None:
         self._driver = driver
         self._routing = routing
         self._metrics = metrics
-        self.waiting = 0
-        metrics.outcomes_waiting.set_function(lambda: self.waiting)
+        self._budgets = budgets
+        self._waiting = budgets.outcomes
+        metrics.outcomes_waiting.set_function(lambda: self._waiting.used)
 
     async def outcome(self, request: Any, context: Any) -> node_pb2.OutcomeResponse:
         """Handler of one question; with `wait` it takes as long as the core lets it."""
         target = await self._find(request, context)
         if (wrong := _what_is_wrong(request)) is not None:
             await self._routing.refuse(context, Refused(Reason.INVALID_SPEC, wrong), None)
-        if self.waiting >= WAITING_MAX:
-            busy = Refused(
-                Reason.OVERLOADED, f"{self.waiting} callers wait for an outcome in this node",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-            await self._routing.refuse(context, busy, None)
-        answer = await self._ask(target, request.producer, request.sequence, request.wait)
+        who = self._budgets.who(context)
+        if not self._waiting.take(who):
+            await self._routing.refuse(context, self._budgets.refusal(self._waiting, who, RETRY_AFTER_MS), None)
+        answer = await self._ask(target, who, request.producer, request.sequence, request.wait)
         if isinstance(answer, Refused):
             self._metrics.outcomes.labels(str(answer.reason)).inc()
             await self._routing.refuse(context, as_routed(answer), target)
         self._metrics.outcomes.labels(str(answer.fate)).inc()
         return outcome_to_proto(answer)
 
-    async def _ask(self, target: Target, producer: bytes, sequence: int, wait: bool) -> Outcome | Refused:
+    async def _ask(self, target: Target, who: str, producer: bytes, sequence: int, wait: bool) -> Outcome | Refused:
         done: asyncio.Future[Outcome | Refused] = asyncio.get_running_loop().create_future()
 
         def answered(value: Outcome | Refused) -> None:
-            self.waiting -= 1
+            self._waiting.give_back(who)
             if not done.done():  # the caller may have gone away
                 done.set_result(value)
 
-        self.waiting += 1
         self._driver.ask(lambda number: OutcomeRequest(target.shard, number, producer, sequence, wait), answered)
         return await done
 
@@ -94,7 +91,10 @@ class Outcomes:
             "Tidemark.Outcome", Shape.UNARY, outcome, node_pb2.OutcomeRequest, node_pb2.OutcomeResponse,
             roles=(Role.WRITER,),
         ),
-        Method("Tidemark.Limbo", Shape.UNARY, limbo, node_pb2.LimboRequest, node_pb2.LimboResponse, roles=tuple(Role)),
+        Method(
+            "Tidemark.Limbo", Shape.UNARY, limbo, node_pb2.LimboRequest, node_pb2.LimboResponse, roles=tuple(Role),
+            cost=Cost.SEARCH,
+        ),
     )
 
 

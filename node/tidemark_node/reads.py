@@ -1,7 +1,8 @@
 """Tidemark/Read: stream a shard's entries to one reader, up to what is released, then wait for more.
 
 What was rolled back is left out of a frame and named in its holes, so that coverage stays positive evidence.
-Each reader has at most one slice in memory, so a stalled one holds nobody up.  A damaged entry is never served:
+Each reader has at most one slice in memory, of the bytes that all readers share (T12), so a stalled one holds up no
+other client.  A damaged entry is never served:
 the core is told, it fetches the entry from a peer, and the reader waits for that.  Where other members keep payloads
 that this one does not, a stream ends in front of the first such entry with NOT_HELD, and nothing is left out.
 Stays out: who may read and how far; the core grants and releases.
@@ -14,6 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, ClassVar, NoReturn
 
 from tidemark_core.base.effects import LogReadFailed
@@ -27,6 +29,7 @@ from tidemark_wire.v1 import node_pb2
 
 from .access import Access
 from .appends import as_routed
+from .budgets import Budgets, fitted, frame_bytes
 from .driver import Driver
 from .methods import Method, Shape
 from .metrics import Metrics
@@ -36,8 +39,7 @@ from .store_errors import StoreFailed
 METHOD = "Tidemark.Read"
 FRAME_BYTES_DEFAULT = 1 << 20
 FRAME_BYTES_MIN = 16 << 10
-FRAME_BYTES_MAX = 16 << 20
-READERS_MAX = 1024
+FRAME_BYTES_MAX = 4 << 20
 ASK_AGAIN_SECONDS = 1.0
 REPAIR_SECONDS = 5.0
 REPAIR_RETRY_SECONDS = 0.05
@@ -50,11 +52,12 @@ NOT_HELD = Refused(
 class Reads:
     """All readers of the node."""
 
-    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, access: Access) -> None:
+    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, access: Access, budgets: Budgets) -> None:
         self._driver = driver
         self._routing = routing
         self._metrics = metrics
         self._access = access
+        self._budgets = budgets
         self._count = 0
 
     async def serve(self, request: Any, context: Any) -> None:
@@ -66,15 +69,14 @@ class Reads:
         if first < 0 or until < -1:
             wrong = Refused(Reason.INVALID_SPEC, f"from is {first} and until is {until}; offsets start at 0")
             await self._routing.refuse(context, wrong, None)
-        if self._count >= READERS_MAX:
-            busy = Refused(Reason.OVERLOADED, f"{self._count} readers are open on this node", retry_after_ms=1000)
-            await self._routing.refuse(context, busy, None)
-        frame_bytes = min(max(request.bytes_max or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
+        bytes_max = min(max(request.bytes_max or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
         self._count += 1
         self._metrics.readers.set(self._count)
         try:
             refusal = partial(self._access.refusal, self._access.caller(context), METHOD, (Role.READER,), request.group)
-            reader = _Reader(self._driver, self._routing, self._metrics, target, context, first, frame_bytes, refusal)
+            reader = _Reader(
+                self._driver, self._routing, self._metrics, self._budgets, target, context, first, bytes_max, refusal
+            )
             await reader.run(until, request.tail)
         finally:
             self._count -= 1
@@ -97,12 +99,18 @@ def without(entries: Sequence[Entry], holes: Sequence[tuple[int, int]]) -> tuple
     return tuple(kept)
 
 
+def within(entries: Sequence[Entry], bytes_max: int) -> tuple[Entry, ...]:
+    """Return the first entries, as many as have at most `bytes_max` bytes together."""
+    ends = accumulate(entry.size for entry in entries)
+    return tuple(entry for entry, end in zip(entries, ends, strict=True) if end <= bytes_max)
+
+
 class _Reader:
     """One read on its way through the log."""
 
     def __init__(
-        self, driver: Driver, routing: Routing, metrics: Metrics, target: Target, context: Any, first: int,
-        frame_bytes: int, refusal: Callable[[], Refused | None],
+        self, driver: Driver, routing: Routing, metrics: Metrics, budgets: Budgets, target: Target, context: Any,
+        first: int, bytes_max: int, refusal: Callable[[], Refused | None],
     ) -> None:
         self._driver = driver
         self._routing = routing
@@ -110,7 +118,9 @@ class _Reader:
         self._target = target
         self._shard = target.shard
         self._context = context
-        self._frame_bytes = frame_bytes
+        self._budgets = budgets
+        self._who = budgets.who(context)
+        self._bytes_max = bytes_max     # of a frame, unless one entry is larger
         self._refusal = refusal
         self._position = first          # next offset to cover
         self._released = -1
@@ -129,14 +139,13 @@ class _Reader:
                 await self._ask()
             if self._position > self._released:
                 if not sent:
-                    sent = await self._send(())     # tells the reader where the end is now
+                    await self._say_where()
+                    sent = True
                 await self._wait()
                 continue
-            entries = await self._slice(last)
-            if entries:
-                sent = await self._send(entries) or sent
+            sent = await self._send_next(last) or sent
         if not sent:
-            await self._send(())
+            await self._say_where()
 
     async def _ask(self) -> None:
         """Ask whether the reader may read, and the core whether this node may serve."""
@@ -169,12 +178,37 @@ class _Reader:
         else:
             await self._ask()
 
-    async def _slice(self, last: int | None) -> tuple[Entry, ...]:
+    async def _send_next(self, last: int | None) -> bool:
+        """Send what follows up to `last`, once there is room for it; say whether there was a frame."""
+        least = FRAME_BYTES_MIN
+        while True:
+            grant = await self._budgets.frame(self._who, least, self._bytes_max)
+            try:
+                if time.monotonic() - self._granted_at > ASK_AGAIN_SECONDS:
+                    await self._ask()   # it was a long wait
+                entries = await self._slice(last, frame_bytes(grant))
+                if not entries:
+                    return False
+                if not fitted(grant, sum(entry.size for entry in entries)):
+                    least = max(least, entries[0].size)     # it goes out once there is room for all of it
+                    entries = within(entries, frame_bytes(grant))
+                    if not entries:
+                        continue
+                frame = await self._frame(entries)
+                if frame is None:
+                    return False
+                del entries     # the frame has them, and may wait for long
+                await self._context.write(frame)
+                return True
+            finally:
+                grant.release()
+
+    async def _slice(self, last: int | None, bytes_max: int) -> tuple[Entry, ...]:
         """Read the next entries; waits for the repair of a damaged one."""
         began = time.monotonic()
         while True:
             try:
-                found = await self._driver.read(self._shard, self._position, self._released, self._frame_bytes)
+                found = await self._driver.read(self._shard, self._position, self._released, bytes_max)
             except StoreFailed:
                 await self._ask()   # answers with what a reloading node answers
                 continue
@@ -201,17 +235,21 @@ class _Reader:
         damaged = Refused(Reason.CORRUPT, gone, expected=entry.base, retry_after_ms=1000)
         await self._routing.refuse(self._context, damaged, self._target)
 
-    async def _send(self, entries: tuple[Entry, ...]) -> bool:
-        """Send the next frame, decided with what is known now; say whether there was one.
+    async def _say_where(self) -> None:
+        """Tell the reader where the end is now."""
+        await self._context.write(encode_read(ReadFrame(self._position, self._position - 1, self._released, ())))
 
-        What was read a moment ago may be of a log that this node lost since; then it asks anew how far it may serve.
+    async def _frame(self, entries: tuple[Entry, ...]) -> bytes | None:
+        """Return the next frame, decided with what is known now; None when there is none.
+
+        What was read a moment ago may be of a log that this node lost since; then it asks again how far it may serve.
         """
-        through = entries[-1].last if entries else self._position - 1
-        holes = self._driver.core.log.holes(self._shard, self._position, through) if entries else []
+        through = entries[-1].last
+        holes = self._driver.core.log.holes(self._shard, self._position, through)
         if holes is None:
             self._released = -1
             await self._ask()
-            return False
+            return None
         if len(holes) > HOLES_MAX:
             holes = holes[:HOLES_MAX]
             through = holes[-1][1]
@@ -226,5 +264,4 @@ class _Reader:
         frame = encode_read(ReadFrame(self._position, through, self._released, kept, tuple(holes)))
         self._position = max(self._position, through + 1)
         self._metrics.read_bytes.inc(len(frame))
-        await self._context.write(frame)
-        return True
+        return frame

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from tidemark_core.base.ids import Member, ShardId, shard_id
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.identity import AccessLists
 from tidemark_wire.status import to_rpc_error
-from tidemark_wire.v1 import common_pb2, node_pb2
-
-from .methods import EVERY_KIND, Method, Shape
+from tidemark_wire.v1 import common_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,7 @@ class Routing:
 
     def __init__(self) -> None:
         self.map = common_pb2.ShardMap()
+        self.map_bytes = b""                # the same, serialised once for all who watch
         self._targets: dict[tuple[str, int], Target] = {}
         self._groups: dict[str, common_pb2.GroupInfo] = {}
         self._access: dict[str, AccessLists] = {}
@@ -62,6 +61,7 @@ class Routing:
         self.quorum_silence_ms = pushed.quorum_silence_ms
         pushed = _public(pushed)
         self.map = pushed
+        self.map_bytes = pushed.SerializeToString()
         self._groups = {group.name: group for group in pushed.groups}
         self._targets = {
             (group.name, info.index): Target(shard_id(group.group_id, info.index), group, info)
@@ -73,11 +73,11 @@ class Routing:
         changed.set()
         return pushed.version
 
-    async def newer(self, known_version: int) -> common_pb2.ShardMap:
-        """Return the map once its version is above `known_version`."""
+    async def newer(self, known_version: int) -> int:
+        """Return the version of the map once it is above `known_version`."""
         while self.map.version <= known_version:
             await self._changed.wait()
-        return self.map
+        return self.map.version
 
     def find(self, group: str, index: int) -> Target | Refused:
         """Look up what a client named."""
@@ -123,29 +123,6 @@ class Routing:
             Member(each.node, each.incarnation) for each in self.map.nodes
             if each.node in names and each.node != node and each.incarnation
         }
-
-    async def get(self, request: Any, context: Any) -> common_pb2.ShardMap:
-        """Handler of one question for the map."""
-        return self.map
-
-    async def watch(self, request: Any, context: Any) -> None:
-        """Handler of one watch: sends each map that is newer than the one the client knows."""
-        known = request.known_version
-        while True:
-            newest = await self.newer(known)
-            known = newest.version
-            await context.write(newest)
-
-    METHODS: ClassVar[tuple[Method, ...]] = (
-        Method(
-            "Tidemark.GetShardMap", Shape.UNARY, get, node_pb2.GetShardMapRequest, common_pb2.ShardMap,
-            kinds=EVERY_KIND, checks_version=False,
-        ),
-        Method(
-            "Tidemark.WatchShardMap", Shape.SERVER_STREAM, watch, node_pb2.GetShardMapRequest, common_pb2.ShardMap,
-            kinds=EVERY_KIND, checks_version=False,
-        ),
-    )
 
 
 def _public(pushed: common_pb2.ShardMap) -> common_pb2.ShardMap:

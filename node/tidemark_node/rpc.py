@@ -17,11 +17,12 @@ from tidemark_wire.channel import check_caller
 from tidemark_wire.wire_version import WireVersionMismatch
 
 from .access import Access, Handler
+from .budgets import Budgets
 from .methods import Serving, Shape, table_of
 
-_MAKERS = {
-    Shape.UNARY: grpc.unary_unary_rpc_method_handler,
-    Shape.SERVER_STREAM: grpc.unary_stream_rpc_method_handler,
+_MAKERS = {  # on the wire one request is a stream of one; gRPC would receive it before a handler could refuse it
+    Shape.UNARY: grpc.stream_unary_rpc_method_handler,
+    Shape.SERVER_STREAM: grpc.stream_stream_rpc_method_handler,
     Shape.BIDI: grpc.stream_stream_rpc_method_handler,
 }
 
@@ -42,8 +43,10 @@ class Health:
             await self.servicer.set(service, statuses.SERVING if serving else statuses.NOT_SERVING)
 
 
-def register(server: grpc.aio.Server, access: Access, health_of_node: Health, parts: Iterable[Serving]) -> None:
-    """Register every method that the parts contribute, each behind its access rule.
+def register(
+    server: grpc.aio.Server, access: Access, budgets: Budgets, health_of_node: Health, parts: Iterable[Serving]
+) -> None:
+    """Register every method that the parts contribute, each behind its access rule and its bounds.
 
     Raises InvalidMethod and registers nothing where two parts contribute a method, or a method has no access rule.
     """
@@ -53,14 +56,19 @@ def register(server: grpc.aio.Server, access: Access, health_of_node: Health, pa
         if method.checks_version:
             handler = _of_our_version(handler)
         services[method.service][method.short_name] = _MAKERS[method.shape](
-            access.guarded(method, handler),
-            method.request.FromString if method.request else None,
-            method.response.SerializeToString if method.response else None,
+            access.guarded(method, budgets.limited(method, access.authorised(method, handler))),
+            None,
+            _serialised if method.response else None,
         )
     for service, handlers in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     health_of_node.services |= services.keys()
     health_pb2_grpc.add_HealthServicer_to_server(health_of_node.servicer, server)
+
+
+def _serialised(answer: Any) -> bytes:
+    """Return an answer as bytes; a part that sends one answer to many callers has serialised it."""
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
 def _of_our_version(handler: Handler) -> Handler:

@@ -24,14 +24,17 @@ from tidemark_wire.subscriptions import committed_to_proto, deleted_to_proto, su
 from tidemark_wire.v1 import node_pb2
 
 from .appends import as_routed
+from .budgets import Budgets
 from .driver import Driver
-from .methods import Method, Shape
+from .methods import Cost, Method, Shape
 from .metrics import Metrics
+from .pacing import paced
 from .routing import Routing, Target
+from .settings import Settings
 from .store import Store
 from .store_errors import EntryDamaged, StoreFailed
+from .subscription_names import SubscriptionNames
 
-WAITING_MAX = 4096
 RETRY_AFTER_MS = 100
 COUNTED_OFFSETS = 4096
 """So far back from the last offset that may be read, a lag is counted in records; beyond, in offsets."""
@@ -40,21 +43,28 @@ COUNTED_OFFSETS = 4096
 class Subscriptions:
     """All callers who commit, list or delete."""
 
-    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics) -> None:
+    def __init__(
+        self, driver: Driver, routing: Routing, metrics: Metrics, budgets: Budgets, settings: Settings
+    ) -> None:
         self._driver = driver
         self._routing = routing
         self._metrics = metrics
-        self.waiting = 0
+        self._budgets = budgets
+        self._waiting = budgets.positions
+        self._names = SubscriptionNames(settings.subscription_names_max)
+        self._lease_ms_max = settings.subscription_lease_seconds_max * 1000
 
     async def commit(self, request: Any, context: Any) -> node_pb2.CommitPositionResponse:
         """Handler of one commit; it is answered once the position is confirmed."""
         target = await self._find(request, context)
-        answer = await self._ask(
-            target, context,
-            lambda number: CommitPosition(
-                target.shard, number, request.subscription, request.offset, request.lease_ms, request.seek
-            ),
-        )
+        shard, name = target.shard, request.subscription
+        if (refused := self._bounded(shard, name, request.lease_ms, self._budgets.who(context))) is not None:
+            await self._routing.refuse(context, refused, target)
+        with self._names.under_way(shard, name):
+            answer = await self._ask(
+                target, context,
+                lambda number: CommitPosition(shard, number, name, request.offset, request.lease_ms, request.seek),
+            )
         self._metrics.position_commits.inc()
         return committed_to_proto(answer)
 
@@ -70,7 +80,24 @@ class Subscriptions:
         answer = await self._ask(
             target, context, lambda number: DeleteSubscription(target.shard, number, request.subscription)
         )
+        self._names.deleted(target.shard, request.subscription)
         return deleted_to_proto(answer)
+
+    def _bounded(self, shard: ShardId, name: str, lease_ms: int, who: str) -> Refused | None:
+        """Say why a caller may not have this subscription for so long, None when it may."""
+        if lease_ms > self._lease_ms_max:
+            return Refused(
+                Reason.INVALID_SPEC,
+                f"lease_ms is {lease_ms}, this node takes at most {self._lease_ms_max}: use a shorter lease and commit "
+                "again before its end, or raise --subscription-lease-seconds-max",
+            )
+
+        def held() -> set[str]:
+            driver = self._driver
+            view = driver.core.log.subscriptions(shard, driver.now_ms()) if driver.open else None
+            return set() if view is None else {each.name for each in view.subscriptions}
+
+        return self._names.refusal(shard, name, who, held)
 
     async def _counted(self, shard: ShardId, view: SubscriptionsView) -> SubscriptionsView:
         """Return the view with lags in records; as it is where the headers cannot be read."""
@@ -79,10 +106,11 @@ class Subscriptions:
         if not view.subscriptions or holes is None:
             return view
         try:
-            records = await self._driver.deliver(lambda store: records_in(store, shard, first, view.released, holes))
+            return await self._driver.deliver(
+                lambda store: in_records(view, first, records_in(store, shard, first, view.released, holes))
+            )
         except (EntryDamaged, StoreFailed):
             return view
-        return in_records(view, first, records)
 
     async def _find(self, request: Any, context: Any) -> Target:
         target = self._routing.find(request.group, request.shard)
@@ -92,20 +120,16 @@ class Subscriptions:
 
     async def _ask(self, target: Target, context: Any, event: Callable[[int], Any]) -> Any:
         """Return the core's answer; a refusal ends the call."""
-        if self.waiting >= WAITING_MAX:
-            busy = Refused(
-                Reason.OVERLOADED, f"{self.waiting} callers wait for their position in this node",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-            await self._routing.refuse(context, busy, None)
+        who = self._budgets.who(context)
+        if not self._waiting.take(who):
+            await self._routing.refuse(context, self._budgets.refusal(self._waiting, who, RETRY_AFTER_MS), None)
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def answered(value: Any) -> None:
-            self.waiting -= 1
+            self._waiting.give_back(who)
             if not done.done():  # the caller may have gone away
                 done.set_result(value)
 
-        self.waiting += 1
         self._driver.ask(event, answered)
         answer = await done
         if isinstance(answer, Refused):
@@ -119,7 +143,7 @@ class Subscriptions:
         ),
         Method(
             "Tidemark.Subscriptions", Shape.UNARY, list, node_pb2.SubscriptionsRequest,
-            node_pb2.SubscriptionsResponse, roles=(Role.READER,),
+            node_pb2.SubscriptionsResponse, roles=(Role.READER,), cost=Cost.SEARCH,
         ),
         Method(
             "Tidemark.DeleteSubscription", Shape.UNARY, delete, node_pb2.DeleteSubscriptionRequest,
@@ -138,7 +162,7 @@ def records_in(
 
     return [
         (max(header.base, first), header.last)
-        for header in store.walk(shard, first, last)
+        for header in paced(store.walk(shard, first, last))
         if header.kind is Kind.DATA and not is_hidden(header.last)
     ]
 

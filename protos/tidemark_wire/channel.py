@@ -45,6 +45,12 @@ _SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 
+_RECEIVED_BYTES_MAX = (16 << 20) + (1 << 16)
+"""Of one message to a server; the largest are single batches, and the shard map of some 100,000 shards."""
+
+_UNREAD_BYTES = 1 << 20
+"""So much of a message a server takes in before a handler asks for it."""
+
 HANDSHAKE_TIMEOUT_MS = 10_000
 CONNECTION_AGE_MS = 600_000
 
@@ -87,7 +93,11 @@ def server_options(
     `connections_max`.
     """
     return [
-        *_SHARED_OPTIONS,
+        *(option for option in _SHARED_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+        ("grpc.max_receive_message_length", _RECEIVED_BYTES_MAX),
+        # Else gRPC takes in some MiB of each call on a fast connection, whether a handler wants them or not.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
         ("grpc.server_handshake_timeout_ms", handshake_timeout_ms),
         ("grpc.max_allowed_incoming_connections", connections_max),
         # Calls on an older connection go on; the next one needs a new connection, and so a certificate that counts now.

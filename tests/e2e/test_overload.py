@@ -21,7 +21,9 @@ from .cluster import Cluster
 from .wire import append_stream, batch
 from .workload import Workload, check_read_back, read_all
 
-APPEND_BYTES_MAX = 400_000
+APPEND_BYTES_MAX = 800_000
+"""Of which one client gets half."""
+
 GROWTH_BYTES_MAX = 160 << 20
 RECORDS = 640
 

@@ -232,7 +232,7 @@ async def test_other_wire_version_is_refused(start_node: Callable):
 
 
 async def test_past_the_bound_of_bytes_calls_are_refused_with_a_hint(start_node: Callable, operator: OperatorHand):
-    nodes = [start_node(name, "--append-bytes-max", "100000") for name in "abc"]
+    nodes = [start_node(name, "--append-bytes-max", "200000") for name in "abc"]
     await lead(operator, nodes, nodes[0])
     appender = Appender(nodes[0].address)
     assert isinstance(await appender.append(batch(0)), Appended)

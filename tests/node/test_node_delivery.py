@@ -549,10 +549,10 @@ async def test_malformed_frame_ends_the_stream_and_nothing_else(
 
 
 async def test_streams_are_bounded(
-    begun: Callable[..., Any], open_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
+    begun: Callable[..., Any], open_stream: Callable[..., Stream]
 ):
-    monkeypatch.setattr(delivery, "STREAMS_MAX", 2)
     (node,) = await begun(rotating_log(3), names=("a",))
+    node.budgets.streams.total = 4      # of which one caller gets half
     held = [open_stream(node, ("a",)) for _ in range(2)]
     for stream in held:
         await stream.start()

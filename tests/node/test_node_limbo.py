@@ -32,7 +32,6 @@ from prometheus_client import generate_latest
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.messages import Appended, Fate
-from tidemark_node import outcomes
 from tidemark_node.main import Node
 from tidemark_node.settings import Settings
 from tidemark_wire import channel, frames, status
@@ -202,9 +201,9 @@ async def test_settings_reach_a_shard_that_is_loaded_again(node: Node, operator:
 
 
 async def test_waiting_for_outcomes_is_bounded_and_whoever_left_still_counts(
-    node: Node, operator: OperatorHand, monkeypatch: pytest.MonkeyPatch
+    node: Node, operator: OperatorHand
 ):
-    monkeypatch.setattr(outcomes, "WAITING_MAX", 2)
+    node.budgets.outcomes.total = 4     # of which one caller gets half
     appender = await lead(node, operator, **TWO_ZONES, quorum_timeout_ms=60_000)
     await appender.send(frames.AppendCall(0, GROUP, 0, batch(0)))
     await until_limbo_holds(node.address, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +16,12 @@ from tidemark_core.node import NodeCore
 from tidemark_core.replication.clients import LatestRequest
 from tidemark_core.replication.messages import Latest, ReadGrant
 from tidemark_node import reads
+from tidemark_node.access import Caller
+from tidemark_node.budgets import Budgets
 from tidemark_node.metrics import Metrics
 from tidemark_node.reads import without
 from tidemark_node.routing import Routing
+from tidemark_node.settings import Settings
 from tidemark_wire.frames import ReadFrame, decode_read
 
 ME = Member("a", "i")
@@ -78,7 +82,9 @@ class Rig:
         routing.push(shard_map([(ME, "h:1")], "a", 1))
         target = routing.find("orders", 0)
         context = SimpleNamespace(write=self.write)
-        self.reader = reads._Reader(driver, routing, Metrics(), target, context, 0, 1 << 20, lambda: None)  # type: ignore[arg-type]
+        access: Any = SimpleNamespace(caller=lambda context: Caller(None, "ipv4:10.0.0.1:1"))
+        budgets = Budgets(Settings(node="a", data=Path()), access)
+        self.reader = reads._Reader(driver, routing, Metrics(), budgets, target, context, 0, 1 << 20, lambda: None)  # type: ignore[arg-type]
 
     async def read(self, shard: int, first: int, last: int, bytes_max: int) -> Any:
         return SimpleNamespace(

@@ -19,7 +19,7 @@ from tidemark_core.subscriptions.fold import NAMES_MAX
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 from tidemark_node.main import Node
 from tidemark_node.settings import Settings
-from tidemark_node.subscriptions import WAITING_MAX, in_records
+from tidemark_node.subscriptions import in_records
 from tidemark_wire import channel, status
 from tidemark_wire.subscriptions import (
     committed_from_proto,
@@ -223,12 +223,12 @@ async def test_a_pin_holds_the_log_until_its_reader_goes_on_and_the_hard_bound_w
 
 async def test_callers_that_wait_are_bounded(nodes: list[Node], operator: OperatorHand):
     appender = await lead(nodes, operator)
-    subscriptions = nodes[0].subscriptions
-    subscriptions.waiting = WAITING_MAX
+    waiting = nodes[0].budgets.positions
+    assert waiting.take("another client", waiting.total)
     assert Reason.OVERLOADED is (await refusal(commit(nodes[0], "one", 0))).reason
-    subscriptions.waiting = 0
+    waiting.give_back("another client", waiting.total)
     await commit(nodes[0], "one", 0)
-    assert 0 == subscriptions.waiting
+    assert 0 == waiting.used
     await appender.close()
 
 

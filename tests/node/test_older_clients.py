@@ -12,6 +12,7 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_node.appends import Appends, _Stream
 from tidemark_node.metrics import Metrics
 from tidemark_node.routing import Routing
+from tidemark_wire.budgets import Budget
 from tidemark_wire.frames import AppendAnswer, decode_answers, encode_answers
 from tidemark_wire.wire_version import VERSION_OF_UNKNOWN_PRODUCERS, WIRE_VERSION, WIRE_VERSION_OLDEST
 
@@ -22,9 +23,10 @@ def answered(version: int, refused: Refused) -> AppendAnswer:
     """Return what a client of a wire version reads when the core refuses its batch."""
     routing, access, driver = Routing(), SimpleNamespace(), SimpleNamespace()
     routing.push(shard_map([(Member("a", "i"), "h:1")], "a", 1))
-    appends = Appends(driver, routing, Metrics(), 1 << 20, 1 << 20, access)  # type: ignore[arg-type]
+    budgets = SimpleNamespace(appends=Budget("bytes", 1 << 20))
+    appends = Appends(driver, routing, Metrics(), 1 << 20, access, budgets)  # type: ignore[arg-type]
     caller: Any = None
-    stream = _Stream(caller, version)
+    stream = _Stream(caller, "a client", version)
     target = routing.find("orders", 0)
     assert not isinstance(target, Refused)
     appends._answer(stream, 5, refused, target)

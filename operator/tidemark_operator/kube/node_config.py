@@ -28,9 +28,15 @@ def _seconds(text: str) -> str:
 
 SETTINGS: Mapping[str, Callable[[str], str]] = {
     "append-bytes-max": _positive,
+    "calls-max": _positive,
     "disk-reserve-bytes": _reserve,
+    "frame-bytes-max": _positive,
     "reclaim-bytes": _positive,
     "reclaim-seconds": _seconds,
+    "streams-max": _positive,
+    "subscription-lease-seconds-max": _positive,
+    "subscription-names-max": _positive,
+    "watches-max": _positive,
 }
 """Flags of a node; each with what a value must be, empty for one that is."""
 

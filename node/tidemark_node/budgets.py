@@ -1,0 +1,165 @@
+"""Budgets of a node: what callers may hold of it at once, all together and each of them (T12).
+
+Each call of a client or an admin passes here before its request is received: it takes a stream, a watch or a call of
+the budgets, its request is bounded, and a search of the log waits for its turn.  Nodes and operators pass.
+Stays out: how a budget is shared (wire's `budgets`), who may call at all (`access`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_wire.budgets import RETRY_AFTER_MS, Budget, Grant, Line, name_of
+from tidemark_wire.status import to_rpc_error
+
+from .access import Access, Handler
+from .methods import PEOPLE, Cost, Method, Shape
+from .settings import Settings
+
+FRAME_COPIES = 3
+"""A frame is held as entries, as bytes and by gRPC, until the caller's side has taken it."""
+
+REQUEST_BYTES_MAX = 1 << 20
+"""Of one request of a client; batches have the bound of their log group."""
+
+REQUESTS_AT_ONCE = 4
+REQUEST_SECONDS = 20.0
+SEARCHES_AT_ONCE = 2
+OUTCOMES_MAX = 1024
+POSITIONS_MAX = 4096
+NEWS_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Budgets:
+    """Everything that callers share."""
+
+    def __init__(self, settings: Settings, access: Access) -> None:
+        self._access = access
+        self._told_at = -NEWS_SECONDS
+        self.streams = Budget("streams", settings.streams_max, "--streams-max")
+        self.watches = Budget("watches", settings.watches_max, "--watches-max")
+        self.calls = Budget("calls", settings.calls_max, "--calls-max")
+        self.appends = Budget("bytes of unanswered batches", settings.append_bytes_max, "--append-bytes-max")
+        self.outcomes = Budget("waits for an outcome", OUTCOMES_MAX)
+        self.positions = Budget("waits for a position", POSITIONS_MAX)
+        self.frames = Line("bytes of frames", settings.frame_bytes_max, "--frame-bytes-max")
+        self._requests = Line("requests under way", REQUESTS_AT_ONCE)
+        self._searches = Line("searches", SEARCHES_AT_ONCE)
+        self._of_cost = {
+            Cost.STREAM: self.streams, Cost.WATCH: self.watches, Cost.CALL: self.calls, Cost.SEARCH: self.calls,
+        }
+
+    def __iter__(self) -> Iterator[tuple[str, Budget]]:
+        """Yield every budget with its name in metrics."""
+        yield "streams", self.streams
+        yield "watches", self.watches
+        yield "calls", self.calls
+        yield "append_bytes", self.appends
+        yield "outcomes", self.outcomes
+        yield "positions", self.positions
+        yield "frame_bytes", self.frames
+        yield "requests", self._requests
+        yield "searches", self._searches
+
+    def who(self, context: Any) -> str:
+        """Return what a caller counts as."""
+        return name_of(*self._access.caller(context))
+
+    def refusal(self, budget: Budget, who: str, retry_after_ms: int = RETRY_AFTER_MS) -> Refused:
+        """Return what a caller over its share is answered; the log names one such caller a second."""
+        refused = budget.refusal(who, retry_after_ms)
+        now = time.monotonic()
+        if now - self._told_at >= NEWS_SECONDS:
+            self._told_at = now
+            _log.warning("a caller is over its share", extra={"caller": who, "reason": refused.message})
+        return refused
+
+    def frame_now(self, who: str, least: int, most: int) -> Grant | None:
+        """Return room for a frame of `least` to `most` bytes, `frame_bytes` says how many; None where there is none."""
+        return self.frames.grant_now(who, FRAME_COPIES * least, FRAME_COPIES * most)
+
+    async def frame(self, who: str, least: int, most: int) -> Grant:
+        """Wait for room for a frame of `least` to `most` bytes."""
+        return await self.frames.grant(who, FRAME_COPIES * least, FRAME_COPIES * most)
+
+    def limited(self, method: Method, handler: Handler) -> Handler:
+        """Return a gRPC handler that takes what a call costs and receives its request, unless that is a stream."""
+        budget = self._of_cost[method.cost_of_call]
+        received = handler if method.shape is Shape.BIDI else self._received(method, handler)
+
+        async def call(_: Any, context: Any) -> Any:
+            if not self._counts(method, context):
+                return await received(_, context)
+            who = self.who(context)
+            if not budget.take(who):
+                await context.abort(*to_rpc_error(self.refusal(budget, who)))
+            try:
+                return await received(_, context)
+            finally:
+                budget.give_back(who)
+
+        return call
+
+    def _counts(self, method: Method, context: Any) -> bool:
+        """Say whether a call is one of those that are limited; without TLS a caller is what it calls."""
+        identity = self._access.caller(context).identity
+        return bool(method.callers & PEOPLE) and (identity is None or identity.kind in PEOPLE)
+
+    def _received(self, method: Method, handler: Handler) -> Handler:
+        """Return a handler that receives one request: few at once, so that large ones stay with their senders."""
+
+        async def call(_: Any, context: Any) -> Any:
+            counts, who = self._counts(method, context), self.who(context)
+            request = await (self._request(method, who, context) if counts else _read(method, context))
+            if isinstance(request, Refused):
+                await context.abort(*to_rpc_error(request))
+            if not counts or method.cost_of_call is not Cost.SEARCH:
+                return await handler(request, context)
+            async with self._searches.granted(who):
+                return await handler(request, context)
+
+        return call
+
+    async def _request(self, method: Method, who: str, context: Any) -> Any:
+        try:
+            async with self._requests.granted(who), asyncio.timeout(REQUEST_SECONDS):
+                return await _read(method, context, REQUEST_BYTES_MAX)
+        except TimeoutError:
+            late = f"the request did not arrive within {REQUEST_SECONDS:.0f} s"
+            return Refused(Reason.INVALID_SPEC, late)
+
+
+def frame_bytes(grant: Grant) -> int:
+    """Return how many bytes a frame may have that is sent under a grant."""
+    return grant.count // FRAME_COPIES
+
+
+def fitted(grant: Grant, size: int) -> bool:
+    """Make a grant that of a frame of `size` bytes, if that fits at once; say whether it does."""
+    grant.shrink(FRAME_COPIES * size)
+    return grant.grow(FRAME_COPIES * size)
+
+
+async def _read(method: Method, context: Any, bytes_max: int = 0) -> Any:
+    """Return the request as its method wants it, or what is wrong with it."""
+    raw = await context.read()
+    if raw is grpc.aio.EOF:
+        return Refused(Reason.INVALID_SPEC, f"{method.name} was called without a request")
+    if 0 < bytes_max < len(raw):
+        large = f"the request has {len(raw)} bytes, {method.name} takes at most {bytes_max}: ask for less at once"
+        return Refused(Reason.INVALID_SPEC, large)
+    if method.request is None:
+        return raw
+    try:
+        return method.request.FromString(raw)
+    except DecodeError as error:
+        return Refused(Reason.INVALID_SPEC, f"the request is no {method.request.DESCRIPTOR.name}: {error}")

@@ -1,0 +1,204 @@
+"""Budgets: how much of one thing a server gives to all its callers, and how much of that to one of them.
+
+The rule, with reason and tests in `docs/protocols/trust.md`:
+
+T12  Callers share what a node has
+
+A caller is the name in its certificate; on a cluster without TLS it is the address of its machine.  One caller gets at
+most half of what the other callers leave, so that something is left for the next one.  A caller that holds nothing gets
+whatever is left.
+Stays out: which call costs what (`tidemark_node.limits`, the operator's Admin service).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from tidemark_core.base.refusals import Reason, Refused
+
+from .identity import Identity
+
+RETRY_AFTER_MS = 1000
+PARTS = 16
+"""Of what is left for a caller one grant takes at most such a part, so that many of its streams get something."""
+
+
+def name_of(identity: Identity | None, peer: str) -> str:
+    """Return the name that a caller counts as: its identity, else the address that gRPC names, without the port."""
+    return str(identity) if identity is not None else peer.rpartition(":")[0] or peer
+
+
+class Budget:
+    """`total` of something: streams, bytes, calls.  `setting` is what a person raises to get more of it."""
+
+    def __init__(self, what: str, total: int, setting: str = "") -> None:
+        self.what = what
+        self.total = total
+        self.setting = setting
+        self.used = 0
+        self.refused = 0
+        self._held: dict[str, int] = {}
+
+    def held(self, who: str) -> int:
+        """Return how much a caller holds."""
+        return self._held.get(who, 0)
+
+    def left(self, who: str) -> int:
+        """Return how much more a caller may take; what it holds is at most half of what the others leave."""
+        return (self.total - self.used - self.held(who)) // 2
+
+    def fits(self, who: str, count: int) -> bool:
+        """Say whether a caller may take `count` now.  Where nothing is held, one thing of any size fits."""
+        if self.held(who):
+            return count <= self.left(who)
+        return not self.used or self.used + count <= self.total
+
+    def take(self, who: str, count: int = 1) -> bool:
+        """Take `count` for a caller, or count a refusal and return False."""
+        if not self.fits(who, count):
+            self.refused += 1
+            return False
+        self._add(who, count)
+        return True
+
+    def give_back(self, who: str, count: int = 1) -> None:
+        """Return `count` that a caller took."""
+        self._add(who, -count)
+
+    def refusal(self, who: str, retry_after_ms: int = RETRY_AFTER_MS) -> Refused:
+        """Return what a caller is answered that gets nothing; it names the limit, its value and what to do."""
+        raised = f", or raise {self.setting}" if self.setting else ""
+        return Refused(
+            Reason.OVERLOADED,
+            f"{who} holds {self.held(who)} of this server's {self.total} {self.what}, all callers {self.used}; one "
+            f"caller gets at most half of what others leave: use fewer at once{raised}",
+            retry_after_ms=retry_after_ms,
+        )
+
+    def _add(self, who: str, count: int) -> None:
+        self.used += count
+        held = self.held(who) + count
+        assert held >= 0, f"T12: {who} gives back more {self.what} than it took"
+        if held:
+            self._held[who] = held
+        else:
+            self._held.pop(who, None)
+
+
+class _Waiter(NamedTuple):
+    granted: asyncio.Future[int]
+    least: int
+    most: int
+
+
+class Line(Budget):
+    """A budget that callers wait for.  Callers take turns; the requests of one caller are served in order."""
+
+    def __init__(self, what: str, total: int, setting: str = "") -> None:
+        super().__init__(what, total, setting)
+        self._waiting: dict[str, deque[_Waiter]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def give_back(self, who: str, count: int = 1) -> None:
+        super().give_back(who, count)
+        if self._waiting:
+            self._serve()
+
+    def grant_now(self, who: str, least: int = 1, most: int = 0) -> Grant | None:
+        """Return what `grant` would, None where a caller has to wait."""
+        if who not in self._waiting and (count := self._now(who, least, most)):
+            return Grant(self, who, count)
+        return None
+
+    async def grant(self, who: str, least: int = 1, most: int = 0) -> Grant:
+        """Wait for `least` to `most` of the budget: the less is left for a caller, the smaller is its grant."""
+        if (now := self.grant_now(who, least, most)) is not None:
+            return now
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), least, most)
+        self._waiting.setdefault(who, deque()).append(waiter)
+        try:
+            return Grant(self, who, await waiter.granted)
+        except asyncio.CancelledError:
+            if waiter.granted.cancelled():
+                self._serve()   # the next one may need less
+            else:
+                self.give_back(who, waiter.granted.result())
+            raise
+
+    @asynccontextmanager
+    async def granted(self, who: str, least: int = 1) -> AsyncIterator[None]:
+        """Hold `least` of the budget, once there is so much."""
+        grant = await self.grant(who, least)
+        try:
+            yield
+        finally:
+            grant.release()
+
+    def grow(self, who: str, count: int) -> bool:
+        """Add `count` to what a caller holds, if that fits and none of its requests waits."""
+        if who in self._waiting or count > self.left(who):
+            return False
+        self._add(who, count)
+        return True
+
+    def _now(self, who: str, least: int, most: int) -> int:
+        """Take what a caller gets now, and return how much that is; 0: it has to wait."""
+        count = max(least, min(most, self.left(who) // PARTS))
+        if not self.fits(who, count):
+            return 0
+        self._add(who, count)
+        return count
+
+    def _serve(self) -> None:
+        """Serve one waiting request of each caller, then the next of each, as long as something fits."""
+        served = True
+        while served:
+            served = False
+            for who in list(self._waiting):
+                requests = self._waiting[who]
+                while requests and requests[0].granted.done():
+                    requests.popleft()   # its caller went away
+                if requests and (count := self._now(who, requests[0].least, requests[0].most)):
+                    requests.popleft().granted.set_result(count)
+                    served = True
+                    del self._waiting[who]
+                    self._waiting[who] = requests   # the last in the next round
+                if not requests:
+                    del self._waiting[who]
+
+
+class Grant:
+    """A part of a line that one caller holds until it is released."""
+
+    __slots__ = ("_line", "_who", "count")
+
+    def __init__(self, line: Line, who: str, count: int) -> None:
+        self._line = line
+        self._who = who
+        self.count = count
+
+    def grow(self, count: int) -> bool:
+        """Hold `count` instead, if that fits at once; say whether it does."""
+        more = count - self.count
+        if more > 0 and not self._line.grow(self._who, more):
+            return False
+        self.count = max(self.count, count)
+        return True
+
+    def shrink(self, count: int) -> None:
+        """Return what is held above `count`."""
+        if count < self.count:
+            self._line.give_back(self._who, self.count - count)
+            self.count = count
+
+    def release(self) -> None:
+        """Return all of it; once more does nothing."""
+        self.shrink(0)

@@ -1,0 +1,279 @@
+"""Budgets on a node: one caller that takes all it can get leaves the node's memory bounded and others their share.
+
+The callers of these tests name themselves in metadata, for without TLS all of one machine count as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from node_harness import GROUP, Appender, OperatorHand, batch, push_map, shard_map
+from prometheus_client import generate_latest
+from tidemark_core.base.entry import Kind
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.delivery.messages import Start
+from tidemark_core.delivery.order import Mode
+from tidemark_core.replication.messages import Appended
+from tidemark_node import budgets as budgets_module
+from tidemark_node.budgets import FRAME_COPIES, REQUEST_BYTES_MAX, Budgets
+from tidemark_node.main import Node
+from tidemark_node.settings import Settings
+from tidemark_node.subscription_names import SubscriptionNames
+from tidemark_wire import channel
+from tidemark_wire.delivery import StartCall, encode_request
+from tidemark_wire.frames import decode_read
+from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.v1 import node_pb2
+
+from tests.waiting import until
+
+KIB = 1 << 10
+RECORDS, RECORD_BYTES = 24, 200 * KIB
+FRAMES_MAX = 12_000 * KIB
+GREEDY, OTHER = "greedy", "other"
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def who(self: Budgets, context: Any) -> str:
+        return dict(context.invocation_metadata()).get("caller", "the harness")
+
+    monkeypatch.setattr(Budgets, "who", who)
+
+
+@pytest.fixture
+async def node(tmp_path: Path, operator: OperatorHand, named: None) -> AsyncIterator[Node]:
+    """A node that leads its one shard, with some MiB of records."""
+    settings = Settings(
+        node="a", data=tmp_path, metrics_listen="off", disk_reserve_bytes=1 << 20, frame_bytes_max=FRAMES_MAX,
+        streams_max=256, subscription_names_max=3, subscription_lease_seconds_max=60,
+    )
+    node = Node(settings)
+    await node.start()
+    await push_map(node.address, shard_map([(node.me, node.address)], "a", 1))
+    await operator.link("a", node.address)
+    await operator.elect(1, node.me, (node.me,))
+    appender = Appender(node.address)
+    for sequence in range(RECORDS):
+        assert isinstance(await appender.append(batch(sequence, bytes([sequence]) * RECORD_BYTES)), Appended)
+    await appender.close()
+    yield node
+    await node.stop()
+
+
+class Calls:
+    """Calls of named callers over a connection each."""
+
+    def __init__(self, node: Node, stack: AsyncExitStack) -> None:
+        self._node = node
+        self._stack = stack
+
+    async def opened(self) -> grpc.aio.Channel:
+        return await self._stack.enter_async_context(channel.open_channel(self._node.address))
+
+    async def read(self, who: str, until: int = -1, tail: bool = True) -> Any:
+        """Open a read that nothing is read from."""
+        method = (await self.opened()).unary_stream(
+            channel.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
+        call = method(node_pb2.ReadRequest(group=GROUP, shard=0, until=until, tail=tail), metadata=of(who))
+        self._stack.callback(call.cancel)
+        return call
+
+    async def deliver(self, who: str) -> Any:
+        """Open a delivery stream with a large window that nothing is read from."""
+        call = (await self.opened()).stream_stream(channel.DELIVER)(metadata=of(who))
+        start = Start(1, 0, -1, Mode.SINGLE_COPY, (), ("a",), (), 1 << 30)
+        await call.write(encode_request(StartCall(GROUP, 0, start)))
+        self._stack.callback(call.cancel)
+        return call
+
+    async def unary(self, who: str, name: str, request: bytes = b"", timeout: float = 20) -> bytes:
+        method = (await self.opened()).unary_unary(f"/tidemark.v1.Tidemark/{name}")
+        return await method(request, metadata=of(who), timeout=timeout)
+
+
+@pytest.fixture
+async def calls(node: Node) -> AsyncIterator[Calls]:
+    async with AsyncExitStack() as stack:
+        yield Calls(node, stack)
+
+
+def of(who: str) -> tuple[tuple[str, str], ...]:
+    return ("caller", who), *channel.hello_metadata()
+
+
+async def refused(work: Any) -> Refused:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await work
+    hinted = refusal_from_rpc_error(caught.value)
+    assert hinted is not None, caught.value
+    return hinted.refused
+
+
+async def read_all(call: Any) -> int:
+    """Read up to the last record; return how many bytes of payload came."""
+    size, through = 0, -1
+    while through < RECORDS:
+        frame = decode_read(await call.read())
+        size, through = size + sum(len(e.payload) for e in frame.entries if e.kind is Kind.DATA), frame.through
+    return size
+
+
+async def test_t12_streams_that_are_not_read_hold_a_share_and_others_go_on(node: Node, calls: Calls) -> None:
+    frames = node.budgets.frames
+    for _ in range(20):
+        await calls.read(GREEDY)
+        await calls.deliver(GREEDY)
+    await until(lambda: frames.waiting > 10, "most streams wait for room")
+    assert frames.held(GREEDY) <= FRAMES_MAX // 2
+    async with asyncio.timeout(20):
+        assert RECORDS * RECORD_BYTES == await read_all(await calls.read(OTHER, until=RECORDS, tail=False))
+    await until(lambda: not frames.held(OTHER), "its last frame is given back")
+    assert frames.held(GREEDY) <= FRAMES_MAX // 2
+    shown = generate_latest(node.metrics.registry).decode()
+    assert f'tidemark_budget_waiting{{budget="frame_bytes"}} {float(frames.waiting)}' in shown
+    assert any(run["doing"].startswith("waiting for room") for run in node.deliveries.describe(None))
+
+
+async def test_t12_a_stream_that_waits_for_room_goes_on_when_another_is_read(node: Node, calls: Calls) -> None:
+    frames = node.budgets.frames
+    streams = [await calls.read(GREEDY, until=RECORDS, tail=False) for _ in range(12)]
+    await until(lambda: frames.waiting > 0, "some streams wait for room")
+    async with asyncio.timeout(30):
+        assert [RECORDS * RECORD_BYTES] * 12 == await asyncio.gather(*map(read_all, streams))
+    await until(lambda: not frames.used and not frames.waiting, "all is given back")
+
+
+async def test_t12_an_entry_larger_than_a_share_goes_out_when_nothing_else_is_held(node: Node, calls: Calls) -> None:
+    node.budgets.frames.total = RECORD_BYTES * FRAME_COPIES // 2
+    async with asyncio.timeout(20):
+        assert RECORDS * RECORD_BYTES == await read_all(await calls.read(OTHER, until=RECORDS, tail=False))
+    await until(lambda: not node.budgets.frames.used, "all is given back")
+
+
+async def test_t12_streams_and_watches_and_calls_are_bounded_for_one_caller(node: Node, calls: Calls) -> None:
+    node.budgets.streams.total = node.budgets.watches.total = 8
+    for _ in range(4):
+        assert await (await calls.read(GREEDY)).read()
+    why = await refused((await calls.read(GREEDY)).read())
+    assert Reason.OVERLOADED is why.reason and "of this server's 8 streams" in why.message
+    assert "--streams-max" in why.message
+    assert await (await calls.read(OTHER)).read()
+
+    watch = (await calls.opened()).unary_stream("/tidemark.v1.Tidemark/WatchShardMap")
+    watching = [watch(b"", metadata=of(GREEDY)) for _ in range(4)]
+    for one in watching:
+        assert await one.read()
+    assert "watches" in (await refused(watch(b"", metadata=of(GREEDY)).read())).message
+    assert await watch(b"", metadata=of(OTHER)).read()
+
+    node.budgets.calls.total = 2
+    assert node.budgets.calls.take(GREEDY)
+    assert "--calls-max" in (await refused(calls.unary(GREEDY, "GetShardMap"))).message
+    assert await calls.unary(OTHER, "GetShardMap")
+    shown = generate_latest(node.metrics.registry).decode()
+    assert 'tidemark_budget_refused_total{budget="calls"} 1.0' in shown
+
+
+async def test_t12_a_request_above_the_bound_is_refused(node: Node, calls: Calls) -> None:
+    large = b"\xfa\x01" + b"\x80\x80\x40" + bytes(1 << 20)      # an unknown field of a MiB
+    why = await refused(calls.unary(GREEDY, "Subscriptions", large))
+    assert Reason.INVALID_SPEC is why.reason and f"takes at most {REQUEST_BYTES_MAX}" in why.message
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await calls.unary(GREEDY, "Subscriptions", bytes(17 << 20))
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED is caught.value.code(), "the server's own bound"
+    assert Reason.INVALID_SPEC is (await refused(calls.unary(GREEDY, "Subscriptions", b"\xff"))).reason
+
+
+async def test_t12_a_request_that_does_not_come_is_not_waited_for(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets_module, "REQUEST_SECONDS", 0.3)
+    silent = (await calls.opened()).stream_unary("/tidemark.v1.Tidemark/GetShardMap")
+    waiting = [silent(metadata=of(GREEDY)) for _ in range(6)]
+    for one in waiting:
+        assert "did not arrive" in (await refused(one)).message
+    assert await calls.unary(GREEDY, "GetShardMap")
+    await until(lambda: not node.budgets.calls.used, "all is given back")
+
+
+async def test_t12_searches_of_one_caller_take_turns(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, most, gate = 0, 0, asyncio.Event()
+    deliver = node.driver.deliver
+
+    async def slow(work: Callable[[Any], Any]) -> Any:
+        nonlocal running, most
+        running, most = running + 1, max(most, running + 1)
+        try:
+            await gate.wait()
+            return await deliver(work)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(node.driver, "deliver", slow)
+    request = node_pb2.ExplainReadRequest(group=GROUP, shard=0).SerializeToString()
+    asked = [asyncio.ensure_future(calls.unary(GREEDY, "ExplainRead", request)) for _ in range(8)]
+    await until(lambda: running == 1, "one is at work")
+    other = asyncio.ensure_future(calls.unary(OTHER, "ExplainRead", request))
+    await until(lambda: running == 2, "another caller's is not behind them")
+    assert await calls.unary(GREEDY, "GetShardMap"), "other calls go on"
+    gate.set()
+    answers = await asyncio.gather(*asked, other)
+    assert 2 == most and 1 == len(set(answers))
+    assert RECORDS == node_pb2.ExplainReadResponse.FromString(answers[0]).through
+
+
+async def commit(calls: Calls, who: str, name: str, lease_ms: int = 60_000) -> bytes:
+    request = node_pb2.CommitPositionRequest(group=GROUP, shard=0, subscription=name, offset=0, lease_ms=lease_ms)
+    return await calls.unary(who, "CommitPosition", request.SerializeToString())
+
+
+async def delete(calls: Calls, who: str, name: str) -> bytes:
+    request = node_pb2.DeleteSubscriptionRequest(group=GROUP, shard=0, subscription=name)
+    return await calls.unary(who, "DeleteSubscription", request.SerializeToString())
+
+
+async def test_t12_one_caller_creates_so_many_subscriptions_of_a_shard(node: Node, calls: Calls) -> None:
+    for name in ("one", "two", "three"):
+        await commit(calls, GREEDY, name)
+    why = await refused(commit(calls, GREEDY, "four"))
+    assert Reason.TOO_MANY_SUBSCRIPTIONS is why.reason and "greedy has created 3" in why.message
+    await commit(calls, GREEDY, "two")
+    await commit(calls, OTHER, "four")
+    await commit(calls, GREEDY, "four")                  # another's, and there already
+    await delete(calls, GREEDY, "one")
+    await commit(calls, GREEDY, "five")
+    assert Reason.TOO_MANY_SUBSCRIPTIONS is (await refused(commit(calls, GREEDY, "six"))).reason
+
+
+async def test_t12_a_lease_has_a_bound(node: Node, calls: Calls) -> None:
+    why = await refused(commit(calls, GREEDY, "long", 60_001))
+    assert Reason.INVALID_SPEC is why.reason and "--subscription-lease-seconds-max" in why.message
+
+
+def test_t12_names_that_are_gone_or_were_never_made_do_not_count() -> None:
+    names, held = SubscriptionNames(2), {"a"}
+    shard: Any = 7
+    assert [None, None] == [names.refusal(shard, name, GREEDY, lambda: held) for name in ("a", "b")]
+    with names.under_way(shard, "b"):
+        assert names.refusal(shard, "c", GREEDY, lambda: held) is not None, "it may be made yet"
+    assert names.refusal(shard, "c", GREEDY, lambda: held) is None, "b was refused by the core"
+    assert names.refusal(shard, "d", GREEDY, lambda: {"a", "c"}) is not None
+    assert names.refusal(shard, "d", GREEDY, lambda: {"a", "c", "d"}) is None, "it is there, of another leader's time"
+    assert names.refusal(shard, "e", OTHER, lambda: held) is None
+    assert names.refusal(8, "x", GREEDY, lambda: held) is None, "each shard has its own"  # type: ignore[arg-type]
+
+
+async def test_t12_unanswered_batches_of_one_caller_leave_room_for_others(node: Node, calls: Calls) -> None:
+    pending = node.budgets.appends
+    assert pending.take(GREEDY, pending.total // 2)
+    assert not pending.take(GREEDY, 1) and pending.take(OTHER, pending.total // 4)
