@@ -24,11 +24,14 @@ START_SECONDS, LOAD_SECONDS_MAX = 20.0, 300.0
 
 
 def programs(context: Context) -> dict[str, Path] | str:
-    """Return the programs of `bench/go` by name, or a sentence that says why this machine has none."""
+    """Return the programs of `bench/go` by name, or a sentence that says why this machine cannot build them.
+
+    Raises BuildFailed where Go is there and fails.
+    """
     try:
         return binaries.prepare(context.say, binaries.PEERS)
-    except (binaries.Unavailable, binaries.BuildFailed) as problem:
-        return str(problem).splitlines()[0]
+    except binaries.Unavailable as problem:
+        return str(problem)
 
 
 def version(name: str) -> str:

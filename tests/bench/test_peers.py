@@ -86,6 +86,14 @@ def test_each_server_of_jetstream_is_told_when_to_sync(
         assert all(f"sync_interval: {sync} " in (tmp_path / f"{name}.conf").read_text() for name in ports)
 
 
+def test_a_peer_of_another_version_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    program(tmp_path / "etcd", "")
+    assert binaries.find("etcd") == tmp_path / "etcd"
+    assert binaries.find("etcd", binaries.PEERS) is None
+
+
 def test_a_load_program_that_changes_is_built_again(tmp_path: Path) -> None:
     folder = tmp_path / "go"
     (folder / "load").mkdir(parents=True)

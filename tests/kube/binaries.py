@@ -118,9 +118,12 @@ def cache_directory(assets: Path = ASSETS) -> Path:
 
 
 def find(name: str, assets: Path = ASSETS) -> Path | None:
-    """Return the program from KUBEBUILDER_ASSETS, else the one that was built, else None."""
+    """Return the program from KUBEBUILDER_ASSETS, else the one that was built, else None.
+
+    Peers are always built: their results name the version that go.mod pins.
+    """
     places = [cache_directory(assets)]
-    if given := os.environ.get("KUBEBUILDER_ASSETS"):
+    if assets != PEERS and (given := os.environ.get("KUBEBUILDER_ASSETS")):
         places.insert(0, Path(given))
     return next((place / name for place in places if os.access(place / name, os.X_OK)), None)
 
