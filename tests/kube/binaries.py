@@ -134,7 +134,7 @@ def prepare(say: Callable[[str], None], assets: Path = ASSETS, only: str = "") -
     Raises Unavailable where they cannot be had and BuildFailed where they should be.
     """
     if sys.platform != "linux":
-        raise Unavailable("the Kubernetes tests need Linux: pods listen on loopback addresses of their own")
+        raise Unavailable("these programs need Linux: pods of the Kubernetes tests listen on loopback addresses of their own")
     wanted = [only] if only else list(tools_of(assets))
     missing = [name for name in wanted if find(name, assets) is None]
     if missing:
@@ -151,9 +151,9 @@ def prepare(say: Callable[[str], None], assets: Path = ASSETS, only: str = "") -
 def _find_go(missing: list[str], assets: Path) -> str:
     wanted = re.search(r"^go (\d+)\.(\d+)", (assets / "go.mod").read_text(), re.MULTILINE)
     assert wanted
-    needs = (
-        f"no {', '.join(missing)}: put Go {wanted[1]}.{wanted[2]} or newer on PATH and run the tests again, "
-        "or name a folder that holds them in KUBEBUILDER_ASSETS")
+    needs = f"no {', '.join(missing)}: put Go {wanted[1]}.{wanted[2]} or newer on PATH and try again"
+    if assets != PEERS:
+        needs += ", or name a folder that holds them in KUBEBUILDER_ASSETS"
     go = shutil.which("go")
     if go is None:
         raise Unavailable(needs)
