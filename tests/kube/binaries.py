@@ -134,7 +134,7 @@ def prepare(say: Callable[[str], None], assets: Path = ASSETS, only: str = "") -
     Raises Unavailable where they cannot be had and BuildFailed where they should be.
     """
     if sys.platform != "linux":
-        raise Unavailable("these programs need Linux: pods of the Kubernetes tests listen on loopback addresses of their own")
+        raise Unavailable("these programs need Linux: pods of the tests listen on loopback addresses of their own")
     wanted = [only] if only else list(tools_of(assets))
     missing = [name for name in wanted if find(name, assets) is None]
     if missing:
