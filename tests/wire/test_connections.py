@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -12,6 +14,7 @@ from tidemark_wire import channel, descriptors
 
 from tests.waiting import until
 
+REPOSITORY = Path(__file__).parents[2]
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """The first bytes of an HTTP/2 caller: the preface and empty settings."""
 MANY = 40
@@ -103,7 +106,7 @@ async def _hold(requests: AsyncIterator[bytes], context: object) -> AsyncIterato
 
 
 async def test_the_age_of_a_connection_ends_no_call() -> None:
-    options = {**dict(channel.server_options()), "grpc.max_connection_age_ms": 200}
+    options = {**dict(channel.server_options()), "grpc.max_connection_age_ms": 200}   # as in servers, but sooner
     server = grpc.aio.server(options=list(options.items()))
     handlers = {
         "Echo": grpc.unary_unary_rpc_method_handler(_seen), "Hold": grpc.stream_stream_rpc_method_handler(_hold)}
@@ -121,6 +124,19 @@ async def test_the_age_of_a_connection_ends_no_call() -> None:
             peers.add(await _source(call))
         held.cancel()
     await server.stop(None)
+
+
+def test_every_server_has_the_bounds() -> None:
+    """A certificate that was taken back counts for ten minutes at most; a hello takes ten seconds at most."""
+    options = dict(channel.server_options())
+    assert 0 < options["grpc.max_connection_age_ms"] <= 600_000
+    assert 0 < options["grpc.server_handshake_timeout_ms"] <= 10_000
+    assert 0 < options["grpc.max_allowed_incoming_connections"] <= descriptors.CONNECTIONS_MAX
+    servers = [
+        (path.name, given) for house in ("node", "operator") for path in sorted((REPOSITORY / house).rglob("*.py"))
+        for given in re.findall(r"grpc\.aio\.server\(([^)]*)", path.read_text(encoding="utf-8"))]
+    assert len(servers) == 2
+    assert all("options=" in given for _, given in servers), servers
 
 
 @pytest.mark.parametrize(("limit", "connections"), [

@@ -5,6 +5,7 @@ Stays out: judging clusters, which their statuses do.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
@@ -29,7 +30,19 @@ WATCH_EVENT = Gauge(
     "tidemark_operator_watch_last_event_timestamp_seconds", "When a watch was last heard of.", ["kind"])
 
 
-async def serve(address: str, ready: Callable[[], str]) -> web.AppRunner:
+CONNECTION_S = 15.0
+"""A connection ends after that, whether its caller has asked for something or not; a probe asks at once."""
+
+
+class _Refused(asyncio.Protocol):
+    """A connection above the cap."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+async def serve(address: str, ready: Callable[[], str], connections_max: int, seconds: float = CONNECTION_S) -> Health:
     """Serve on host:port; `ready` says why not, or nothing.  Raises OSError where that cannot be listened on."""
 
     async def livez(_request: web.Request) -> web.Response:
@@ -47,5 +60,33 @@ async def serve(address: str, ready: Callable[[], str]) -> web.AppRunner:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     host, _, port = address.rpartition(":")
-    await web.TCPSite(runner, host.strip("[]"), int(port)).start()
-    return runner
+    served = runner.server
+    assert served is not None, "it is set up"
+    loop = asyncio.get_running_loop()
+
+    def connection() -> asyncio.BaseProtocol:
+        if len(served.connections) >= connections_max:
+            return _Refused()
+        made = served()
+        loop.call_later(seconds, _end, made)
+        return made
+
+    return Health(runner, await loop.create_server(connection, host.strip("[]"), int(port)))
+
+
+def _end(protocol: asyncio.BaseProtocol) -> None:
+    transport = getattr(protocol, "transport", None)
+    if transport is not None:
+        transport.abort()
+
+
+class Health:
+    """The server while it answers."""
+
+    def __init__(self, runner: web.AppRunner, server: asyncio.Server) -> None:
+        self._runner, self._server = runner, server
+        self.port = int(server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        self._server.close()
+        await self._runner.cleanup()

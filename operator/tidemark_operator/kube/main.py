@@ -10,6 +10,8 @@ import asyncio
 import logging
 from datetime import timedelta
 
+from tidemark_wire import descriptors
+
 from . import health
 from .api import EVERYWHERE, load_configuration, own_namespace
 from .check import check
@@ -23,15 +25,16 @@ async def run(flags: argparse.Namespace, ended: asyncio.Future[int]) -> int:
     """Run until `ended`; return its exit code.  Raises ValueError, OSError where it cannot begin."""
     if flags.check:
         return await _check(flags)
+    connections_max = descriptors.connections_max(descriptors.raise_limit())
     overlap, images = timedelta(seconds=flags.ca_overlap), Images(flags.node_image, tuple(flags.allowed_image))
     operator = await start(_namespaces(flags), flags.kubeconfig, images, overlap)
     try:
-        server = await health.serve(flags.http_listen, operator.not_ready)
+        server = await health.serve(flags.http_listen, operator.not_ready, connections_max)
         try:
             log.info("operator answers at http://%s", flags.http_listen)
             return await ended
         finally:
-            await server.cleanup()
+            await server.close()
     finally:
         await operator.stop()
 
