@@ -4,8 +4,17 @@ The rules, with their reasons and tests, are in `docs/protocols/upr.md`:
 
 U54 A history is a lineage and an epoch
 U55 A position is the end of a complete snapshot
+U56 A stream scans one snapshot, then follows the feed
 U57 One function decides whether a stream may start
+U58 A rebuild replaces the view as a whole
+U59 A snapshot counts only when it is whole
+U60 ADVANCED moves the position where no row shows
+U61 A slow consumer costs a bounded feed
+U62 A part of a snapshot goes on where its end is
+U63 Filters look at keys only
+U64 All versions come from the log
 
 `history` names histories, `positions` what a consumer stores, `decision` whether a member can serve it and `common` how
-far both agree.  Stays out: folding documents, their storage, the connection.
+far both agree.  `serving` is the member's side of a stream, with `feed`, `credit` and `filters`; `consuming` is the
+consumer's side; `messages` is what they say.  Stays out: folding documents, their storage, the connection.
 """

@@ -59,10 +59,10 @@ class Position(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """A snapshot that one process received in part, up to `last`; never stored.
+    """A snapshot that one process received in part, up to `last`; never stored (U62).
 
     `end` is where the snapshot was to end.  `purged` is the purge seqno of its disk marker, None for a live one.
-    `first_end` is the end of the first snapshot from the beginning, None when the snapshot did not start there.
+    `first_end` is the end of the first snapshot from the beginning, None when the snapshot did not start there (U63).
     """
 
     start: int

@@ -227,7 +227,8 @@ def smaller_of_both(question: Asked, here: Here) -> object:
     """Start at the smaller seqno of the newest history that both know."""
     point = question.position.point
     resume = question.partial.last if question.partial else point.seqno
-    return Accepted(min(resume, here.applied)) if point.lineage in (HERE, START.lineage) else HistoryLost(0)
+    same = point.lineage in (here.failover.newest.lineage, START.lineage)
+    return Accepted(min(resume, here.applied)) if same else HistoryLost(0)
 
 
 def end_ignored(question: Asked, here: Here) -> object:
@@ -248,9 +249,10 @@ def live_marker_exempts(question: Asked, here: Here) -> object:
 
 def epoch_not_compared(question: Asked, here: Here) -> object:
     point, partial = question.position.point, question.partial
-    if partial is not None and partial.end.seqno <= here.applied and partial.end.lineage == HERE:
+    lineage = here.failover.newest.lineage
+    if partial is not None and partial.end.seqno <= here.applied and partial.end.lineage == lineage:
         partial = partial._replace(end=here.failover.point(partial.end.seqno))
-    if 0 < point.seqno <= here.applied and point.lineage == HERE:
+    if 0 < point.seqno <= here.applied and point.lineage == lineage:
         point = here.failover.point(point.seqno)
     return decide(asked(point, partial), here)
 
