@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,15 +80,11 @@ def tracked() -> list[str]:
 
 def prose_of_python(source: str) -> Iterator[Prose]:
     """Yield each docstring, and each run of comment lines as one text."""
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
-        for statement in body:   # a string that stands alone documents what is above it
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                value = statement.value.value
-                if isinstance(value, str):
-                    yield Prose(statement.lineno, value)
+    for statement in statements(ast.parse(source)):   # a string that stands alone documents what is above it
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            value = statement.value.value
+            if isinstance(value, str):
+                yield Prose(statement.lineno, value)
     run: list[str] = []
     first = last = -1
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -103,6 +99,16 @@ def prose_of_python(source: str) -> Iterator[Prose]:
         last = line if alone else -1
     if run:
         yield Prose(first, "\n".join(run))
+
+
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield each statement below a node, however deep; expressions hold none."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        inside = getattr(node, name, None)
+        for child in inside if isinstance(inside, list) else ():
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from statements(child)
 
 
 def prose_of_proto(source: str) -> Iterator[Prose]:
@@ -162,10 +168,12 @@ def folder_of(path: str) -> str:
     return path.partition("/")[0]
 
 
-def findings() -> list[Finding]:
-    """Return everything to avoid in the repository."""
+def findings(below: Sequence[str] = ()) -> list[Finding]:
+    """Return everything to avoid in the repository, or below these folders only."""
     found: list[Finding] = []
     for path in tracked():
+        if below and not path.startswith(tuple(below)):
+            continue
         if Path(path).suffix in READERS and not GENERATED.search(path) and (REPOSITORY / path).is_file():
             found += findings_in(path, (REPOSITORY / path).read_text(encoding="utf-8"))
     return found
@@ -211,14 +219,12 @@ def main() -> int:
     parser.add_argument("--lower", action="store_true", help="lower the committed counts to those of today")
     parser.add_argument("folder", nargs="*", help="print findings below these folders only")
     asked = parser.parse_args()
-    found = findings()
     if asked.lower:
-        counts = lowered(committed_counts(), count(found))
+        counts = lowered(committed_counts(), count(findings()))
         COUNTS.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
         return 0
-    for finding in found:
-        if not asked.folder or any(finding.path.startswith(folder) for folder in asked.folder):
-            print(f"{finding.path}:{finding.line}: {finding.word}: {finding.text}")
+    for finding in findings(asked.folder):
+        print(f"{finding.path}:{finding.line}: {finding.word}: {finding.text}")
     return 0
 
 
