@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemark_core.base.effects import (
     DiskSpace,
@@ -29,7 +29,7 @@ from tidemark_core.base.effects import (
     Trace,
 )
 from tidemark_core.base.ids import Address, Member
-from tidemark_core.base.plane import Stored
+from tidemark_core.base.plane import Stored, Voice
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.replica import Limits
 
@@ -103,6 +103,7 @@ class ToyPlane:
 
     unit = "ring"
     events = (Join, PutValue, Durable)
+    voices: ClassVar = {Copy: Voice.NODE, Copied: Voice.NODE}
 
     def __init__(self, me: Member, limits: Limits) -> None:
         self.me = me

@@ -26,6 +26,7 @@ from .base.effects import (
     SnapshotFailed,
     Space,
     TimerFired,
+    Trace,
 )
 from .base.entry import Entry
 from .base.ids import Member, ShardId, group_of, index_of, of_shard
@@ -44,6 +45,7 @@ from .replication.producer_rows import PRODUCERS, span_of
 from .replication.recovery import ReplicaReport
 from .replication.replica import Limits, Role
 from .replication.settings import Configure
+from .replication.trust import VOICES
 from .shard import Shard
 from .subscriptions.view import SubscriptionsView
 
@@ -66,6 +68,7 @@ class LogPlane:
 
     unit = "shard"
     events = LOG_EVENTS
+    voices = VOICES
 
     def __init__(self, me: Member, limits: Limits) -> None:
         self.me = me
@@ -271,6 +274,11 @@ class LogPlane:
         if shard is None or shard.replica.state.role in (Role.SEEDING, Role.DELETED):
             return None
         return shard.replica.log.first, shard.replica.released
+
+    def pull_refused(self, shard_id: ShardId, puller: Member) -> Trace | None:
+        """Say why this node may pull nothing of a shard, None when it may; to be asked before each read (T10)."""
+        shard = self.shards.get(shard_id)
+        return shard.pull_refused(puller) if shard is not None else None
 
     def snapshot_part(
         self, shard_id: ShardId, epoch: int, entries: Sequence[Entry]

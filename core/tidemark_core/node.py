@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from .base.effects import ClockStepped, DiskSpace, Effect, PeerDown, PeerUp, Received, Space, Trace
 from .base.ids import LOG_PLANE, Address, Member
-from .base.plane import Plane, Stored
+from .base.plane import STRANGER_REFUSED, Plane, Stored, Voice
 from .log_plane import LogPlane, recovery_start
 from .planes import PLANES, PlaneTable
 from .replication.replica import Limits
@@ -20,6 +20,8 @@ __all__ = ["NODE", "Limits", "NodeCore", "recovery_start"]
 
 NODE = Address(LOG_PLANE, 0)
 """The address of traces about the node itself.  No shard has it: groups are numbered from 1."""
+
+_NODE, _OPERATOR = Voice.NODE, Voice.OPERATOR   # every message passes them
 
 NODE_EVENTS = frozenset((PeerUp, PeerDown, DiskSpace, ClockStepped))
 DISK_TRACES = {Space.FREE: "disk_has_space", Space.FULL: "disk_full", Space.EXHAUSTED: "disk_exhausted"}
@@ -57,17 +59,22 @@ class NodeCore:
 
     def _on_event(self, now_ms: int, event: Any) -> list[Effect]:
         kind = event.__class__      # every event passes here
-        plane = self._plane_of.get(kind)
-        if plane is not None:
-            return plane.step(now_ms, event)
-        if kind in NODE_EVENTS:
-            return self._on_node(now_ms, event)
+        if kind is not Received:
+            plane = self._plane_of.get(kind)
+            if plane is not None:
+                return plane.step(now_ms, event)
+            if kind in NODE_EVENTS:
+                return self._on_node(now_ms, event)
         address = event.address
         plane = self.planes.get(address[0])
         if plane is None:
             return [Trace(address, "violation", f"this node has no plane {address.plane}")]
-        if kind is Received and event.to is not None and event.to != self.me:
-            return plane.not_meant(event)
+        if kind is Received:
+            voice = _NODE if event.sender.__class__ is Member else _OPERATOR
+            if plane.voices.get(event.message.__class__) is not voice:
+                return [_refused(event)]
+            if event.to is not None and event.to != self.me:
+                return plane.not_meant(event)
         return plane.step(now_ms, event)
 
     def _on_node(self, now_ms: int, event: PeerUp | PeerDown | DiskSpace | ClockStepped) -> list[Effect]:
@@ -85,3 +92,10 @@ class NodeCore:
         if plane is None:   # of a peer's message
             return {"unit": f"plane {address.plane} unit {address.id}"}
         return {plane.unit: plane.name(address.id)}
+
+
+def _refused(event: Received) -> Trace:
+    """Rule T10: this kind of message is not taken from this kind of sender, or not taken at all."""
+    speaker = "node" if isinstance(event.sender, Member) else "operator"
+    what = f"T10: {type(event.message).__name__} of the {speaker} {event.sender}"
+    return Trace(NODE, STRANGER_REFUSED, f"{what} about unit {event.address.id}: a {speaker} has no such word here")

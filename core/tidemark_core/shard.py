@@ -23,11 +23,13 @@ from .base.effects import (
     SnapshotChunk,
     SnapshotFailed,
     TimerFired,
+    Trace,
 )
 from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.folds import Table
 from .base.ids import Member, Peer, ShardId
+from .base.plane import STRANGER_REFUSED
 from .base.refusals import Reason, Refused
 from .replication.checkpoint import FOLDS as REPLICATION_FOLDS
 from .replication.clients import (
@@ -70,6 +72,7 @@ from .replication.messages import (
 from .replication.replica import Limits, Replica, Role
 from .replication.retention import mark_every_ms
 from .replication.settings import Configure
+from .replication.trust import Trust
 from .replication.vetting import VET_TIMER, Vetting
 
 FOLDS: Table = (*REPLICATION_FOLDS,)
@@ -79,13 +82,14 @@ FOLDS: Table = (*REPLICATION_FOLDS,)
 class Shard:
     """A replica with the role it plays now."""
 
-    __slots__ = ("filling", "follower", "leader", "replica", "vetting")
+    __slots__ = ("filling", "follower", "leader", "replica", "trust", "vetting")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.follower = Follower(replica)
         self.filling = Filling(replica)
         self.leader: Leader | None = None
+        self.trust = Trust(replica)
         self.vetting = Vetting(replica)
 
     @classmethod
@@ -198,18 +202,35 @@ class Shard:
     def _on_received(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
         """Members talk about the log, operators about who leads and who belongs (O4); neither may do the other.
 
+        Rule T10: a node that is no member here says nothing, and what it says changes nothing.
         Rule N12: an epoch far above ours is refused; a replica that begins, in epoch 0, takes any.
         """
-        jumps = ""
-        if getattr(message, "epoch", 0) - EPOCH_JUMP_MAX > self.replica.state.epoch > 0:
-            jumps = f"N12: epoch {message.epoch} is far above {self.replica.state.epoch}"
-        if isinstance(sender, Member):
+        epoch = self.replica.state.epoch
+        jumps = getattr(message, "epoch", 0) - EPOCH_JUMP_MAX > epoch > 0
+        if sender.__class__ is Member:
+            leader = self.leader
+            if not self.trust.hears(sender, message, leader.cursors if leader is not None else ()):
+                return self._unheard(sender, message)
             if jumps:
-                raise RemoteViolation(f"{jumps}, says {sender}")
+                raise RemoteViolation(f"N12: epoch {message.epoch} is far above {epoch}, says {sender}")
             return self._on_peer_message(now_ms, sender, message)
         if jumps:
-            return self.replica.reject(sender, message, Reason.WRONG_STATE, jumps)
+            far = f"N12: epoch {message.epoch} is far above {epoch}"
+            return self.replica.reject(sender, message, Reason.WRONG_STATE, far)
         return self._on_operator_message(now_ms, sender, message)
+
+    def _unheard(self, sender: Member, message: Any) -> list[Effect]:
+        """A late answer of a member is no news; anything of a stranger is (T10)."""
+        if sender in self.trust.members():
+            return []
+        what = f"T10: {type(message).__name__} of {sender}, which is no member of this shard"
+        return [self.replica.trace(STRANGER_REFUSED, what)]
+
+    def pull_refused(self, puller: Member) -> Trace | None:
+        """Say why this node may read nothing of the log, None when it may (T10)."""
+        if puller in self.trust.members():
+            return None
+        return self.replica.trace(STRANGER_REFUSED, f"T10: a pull of {puller}, which is no member of this shard")
 
     def _on_peer_message(self, now_ms: int, sender: Member, message: Any) -> list[Effect]:
         leader, follower = self.leader, self.follower
@@ -314,6 +335,8 @@ class Shard:
         leader = self.leader
         if leader is None:
             return []
+        if m.own_epoch - EPOCH_JUMP_MAX > leader.epoch:
+            raise RemoteViolation(f"N12: epoch {m.own_epoch} is far above {leader.epoch}, says {sender}")
         if m.epoch == leader.epoch and m.own_epoch > leader.epoch and m.reason == Reason.STALE_EPOCH:
             # Somebody was elected behind our back: a stale leader fences itself.
             resigned = self._resign()
@@ -331,6 +354,8 @@ class Shard:
     def _on_log_read(self, now_ms: int, m: LogRead) -> list[Effect]:
         if m.tag[0] == "vet":
             return self._on_vetted(now_ms, m)
+        if m.tag[0] == "mend":
+            return self._on_next_read(m)
         bare = (entry for entry in m.entries if not entry.held)
         damaged = next((entry for entry in bare if not lacks_rightly(self.replica, entry)), None)
         if damaged is not None:
@@ -350,13 +375,13 @@ class Shard:
         replica = self.replica
         if m.tag is not None and m.tag[0] == "vet":
             return self._on_vetted(now_ms, m)
+        if m.tag is not None and m.tag[0] == "mend":
+            return self._on_next_read(LogRead(m.shard, m.tag, ()))
         if m.tag is not None and m.tag[0] == "fetch":
             return [replica.send(m.tag[1], Fetched(m.tag[2], None))]
         epoch = replica.log.epoch_at(m.first)
         effects: list[Effect] = [replica.trace("corrupt_entry", f"offset {m.first}")]
-        effects += [
-            replica.send(member, Fetch(m.first, epoch)) for member in self._others()
-        ]
+        effects += [replica.fetches.ask(member, m.first, epoch) for member in self._others()]
         if m.tag is not None and self.leader is not None:
             effects += self.leader.on_read_failed(now_ms, m.tag[1], m.first)
         return effects
@@ -377,7 +402,10 @@ class Shard:
         return [ReadLog(replica.shard, tag, m.base, replica.log.head.offset, 1)]
 
     def _on_fetched(self, sender: Member, m: Fetched) -> list[Effect]:
-        """An epoch's offsets have one author, so the entry of that id with good checksums is the entry."""
+        """An epoch's offsets have one author, so the entry of that id in the chain of our headers is the entry (T10).
+
+        Memory holds the chain from commit on; below, the header behind the entry names its chained checksum.
+        """
         passed_on = self.leader.fetching.on_fetched(sender, m) if self.leader else None
         if passed_on is not None:
             return list(passed_on)
@@ -386,8 +414,32 @@ class Shard:
             # Trimmed there by a leader that might: nobody can give us that part any more, and nobody misses it.
             writes = replica.trim_to(m.first)
             return [replica.persist(writes)] if writes else []
-        if entry is None or entry.base != m.base or not replica.log.contains(entry.id) or not entry.held:
+        if entry is None or not self._lacks(m):
             return self.vetting.on_not_held(sender, m)
+        chain = replica.log.chain_at(entry.last)
+        if chain is None:
+            return [ReadLog(replica.shard, ("mend", sender, m), entry.last + 1, replica.log.head.offset, 1)]
+        return self._mend(sender, m, chain)
+
+    def _lacks(self, m: Fetched) -> bool:
+        entry = m.entry
+        return entry is not None and entry.base == m.base and entry.held and self.replica.log.contains(entry.id)
+
+    def _on_next_read(self, read: LogRead) -> list[Effect]:
+        """Where the header behind the entry cannot be read either, the word of the member that was asked counts."""
+        _, sender, m = read.tag
+        if not self._lacks(m):
+            return []   # truncated since we asked
+        behind = read.entries[0] if read.entries else None
+        if behind is not None and behind.base != m.entry.last + 1:
+            return self._mend(sender, m, None)
+        return self._mend(sender, m, m.entry.chain if behind is None else behind.prev_chain)
+
+    def _mend(self, sender: Member, m: Fetched, chain: int | None) -> list[Effect]:
+        replica, entry = self.replica, m.entry
+        assert entry is not None
+        if entry.chain != chain:
+            raise RemoteViolation(f"T10: entry {entry.id} of {sender} is not the one of our log")
         if entry.last < replica.log.first:
             return []   # trimmed since we asked
         if entry.last <= replica.state.swept and lacks_rightly(replica, entry):

@@ -38,6 +38,7 @@ from tidemark_core.base.effects import (
     Trace,
 )
 from tidemark_core.base.ids import LOG_PLANE, Address, Peer, ShardId
+from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 
@@ -54,12 +55,12 @@ STORY_TRACES = 1000
 OFTEN_MS = {
     "quorum_timeout": 1000, "payloads_dropped": 1000, "released_late": 1000, "payload_unavailable": 1000,
     "damaged_above_commit": 1000, "damage_reported": 1000,
-    "truncate_below_commit_refused": 60_000,
+    "truncate_below_commit_refused": 60_000, STRANGER_REFUSED: 10_000,
 }
 """Traces that come often: each is counted, and the log has one for a shard in so many milliseconds."""
 
-GRAVE = frozenset({"truncate_below_commit_refused"})
-"""Evidence that acknowledged data is lost elsewhere: told as critical."""
+LEVELS = {"truncate_below_commit_refused": logging.CRITICAL, STRANGER_REFUSED: logging.WARNING}
+"""Evidence that acknowledged data is lost elsewhere is critical, and a warning that a node may be in strange hands."""
 
 DISK_CHECK_SECONDS = 1.0
 DISK_REPORT_CHECKS = 10
@@ -309,7 +310,7 @@ class Driver:
                 case ReadLog():
                     reads.append(effect)
                 case Trace():
-                    self._trace(effect)
+                    self.trace(effect)
                 case PullSnapshot():
                     self.snapshots.pull(effect)
                 case _:
@@ -358,7 +359,7 @@ class Driver:
         else:
             self.post(event)
 
-    def _trace(self, effect: Trace) -> None:
+    def trace(self, effect: Trace) -> None:
         self.metrics.traces.labels(effect.what).inc()
         if effect.what in self.metrics.of_traces:
             self.metrics.of_traces[effect.what].inc()
@@ -369,8 +370,7 @@ class Driver:
             self._told_ms[key] = now_ms
         told = {**self.core.name_of(effect.address), "what": effect.what}
         self.story.append({"at_ms": self.now_ms(), **told, "detail": effect.detail})
-        level = logging.CRITICAL if effect.what in GRAVE else logging.INFO
-        _log.log(level, effect.what, extra={**told, "detail": effect.detail})
+        _log.log(LEVELS.get(effect.what, logging.INFO), effect.what, extra={**told, "detail": effect.detail})
         if effect.what == "resigned" and effect.address.plane == LOG_PLANE:
             self.resigned.set()
             self.board.wake(effect.address.shard)  # readers ask again whether this node may serve them

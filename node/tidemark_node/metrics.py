@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
+from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire.budgets import Budget, Line
@@ -59,6 +60,10 @@ class Metrics:
             "link_violations", "Frames of peers that were malformed, and messages in them that a newer release wrote.",
         )
         self.refused_calls = counter("refused_calls", "Calls turned down for who made them, by method.", "method")
+        self.strangers_refused = counter(
+            "strangers_refused",
+            "Messages and snapshot pulls left without effect: their sender is no member of the shard.",
+        )
         self.appends = counter("appends", "Batches answered, by outcome.", "outcome")
         self.append_bytes = counter("append_bytes", "Payload bytes of batches accepted for appending.")
         self.append_pending_bytes = gauge("append_pending_bytes", "Bytes of batches that wait for their answer.")
@@ -72,7 +77,7 @@ class Metrics:
         )
         self.of_traces = {
             "rolled_back": self.limbo_rollbacks, "quorum_timeout": self.limbo_timeouts,
-            "pin_overrun": self.pin_overruns,
+            "pin_overrun": self.pin_overruns, STRANGER_REFUSED: self.strangers_refused,
         }
         self.read_bytes = counter("read_bytes", "Bytes sent to readers.")
         self.readers = gauge("readers", "Open read streams.")

@@ -108,7 +108,7 @@ class SnapshotServer:
     """Handler of Replication/PullSnapshot; all pulls of the node share one rate: its own, or the one it was told."""
 
     def __init__(
-        self, driver: Driver, metrics: Metrics, bytes_per_second: int, greet: Callable[[Any], Awaitable[object]]
+        self, driver: Driver, metrics: Metrics, bytes_per_second: int, greet: Callable[[Any], Awaitable[channel.Hello]]
     ) -> None:
         self._driver = driver
         self._greet = greet
@@ -127,12 +127,16 @@ class SnapshotServer:
 
     async def serve(self, request: Any, context: Any) -> None:
         """Stream entries [first, last] as they are stored, up to the first that the core lets nobody have from here."""
-        await self._greet(context)
+        puller = await self._greet(context)
         shard, position = ShardId(request.shard), request.first
         if position < 0 or request.last < position:
             wrong = Refused(Reason.INVALID_SPEC, f"first is {position} and last is {request.last}")
             await context.abort(*to_rpc_error(wrong))
         while position <= request.last:
+            stranger = self._driver.core.log.pull_refused(shard, Member(puller.node, puller.incarnation))
+            if stranger is not None:
+                self._driver.trace(stranger)
+                await context.abort(*to_rpc_error(Refused(Reason.PERMISSION_DENIED, stranger.detail)))
             chunk_bytes = min(CHUNK_BYTES, CHUNK_SECONDS * self._bucket.rate)
             try:
                 found = await self._driver.read(shard, position, request.last, chunk_bytes)

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Member, ShardId, of_shard
+from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NODE
 from tidemark_core.replication.messages import Reach
@@ -46,7 +47,7 @@ from tidemark_wire.tasks import background, cancelled
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable
 from .metadata import Keys
-from .metrics import ElectionWatch
+from .metrics import STRANGERS_REFUSED, ElectionWatch
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,12 @@ LEVELS = {
     "data_loss_suspected": logging.CRITICAL,  # K14c
     "recovery_started": logging.WARNING,      # K14d
     "replica_missing": logging.WARNING,       # N11
+    STRANGER_REFUSED: logging.WARNING,        # T10c
 }
 """Of traces that a person should see."""
+
+STRANGER_LOG_MS = 10_000
+"""The log has one refused stranger of a shard in so many milliseconds; the metric counts all."""
 
 ProgressListener = Callable[[ChangeProgress], None]
 
@@ -108,6 +113,7 @@ class CoordinatorDriver:
         self._elections = ElectionWatch()
         self.active = False
         self.traces: Counter[str] = Counter()
+        self._strangers_ms: dict[ShardId, int] = {}   # when the log named one last
         self.on_waiting: Callable[[], None] = lambda: None
         self.on_reach: Callable[[], None] = lambda: None     # what nodes say of whom they reach has changed
         self.on_record: Callable[[ShardId], None] = lambda shard: None
@@ -284,9 +290,20 @@ class CoordinatorDriver:
                     self.on_behind(shard, detail)
                 elif what == "replica_missing":
                     self.on_record(shard)   # the member is shown as missing, and seeded again (N11)
+                elif what == STRANGER_REFUSED and self._is_repeated(shard):
+                    return
                 log.log(LEVELS.get(what, logging.INFO), "shard %x: %s %s", shard, what, detail)
             case _:
                 raise AssertionError(f"an effect this driver does not know: {effect!r}")
+
+    def _is_repeated(self, shard: ShardId) -> bool:
+        """Count a refused stranger; say whether the log had one of this shard a moment ago."""
+        STRANGERS_REFUSED.inc()
+        now = now_ms()
+        if now - self._strangers_ms.get(shard, -STRANGER_LOG_MS) < STRANGER_LOG_MS:
+            return True
+        self._strangers_ms[shard] = now
+        return False
 
     def _fire(self, shard: ShardId, name: str) -> None:
         self.feed(TimerFired(of_shard(shard), name))

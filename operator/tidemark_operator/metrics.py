@@ -25,6 +25,9 @@ ELECTIONS = Counter(
 LEADER_BALANCE = Counter(
     "tidemark_operator_leader_balance_transfers",
     "Leaderships that the operator handed over to make them even: Moved, or Refused by the leader.", ["result"])
+STRANGERS_REFUSED = Counter(
+    "tidemark_operator_strangers_refused",
+    "Answers about a shard left without effect: the node that sent them is no member of it.")
 ELECTION_SECONDS = Histogram(
     "tidemark_operator_election_duration_seconds", "From when an election stands in etcd until its leader does.",
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60))

@@ -317,7 +317,10 @@ CODECS: tuple[Codec, ...] = (
     _codec(10, core.Filled, epoch=_PLAIN, upto=_PLAIN),
     _codec(11, core.ReadRound, older=_not_before, epoch=_PLAIN, number=_PLAIN),
     _codec(12, core.ReadRoundAck, older=_not_before, epoch=_PLAIN, number=_PLAIN),
-    _codec(16, core.Fence, epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN),
+    _codec(
+        16, core.Fence, older=partial(replace, members=()),
+        epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN, members=_MEMBERS,
+    ),
     _codec(
         17, core.Fenced, older=partial(replace, clock_ms=None),
         epoch=_PLAIN, election=_PLAIN, head=_ID, nonce=_PLAIN, clock_ms=_NUMBER_OR_NONE,

@@ -16,6 +16,8 @@ from tidemark_core.replication.clients import TrimRequest
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import CancelChange, StartChange, StartTransfer
 
+from .impostor import candidates
+
 if TYPE_CHECKING:
     from .world import World
 
@@ -80,13 +82,13 @@ class Admin:
         leavers = [name for name in members if not record.leader or name != record.leader.node]
         if world.dice.chance(0.1):
             leavers = members
-        spares = [name for name in world.nodes if name not in members]
+        spares = [name for name in candidates(world, shard) if name not in members]
         if spares and leavers:
             self._change(shard, Operation.SWAP, world.dice.pick(leavers), world.dice.pick(spares))
 
     def expand(self, shard: ShardId) -> None:
         members = [member.node for member in self.world.metadata.record(shard).ensemble]
-        spares = [name for name in self.world.nodes if name not in members]
+        spares = [name for name in candidates(self.world, shard) if name not in members]
         if spares:
             self._change(shard, Operation.EXPAND, None, self.world.dice.pick(spares))
 

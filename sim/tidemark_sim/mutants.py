@@ -2,7 +2,8 @@
 
 `profile` says where each shows soonest; a test runs it from the seed in `tests/sim/mutant_seeds.json` on.
 Stays out: anything a run of the product uses; the mutants of limbo, delivery, copies, subscriptions and others are in
-`limbo_mutants`, `delivery_mutants`, `copies_mutants`, `positions_mutants`, `clock_mutants` and `latest_mutants`.
+`limbo_mutants`, `delivery_mutants`, `copies_mutants`, `positions_mutants`, `clock_mutants`, `latest_mutants`,
+`trust_mutants` and more.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from .node import Node
 from .positions_mutants import POSITIONS_MUTANTS
 from .reach_mutants import REACH_MUTANTS
 from .space_mutants import SPACE_MUTANTS
+from .trust_mutants import TRUST_MUTANTS
 
 # --- H1 -----------------------------------------------------------------------------------------------------
 
@@ -472,4 +474,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *LOSS_MUTANTS,
     *SPACE_MUTANTS,
     *REACH_MUTANTS,
+    *TRUST_MUTANTS,
 )

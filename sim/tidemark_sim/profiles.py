@@ -21,6 +21,7 @@ from .clients import ClientOptions
 from .delivery import ReadingOptions
 from .dice import Dice
 from .faults import FaultOptions
+from .impostor import ImpostorOptions
 from .metadata import MetadataOptions
 from .network import NetworkOptions
 from .node import DiskOptions
@@ -68,6 +69,7 @@ class Options:
     synchro: SynchroOptions = field(default_factory=SynchroOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     successors: SuccessorOptions = field(default_factory=SuccessorOptions)
+    impostor: ImpostorOptions = field(default_factory=ImpostorOptions)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     copies: CopySettings = field(default_factory=CopySettings)
     payload_copies: int = 0
@@ -124,6 +126,7 @@ BASE: dict[str, dict[str, Range]] = {
     },
     "reading": {"readers": (0, 0, 0)},
     "successors": {},
+    "impostor": {},
 }
 
 PROFILES: dict[str, dict[str, dict[str, Range]]] = {
@@ -469,6 +472,23 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
             "corrupt": (0.1, 0.1, 0.3), "ambush": (0.2, 0.1, 0.4),
         },
     },
+    "impostor": {
+        "cluster": {
+            "nodes": (1, 5, 7), "wide": (1, 0.2, 0.2), "shards": (1, 2, 2), "operators": (0.3, 2, 2),
+            "copies": (0.3, 0.9, 0.9), "operator_crash_in_step": (0.1, 0.002, 0.02),
+        },
+        "clients": {"producers": (1, 2, 4), "think_ms": (1, 8, 50), "latest": (0.4, 0.1, 0.5)},
+        "admin": {
+            "every_ms": (1, 150, 800), "swap": (0.7, 0.3, 1), "expand": (0.4, 0.2, 1), "contract": (0.4, 0.2, 1),
+            "transfer": (0.5, 0.2, 1), "trim": (0.5, 0.5, 2),
+        },
+        "faults": {
+            "every_ms": (1, 150, 600), "crash": (0.6, 0.3, 1.5), "crash_leader": (0.6, 0.3, 1.5),
+            "isolate": (0.4, 0.3, 1), "lag": (0.5, 0.3, 2), "corrupt": (0.8, 1, 4), "wipe": (0.2, 0.1, 0.3),
+            "disk_full": (0.1, 0.1, 0.3),
+        },
+        "impostor": {"every_ms": (1, 3, 15)},
+    },
 }
 
 
@@ -488,7 +508,7 @@ def draw(profile: str, dice: Dice) -> Options:
             elif isinstance(getattr(target, name), float):
                 setattr(target, name, 0.0)
     cluster = options.cluster
-    options.replicas = 5 if cluster.nodes >= 5 and dice.chance(cluster.wide) else 3
+    options.replicas = 5 if cluster.nodes - bool(options.impostor.every_ms) >= 5 and dice.chance(cluster.wide) else 3
     tight = dice.chance(cluster.tight)
     options.limits = Limits(
         pending_entries_max=dice.between(8, 40) if tight else 4096,
@@ -533,7 +553,8 @@ def draw(profile: str, dice: Dice) -> Options:
 
 def _draw_copies(options: Options, dice: Dice) -> None:
     """Three to seven members, of which a majority or more keep each payload."""
-    size = options.replicas = dice.between(3, min(7, options.cluster.nodes))
+    available = options.cluster.nodes - bool(options.impostor.every_ms)
+    size = options.replicas = dice.between(3, min(7, available))
     if dice.chance(options.cluster.copies):
         options.payload_copies = dice.between(size // 2 + 1, size - 1)
     options.copies = CopySettings(sync_leaders=dice.between(1, 2), release_ms=dice.between(10, 150))

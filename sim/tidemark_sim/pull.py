@@ -57,6 +57,9 @@ class Pull:
         source = world.nodes[self.source.node]
         if self._over or source.core is None or source.held is not None or source.member != self.source:
             return
+        if source.core.log.pull_refused(self.shard, self.node.member) is not None:
+            world.network.send(self.source.node, self.node.name, self._arrive, question, (), False)
+            return
         bytes_max = world.dice.between(1, world.options.cluster.chunk_bytes_max)
         entries, damaged = source.disk.read(self.shard, self.next, self.descriptor.head.offset, bytes_max)
         if damaged is not None and not entries:

@@ -21,6 +21,7 @@ from .clients import Producer, Readers
 from .delivery import Readings
 from .dice import Dice
 from .faults import Faults
+from .impostor import Impostor, candidates
 from .metadata import MetadataStore
 from .network import Network
 from .node import Node
@@ -65,6 +66,7 @@ class World:
         self.admin = Admin(self)
         self.faults = Faults(self)
         self.successors = Successors(self)
+        self.impostor = Impostor(self) if options.impostor.every_ms else None
 
     # --- the queue ----------------------------------------------------------------------------------------
 
@@ -93,9 +95,8 @@ class World:
 
     def begin(self) -> None:
         """Store the shards' first records, start everybody, let clients and faults loose."""
-        names = list(self.nodes)
         for shard in self.shards:
-            chosen = self.dice.shuffled(names)[: self.options.replicas]
+            chosen = self.dice.shuffled(candidates(self, shard))[: self.options.replicas]
             members = tuple(self.nodes[name].member for name in chosen)
             self.metadata.create(shard, first_record(members, self.options.payload_copies))
         if not self.dice.chance(self.options.cluster.all_active):
@@ -114,6 +115,8 @@ class World:
         if self.options.synchro.change_every_ms:
             self.after(self.dice.around(self.options.synchro.change_every_ms), self.shard_map.tick)
         self.readings.begin()
+        if self.impostor is not None:
+            self.after(self.dice.between(50, 200), self.impostor.tick)
 
     def run_faults(self, events: int) -> None:
         while self.events < events:
@@ -129,6 +132,8 @@ class World:
 
     def send_from_node(self, node: Node, effect: Send) -> None:
         to = effect.to
+        if self.impostor is not None:
+            self.impostor.overhears(effect)
         if isinstance(to, Member):
             if effect.message.__class__ is ReadRound and to.node in self.before_rounds:
                 return   # as the link to a member of wire version 4 leaves it out
@@ -146,6 +151,8 @@ class World:
     def send_from_operator(self, operator: Operator, effect: Send) -> None:
         to = effect.to
         assert isinstance(to, Member), "operators speak to nodes only"
+        if self.impostor is not None:
+            self.impostor.overhears(effect)
         target = self.nodes[to.node]
         self.network.send(
             operator.name, to.node, target.receive, effect.address, operator.id, to, effect.message

@@ -227,6 +227,13 @@ def append_of(
     return Append(epoch, entries[0].prev if entries else prev, tuple(entries), through, commit, confirmed, trim)
 
 
+def answer_reads(node: Node) -> None:
+    """Answer what a node reads of its own log to check a copy that it was given, and make its writes durable."""
+    while node.reads:
+        node.step(node.answer_read(node.reads.pop()))
+    node.complete()
+
+
 def visible(entries: Iterable[Entry], cut: int) -> list[Entry]:
     """Rule L5 word for word: what a reader may be shown of a log whose `confirmed` is `cut`."""
     shown: list[Entry] = []

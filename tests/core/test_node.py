@@ -8,6 +8,7 @@ from tidemark_core.base.effects import (
     DiskSpace,
     LocalDurable,
     LogRead,
+    LogReadFailed,
     PeerDown,
     PeerUp,
     Persist,
@@ -21,6 +22,7 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, Address, EntryId, Member, OperatorId, ShardId, of_shard, shard_id
+from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore, recovery_start
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
@@ -92,7 +94,7 @@ def test_o4_a_shard_never_begins_by_a_peer_s_word(node: Node) -> None:
     assert [Send(AT, B, AppendRefused(1, -1, NOTHING, Reason.UNKNOWN_SHARD))] == node.receive(
         B, append_of([entry], 1)
     )
-    assert [] == node.receive(B, Fence(1, 10))
+    assert [STRANGER_REFUSED] == [each.what for each in node.receive(B, Fence(1, 10))]
     assert node.core is not None and {} == node.core.log.shards
 
 
@@ -281,6 +283,11 @@ def damaged_leader(node: Node) -> tuple[Node, Author]:
     return node, author
 
 
+def asks_for_damaged(node: Node) -> None:
+    """Let the leader find its entry at offset 1 damaged (once more)."""
+    node.step(LogReadFailed(SHARD, None, 1))
+
+
 def test_a_damaged_entry_is_not_pushed_and_every_other_member_is_asked_for_it(node: Node) -> None:
     node, _ = damaged_leader(node)
     [read] = [read for read in node.reads if read.tag[1] == B]
@@ -295,6 +302,7 @@ def test_a_fetched_copy_replaces_the_damaged_entry(node: Node) -> None:
     from tidemark_core.replication.messages import Fetched
 
     node, author = damaged_leader(node)
+    asks_for_damaged(node)
     node.receive(C, Fetched(1, author.entries[1]))
     node.complete()
 
@@ -309,9 +317,9 @@ def test_a_fetched_entry_that_is_not_ours_is_ignored(node: Node) -> None:
     stranger = author.fork(EntryId(1, 0), 7).data(2)
     before = node.written[SHARD].entries.copy()
 
-    assert [] == node.receive(C, Fetched(1, stranger))
-    assert [] == node.receive(C, Fetched(1, None))
-    assert [] == node.receive(C, Fetched(2, author.entries[1]))
+    for answer in (Fetched(1, stranger), Fetched(1, None), Fetched(2, author.entries[1])):
+        asks_for_damaged(node)
+        assert [] == node.receive(C, answer)
     assert before == node.written[SHARD].entries
 
 
@@ -322,6 +330,7 @@ def test_what_others_trimmed_cannot_be_repaired_and_is_trimmed_here_too(node: No
     node, _ = damaged_leader(node)
     ends = {B: EntryId(1, 0), C: EntryId(1, 3)}
     head, first = node.replica.log.head.offset, node.replica.log.first
+    asks_for_damaged(node)
     node.receive(C, Fetched(1, None, 2))
     node.complete()
     assert node.replica.log.first == first, "nothing is confirmed yet"
@@ -329,8 +338,10 @@ def test_what_others_trimmed_cannot_be_repaired_and_is_trimmed_here_too(node: No
         node.receive(member, AppendAck(2, head, -1))
     node.complete()
     assert node.replica.confirmed == head
+    asks_for_damaged(node)
     node.receive(C, Fetched(1, None, 0))
     assert node.replica.log.first == first
+    asks_for_damaged(node)
     node.receive(C, Fetched(1, None, 2))
     node.complete()
     assert node.replica.log.first == 2

@@ -32,7 +32,7 @@ RULES = [
     *(f"B{number}" for number in range(1, 11)),
     *(f"N{number}" for number in range(1, 13)), *(f"M{number}" for number in range(1, 5)),
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
-    "T11", "T12",
+    "T10", "T10b", "T10c", "T10d", "T11", "T12",
     *(f"U{number}" for number in (*range(46, 53), *range(54, 65), *range(70, 74))),
 ]
 ISSUES = [
@@ -61,6 +61,7 @@ LINES_OF = {
     "tidemark_operator.recovery_plan": ("recovery.md",),
     "tidemark_operator.certificates": ("certificates.md",),
     "tidemark_core.replication.clocks": ("clocks.md",),
+    "tidemark_core.replication.trust": ("trust.md",),
     "tidemark.payload": ("trust.md",),
     "tidemark_wire.budgets": ("trust.md",),
     "tidemark_core.upr": ("upr.md",),

@@ -16,10 +16,11 @@ from tidemark_sim.runner import run_seed
 from tidemark_sim.trace import Violation
 
 from tests.core import test_operator_crashes as crashes
+from tests.core import test_trust as trust
 from tests.core.copies import test_fetching as fetching
 from tests.core.replication import test_coordinator as coordinator
 from tests.core.replication import test_recovery as recovery
-from tests.core.support import begun_cluster
+from tests.core.support import A, Node, begun_cluster
 
 
 def _desk(story: Callable[..., None], *arguments: str) -> Callable[[], None]:
@@ -43,6 +44,7 @@ STORIES: dict[str, Callable[[], None]] = {
     "K14d copies": partial(
         losses.test_k14d_every_acknowledged_record_comes_back_from_the_member_that_holds_it, 3, 4, 1),
     "O43 links only": partial(partitions.test_o43_o44_a_leader_cut_off_from_its_followers_is_replaced, noticed=False),
+    "T10b chain": lambda: trust.test_t10b_a_copy_is_compared_with_the_headers_around_it(Node(A)),
     "O44 no patience": partitions.test_o44_elections_become_rare_where_they_do_not_help,
 }
 """Mutants that fewer than one seed in thousands shows: a story leads straight to the moment that they break."""

@@ -35,6 +35,7 @@ from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
 from tidemark_core.replication.replica import Limits
 from tidemark_wire import convert, frames
 from tidemark_wire.frames import AppendAnswer, AppendCall, ReadFrame
+from tidemark_wire.wire_version import WIRE_VERSION, WIRE_VERSION_OLDEST
 
 unsigned = st.integers(0, (1 << 64) - 1)
 signed = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -420,6 +421,14 @@ UNKNOWN = [
     (frames.encode_message(AT, None, messages.Append(1, NOTHING, (entry_of_kind(99),), 0, -1, -1, -1)), "kind 99"),
     (frames.encode_message(AT, None, messages.Fetched(0, entry_of_kind(99), 0)), "kind 99"),
 ]
+
+
+def test_t10_a_fence_names_the_members_and_to_a_release_before_it_names_none():
+    fence = messages.Fence(2, 3, 4, (Member("a", "x"), Member("b", "y")))
+    for version, members in ((WIRE_VERSION, fence.members), (WIRE_VERSION_OLDEST, ())):
+        parts = frames.message_parts(AT, Member("a", "x"), fence, version)
+        [(_, _, found)] = frames.decode_messages(b"".join(parts), version)
+        assert (fence, members) == (found, found.members)
 
 
 @pytest.mark.parametrize(("unknown", "why"), UNKNOWN, ids=["kind", "plane", "appended", "fetched"])

@@ -5,7 +5,8 @@ Stays out: which planes there are (`planes`), and how events reach one (`node`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import Any, Protocol
 
 from .effects import Effect, Received
@@ -29,11 +30,23 @@ class Stored(Protocol):
         """Yield the rows of a family with keys in [first, behind), in byte order; None means the family's end."""
 
 
+class Voice(Enum):
+    """The kind of certificate that a message needs (T10)."""
+
+    OPERATOR = "operator"
+    NODE = "node"       # of which unit it may speak, its plane judges
+
+
+STRANGER_REFUSED = "stranger_refused"
+"""The trace of a message, or of a pull, that its sender has no standing for (T10)."""
+
+
 class Plane(Protocol):
     """The units of one plane on one node.  An effect names its unit by `Address(number of the plane, id of the unit)`.
 
     `unit` is the word for one of them ("shard"), for people.  `events` are the classes of events that belong to this
-    plane alone, requests of clients above all.
+    plane alone, requests of clients above all.  `voices` names every class of message that the plane takes: the node
+    refuses all others, and a message with another voice (T10).
     """
 
     @property
@@ -41,6 +54,9 @@ class Plane(Protocol):
 
     @property
     def events(self) -> tuple[type, ...]: ...
+
+    @property
+    def voices(self) -> Mapping[type, Voice]: ...
 
     def name(self, unit: int) -> str:
         """Return what people call the unit of this id."""

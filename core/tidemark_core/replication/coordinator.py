@@ -14,14 +14,17 @@ from typing import Any
 
 from ..base.effects import Effect, Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
 from ..base.ids import NOTHING, EntryId, Member, ShardId, of_shard
+from ..base.plane import STRANGER_REFUSED
 from ..base.refusals import Reason, Refused
 from .ensembles import (
     ROLLED_BACK,
     Ensembles,
     changed_ensemble,
     choose_leader,
+    concerned,
     ensembles_of,
     goes_back,
+    members_announced,
     planned_change,
     refuse_recovery,
 )
@@ -454,8 +457,9 @@ class Coordinator:
         ]
 
     def _fence(self, member: Member) -> Send:
-        assert self.record is not None
-        return Send(self.address, member, Fence(self.record.epoch, self.record.election, self._nonce))
+        record = self.record
+        assert record is not None
+        return Send(self.address, member, Fence(record.epoch, record.election, self._nonce, members_announced(record)))
 
     def _on_fenced(self, now_ms: int, sender: Member, m: Fenced) -> list[CoordinatorEffect]:
         record, election = self.record, self.election
@@ -984,7 +988,10 @@ class Coordinator:
         if change.new is None or running.snapshot is None:
             return []
         install = InstallSnapshot(record.epoch, record.election, record.leader, running.snapshot)
-        return [Send(self.address, change.new, install)]
+        # The leaver may hold the last copy of a payload, and hears nothing of its leader any more (T10, K12).
+        asked = change.old in running.snapshot.sources and change.old != change.new
+        announced = [self._fence(change.old)] if asked and change.old is not None else []
+        return [*announced, Send(self.address, change.new, install)]
 
     def _on_prepared(self, now_ms: int, sender: Member, m: Prepared) -> list[CoordinatorEffect]:
         record, running = self.record, self.change
@@ -1213,6 +1220,9 @@ class Coordinator:
     def _on_message(self, now_ms: int, sender: Member, message: Any) -> list[CoordinatorEffect]:
         if not self.active:
             return []
+        if self.record is not None and sender not in concerned(self.record):
+            what = f"T10: {type(message).__name__} of {sender}, which is no member of this shard"
+            return [Trace(self.address, STRANGER_REFUSED, what)]
         match message:
             case Fenced():
                 return self._on_fenced(now_ms, sender, message)

@@ -11,6 +11,7 @@ from ..base.effects import Received, Reply, TimerFired
 from ..base.ids import Member, ShardId
 from ..base.refusals import Reason, Refused
 from .coordinator import Coordinator, CoordinatorEffect
+from .ensembles import concerned
 from .messages import Reach
 from .reach import Reports
 from .records import CoordinatorSettings, MetadataLoaded, NodeDown, NodeUp, SetActive, ShardRecord
@@ -107,6 +108,4 @@ class Coordinators:
 
 
 def _concerns(record: ShardRecord, node: str) -> bool:
-    change = record.change
-    members = (*record.ensemble, *record.removed, *((change.new,) if change and change.new else ()))
-    return any(member.node == node for member in members)
+    return any(member.node == node for member in concerned(record))

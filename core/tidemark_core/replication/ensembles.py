@@ -52,6 +52,17 @@ def ensembles_of(record: ShardRecord) -> Ensembles:
     return Ensembles((*record.ensemble, *joining), changed_ensemble(record.ensemble, change))
 
 
+def members_announced(record: ShardRecord) -> tuple[Member, ...]:
+    """Return the members that may speak of the shard: the ensemble and the newcomer of a change (T10)."""
+    new = record.change.new if record.change is not None else None
+    return record.ensemble if new is None or new in record.ensemble else (*record.ensemble, new)
+
+
+def concerned(record: ShardRecord) -> tuple[Member, ...]:
+    """Return the members whose answers about the shard count: those announced, and those to be deleted (T10)."""
+    return (*members_announced(record), *record.removed)
+
+
 def goes_back(change: Change) -> bool:
     """Say whether an election drops this change: it is in PREPARE, or could not be undone later (H6, K13)."""
     return change.phase is Phase.PREPARE or change.operation in ROLLED_BACK

@@ -16,7 +16,7 @@ from ..base.entry import Entry
 from ..base.ids import Member
 from ..delivery.order import slots_of
 from .cursor import Cursor
-from .messages import Fetch, Fetched
+from .messages import Fetched
 
 if TYPE_CHECKING:
     from .leader import Leader
@@ -80,7 +80,7 @@ class Fetching:
         return sorted(here, key=lambda member: (member in self._mute, matches.get(member, -1) < entry.last))
 
     def _ask(self, entry: Entry, member: Member) -> Effect:
-        return self.leader.replica.send(member, Fetch(entry.base, entry.epoch))
+        return self.leader.replica.fetches.ask(member, entry.base, entry.epoch)
 
     def _give_up(self, entry: Entry) -> list[Effect]:
         """Nobody has it now: whoever waits for it begins anew with the resend timer."""

@@ -78,6 +78,7 @@ class Follower:
         else:
             self.verified = -1
             replica.update(epoch=m.epoch, election=m.election, role=Role.FENCED)
+        replica.announce(m.members, m.epoch)
         # Ordered behind every earlier write, so the head we name is durable when the answer leaves (L1).
         answer = Fenced(m.epoch, m.election, replica.log.head, m.nonce, replica.wall_ms)
         return [replica.persist((), [replica.send(sender, answer)])]
@@ -135,6 +136,8 @@ class Follower:
         if m.entries and replica.space is Space.EXHAUSTED and m.entries[-1].last > log.head.offset:
             return self._refuse(sender, m.epoch, Reason.DISK_FULL)
         through = m.entries[-1].last if m.entries else m.prev.offset
+        if m.entries and m.entries[-1].epoch > m.epoch:
+            raise RemoteViolation(f"N12: entry {m.entries[-1].id} comes in epoch {m.epoch}")
         if m.through != through or m.confirmed > min(m.commit, through):
             raise RemoteViolation(
                 f"L9: append vouches through {m.through} and confirms {m.confirmed}, its entries end at {through}"
@@ -258,6 +261,7 @@ class Follower:
             replica.update(
                 epoch=m.epoch, election=m.election, role=Role.SEEDING, commit=-1,
                 snapshot_head=wanted.head, snapshot_commit=wanted.commit, snapshot_confirmed=wanted.confirmed,
+                announced=(m.source, *wanted.sources), announced_in=m.epoch,
             )
             effects.append(replica.persist(wiped))
         already_pulling = self._pull is not None
@@ -375,7 +379,7 @@ class Follower:
             ends = f"snapshot ends at {replica.log.head}, its descriptor says {wanted.head}"
             what = "snapshot_superseded" if wanted.head.offset > wanted.commit else "violation"
             return [replica.trace(what, ends)]
-        replica.update(role=Role.FENCED)
+        replica.update(role=Role.FENCED, announced=(), announced_in=0)   # its last opening names all members
         if wanted.size:
             # The last opening in the snapshot names the ensemble as it was; ours is the slot that changes hands.
             ensemble = list(replica.state.ensemble)
@@ -406,7 +410,7 @@ class Follower:
         wiped = replica.wipe()
         replica.update(
             epoch=m.epoch, election=m.election, role=Role.DELETED, commit=-1, ensemble=(), copies=0, told=0,
-            opened=0, pending=None,
+            opened=0, pending=None, announced=(), announced_in=0,
             snapshot_head=NOTHING, snapshot_commit=-1, snapshot_confirmed=-1,
         )
         deleted = replica.send(sender, ShardDeleted(m.epoch))

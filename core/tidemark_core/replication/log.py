@@ -167,6 +167,13 @@ class Log:
         """Return the id of the entry that ends at `offset`, which must be an entry boundary or -1."""
         return EntryId(self.epoch_at(offset), offset) if offset >= 0 else NOTHING
 
+    def chain_at(self, offset: int) -> int | None:
+        """Return the chained checksum of the entry that ends at `offset`; None where memory does not hold it.
+
+        Memory holds it from the floor on.
+        """
+        return next((step.chain for step in (self.floor, *self._steps) if step.id.offset == offset), None)
+
     def contains(self, entry: EntryId) -> bool:
         """Say whether the entry with this id is in the log (ids are unique, one leader per epoch)."""
         return entry == NOTHING or (entry.offset >= 0 and self.epoch_at(entry.offset) == entry.epoch != 0)

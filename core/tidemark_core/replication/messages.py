@@ -34,12 +34,15 @@ class Operation(StrEnum):
 class Fence:
     """Refuse everything older than `epoch` and say where your log ends (O8, O9).
 
-    The answer repeats `nonce`, by which the operator knows the fence that it answers (O42).
+    The answer repeats `nonce`, by which the operator knows the fence that it answers (O42).  `members` are those that
+    may speak of the shard from now on, a newcomer among them (T10); a build of wire version 4 names none.  Equal fences
+    may name other members.
     """
 
     epoch: int
     election: int
     nonce: int = 0
+    members: tuple[Member, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

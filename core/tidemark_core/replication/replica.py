@@ -34,14 +34,15 @@ from ..delivery.copysets import BLOCK_BYTES, BLOCK_MS
 from ..limbo.settings import SynchroSettings
 from .checkpoint import FOLDS
 from .copies import Seat, seat_of
+from .fetches import Fetches
 from .log import Log
 from .messages import Fate, Fence, Operation, Rejected
 from .producer_rows import ProducerRows
 from .producers import Place
 from .settings import CopySettings, RetentionSettings
 
-STATE_FORMAT = 4
-STATE_FORMATS_READ = (3, STATE_FORMAT)   # 3 does not know what was being changed
+STATE_FORMAT = 5
+STATE_FORMATS_READ = (3, 4, STATE_FORMAT)   # 3 does not know what was being changed, 4 whom an operator announced
 ITEMS_PER_ROW = 8
 """Items of a checkpoint that cost about as much as one row of a producer."""
 OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ensemble and the copies
@@ -112,7 +113,8 @@ class ReplicaState:
     `ensemble` and `copies` are the newest this node was told, in the epoch `told`: for repair, for recovery of
     metadata, and to know which payloads it keeps.  `pending` is the change that was prepared in the epoch `opened`,
     None: none was.  A payload may be missing only at or below `dropped`, and only where this member is not designated
-    (K9); everything at or below `swept` that was surplus is gone.
+    (K9); everything at or below `swept` that was surplus is gone.  `announced` are the members that an operator named
+    in the epoch `announced_in`, empty where its build names none (T10).
     """
 
     epoch: int = 0
@@ -130,6 +132,8 @@ class ReplicaState:
     swept: int = -1
     opened: int = 0
     pending: Pending | None = None
+    announced: tuple[Member, ...] = ()
+    announced_in: int = 0
 
     def encode(self) -> bytes:
         return with_watermarks(self.commit, self.confirmed, self.encode_rest())
@@ -141,6 +145,7 @@ class ReplicaState:
                 self.epoch, self.election, self.role, [list(member) for member in self.ensemble],
                 list(self.snapshot_head), self.snapshot_commit, self.snapshot_confirmed, self.copies, self.told,
                 self.dropped, self.swept, self.opened, self.pending and self.pending.encode(),
+                [list(member) for member in self.announced], self.announced_in,
             ],
             separators=(",", ":"),
         ).encode()
@@ -156,11 +161,13 @@ class ReplicaState:
                 raise error(f"replica state has format {version}, this build reads {formats}")
             commit, confirmed, (epoch, election, role, ensemble, snapshot_head, *snapshot) = fields
             snapshot_commit, snapshot_confirmed, copies, told, dropped, swept, *change = snapshot
-            opened, pending = change or (0, None)
+            # An older build stored no announcement, so the members of its epoch may be others (T10).
+            opened, pending, announced, announced_in = change + [0, None, (), epoch][len(change):]
             return cls(
                 epoch, election, Role(role), commit, confirmed, tuple(Member(*pair) for pair in ensemble),
                 EntryId(*snapshot_head), snapshot_commit, snapshot_confirmed, copies, told, dropped, swept,
                 opened, Pending.decode(pending) if pending else None,
+                tuple(Member(*pair) for pair in announced), announced_in,
             )
         except (ValueError, TypeError) as error:
             raise RemoteViolation(f"replica state cannot be read: {error!r}") from error
@@ -214,8 +221,8 @@ class Replica:
 
     __slots__ = (
         "_checkpoint_at", "_rest", "_rows", "_written", "address", "behind_ms", "commit", "confirmed", "copy_settings",
-        "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings", "shard", "space",
-        "state",
+        "fetches", "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings",
+        "shard", "space", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
@@ -224,6 +231,7 @@ class Replica:
         self.me = me
         self.limits = limits
         self.state = ReplicaState()
+        self.fetches = Fetches(self.address)   # copies of entries that other members were asked for
         self._rest: bytes | None = None   # encoded state but for watermarks; None when it changed since it was written
         self._written = (-1, -1)          # commit and confirmed as they were written last
         self.log = Log(table=table)
@@ -294,6 +302,11 @@ class Replica:
         self.update(ensemble=ensemble, copies=copies, told=epoch)
         if self.state.swept >= 0 and self.seat != before:
             self.update(swept=-1)
+
+    def announce(self, members: tuple[Member, ...], epoch: int) -> None:
+        """Take the members that an operator names in `epoch`; one whose build names none says nothing of them (T10)."""
+        if members or epoch > self.state.announced_in:
+            self.update(announced=members, announced_in=epoch)
 
     def adopt_opening(self, entry: Entry) -> None:
         """An opening entry names ensemble and copies; it is news in an epoch we were not told of.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..base.effects import Effect, LogRead, LogReadFailed, ReadLog, SetTimer
 from ..base.ids import Member, Peer
 from ..base.refusals import Reason
-from .messages import BecomeLeader, Fetch, Fetched
+from .messages import BecomeLeader, Fetched
 from .replica import Replica, Role
 
 VET_TIMER = "vet"
@@ -90,7 +90,7 @@ class Vetting:
             return [trace, *self._refuse()]
         return [
             trace,
-            *(replica.send(member, Fetch(base, replica.log.epoch_at(base))) for member in self._awaited),
+            *(replica.fetches.ask(member, base, replica.log.epoch_at(base)) for member in self._awaited),
             SetTimer(replica.address, VET_TIMER, now_ms + replica.limits.resend_ms),
         ]
 
@@ -164,4 +164,4 @@ class Vetting:
         self.broken = -1
         if base > replica.log.head.offset or base < replica.log.first:
             return []
-        return [replica.send(leader, Fetch(base, replica.log.epoch_at(base)))]
+        return [replica.fetches.ask(leader, base, replica.log.epoch_at(base))]

@@ -130,20 +130,24 @@ class Fence(_message.Message):
 
     EPOCH_FIELD_NUMBER: _builtins.int
     ELECTION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     election: _builtins.int
     nonce: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         election: _builtins.int = ...,
+        members: _abc.Iterable[_common_pb2.Member] | None = ...,
         nonce: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch", "nonce", b"nonce"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch", "members", b"members", "nonce", b"nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

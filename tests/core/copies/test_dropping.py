@@ -15,7 +15,7 @@ from tidemark_core.replication.messages import Append, AppendAck, AppendRefused,
 from tidemark_core.replication.replica import ReplicaState
 
 from tests.core.copies.cluster import bare, data, fill, held, order_of, orders, settled_bare
-from tests.core.support import AT, SHARD, A, Author, B, C, Cluster, D, E, Node, append_of, fence
+from tests.core.support import AT, SHARD, A, Author, B, C, Cluster, D, E, Node, answer_reads, append_of, fence
 
 MakeNode = Callable[..., Node]
 MakeCluster = Callable[..., Cluster]
@@ -368,7 +368,7 @@ def test_k9_a_payload_that_is_missing_where_it_should_be_is_damage_and_is_fetche
     asked = [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Fetch)]
     assert [B, C] == asked
     node.receive(B, Fetched(5, author.entries[4]))
-    node.complete()
+    answer_reads(node)
     del node.check
     assert 2 in held(node)
 
@@ -399,7 +399,7 @@ def test_k7_a_damaged_payload_that_is_not_surplus_yet_is_repaired_though_its_mem
     node.step(LogReadFailed(SHARD, None, 4))
     assert [Fetch(4, 1)] * 2 == node.take_sent(Fetch)
     node.receive(C, Fetched(4, author.entries[3]))
-    node.complete()
+    answer_reads(node)
 
     assert [0, 1, 2, 3] == held(node)
 

@@ -8,6 +8,7 @@ import pytest
 from tidemark_core.base.effects import DiskSpace, Released, Reply, Space, TimerFired
 from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import EntryId
+from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import Rollback
 from tidemark_core.replication.clients import AppendRequest, OutcomeRequest
@@ -139,7 +140,7 @@ def test_k4_l1_acknowledgements_of_strangers_and_older_epochs_do_not_count(led: 
     led.append(1, batch(0))
     led.complete()
     ack(led, B)
-    assert [] == led.receive(D, AppendAck(1, 1, -1))
+    assert [STRANGER_REFUSED] == [each.what for each in led.receive(D, AppendAck(1, 1, -1))]
     assert [] == led.receive(C, AppendAck(0, 1, -1))
 
     assert (None, 0) == (led.answer(1), led.replica.confirmed)

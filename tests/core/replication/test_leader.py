@@ -25,6 +25,7 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.order import slots_of
 from tidemark_core.limbo.settings import SynchroSettings
@@ -1100,7 +1101,7 @@ def test_issue_880_an_answer_of_the_old_node_after_commit_is_not_counted(led: No
     led.complete()
     led.take_sent()
 
-    assert [] == led.receive(C, AppendAck(2, 1, 0))
+    assert [STRANGER_REFUSED] == [each.what for each in led.receive(C, AppendAck(2, 1, 0))]
     assert [rejected(2, "AddFollower", Reason.NOT_MEMBER, f"{C} is not in the ensemble (#880)")] == led.receive(
         OPERATOR, AddFollower(2, 20, C, EntryId(1, 0))
     )

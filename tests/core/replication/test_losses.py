@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tidemark_core.base.effects import Trace
 from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import (
     BecameLeader,
@@ -69,7 +70,7 @@ def test_k14c_the_record_remembers_who_holds_more_and_says_so_once(desk: Desk) -
 
 @pytest.mark.parametrize("sender", [D, Member("c", "c-disk2")])
 def test_k14c_only_members_are_believed(desk: Desk, sender: Member) -> None:
-    assert [] == desk.hear(sender, CUT)
+    assert [STRANGER_REFUSED] == [each.what for each in desk.hear(sender, CUT)]
 
 
 def test_k14c_a_report_of_another_epoch_says_nothing_of_this_leader(desk: Desk) -> None:

@@ -106,7 +106,8 @@ def test_a_state_of_an_unknown_format_is_refused() -> None:
     for version in (1, 9):
         with pytest.raises(RemoteViolation, match=f"replica state has format {version}, this build reads 3, 4"):
             ReplicaState.decode(b'[%d,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]' % version)
-    assert ReplicaState(1, 1) == ReplicaState.decode(b'[3,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]')
+    old = b'[3,-1,-1,[1,1,"FENCED",[],[0,-1],-1,-1,0,0,-1,-1]]'
+    assert ReplicaState(1, 1, announced_in=1) == ReplicaState.decode(old)
 
 
 def test_a_control_entry_names_its_ensemble_for_whoever_rebuilds_metadata_from_logs() -> None:

@@ -416,9 +416,10 @@ def test_an_older_build_did_not_note_changes_so_its_word_is_not_taken() -> None:
 
 def test_a_state_of_the_format_before_is_read_and_says_that_it_does_not_know() -> None:
     state = ReplicaState(epoch=3, election=8, ensemble=OLD, told=3, opened=3, pending=SWAP)
-    version, commit, confirmed, rest = json.loads(state.encode())
-    older = json.dumps([version - 1, commit, confirmed, rest[:-2]]).encode()
-    assert ReplicaState.decode(older) == replace(state, opened=0, pending=None)
+    _, commit, confirmed, rest = json.loads(state.encode())
+    for version, unknown, lost in ((3, 4, {"opened": 0, "pending": None}), (4, 2, {})):
+        older = json.dumps([version, commit, confirmed, rest[:-unknown]]).encode()
+        assert ReplicaState.decode(older) == replace(state, announced_in=3, **lost)
     assert ReplicaState.decode(state.encode()) == state
 
 
