@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import Metric
 from tidemark_core.limbo.view import LimboView
 from tidemark_node.metrics import Metrics
+from tidemark_operator import metrics as operator_metrics
 from tidemark_operator.kube import health
 from tidemark_operator.kube.object_metrics import ObjectMetrics
 from tidemark_operator.resources import KINDS
@@ -40,6 +41,7 @@ def families() -> Iterator[Metric]:
     node.watch_subscriptions(list)
     yield from node.registry.collect()
     assert health.ACTIVE
+    assert operator_metrics.ELECTIONS
     yield from REGISTRY.collect()
     objects = CollectorRegistry()
     objects.register(ObjectMetrics({kind: [] for kind in KINDS}))
