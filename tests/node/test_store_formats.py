@@ -325,8 +325,8 @@ def test_a_release_that_does_not_know_the_kind_of_an_entry_refuses_the_store(old
 def test_a_replica_state_of_a_newer_format_is_no_damage(old: tuple[Path, dict[str, Any]]):
     directory, expected = old
     node, shard = expected["node"], with_checkpoint(expected)
-    write(directory, node, shard, PutState(b"[5,1,1,{}]"))
-    with pytest.raises(StoreRefused, match=r"newer release wrote.*replica state has format 5"):
+    write(directory, node, shard, PutState(b"[6,1,1,{}]"))
+    with pytest.raises(StoreRefused, match=r"newer release wrote.*replica state has format 6"):
         recover(directory, node, Limits())
     assert not aside(directory)
 
