@@ -13,8 +13,12 @@ U61 A slow consumer costs a bounded feed
 U62 A part of a snapshot goes on where its end is
 U63 Filters look at keys only
 U64 All versions come from the log
+U65 A tentative stream belongs to one leadership
+U66 CONFIRMED and ROLLED_BACK decide tentative rows
+U67 Undecided rows are an overlay in memory
 
 `history` names histories, `positions` what a consumer stores, `decision` whether a member can serve it and `common` how
 far both agree.  `serving` is the member's side of a stream, with `feed`, `credit` and `filters`; `consuming` is the
-consumer's side; `messages` is what they say.  Stays out: folding documents, their storage, the connection.
+consumer's side; `messages` is what they say.  `previewing` and `overlay` are the two sides at tentative level.
+Stays out: folding documents, their storage, the connection.
 """

@@ -95,7 +95,7 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Tentative:
-    """Rows of an entry that is not decided."""
+    """Rows of an entry that is not decided (U65)."""
 
     entry: EntryId
     rows: tuple[Row, ...]
@@ -103,14 +103,14 @@ class Tentative:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """No tentative row above `to` will be confirmed."""
+    """No tentative row above `to` will be confirmed (U66)."""
 
     to: int
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """Everything up to `point` is confirmed and went out on this stream."""
+    """Everything up to `point` is confirmed and went out on this stream (U66)."""
 
     point: Point
 
