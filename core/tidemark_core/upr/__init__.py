@@ -16,9 +16,12 @@ U64 All versions come from the log
 U65 A tentative stream belongs to one leadership
 U66 CONFIRMED and ROLLED_BACK decide tentative rows
 U67 Undecided rows are an overlay in memory
+U68 A barrier is a vector of read indexes
+U69 A cookie only makes a member hurry
 
 `history` names histories, `positions` what a consumer stores, `decision` whether a member can serve it and `common` how
 far both agree.  `serving` is the member's side of a stream, with `feed`, `credit` and `filters`; `consuming` is the
 consumer's side; `messages` is what they say.  `previewing` and `overlay` are the two sides at tentative level.
+`barriers` is the consumer's side of barriers, `cookies` the member's.
 Stays out: folding documents, their storage, the connection.
 """

@@ -79,7 +79,7 @@ class Previewing(Serving):
         """The leader has appended a ROLLBACK of everything undecided from the offset `first` on (U66)."""
         if not self.feed.open:
             return
-        # What of the range was not sent yet is not sent at all.
+        # Rows of the range that were not sent yet are dropped.
         dropped = [
             each for each in self._queue if isinstance(each[0], Tentative) and each[0].entry.offset >= first
         ]

@@ -168,7 +168,7 @@ class Serving:
             self.end(EndReason.PROTOCOL_ERROR, str(error))
 
     def barrier(self, target: int) -> None:
-        """Move the position to `target` as soon as the member has folded that far (U60)."""
+        """Move the position to `target` as soon as the member has folded that far (U60, U69)."""
         self._target = max(self._target, target)
 
     def end(self, reason: EndReason, message: str = "", refusal: Refusal | None = None) -> None:

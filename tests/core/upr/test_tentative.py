@@ -180,7 +180,7 @@ class Preview:
         self.machine = Overlaying(SCOPE, SHARD, self.position)
 
     def seen(self) -> dict[bytes, tuple[int, bytes]]:
-        """What the application sees: the base with the overlay above it."""
+        """Return the view of the application: the base with the overlay above it."""
         docs = dict(self.base)
         for row in self.shown:
             docs.pop(row.key, None)
