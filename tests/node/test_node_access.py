@@ -20,7 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from node_harness import GROUP, Appender, NodeProcess, OperatorHand, batch, push_map, shard_map
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Started, Status
-from tidemark_core.replication.messages import Appended
+from tidemark_core.replication.messages import Appended, DeleteShard, Fence, Fenced, ShardDeleted
 from tidemark_operator.certificates.authority import bundle_of, create_authority, issue
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.rotation import Policy
@@ -277,6 +277,34 @@ async def test_the_map_that_clients_get_says_nothing_of_others(led: Led) -> None
         found = await node_pb2_grpc.TidemarkStub(opened).GetShardMap(node_pb2.GetShardMapRequest(), timeout=20)
     assert [GROUP] == [group.name for group in found.groups]
     assert not found.groups[0].HasField("access")
+
+
+async def test_an_operators_key_takes_a_shard_away_and_shows_no_record_of_it(led: Led) -> None:
+    secret = b"a-secret-payload"
+    appender = Appender(led.address, led.certificates.client("will"))
+    assert isinstance(await appender.append(batch(0, payload=secret)), Appended)
+    thief = OperatorHand("thief", tls=led.certificates.of(Kind.OPERATOR, "operator"))
+    await thief.link(led.node.name, led.address)
+    try:
+        assert isinstance(await led.append("eve"), Refused)
+        led.map_version += 1
+        own = shard_map([(led.node.member, led.address)], led.node.name, led.map_version)
+        await push_map(led.address, own, thief.tls)   # without access lists
+        assert isinstance(await led.append("eve"), Appended), "a client of the thief writes"
+
+        fenced = await thief.ask(led.node.member, Fence(2, 2), Fenced)
+        refused = await appender.append(batch(1))
+        assert isinstance(refused, Refused) and refused.reason is Reason.NOT_LEADER, "no leader is left"
+        async with open_channel(led.address, thief.tls) as opened:
+            control = node_pb2_grpc.ControlStub(opened)
+            dump = await control.DebugDump(node_pb2.DebugDumpRequest(all=True), timeout=20)
+            replicas = await control.Replicas(node_pb2.ReplicasRequest(), timeout=20)
+        deleted = await thief.ask(led.node.member, DeleteShard(2, 2), ShardDeleted)
+        for shown in (fenced, deleted, dump.json, replicas, thief.received):
+            assert secret.decode() not in str(shown)
+    finally:
+        await thief.close()
+        await appender.close()
 
 
 @pytest.mark.parametrize("with_foreign_certificate", [False, True])

@@ -53,7 +53,7 @@ app.kubernetes.io/component: {{ .component }}
 - --namespace={{ . }}
 {{- end }}
 - --node-image={{ .Values.nodeImage.repository }}
-{{- range .Values.security.allowedImages }}
+{{- range (.Values.security | default dict).allowedImages }}
 - {{ printf "--allowed-image=%s" . | quote }}
 {{- end }}
 - --ca-overlap={{ int64 .Values.caOverlapSeconds }}
