@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc.aio
@@ -57,6 +57,7 @@ class Budgets:
         self.frames = Line("bytes of frames", settings.frame_bytes_max, "--frame-bytes-max")
         self._requests = Line("requests under way", REQUESTS_AT_ONCE)
         self._searches = Line("searches", SEARCHES_AT_ONCE)
+        self._sends = Line("frames being sent", 1)
         self._of_cost = {
             Cost.STREAM: self.streams, Cost.WATCH: self.watches, Cost.CALL: self.calls, Cost.SEARCH: self.calls,
         }
@@ -93,6 +94,17 @@ class Budgets:
     async def frame(self, who: str, least: int, most: int) -> Grant:
         """Wait for room for a frame of `least` to `most` bytes."""
         return await self.frames.grant(who, FRAME_COPIES * least, FRAME_COPIES * most)
+
+    async def send(self, who: str, context: Any, frame: Callable[[], bytes]) -> None:
+        """Encode a frame and hand it to gRPC, one in each turn of the loop; return when the caller's side has it."""
+        async with self._sends.granted(who):
+            writing = asyncio.ensure_future(context.write(frame()))
+            try:
+                await asyncio.sleep(0)      # gRPC copies and encrypts it now, on the loop
+            except asyncio.CancelledError:
+                writing.cancel()
+                raise
+        await writing
 
     def limited(self, method: Method, handler: Handler) -> Handler:
         """Return a gRPC handler that takes what a call costs and receives its request, unless that is a stream."""

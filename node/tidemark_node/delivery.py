@@ -293,9 +293,11 @@ class _Stream:
                 self._metrics.delivery_bytes.inc(sum(item.size for item in message.items))
                 sent = sum(item.entry_count for item in message.items)
                 self._metrics.delivery_items.labels(str(run.start.mode)).inc(sent)
-        await self._context.write(encode_answer(message))
-        if isinstance(message, Shipment):
+        if isinstance(message, Shipment) and message.items:
+            await self._budgets.send(self._who, self._context, partial(encode_answer, message))
             self._release()
+        else:
+            await self._context.write(encode_answer(message))
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait for a word of the reader, of the board or of the node."""

@@ -67,6 +67,10 @@ MALLOC = {
 EXIT_BAD_START, EXIT_BROKEN = 2, 3
 SERVER_GRACE_SECONDS = 1.0
 LAST_WORDS_SECONDS = 2.0
+SWITCH_SECONDS = 0.0005
+"""So long a thread that reads for callers keeps the interpreter while the event loop wants it; Python's default is ten
+times as long, and each turn of the loop would wait for each such thread (T12)."""
+
 
 _log = logging.getLogger("tidemark_node")
 
@@ -322,6 +326,7 @@ def main() -> int:
     if not MALLOC.keys() <= os.environ.keys():
         os.execve(sys.executable, sys.orig_argv, MALLOC | dict(os.environ))  # noqa: S606
     set_up(settings.node, settings.log_level)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         return uvloop.run(run(settings))
     except (StoreRefused, StoreFailed) as error:

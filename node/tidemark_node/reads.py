@@ -197,8 +197,7 @@ class _Reader:
                 frame = await self._frame(entries)
                 if frame is None:
                     return False
-                del entries     # the frame has them, and may wait for long
-                await self._context.write(frame)
+                await self._budgets.send(self._who, self._context, frame)
                 return True
             finally:
                 grant.release()
@@ -239,8 +238,8 @@ class _Reader:
         """Tell the reader where the end is now."""
         await self._context.write(encode_read(ReadFrame(self._position, self._position - 1, self._released, ())))
 
-    async def _frame(self, entries: tuple[Entry, ...]) -> bytes | None:
-        """Return the next frame, decided with what is known now; None when there is none.
+    async def _frame(self, entries: tuple[Entry, ...]) -> Callable[[], bytes] | None:
+        """Return what encodes the next frame, decided with what is known now; None when there is none.
 
         What was read a moment ago may be of a log that this node lost since; then it asks again how far it may serve.
         """
@@ -261,7 +260,7 @@ class _Reader:
                 await self._refuse_lacking(lacking)
             through = lacking.base - 1
             kept, holes = kept[: kept.index(lacking)], [hole for hole in holes if hole[1] <= through]
-        frame = encode_read(ReadFrame(self._position, through, self._released, kept, tuple(holes)))
+        frame = ReadFrame(self._position, through, self._released, kept, tuple(holes))
         self._position = max(self._position, through + 1)
-        self._metrics.read_bytes.inc(len(frame))
-        return frame
+        self._metrics.read_bytes.inc(sum(entry.size for entry in kept))
+        return partial(encode_read, frame)

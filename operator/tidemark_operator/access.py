@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.audit import Audit
+from tidemark_wire.budgets import name_of
 from tidemark_wire.identity import EVERYBODY, AccessLists, Identity, Kind, Role, may, peer_identity
 from tidemark_wire.status import to_rpc_error
 
@@ -48,6 +49,10 @@ class AdminAccess:
         self._lists = lists
         self._tls = tls
         self._audit = Audit()
+
+    def who(self, context: Any) -> str:
+        """Return the name that a caller's budgets go by."""
+        return name_of(peer_identity(context) if self._tls else None, context.peer())
 
     async def look(self, context: Any, method: str) -> Callable[[Manifest], Manifest]:
         """Let callers in that may look at objects; return what turns an object into what this caller sees."""

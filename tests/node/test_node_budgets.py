@@ -277,3 +277,31 @@ async def test_t12_unanswered_batches_of_one_caller_leave_room_for_others(node: 
     pending = node.budgets.appends
     assert pending.take(GREEDY, pending.total // 2)
     assert not pending.take(GREEDY, 1) and pending.take(OTHER, pending.total // 4)
+
+
+async def test_t12_one_frame_is_encoded_in_each_turn_of_the_loop(node: Node) -> None:
+    """Many streams that may send at once: what an append needs of the loop comes in between."""
+    turns, encoded_in = 0, list[int]()
+    blocked = asyncio.Event()
+
+    def tick() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(tick)
+
+    def encode() -> bytes:
+        encoded_in.append(turns)
+        return b"frame"
+
+    class Slow:
+        async def write(self, frame: bytes) -> None:
+            await blocked.wait()
+
+    tick()
+    sends = [asyncio.ensure_future(node.budgets.send(who, Slow(), encode)) for who in (GREEDY, OTHER) for _ in range(9)]
+    sends[4].cancel()
+    await until(lambda: 17 == len(encoded_in), "a stream that is not read keeps no other from sending")
+    assert len(set(encoded_in)) == len(encoded_in)
+    blocked.set()
+    answers = await asyncio.gather(*sends, return_exceptions=True)
+    assert 1 == sum(isinstance(answer, asyncio.CancelledError) for answer in answers)
