@@ -27,12 +27,13 @@ DROP_TIMER = "drop"
 class Dropping:
     """What one leadership told of surplus payloads."""
 
-    __slots__ = ("_armed", "_told", "_told_bytes", "leader")
+    __slots__ = ("_armed", "_repeated", "_told", "_told_bytes", "leader")
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
         self._armed = False
         self._told: Drop | None = None
+        self._repeated = False      # what was told last was told before
         self._told_bytes = 0
 
     @property
@@ -61,6 +62,8 @@ class Dropping:
             return []
         if replica.log.floor.bytes_total - self._told_bytes >= replica.limits.drop_bytes:
             return self._tell(self.facts())
+        if self._armed or (self._repeated and self.facts() == self._told):
+            return []   # acknowledgements of what we say here are no progress: an idle shard costs nothing
         return self._arm(now_ms)
 
     def _arm(self, now_ms: int) -> list[Effect]:
@@ -75,9 +78,8 @@ class Dropping:
         self._armed = False
         if not self.leader.selective or self.paused:
             return []
-        facts = self.facts()
-        new = facts != self._told
-        return [*self._tell(facts), *self.leader.say_watermarks(), *(self._arm(now_ms) if new else [])]
+        effects = [*self._tell(self.facts()), *self.leader.say_watermarks()]
+        return effects if self._repeated else [*effects, *self._arm(now_ms)]
 
     def on_attached(self, cursor: Cursor) -> list[Effect]:
         """A link is there (again): what was told meanwhile is lost."""
@@ -87,6 +89,7 @@ class Dropping:
 
     def _tell(self, facts: Drop) -> list[Effect]:
         leader, replica = self.leader, self.leader.replica
+        self._repeated = facts == self._told
         self._told, self._told_bytes = facts, replica.log.floor.bytes_total
         effects: list[Effect] = [
             replica.send(cursor.follower, facts)

@@ -90,6 +90,22 @@ def test_k6_lost_news_is_told_again_and_a_repeat_is_harmless(make_cluster: MakeC
     assert 2 * 3 == sum(len(held(node)) for node in cluster.nodes.values())
 
 
+def test_k6_an_idle_shard_is_told_twice_and_then_nothing(make_cluster: MakeCluster) -> None:
+    """Acknowledgements of what is said here are no progress."""
+    cluster = make_cluster("abc", copies=2)
+    with orders((0, 1, 2), (2, 0, 1)):
+        fill(cluster, 3)
+        settled_bare(cluster)
+    for _ in range(3):
+        cluster.run_for(2 * cluster.leader.limits.drop_ms)
+    said = len(cluster.sent(Drop)), len(cluster.sent(Append))
+
+    for _ in range(10):
+        cluster.run_for(2 * cluster.leader.limits.drop_ms)
+
+    assert said[0] > 0 and said == (len(cluster.sent(Drop)), len(cluster.sent(Append)))
+
+
 def test_k9_a_restart_remembers_what_may_be_missing(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("abc", copies=2)
     with orders((0, 1, 2)):
