@@ -179,6 +179,12 @@ class World:
                 self._notice_later(source, target)
                 self._notice_later(target, source)
 
+    def links_timed_out(self, pairs: list[tuple[str, str]]) -> None:
+        """A link that carries nothing is given up by both ends at last: a node's links are kept alive."""
+        for observer, peer in pairs:
+            if observer in self.nodes and peer in self.nodes:
+                self._notice(observer, peer, surely=True)
+
     def all_links_changed(self) -> None:
         """Everybody connects anew."""
         self.pairs_changed([(source, target) for source in self.nodes for target in self.nodes if source < target])
@@ -186,7 +192,7 @@ class World:
     def _notice_later(self, observer: str, peer: str) -> None:
         self.after(self.dice.between(1, self.options.cluster.notice_ms_max), self._notice, observer, peer)
 
-    def _notice(self, observer: str, peer: str) -> None:
+    def _notice(self, observer: str, peer: str, surely: bool = False) -> None:
         """Tell the observer how its link to the peer stands.
 
         Going down may pass unnoticed; a link that was made again is always told, because a stream that broke
@@ -198,7 +204,7 @@ class World:
         if node.alive and self.network.is_open(observer, peer) and self.network.is_open(peer, observer):
             self._told_down.pop((observer, peer), None)
             self.nodes[observer].hint(PeerUp(node.member), life)
-        elif (observer, peer) not in self._told_down and self.dice.chance(self.options.cluster.hints):
+        elif (observer, peer) not in self._told_down and (surely or self.dice.chance(self.options.cluster.hints)):
             self._told_down[observer, peer] = True
             self.nodes[observer].hint(PeerDown(node.member), life)
 

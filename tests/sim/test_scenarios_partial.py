@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 from scenario import Scenario
 from tidemark_core.replication.messages import Unheard
+from tidemark_core.replication.reach import WAIT_SILENCES_MAX
 from tidemark_sim import partitions
+from tidemark_sim.faults import both_ways
 
 SILENCE_MS = 200
 BOUND_MS = 10 * SILENCE_MS
@@ -105,6 +107,23 @@ def test_o44_elections_become_rare_where_they_do_not_help() -> None:
     first, second = elections(30), elections(30)
 
     assert 1 <= second <= first <= 6
+
+
+def test_o44_links_that_look_whole_count_as_lost_once_they_time_out() -> None:
+    """Until then elections are for members that reach no other; the wait that they left behind is the longest."""
+    story = begin(5)
+    partition = partitions.constrained(FIVE, "n1", "n4")
+    story.part(partition.first, noticed=False)
+    appends(story, 1)
+    story.part(partition.cut, noticed=False)
+    sequence = story.append(1)
+    story.run(20 * SILENCE_MS)
+
+    story.world.links_timed_out(both_ways(partition.cut))
+
+    patience_ms = (WAIT_SILENCES_MAX * SILENCE_MS) + BOUND_MS
+    story.wait(lambda: story.acknowledged(sequence), "the batch is acknowledged", patience_ms)
+    assert story.leader == "n4"
 
 
 def test_o43_an_idle_leader_says_that_its_followers_are_gone() -> None:

@@ -207,7 +207,7 @@ class Sender:
         self._full = found.more
         self.position = max(self.position, found.through + 1)
         if found.items and not self._full and not self._done and readable is not None and readable[0] <= self.position:
-            # So that it is told with them.  The orders of what is trimmed are gone: STARTED tells that, no coverage.
+            # One shipment covers both.  The orders of what is trimmed are gone: STARTED tells that, no coverage.
             self._pass_over(readable[1], holes, block_at)
         backlog = self.position <= asked.last and not self._full
         if found.items or (backlog and self.position > asked.first):

@@ -33,7 +33,7 @@ class Dropping:
         self.leader = leader
         self._armed = False
         self._told: Drop | None = None
-        self._repeated = False      # what was told last was told before
+        self._repeated = False      # the last facts went out twice
         self._told_bytes = 0
 
     @property
