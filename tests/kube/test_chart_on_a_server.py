@@ -141,6 +141,11 @@ def test_values_reach_the_pods(helm: Helm) -> None:
     assert not [key for key in found if key[0] == "PodDisruptionBudget"], "the only operator can be moved"
 
 
+def test_values_of_the_release_before_still_render(helm: Helm) -> None:
+    """`helm upgrade --reuse-values` brings none of the keys that are new."""
+    assert parse_flags(arguments(rendered(helm, security=None))).allowed_image == []
+
+
 @pytest.mark.parametrize(("values", "said"), [
     ({"replicaCount": 0}, "replicaCount"), ({"image": {"digest": "sha256:short"}}, "digest"),
     ({"watchNamespaces": ["Not A Name"]}, "watchNamespaces"), ({"log": {"level": "loud"}}, "level"),

@@ -144,7 +144,7 @@ def service_of(run: ClusterRun, nodes: list[Object], groups: list[Object], acts:
                 node=node["name"], incarnation=f"life-{node['life']}", zone=node["zone"], location="", boot="b")
             service.links._links[node["name"]] = SimpleNamespace(  # type: ignore[assignment]
                 node=node["name"], record=record, up=node["up"], told_down=not node["up"], draining=node["draining"],
-                reason="" if node["up"] else "refuses connections", description=description,
+                of_other_cluster=False, reason="" if node["up"] else "refuses connections", description=description,
                 member=Member(node["name"], description.incarnation), space=Space.FREE, free_bytes=0,
                 clock_ahead_ms=None)
     for number, group in enumerate(groups, start=1):
