@@ -28,7 +28,7 @@ from .base.effects import (
 from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.folds import Table
-from .base.ids import Member, Peer, ShardId
+from .base.ids import LINEAGE_BYTES, Member, Peer, ShardId
 from .base.plane import STRANGER_REFUSED
 from .base.refusals import Reason, Refused
 from .replication.checkpoint import FOLDS as REPLICATION_FOLDS
@@ -318,6 +318,8 @@ class Shard:
             return self.leader.on_become_leader_again(sender, m)
         if state.role is not Role.FENCED:
             return replica.reject(sender, m, Reason.WRONG_STATE, f"replica is {state.role} in epoch {state.epoch}")
+        if len(m.lineage) not in (0, LINEAGE_BYTES):
+            return replica.reject(sender, m, Reason.WRONG_STATE, f"lineage has {len(m.lineage)} bytes (U54)")
         if self.vetting.passed():
             return self._lead(now_ms, sender, m)
         return self.vetting.begin(sender, m)

@@ -5,11 +5,12 @@ Stays out: which moves there are (`plan`), their order and number (`reconfigurat
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_core.base.ids import ShardId, index_of
+from tidemark_core.base.ids import LINEAGE_BYTES, ShardId, index_of
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, RecoverShard, StartChange, StartTransfer
@@ -40,7 +41,9 @@ async def run_move(
     if move.kind is MoveKind.RECOVER:
         assert move.to_node is not None
         source = move.to_node
-        return await driver.change(move.shard, lambda request: RecoverShard(move.shard, request, source), progress)
+        lineage = secrets.token_bytes(LINEAGE_BYTES)
+        return await driver.change(
+            move.shard, lambda request: RecoverShard(move.shard, request, source, lineage), progress)
     leaves = move.kind in (MoveKind.SWAP, MoveKind.CONTRACT) and shard.leader == move.from_node
     if leaves and transfer:
         to = next_leader(shard, now, now.leaders(), avoid=(move.from_node or "",))

@@ -326,8 +326,9 @@ CODECS: tuple[Codec, ...] = (
         epoch=_PLAIN, election=_PLAIN, head=_ID, nonce=_PLAIN, clock_ms=_NUMBER_OR_NONE,
     ),
     _codec(
-        18, core.BecomeLeader, older=partial(replace, clocks=()),
+        18, core.BecomeLeader, older=partial(replace, clocks=(), lineage=b""),
         epoch=_PLAIN, election=_PLAIN, ensemble=_MEMBERS, followers=_FOLLOWERS, copies=_PLAIN, clocks=_CLOCKS,
+        lineage=_PLAIN,
     ),
     _codec(19, core.BecameLeader, epoch=_PLAIN, election=_PLAIN),
     _codec(20, core.AddFollower, epoch=_PLAIN, election=_PLAIN, follower=_MEMBER, head=_ID),

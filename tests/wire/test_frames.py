@@ -93,7 +93,7 @@ def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrat
     table = {
         Member: members, EntryId: ids, SnapshotDescriptor: descriptors, Refused: refusals,
         Entry: chains().filter(len).map(lambda chain: chain[0]),
-        messages.Unheard: unheard,
+        messages.Unheard: unheard, bytes: st.binary(max_size=16),
     }
     if annotation in table:
         return table[annotation]

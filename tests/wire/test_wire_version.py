@@ -130,6 +130,13 @@ def test_c2_become_leader_hands_on_the_clocks_that_fence_answers_said() -> None:
     assert ((THERE, -5),) == found.clocks
 
 
+def test_u54_become_leader_hands_on_the_lineage_where_the_link_knows_it() -> None:
+    message = BecomeLeader(1, 2, (THERE,), (), lineage=bytes(range(16)))
+    for version, lineage in ((5, message.lineage), (4, b"")):
+        ((_, _, found),) = frames.decode_messages(frames.encode_message(AT, THERE, message, version), version)
+        assert found.lineage == lineage
+
+
 @pytest.mark.parametrize("message", [Prepared(2, SNAPSHOT), InstallSnapshot(2, 10, THERE, SNAPSHOT)])
 def test_a_snapshot_travels_with_the_checkpoint_format_of_the_link(message: Prepared | InstallSnapshot) -> None:
     for version, form in ((4, CHECKPOINT_FORMAT_BEFORE), (5, CHECKPOINT_FORMAT)):

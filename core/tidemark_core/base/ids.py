@@ -67,6 +67,10 @@ NOTHING = EntryId(0, -1)
 """The head of an empty log.  Epochs start at 1, offsets at 0."""
 
 
+LINEAGE_BYTES = 16
+"""A lineage names the history of a shard, together with an epoch; drawn at random (U54)."""
+
+
 def shard_id(group_id: int, index: int) -> ShardId:
     """Return the id of shard `index` of group `group_id`; both are unsigned 32-bit numbers."""
     if not (0 <= group_id < 1 << 32 and 0 <= index < 1 << 32):

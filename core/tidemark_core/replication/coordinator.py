@@ -534,7 +534,8 @@ class Coordinator:
         record, election = self.record, self.election
         clocks = tuple((member, election.clocks[member]) for member, _ in election.told if member in election.clocks)
         message = BecomeLeader(
-            record.epoch, record.election, election.ensembles.final, election.told, record.copies, clocks
+            record.epoch, record.election, election.ensembles.final, election.told, record.copies, clocks,
+            bytes.fromhex(record.lineage),
         )
         return Send(self.address, self.election.leader, message)
 
@@ -1145,6 +1146,8 @@ class Coordinator:
         source = refuse_recovery(record, self.nodes, m.from_node)
         if isinstance(source, Refused):
             return [Reply(m.request, source)]
+        if record.lineage and m.lineage.hex() in ("", record.lineage):
+            return [Reply(m.request, Refused(Reason.INVALID_SPEC, "lineage: a recovery needs a new one (U54)"))]
         self.recovery = m.request
         return [
             Trace(self.address, "recovery_started", f"from {source}, whose leader is {record.leader}"),
@@ -1152,7 +1155,7 @@ class Coordinator:
             *self._save(
                 replace(
                     record, epoch=self._next_epoch(record), election=self.revision, status=Status.ELECTION, leader=None,
-                    source=source,
+                    source=source, lineage=m.lineage.hex() if record.lineage else "",
                 )
             ),
         ]

@@ -157,7 +157,7 @@ class Leader:
         for member, clock_ms in m.clocks:
             self.clocks.heard(member, clock_ms, now_ms)
         released = self._put_in_force(m.ensemble, m.copies)
-        self._open_epoch(now_ms, Kind.EPOCH_START)
+        self._open_epoch(now_ms, Kind.EPOCH_START, m.lineage)
         self.epoch_first = self.head
         self.outcomes.open(self.head)
         heads = dict(m.followers)
@@ -311,10 +311,10 @@ class Leader:
             settings.zone_of if settings else (),
         )
 
-    def _open_epoch(self, now_ms: int, kind: Kind) -> None:
-        """Append the entry that opens an epoch (L4)."""
+    def _open_epoch(self, now_ms: int, kind: Kind, lineage: bytes = b"") -> None:
+        """Append the entry that opens an epoch (L4); the first of an elected one names the lineage (U54)."""
         replica = self.replica
-        self.append_control(now_ms, kind, opening_payload(replica.state, replica.me, replica.log.head))
+        self.append_control(now_ms, kind, opening_payload(replica.state, replica.me, replica.log.head, lineage))
 
     def append_control(self, now_ms: int, kind: Kind, payload: bytes = b"", argument: int = -1) -> None:
         """Append a control entry; it leaves at the end of the turn."""

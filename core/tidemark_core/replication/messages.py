@@ -64,6 +64,7 @@ class BecomeLeader:
     """Lead `ensemble` (slots in order); `followers` are the fenced heads known so far (O13).
 
     `copies` members keep each payload, 0: all.  `clocks` are the wall clocks that fence answers carried (C2).
+    `lineage` names the shard's history together with the epoch: 16 bytes, none for shards without one (U54).
     """
 
     epoch: int
@@ -72,6 +73,7 @@ class BecomeLeader:
     followers: tuple[tuple[Member, EntryId], ...]
     copies: int = 0
     clocks: tuple[tuple[Member, int], ...] = field(default=(), compare=False)
+    lineage: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ unique, and it is known before the transaction is sent.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from ..base.errors import RemoteViolation, unknown_record_format
-from ..base.ids import NOTHING, EntryId, Member, OperatorId, ShardId
+from ..base.ids import LINEAGE_BYTES, NOTHING, EntryId, Member, OperatorId, ShardId
 from .messages import Operation
 
 RECORD_FORMAT = 2
@@ -64,7 +64,8 @@ class ShardRecord:
     that wrote this version, so that a transaction of unknown outcome can be read back and recognised.
     `holdouts` are members whose copies may be the last of acknowledged records (K14c).  `source` is the member that an
     election makes the shard's only one, None in any other (K14d); `refill` is how many members the shard had then and
-    is to have again, 0 when it has them.
+    is to have again, 0 when it has them.  `lineage` names the shard's history, 32 hexadecimal digits, empty where the
+    kind of shard has none (U54).
     """
 
     epoch: int
@@ -79,6 +80,7 @@ class ShardRecord:
     holdouts: tuple[Holdout, ...] = ()
     source: Member | None = None
     refill: int = 0
+    lineage: str = ""
 
     def encode(self) -> bytes:
         change = self.change
@@ -86,6 +88,7 @@ class ShardRecord:
             "holdouts": [[*each.member, each.commit] for each in self.holdouts],
             "source": list(self.source) if self.source else None,
             "refill": self.refill,
+            "lineage": self.lineage,
         }
         return json.dumps(
             {
@@ -138,18 +141,27 @@ class ShardRecord:
                 holdouts=tuple(Holdout(Member(*pair), int(commit)) for *pair, commit in raw.get("holdouts", ())),
                 source=_member(raw.get("source")),
                 refill=int(raw.get("refill", 0)),
+                lineage=_lineage(raw.get("lineage", "")),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise RemoteViolation(f"shard record cannot be read: {error!r}") from error
+
+
+def _lineage(text: str) -> str:
+    if len(bytes.fromhex(text)) not in (0, LINEAGE_BYTES):
+        raise ValueError(f"lineage is {text!r}")
+    return text
 
 
 def _member(pair: list[str] | None) -> Member | None:
     return Member(*pair) if pair else None
 
 
-def first_record(ensemble: tuple[Member, ...], copies: int = 0) -> ShardRecord:
+def first_record(ensemble: tuple[Member, ...], copies: int = 0, lineage: bytes = b"") -> ShardRecord:
     """Return the record of a shard that was never led: epoch 0, waiting for its first election."""
-    return ShardRecord(epoch=0, election=0, status=Status.ELECTION, ensemble=ensemble, copies=copies)
+    return ShardRecord(
+        epoch=0, election=0, status=Status.ELECTION, ensemble=ensemble, copies=copies, lineage=lineage.hex()
+    )
 
 
 # --- effects of the coordinator, beside Send, SetTimer, Reply and Trace -----------------------------------
@@ -250,12 +262,14 @@ class StartChange:
 class RecoverShard:
     """Make the copy of a holdout the shard's log; the others' are replaced (K14d).
 
+    It may lose confirmed entries, so the shard gets the new `lineage`; one without a lineage gets none (U54).
     Answered by Reply(request, ChangeDone | Refused).
     """
 
     shard: ShardId
     request: int
     from_node: str
+    lineage: bytes = field(default=b"", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

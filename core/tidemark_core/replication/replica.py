@@ -178,13 +178,14 @@ def with_watermarks(commit: int, confirmed: int, rest: bytes) -> bytes:
     return b"[%d,%d,%d,%b]" % (STATE_FORMAT, commit, confirmed, rest)
 
 
-def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId) -> bytes:
+def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId, lineage: bytes = b"") -> bytes:
     """Payload of the control entry that opens an epoch: who was in charge, for whoever rebuilds metadata from logs."""
     return json.dumps(
         {
             "epoch": state.epoch, "election": state.election, "leader": list(leader),
             "ensemble": [list(member) for member in state.ensemble], "copies": state.copies,
             "inherited_head": list(inherited_head), "pending": state.pending and state.pending.encode(),
+            **({"lineage": lineage.hex()} if lineage else {}),
         },
         separators=(",", ":"),
     ).encode()

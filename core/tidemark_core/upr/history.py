@@ -7,15 +7,17 @@ difference (`decision`).
 
 from __future__ import annotations
 
+import json
 import struct
 from hashlib import sha1
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..base.entry import Entry
 from ..base.errors import RemoteViolation
+from ..base.ids import LINEAGE_BYTES
 
 ENTRIES_MAX = 25
-LINEAGE_BYTES = 16
 NO_LINEAGE = bytes(LINEAGE_BYTES)
 """The lineage of a position at the beginning, which belongs to no history yet."""
 
@@ -42,6 +44,17 @@ class Opening(NamedTuple):
     @property
     def id(self) -> bytes:
         return history_id(self.lineage, self.epoch)
+
+    @classmethod
+    def of(cls, entry: Entry) -> Opening:
+        """Read an EPOCH_START with its payload; raises RemoteViolation when it names no lineage (U54)."""
+        try:
+            lineage = bytes.fromhex(json.loads(entry.payload)["lineage"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RemoteViolation(f"U54: EPOCH_START at {entry.base} names no lineage: {error!r}") from error
+        if len(lineage) != LINEAGE_BYTES or lineage == NO_LINEAGE:
+            raise RemoteViolation(f"U54: EPOCH_START at {entry.base} names the lineage {lineage.hex()!r}")
+        return cls(entry.epoch, lineage, entry.base - 1)
 
 
 class FailoverLog(NamedTuple):

@@ -197,9 +197,11 @@ class BecomeLeader(_message.Message):
     FOLLOWERS_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
     CLOCKS_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     election: _builtins.int
     copies: _builtins.int
+    lineage: _builtins.bytes
     @_builtins.property
     def ensemble(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
     @_builtins.property
@@ -215,10 +217,11 @@ class BecomeLeader(_message.Message):
         followers: _abc.Iterable[Global___FollowerHead] | None = ...,
         copies: _builtins.int = ...,
         clocks: _abc.Iterable[Global___MemberClock] | None = ...,
+        lineage: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "copies", b"copies", "election", b"election", "ensemble", b"ensemble", "epoch", b"epoch", "followers", b"followers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "copies", b"copies", "election", b"election", "ensemble", b"ensemble", "epoch", b"epoch", "followers", b"followers", "lineage", b"lineage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
