@@ -52,7 +52,7 @@ def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 class Thief:
-    """Whoever holds the files of one node's certificate."""
+    """A caller with the files of one node's certificate."""
 
     def __init__(self, cluster: Cluster, me: Member) -> None:
         files = cluster.runtime.certificates().files.folder(identity.Identity("e2e", identity.Kind.NODE, me.node))
