@@ -22,6 +22,6 @@ U69 A cookie only makes a member hurry
 `history` names histories, `positions` what a consumer stores, `decision` whether a member can serve it and `common` how
 far both agree.  `serving` is the member's side of a stream, with `feed`, `credit` and `filters`; `consuming` is the
 consumer's side; `messages` is what they say.  `previewing` and `overlay` are the two sides at tentative level.
-`barriers` is the consumer's side of barriers, `cookies` the member's.
+`barriers` is the consumer's side of barriers, `cookies` the member's; `silence` has the signs of life of a connection.
 Stays out: folding documents, their storage, the connection.
 """
