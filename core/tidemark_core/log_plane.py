@@ -21,18 +21,25 @@ from .base.effects import (
     Persist,
     Received,
     Reply,
+    RowsDurable,
+    RowsRead,
+    RowsScanned,
     Send,
     SnapshotChunk,
     SnapshotFailed,
+    SnapshotRows,
     Space,
     TimerFired,
     Trace,
 )
 from .base.entry import Entry
-from .base.ids import Member, ShardId, group_of, index_of, of_shard
+from .base.ids import Member, ShardId, ShardKind, group_of, index_of, of_shard
 from .base.plane import Stored
 from .base.refusals import Reason, Refused
 from .delivery.order import Block
+from .document_shard import StoredRows
+from .documents.requests import DOCUMENT_REQUESTS
+from .documents.rows import Rows
 from .limbo.view import LimboView
 from .replication.clients import CLIENT_EVENTS
 from .replication.floors import FLOORS, Floors, PromiseRequest
@@ -43,7 +50,7 @@ from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot,
 from .replication.positions import subscriptions_view
 from .replication.producer_rows import PRODUCERS, span_of
 from .replication.recovery import ReplicaReport
-from .replication.replica import Limits, Role
+from .replication.replica import Limits, ReplicaState, Role
 from .replication.settings import Configure
 from .replication.trust import VOICES
 from .shard import Shard
@@ -51,9 +58,11 @@ from .subscriptions.view import SubscriptionsView
 
 __all__ = ["LogPlane", "recovery_start"]
 
+REQUESTS = (*CLIENT_EVENTS, *DOCUMENT_REQUESTS)
+
 LOG_EVENTS = (
     LogRead, LogReadFailed, SnapshotChunk, SnapshotFailed, LocalDurable, LocalStep, Configure, PromiseRequest,
-    *CLIENT_EVENTS,
+    RowsRead, RowsScanned, RowsDurable, SnapshotRows, *REQUESTS,
 )
 """Events of the log plane alone; all but PromiseRequest carry a ShardId."""
 
@@ -89,14 +98,16 @@ class LogPlane:
             shard = ShardId(number)
             state, checkpoint = stored.unit(number)
             headers = stored.headers(shard, recovery_start(checkpoint))
-            self.load(shard, state, checkpoint, headers, stored.rows(PRODUCERS, *span_of(shard)))
+            documents = ReplicaState.decode(state).kind is ShardKind.DOCUMENTS
+            rows = StoredRows(stored) if documents else None
+            self.load(shard, state, checkpoint, headers, stored.rows(PRODUCERS, *span_of(shard)), rows)
 
     def load(
         self, shard: ShardId, state: bytes, checkpoint: bytes | None, headers: Iterable[Entry],
-        producers: Iterable[tuple[bytes, bytes]] = (),
+        producers: Iterable[tuple[bytes, bytes]] = (), rows: Rows | None = None,
     ) -> None:
         """Recover one stored shard; call before the first step.  Raises RemoteViolation on damaged state."""
-        self._hold(shard, Shard.restore(shard, self.me, self.limits, state, checkpoint, headers, producers))
+        self._hold(shard, Shard.restore(shard, self.me, self.limits, state, checkpoint, headers, producers, rows))
 
     def _hold(self, shard_id: ShardId, shard: Shard) -> Shard:
         shard.replica.space = self._space
@@ -145,7 +156,7 @@ class LogPlane:
                 shard = self._create(shard_id, event)
                 if shard is None:
                     return self._refuse(event, Reason.UNKNOWN_SHARD, "this node holds no such shard")
-            elif isinstance(event, CLIENT_EVENTS):
+            elif isinstance(event, REQUESTS):
                 return [Reply(event.request, Refused(Reason.UNKNOWN_SHARD, "this node holds no such shard"))]
             else:
                 return []
@@ -177,9 +188,11 @@ class LogPlane:
 
     def _create(self, shard: ShardId, event: Received) -> Shard | None:
         """A replica begins when an operator fences a new member or seeds one; never by a peer's word."""
-        if not isinstance(event.message, Fence | InstallSnapshot) or isinstance(event.sender, Member):
+        message = event.message
+        if not isinstance(message, Fence | InstallSnapshot) or isinstance(event.sender, Member):
             return None
-        return self._hold(shard, Shard.new(shard, self.me, self.limits))
+        kind = message.kind if isinstance(message, Fence) else message.snapshot.kind
+        return self._hold(shard, Shard.new(shard, self.me, self.limits, kind))
 
     def _on_promise(self, event: PromiseRequest) -> list[Effect]:
         """Rule N10: the reports leave when the promise is durable; everything that they say was written before."""

@@ -20,17 +20,27 @@ from .base.effects import (
     ReadLog,
     Received,
     Reply,
+    RowsDurable,
+    RowsRead,
+    RowsScanned,
     SnapshotChunk,
     SnapshotFailed,
+    SnapshotRows,
     TimerFired,
     Trace,
 )
 from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.folds import Table
-from .base.ids import LINEAGE_BYTES, Member, Peer, ShardId
+from .base.ids import LINEAGE_BYTES, Member, Peer, ShardId, ShardKind
 from .base.plane import STRANGER_REFUSED
 from .base.refusals import Reason, Refused
+from .document_shard import TAG as FOLD_TAG
+from .document_shard import TIMERS as DOCUMENT_TIMERS
+from .document_shard import Documents
+from .documents.requests import DOCUMENT_REQUESTS
+from .documents.rows import Rows
+from .documents.rows import load as load_summary
 from .replication.checkpoint import FOLDS as REPLICATION_FOLDS
 from .replication.clients import (
     CLIENT_EVENTS,
@@ -82,10 +92,11 @@ FOLDS: Table = (*REPLICATION_FOLDS,)
 class Shard:
     """A replica with the role it plays now."""
 
-    __slots__ = ("filling", "follower", "leader", "replica", "trust", "vetting")
+    __slots__ = ("documents", "filling", "follower", "leader", "replica", "trust", "vetting")
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, documents: Documents | None = None) -> None:
         self.replica = replica
+        self.documents = documents    # None: the shard is a log alone
         self.follower = Follower(replica)
         self.filling = Filling(replica)
         self.leader: Leader | None = None
@@ -93,16 +104,25 @@ class Shard:
         self.vetting = Vetting(replica)
 
     @classmethod
-    def new(cls, shard: ShardId, me: Member, limits: Limits) -> Shard:
-        return cls(Replica(shard, me, limits, (*FOLDS, *limits.extra_folds)))
+    def new(cls, shard: ShardId, me: Member, limits: Limits, kind: ShardKind = ShardKind.LOG) -> Shard:
+        replica = Replica(shard, me, limits, (*FOLDS, *limits.extra_folds))
+        replica.update(kind=kind)
+        return cls(replica, Documents(replica) if kind is ShardKind.DOCUMENTS else None)
 
     @classmethod
     def restore(
         cls, shard: ShardId, me: Member, limits: Limits, state: bytes, checkpoint: bytes | None,
-        headers: Iterable[Entry], producers: Iterable[tuple[bytes, bytes]] = (),
+        headers: Iterable[Entry], producers: Iterable[tuple[bytes, bytes]] = (), rows: Rows | None = None,
     ) -> Shard:
+        """Rebuild after a restart; `rows` are those of the store, which a shard of documents needs."""
+        summary = load_summary(shard, rows) if rows is not None else None
+        folded = summary.applied if summary is not None else -1
         table = (*FOLDS, *limits.extra_folds)
-        return cls(Replica.restore(shard, me, limits, state, checkpoint, headers, table, producers))
+        replica = Replica.restore(shard, me, limits, state, checkpoint, headers, table, producers, folded)
+        if replica.state.kind is not ShardKind.DOCUMENTS:
+            return cls(replica)
+        replica.rows_wanted = replica.state.role is Role.SEEDING and summary is None
+        return cls(replica, Documents(replica, summary))
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them."""
@@ -119,10 +139,11 @@ class Shard:
             assert replica.commit >= commit_before, "H3: commit went backwards"
             assert replica.confirmed >= confirmed_before, "L13: confirmed went backwards"
             assert replica.state.dropped <= replica.commit, "K8: a payload above commit was dropped"
-        return effects
+        return effects if self.documents is None else self.documents.after(now_ms, self.leader, effects)
 
     def finish_turn(self, now_ms: int) -> list[Effect]:
-        return self.leader.finish_turn(now_ms) if self.leader else []
+        effects = self.leader.finish_turn(now_ms) if self.leader else []
+        return effects if self.documents is None else self.documents.after(now_ms, self.leader, effects)
 
     @property
     def _seeding(self) -> bool:
@@ -139,6 +160,8 @@ class Shard:
             case _ if isinstance(event, CLIENT_EVENTS):
                 return self._on_client(now_ms, event)
             case TimerFired():
+                if self.documents is not None and event.name in DOCUMENT_TIMERS:
+                    return self.documents.on_timer(now_ms, self.leader, event.name)
                 if event.name == PULL_TIMER:
                     return self.follower.pull() if self._seeding else self.filling.pull()
                 if event.name == VET_TIMER:
@@ -157,7 +180,35 @@ class Shard:
             case SnapshotFailed():
                 failed = self.follower.on_snapshot_failed if self._seeding else self.filling.on_failed
                 return failed(now_ms, event.message)
+            case _ if self.documents is not None:
+                return self._on_documents(now_ms, self.documents, event)
+            case _ if isinstance(event, DOCUMENT_REQUESTS):
+                return [Reply(event.request, Refused(Reason.WRONG_STATE, "the shard is a log, it has no documents"))]
         raise TypeError(f"no such event: {event!r}")
+
+    def _on_documents(self, now_ms: int, documents: Documents, event: Any) -> list[Effect]:
+        match event:
+            case RowsRead():
+                return documents.on_rows_read(event)
+            case RowsScanned():
+                return documents.on_scanned(now_ms, self.leader, event)
+            case RowsDurable():
+                return documents.on_durable(event)
+            case SnapshotRows():
+                return self._on_snapshot_rows(documents, event)
+            case _ if isinstance(event, DOCUMENT_REQUESTS):
+                return documents.on_request(now_ms, self.leader, event)
+        raise TypeError(f"no such event: {event!r}")
+
+    def _on_snapshot_rows(self, documents: Documents, event: SnapshotRows) -> list[Effect]:
+        """Rule U47: the replica is seeded with its rows or not at all."""
+        follower, head = self.follower, self.follower.seeding_head
+        if head is None or event.epoch != self.replica.state.epoch or not self._seeding:
+            return []
+        effects, whole = documents.on_snapshot_rows(head, event)
+        if whole is None:
+            follower.give_up_pull()
+        return [*effects, *follower.on_snapshot_rows(event.epoch)] if whole else effects
 
     def _on_leader_timer(self, now_ms: int, name: str) -> list[Effect]:
         leader = self.leader
@@ -187,6 +238,8 @@ class Shard:
             return [Reply(event.request, Refused(Reason.NOT_LEADER, "", self.replica.state.epoch))]
         match event:
             case AppendRequest():
+                if self.documents is not None and (refused := self.documents.refuse(event)) is not None:
+                    return [Reply(event.request, refused)]
                 return self.leader.on_append_request(now_ms, event)
             case OutcomeRequest():
                 return self.leader.outcomes.on_request(now_ms, event)
@@ -349,7 +402,9 @@ class Shard:
     def _resign(self) -> list[Effect]:
         leader, self.leader = self.leader, None
         self.follower.verified = -1
-        return leader.resign() if leader else []
+        if leader is None:
+            return []
+        return [*leader.resign(), *(self.documents.resigned() if self.documents is not None else ())]
 
     # --- reads and repair ---------------------------------------------------------------------------------
 
@@ -370,6 +425,8 @@ class Shard:
             _, asker, base, epoch = m.tag
             entry = m.entries[0] if m.entries and m.entries[0].base == base and m.entries[0].epoch == epoch else None
             return [self.replica.send(asker, Fetched(base, entry if entry is not None and entry.held else None))]
+        if m.tag[0] == FOLD_TAG and self.documents is not None:
+            return self.documents.on_log_read(now_ms, m.tag, m.entries)
         return self.leader.on_log_read(now_ms, m) if self.leader else []
 
     def _on_log_read_failed(self, now_ms: int, m: LogReadFailed) -> list[Effect]:
@@ -384,7 +441,9 @@ class Shard:
         epoch = replica.log.epoch_at(m.first)
         effects: list[Effect] = [replica.trace("corrupt_entry", f"offset {m.first}")]
         effects += [replica.fetches.ask(member, m.first, epoch) for member in self._others()]
-        if m.tag is not None and self.leader is not None:
+        if m.tag is not None and m.tag[0] == FOLD_TAG and self.documents is not None:
+            effects += self.documents.on_log_read(now_ms, m.tag, ())
+        elif m.tag is not None and self.leader is not None:
             effects += self.leader.on_read_failed(now_ms, m.tag[1], m.first)
         return effects
 

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.entry import decode
 from tidemark_core.base.errors import CorruptEntry, FormatTooNew, FormatTooOld, RemoteViolation
-from tidemark_core.base.ids import LOG_PLANE, EntryId, Member, ShardId
+from tidemark_core.base.ids import LOG_PLANE, EntryId, Member, ShardId, ShardKind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages as core
 from tidemark_core.replication.checkpoint import CHECKPOINT_FORMAT_BEFORE, recoded
@@ -96,6 +96,19 @@ def operation_from_text(text: str) -> core.Operation:
         raise FormatTooNew(f"operation {text!r} is not known to this build") from error
 
 
+def _shard_kind_text(kind: ShardKind) -> str:
+    """A log is named by nothing: builds of wire version 4 know no other kind."""
+    return "" if kind is ShardKind.LOG else kind.value
+
+
+def shard_kind_from_text(text: str) -> ShardKind:
+    """Return the kind of a shard; a peer of the release before names none: it has logs alone."""
+    try:
+        return ShardKind(text) if text else ShardKind.LOG
+    except ValueError as error:
+        raise FormatTooNew(f"shard kind {text!r} is not known to this build") from error
+
+
 def reason_from_text(text: str) -> Reason:
     try:
         return Reason(text)
@@ -137,6 +150,7 @@ def _descriptor_to_proto(descriptor: SnapshotDescriptor) -> replication_pb2.Snap
         slot=descriptor.slot,
         size=descriptor.size,
         sources=[member_to_proto(member) for member in descriptor.sources],
+        kind=_shard_kind_text(descriptor.kind),
     )
 
 
@@ -144,7 +158,7 @@ def _descriptor_from_proto(proto: replication_pb2.SnapshotDescriptor) -> Snapsho
     return SnapshotDescriptor(
         proto.epoch, id_from_proto(proto.head), proto.first, proto.commit, proto.payload_bytes,
         proto.checkpoint, proto.confirmed, proto.copies, proto.slot, proto.size,
-        tuple(member_from_proto(member) for member in proto.sources),
+        tuple(member_from_proto(member) for member in proto.sources), shard_kind_from_text(proto.kind),
     )
 
 
@@ -228,12 +242,16 @@ _NUMBER_OR_NONE: _Field = (
 _UNHEARD: _Field = (_set_list(_unheard_to_proto), _get_list(_unheard_from_proto))
 _CLOCKS: _Field = (_set_list(_clock_to_proto), _get_list(_clock_from_proto))
 _OPERATION: _Field = (_set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
+_KIND: _Field = (
+    lambda proto, name, value: setattr(proto, name, _shard_kind_text(value)),
+    lambda proto, name: shard_kind_from_text(getattr(proto, name)),
+)
 _SNAPSHOT: _Field = (_set_message(_descriptor_to_proto), _get_message(_descriptor_from_proto))
 _SNAPSHOT_OR_NONE: _Field = (_set_message(_descriptor_to_proto), _get_optional(_descriptor_from_proto))
 _REFUSAL: _Field = (_set_message(refusal_to_proto), _get_message(refusal_from_proto))
 
 
-def _codec(kind: int, message: type, *, older: Callable[[Any], Any] | None = None, **fields: _Field) -> Codec:
+def _codec(kind: int, message: type, /, *, older: Callable[[Any], Any] | None = None, **fields: _Field) -> Codec:
     """Build the pair of a message whose protobuf has its own name and field names."""
     proto_class: type[Message] = getattr(replication_pb2, message.__name__)
 
@@ -273,8 +291,21 @@ def _older_snapshot(message: Any) -> Any:
     snapshot = message.snapshot
     if snapshot is None:
         return message
+    _logs_alone(snapshot)
     checkpoint = recoded(snapshot.checkpoint, CHECKPOINT_FORMAT_BEFORE)
     return replace(message, snapshot=replace(snapshot, checkpoint=checkpoint))
+
+
+def _logs_alone(message: Any) -> Any:
+    """Builds of wire version 4 would begin a replica of any shard as a log."""
+    if message.kind is not ShardKind.LOG:
+        raise FormatTooOld(f"a shard of kind {message.kind} is new in this release")
+    return message
+
+
+def _fence_before(message: Any) -> Any:
+    """Leave out whom the operator announces (T10); only a log is fenced by this version."""
+    return replace(_logs_alone(message), members=())
 
 
 def _not_before(message: Any) -> Any:
@@ -318,8 +349,8 @@ CODECS: tuple[Codec, ...] = (
     _codec(11, core.ReadRound, older=_not_before, epoch=_PLAIN, number=_PLAIN),
     _codec(12, core.ReadRoundAck, older=_not_before, epoch=_PLAIN, number=_PLAIN),
     _codec(
-        16, core.Fence, older=partial(replace, members=()),
-        epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN, members=_MEMBERS,
+        16, core.Fence, older=_fence_before,
+        epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN, members=_MEMBERS, kind=_KIND,
     ),
     _codec(
         17, core.Fenced, older=partial(replace, clock_ms=None),

@@ -124,13 +124,18 @@ class Producer:
     def append(self, durability: Durability = Durability.QUORUM) -> None:
         """Make the next batch and offer it."""
         dice, options = self.world.dice, self.world.options.clients
-        payload = f"{self.name}/{self.items}".encode().ljust(dice.between(0, options.payload_bytes_max), b".")
+        if self.world.options.documents.keys:
+            count, payload = self.world.documents.payload(self.name, self.items, self.shard)
+        else:
+            payload = f"{self.name}/{self.items}".encode().ljust(dice.between(0, options.payload_bytes_max), b".")
+            count = 0
         self.items += 1
         stamp = self.world.now_ms * 1000
         sequence = self.next_sequence
         self.next_sequence += 1
         batch = Batch(
-            self.id, sequence, dice.between(1, options.records_max), stamp, stamp, crc32c(payload), payload, durability
+            self.id, sequence, count or dice.between(1, options.records_max), stamp, stamp, crc32c(payload), payload,
+            durability,
         )
         self.outstanding[sequence] = Outstanding(batch)
         self.batches[sequence] = batch

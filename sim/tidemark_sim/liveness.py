@@ -19,6 +19,7 @@ from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.reach import STABLE_WAITS, WAIT_SILENCES_MAX
 from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role
+from tidemark_core.shard import Shard
 
 from . import full_disks, partitions, slow_members
 from .checkers.fates import covered_by
@@ -34,6 +35,7 @@ LOOK_MS = 100
 APPENDS_MAX = 30
 WHILE_CUT_MS, WHILE_CUT_SILENCES = 3_000, 20
 ELECTIONS_MAX = 6
+EXPIRED_MS = 1_000   # so long after its time an expired document may be there
 
 
 def finish(world: World) -> None:
@@ -47,6 +49,7 @@ def finish(world: World) -> None:
         producer.stopped = True
     for subscriber in world.subscribers:
         subscriber.stopped = True
+    world.documents.stopped = True
     while world.metadata.lost:   # its recovery may leave other ensembles
         world.run_until(world.now_ms + LOOK_MS)
     absent = _minority(world) if world.dice.chance(0.5) else []
@@ -250,6 +253,8 @@ def _unmet(world: World, shard: ShardId) -> list[str]:
     head, commit = theirs.replica.log.head, theirs.replica.commit
     if commit != head.offset or theirs.replica.confirmed != commit:
         return [f"{name}: confirmed is {theirs.replica.confirmed}, commit {commit}, head {head}"]
+    if (late := _expired(world, shard, theirs)) is not None:
+        return [f"{name} still shows {late}"]
     facts: list[str] = []
     for member in record.ensemble:
         node = world.nodes[member.node]
@@ -263,7 +268,20 @@ def _unmet(world: World, shard: ShardId) -> list[str]:
             facts.append(f"{name}: {member.node} has durable {node.disk.image(shard).last} of {head}")
         elif held.replica.state.role not in (Role.FOLLOWER, Role.LEADER):
             facts.append(f"{name}: {member.node} is {held.replica.state.role}")
+        elif held.documents is not None and held.documents.durable != commit:
+            facts.append(f"{name}: {member.node} has folded up to {held.documents.durable} of {commit}")
     return facts or world.checkers.copies.kept_for_nobody(shard, record)
+
+
+def _expired(world: World, shard: ShardId, leading: Shard) -> str | None:
+    """Return a document that the leader should have expired, None when there is none (U51)."""
+    if leading.documents is None or leading.leader is None:
+        return None
+    stamp_ms = leading.leader.clocks.next_stamp(leading.replica.now_ms)
+    return next(
+        (f"{key!r}, which expired {stamp_ms - version.expires_at_ms} ms ago" for key, version in
+         world.checkers.documents.models[shard].state.documents.items()
+         if 0 < version.expires_at_ms < stamp_ms - EXPIRED_MS), None)
 
 
 def _compare(world: World, shard: ShardId) -> None:

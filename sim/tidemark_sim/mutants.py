@@ -39,6 +39,7 @@ from .clock_mutants import CLOCK_MUTANTS
 from .coordination_mutants import COORDINATION_MUTANTS
 from .copies_mutants import COPIES_MUTANTS
 from .delivery_mutants import DELIVERY_MUTANTS
+from .documents_mutants import DOCUMENTS_MUTANTS
 from .latest_mutants import LATEST_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
 from .loss_mutants import LOSS_MUTANTS
@@ -468,6 +469,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DELIVERY_MUTANTS,
     *COPIES_MUTANTS,
     *POSITIONS_MUTANTS,
+    *DOCUMENTS_MUTANTS,
     *COORDINATION_MUTANTS,
     *CLOCK_MUTANTS,
     *LATEST_MUTANTS,

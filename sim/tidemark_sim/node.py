@@ -27,9 +27,13 @@ from tidemark_core.base.effects import (
     PullSnapshot,
     PutEntry,
     ReadLog,
+    ReadRows,
     Received,
     Released,
     Reply,
+    RowsRead,
+    RowsScanned,
+    ScanRows,
     Send,
     SetTimer,
     Space,
@@ -39,10 +43,12 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import LOG_PLANE, Address, Member, Peer, ShardId
+from tidemark_core.documents.payload import Op, Verdict, decode
+from tidemark_core.documents.requests import DOCUMENT_REQUESTS, Written
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore
-from tidemark_core.replication.clients import CLIENT_EVENTS, CommitPosition
-from tidemark_core.replication.messages import AppendAck, BecomeLeader, PositionCommitted
+from tidemark_core.replication.clients import CLIENT_EVENTS, AppendRequest, CommitPosition
+from tidemark_core.replication.messages import AppendAck, Appended, BecomeLeader, PositionCommitted
 from tidemark_core.replication.replica import ReplicaState, Role
 from tidemark_core.replication.settings import Configure
 
@@ -352,6 +358,9 @@ class Node:
                 world.after(delay, self._read, self.life, effect)
             elif kind is PullSnapshot:
                 self._pull(effect)
+            elif kind is ReadRows or kind is ScanRows:
+                delay = world.dice.between(0, world.options.disk.read_ms_max)
+                world.after(delay, self._read_rows, self.life, effect)
             else:
                 raise TypeError(f"a node cannot run {effect!r}")
         return feeds
@@ -360,12 +369,30 @@ class Node:
         """Replies run at most once: a request answered, or asked in an earlier life, is nobody's any more."""
         event, answer = self._requests.pop(effect.request, (None, None))
         if event is not None and answer is not None:
+            if isinstance(effect.value, Written):
+                effect = self._written(event, effect)
+            elif isinstance(event, DOCUMENT_REQUESTS):
+                self.world.checkers.node_replied(self, event, effect.value)
             if isinstance(event, CLIENT_EVENTS):
                 self.world.checkers.node_replies(self, event.shard, effect)
                 self.world.checkers.node_answers(self, event, effect.value)
             answer(effect.value)
             if event.__class__ is CommitPosition and event.seek and isinstance(effect.value, PositionCommitted):
                 self.world.successors.went_back(self, event.shard)
+
+    def _written(self, event: AppendRequest, effect: Reply) -> Reply:
+        """Judge the outcomes of a write; all else about its answer is that of an append."""
+        written = effect.value
+        self.world.checkers.node_wrote(self, event.shard, written)
+        for number, (write, outcome) in enumerate(
+            zip(decode(event.batch.payload, event.batch.count).records, written.outcomes, strict=True)
+        ):
+            applied = outcome.verdict is Verdict.APPLIED
+            seqno = (written.base + number if write.op is Op.PUT else 0) if applied else outcome.seqno
+            self.world.documents.learn(event.shard, write.key, seqno)
+            self.world.trace.count(f"records_{outcome.verdict.name.lower()}")
+        appended = Appended(written.epoch, written.base, written.count, written.durability)
+        return Reply(effect.request, appended)
 
     # --- disk ---------------------------------------------------------------------------------------------
 
@@ -451,6 +478,17 @@ class Node:
         else:
             self.feed(life, LogRead(effect.shard, effect.tag, entries))
 
+    def _read_rows(self, life: int, effect: ReadRows | ScanRows) -> None:
+        if self.life != life:
+            return
+        tables = self.disk.durable_tables
+        if isinstance(effect, ReadRows):
+            values = tuple(tables.get(family, key) for family, key in effect.keys)
+            self.feed(life, RowsRead(effect.shard, effect.tag, values))
+        else:
+            rows = tables.scan(effect.family, effect.first, effect.behind)[: effect.rows_max]
+            self.feed(life, RowsScanned(effect.shard, effect.tag, tuple(rows)))
+
     # --- timers -------------------------------------------------------------------------------------------
 
     def _set_timer(self, effect: SetTimer) -> None:
@@ -480,4 +518,6 @@ class Node:
         if running is not None:
             running.stop()
         if effect.source is not None and effect.descriptor is not None:
-            self._pulls[effect.shard] = Pull(self, effect.shard, effect.source, effect.descriptor, effect.first)
+            self._pulls[effect.shard] = Pull(
+                self, effect.shard, effect.source, effect.descriptor, effect.first, effect.rows
+            )

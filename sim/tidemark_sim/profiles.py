@@ -20,6 +20,7 @@ from .admin import AdminOptions
 from .clients import ClientOptions
 from .delivery import ReadingOptions
 from .dice import Dice
+from .document_clients import DocumentOptions
 from .faults import FaultOptions
 from .impostor import ImpostorOptions
 from .metadata import MetadataOptions
@@ -70,6 +71,7 @@ class Options:
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     successors: SuccessorOptions = field(default_factory=SuccessorOptions)
     impostor: ImpostorOptions = field(default_factory=ImpostorOptions)
+    documents: DocumentOptions = field(default_factory=DocumentOptions)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     copies: CopySettings = field(default_factory=CopySettings)
     payload_copies: int = 0
@@ -127,6 +129,7 @@ BASE: dict[str, dict[str, Range]] = {
     "reading": {"readers": (0, 0, 0)},
     "successors": {},
     "impostor": {},
+    "documents": {},
 }
 
 PROFILES: dict[str, dict[str, dict[str, Range]]] = {
@@ -489,6 +492,37 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
         },
         "impostor": {"every_ms": (1, 3, 15)},
     },
+    "upr": {
+        "cluster": {
+            "nodes": (1, 3, 5), "wide": (1, 0.2, 0.2), "shards": (0.1, 2, 2), "operators": (0.2, 2, 2),
+            "operator_crash_in_step": (0.2, 0.002, 0.02), "chunk_bytes_max": (1, 300, 4000),
+        },
+        "disk": {"sync_ms_max": (1, 1, 8), "crash_in_step": (0.5, 0.0005, 0.003)},
+        "clients": {
+            "producers": (1, 1, 4), "think_ms": (1, 5, 40), "local": (0, 0, 0), "commit": (0.5, 0.05, 0.4),
+            "twice": (0.7, 0.05, 0.3), "old_again": (0.9, 0.05, 0.3), "reads": (0.2, 0.01, 0.05),
+            "stragglers": (0.5, 0.1, 0.5), "subscribers": (0.3, 1, 2),
+        },
+        "admin": {
+            "every_ms": (1, 100, 600), "swap": (0.8, 0.5, 2), "expand": (0.3, 0.1, 0.5), "contract": (0.3, 0.1, 0.5),
+            "transfer": (0.5, 0.2, 1), "cancel": (0.2, 0.1, 0.3), "trim": (0.9, 0.5, 3),
+        },
+        "faults": {
+            "every_ms": (1, 60, 300), "down_ms": (1, 60, 400), "crash": (0.9, 0.5, 2), "crash_leader": (0.8, 0.5, 2),
+            "lag": (0.6, 0.5, 2), "power_cut": (0.5, 0.1, 0.6), "sync_error": (0.3, 0.1, 0.5),
+            "stall": (0.8, 0.5, 3), "ambush_rollback": (0.7, 0.05, 0.4), "wipe": (0.3, 0.1, 0.5),
+            "corrupt": (0.3, 0.2, 1), "clock_jump": (0.5, 0.3, 1.5), "disk_full": (0.2, 0.1, 0.4),
+        },
+        "synchro": {
+            "timeout_ms_min": (1, 60, 300), "timeout_ms_max": (1, 200, 1500), "formula": (0.7, 0.3, 1),
+            "delay_ms_max": (1, 1, 100),
+        },
+        "documents": {
+            "keys": (1, 2, 24), "deletes": (1, 0.1, 0.5), "conditions": (1, 0.1, 0.8), "atomic": (1, 0.1, 0.6),
+            "ttl": (0.8, 0.1, 0.7), "ttl_ms_max": (1, 20, 600), "pin": (0.8, 0.05, 0.5), "pin_ms_max": (1, 100, 2500),
+            "reads": (1, 0.1, 0.8), "think_ms": (1, 10, 60),
+        },
+    },
 }
 
 
@@ -548,6 +582,11 @@ def draw(profile: str, dice: Dice) -> Options:
         )
     if cluster.copies:
         _draw_copies(options, dice)
+    if options.documents.keys:
+        options.limits = replace(
+            options.limits, fold_bytes_max=dice.between(1, 3_000), expire_look_ms=dice.between(10, 120),
+            tombstone_ms=dice.between(20, 600),
+        )
     return options
 
 

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemark_core.base.effects import LogReadFailed, SnapshotChunk, SnapshotDescriptor, SnapshotFailed
+from tidemark_core.base.effects import (
+    LogReadFailed,
+    SnapshotChunk,
+    SnapshotDescriptor,
+    SnapshotFailed,
+    SnapshotRows,
+)
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.documents.rows import FAMILIES, behind, prefix
 
 if TYPE_CHECKING:
     from .node import Node
@@ -22,11 +29,12 @@ TRIES_MAX = 3
 class Pull:
     """One running pull; `life` ties it to one life of the node that pulls."""
 
-    __slots__ = ("descriptor", "life", "next", "node", "question", "shard", "source", "stopped", "tries")
+    __slots__ = ("descriptor", "life", "next", "node", "question", "rows", "shard", "source", "stopped", "tries")
 
     def __init__(
-        self, node: Node, shard: ShardId, source: Member, descriptor: SnapshotDescriptor, first: int
+        self, node: Node, shard: ShardId, source: Member, descriptor: SnapshotDescriptor, first: int, rows: bool
     ) -> None:
+        self.rows = rows       # those of documents come first, all of one state (U47)
         self.node = node
         self.shard = shard
         self.source = source
@@ -60,6 +68,11 @@ class Pull:
         if source.core.log.pull_refused(self.shard, self.node.member) is not None:
             world.network.send(self.source.node, self.node.name, self._arrive, question, (), False)
             return
+        if self.rows:
+            tables, bounds = source.disk.durable_tables, (prefix(self.shard), behind(self.shard))
+            rows = tuple((family, *row) for family in FAMILIES for row in tables.scan(family, *bounds))
+            world.network.send(self.source.node, self.node.name, self._rows_arrive, question, rows)
+            return
         bytes_max = world.dice.between(1, world.options.cluster.chunk_bytes_max)
         entries, damaged = source.disk.read(self.shard, self.next, self.descriptor.head.offset, bytes_max)
         if damaged is not None and not entries:
@@ -69,6 +82,22 @@ class Pull:
             return
         part, goes_on = source.core.log.snapshot_part(self.shard, self.descriptor.epoch, entries)
         world.network.send(self.source.node, self.node.name, self._arrive, question, part, goes_on)
+
+    def _rows_arrive(self, question: int, rows: tuple[tuple[str, bytes, bytes], ...]) -> None:
+        """Feed the rows in two parts, so that a crash may come between."""
+        if self._over or question != self.question:
+            return
+        self.tries, self.rows = 0, False
+        node, shard, epoch, half = self.node, self.shard, self.descriptor.epoch, len(rows) // 2
+        node.world.trace.count("snapshot_rows", len(rows))
+        for part, first, last in ((rows[:half], True, False), (rows[half:], False, True)):
+            node.feed(self.life, SnapshotRows(shard, epoch, part, first, last))
+            if self._over:
+                return
+        if self.next <= self.descriptor.head.offset:
+            self._ask()
+        else:
+            self.stopped = True
 
     def _arrive(self, question: int, entries: tuple[Entry, ...], goes_on: bool) -> None:
         if self._over or question != self.question:

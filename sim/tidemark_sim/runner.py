@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from struct import error
 from typing import Any
 
 from tidemark_core.replication import log as core_log
@@ -21,7 +22,7 @@ from .world import World
 
 STEPS = 2_000
 
-DEFECTS = (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+DEFECTS = (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError, error)
 """What a core may raise when it is broken; reported like a broken promise."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemark_core.base.effects import PeerDown, PeerUp, Send
-from tidemark_core.base.ids import Member, ShardId, shard_id
+from tidemark_core.base.ids import Member, ShardId, ShardKind, shard_id
 from tidemark_core.replication.messages import Reach, ReadRound
 from tidemark_core.replication.records import first_record
 
@@ -20,6 +20,7 @@ from .checkers import Checkers
 from .clients import Producer, Readers
 from .delivery import Readings
 from .dice import Dice
+from .document_clients import DocumentClients
 from .faults import Faults
 from .impostor import Impostor, candidates
 from .metadata import MetadataStore
@@ -63,6 +64,7 @@ class World:
             Subscriber(self, f"s{number + 1}", dice.pick(self.shards)) for number in range(options.clients.subscribers)
         ]
         self.readings = Readings(self)
+        self.documents = DocumentClients(self)
         self.admin = Admin(self)
         self.faults = Faults(self)
         self.successors = Successors(self)
@@ -98,7 +100,8 @@ class World:
         for shard in self.shards:
             chosen = self.dice.shuffled(candidates(self, shard))[: self.options.replicas]
             members = tuple(self.nodes[name].member for name in chosen)
-            self.metadata.create(shard, first_record(members, self.options.payload_copies))
+            kind = ShardKind.DOCUMENTS if self.options.documents.keys else ShardKind.LOG
+            self.metadata.create(shard, first_record(members, self.options.payload_copies, kind=kind))
         if not self.dice.chance(self.options.cluster.all_active):
             for operator in list(self.operators.values())[1:]:
                 operator.active = False
@@ -117,6 +120,7 @@ class World:
         self.readings.begin()
         if self.impostor is not None:
             self.after(self.dice.between(50, 200), self.impostor.tick)
+        self.documents.begin()
 
     def run_faults(self, events: int) -> None:
         while self.events < events:

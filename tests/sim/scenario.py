@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemark_core.base.entry import Durability
-from tidemark_core.base.ids import Member, OperatorId
+from tidemark_core.base.ids import Member, OperatorId, ShardKind
 from tidemark_core.replication.messages import Appended, Operation
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord, StartChange, first_record
 from tidemark_core.replication.replica import Limits
@@ -24,9 +24,10 @@ class Scenario:
     """Nodes n1..nN, the first `replicas` of them in the ensemble, in order; operators op1..; one producer."""
 
     def __init__(
-        self, nodes: int = 3, replicas: int = 3, operators: int = 1, copies: int = 0, silence_ms: int = 0, **limits: int
+        self, nodes: int = 3, replicas: int = 3, operators: int = 1, copies: int = 0, silence_ms: int = 0,
+        documents: int = 0, **limits: int
     ) -> None:
-        """Nodes report whom they reach where `silence_ms` is given."""
+        """Nodes report whom they reach where `silence_ms` is given; with `documents` keys the shard has documents."""
         options = Options("scenario")
         options.cluster.nodes, options.cluster.operators = nodes, operators
         options.cluster.probe_ms, options.cluster.probes_missed_max = 20, 2
@@ -43,12 +44,14 @@ class Scenario:
         if silence_ms:
             options.cluster.reports = options.cluster.hints = 1.0
             options.coordinator = replace(options.coordinator, quorum_silence_ms=silence_ms)
+        options.documents.keys = documents
         self.world = world = World(options, Dice(1), Trace())
         self.shard = world.shards[0]
         self.producer: Producer = world.producers[0]
         self.producer.stopped = True
         members = tuple(self.member(n) for n in range(1, replicas + 1))
-        world.metadata.create(self.shard, first_record(members, copies))
+        kind = ShardKind.DOCUMENTS if documents else ShardKind.LOG
+        world.metadata.create(self.shard, first_record(members, copies, kind=kind))
         for node in world.nodes.values():
             node.start()
         for operator in world.operators.values():

@@ -176,7 +176,7 @@ PAST = {"AppendAck", "Append", "Appended", "Released", "Fetched", "Outcome", "Re
 """These leave while writes are under way."""
 
 EMPTY = {
-    "replication.filling.Filling._say", "replication.follower.Follower._refuse",
+    "document_shard.Documents._next", "replication.filling.Filling._say", "replication.follower.Follower._refuse",
     "replication.follower.Follower._report_loss",
     "replication.follower.Follower.on_install_snapshot", "replication.leader.Leader.on_become_leader_again",
 }

@@ -34,6 +34,7 @@ from tidemark_core.base.effects import (
     Received,
     Released,
     Reply,
+    RowsDurable,
     Send,
     TimerFired,
     Write,
@@ -43,6 +44,9 @@ from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member,
 from tidemark_core.base.quorum import majority
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Shipment
+from tidemark_core.document_shard import TAG as FOLD_TAG
+from tidemark_core.documents.requests import Pinned, ReadGranted, Unpinned, Written
+from tidemark_core.documents.rows import load
 from tidemark_core.limbo.settings import Rollback
 from tidemark_core.log_plane import NO_SHARD
 from tidemark_core.node import NodeCore
@@ -53,6 +57,7 @@ from tidemark_core.replication.floors import FLOORS, PromiseRequest
 from tidemark_core.replication.invariants import check_replica
 from tidemark_core.replication.replica import Replica, ReplicaState, Role
 from tidemark_core.subscriptions.view import SubscriptionsView
+from tidemark_sim.checkers.documents import StoreView
 from tidemark_sim.delivery import Stream
 from tidemark_sim.disk import STORE_WRITES, Disk, Image, StoredPlane, Tables
 from tidemark_sim.mutant import substitute
@@ -332,11 +337,25 @@ def fed(on: Leaving) -> str:
         return on.promised(event.epoch, Role.LEADER)
     if isinstance(event, Received) and isinstance(event.message, m.Filled):
         return filled(replace(on, value=event.message))
+    if isinstance(event, RowsDurable):
+        assert on.node.core is not None
+        documents = on.node.core.log.shards[on.shard].documents
+        applied = next((batch.applied for batch in documents._batches if batch.number == event.number), -1)
+        return stands(on, applied)
     return ""
 
 
+def stands(on: Leaving, applied: int) -> str:
+    """The stored rows of documents stand for everything up to `applied` (U47)."""
+    summary = load(on.shard, StoreView(on.tables))
+    stored = summary.applied if summary is not None else -1
+    return f"rows up to {applied} are said to be stored, they stand at {stored}" if stored < applied else ""
+
+
 def read_behind(on: Leaving) -> str:
-    """A read that rides on a repair finds the repaired entry."""
+    """A read that rides on a repair finds the repaired entry, and one for the fold finds what is confirmed."""
+    if on.value.tag[0] == FOLD_TAG:
+        return "the entry is not stored yet" if on.image.at(on.value.first) is None else ""
     return "the entry is still damaged" if (on.shard, on.value.first) in on.node.disk.corrupt else ""
 
 
@@ -361,6 +380,9 @@ SAID: dict[type, Row] = {
     m.Filled: filled,
     m.Fetched: fetched,
     m.Appended: appended,
+    Written: appended,
+    ReadGranted: lambda on: stands(on, on.value.applied),
+    Pinned: lambda on: on.on_majority(on.value.at),
     m.Outcome: outcome,
     Refused: refused,
     m.ReadGrant: grant,
@@ -377,6 +399,7 @@ HARMLESS: dict[type, str] = {
     m.CommitPending: "asks to be asked again",
     m.Fetch: "a question",
     m.Latest: "where a read ends; the checkers of O46 judge it",
+    Unpinned: "the checkers of documents judge which pins are active",
     m.Reach: "what a node sees of others now",
     SubscriptionsView: "shows what is confirmed; the checkers of positions judge it",
     int: "where the log begins; a trim that a crash loses is made again",

@@ -28,7 +28,7 @@ from tidemark_core.base.entry import (
     seal,
 )
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, of_shard
+from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, ShardKind, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages
 from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
@@ -156,7 +156,7 @@ def test_message_round_trip(message: type):
     check()
 
 
-ADDED = {"nonce": 0}
+ADDED = {"nonce": 0, "kind": ShardKind.LOG}
 """Fields that the release before does not know, and what they say where it left them out."""
 
 WHEEL = next((Path(__file__).parents[1] / "e2e" / "data").glob("*.whl"))
@@ -178,7 +178,7 @@ def test_the_release_before_reads_every_message_on_a_link_of_its_version():
     @given(unsigned, st.one_of(st.none(), members), st.one_of(*(strategy(m) for m in LINK_MESSAGES if m not in NEW)))
     def collect(shard: int, to: Member | None, value: typing.Any) -> None:
         if getattr(value, "snapshot", None) is not None:
-            value = replace(value, snapshot=replace(value.snapshot, checkpoint=CHECKPOINT.encode()))
+            value = replace(value, snapshot=replace(value.snapshot, checkpoint=CHECKPOINT.encode(), kind=ShardKind.LOG))
         if isinstance(value, messages.Rejected) and value.refusal.reason is Reason.PRODUCER_UNKNOWN:
             value = replace(value, refusal=Refused(Reason.SEQUENCE_GAP))   # new, and never an answer to an operator
         value = replace(value, **{name: absent for name, absent in ADDED.items() if hasattr(value, name)})

@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 from .entry import Entry
-from .ids import Address, EntryId, Member, Peer, ShardId
+from .ids import Address, EntryId, Member, Peer, ShardId, ShardKind
 
 # --- writes: what a Persist holds -------------------------------------------------------------------------
 #
@@ -151,6 +151,33 @@ class ReadLog:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadRows:
+    """Read rows of column families by key; answer with the event `RowsRead(shard, tag, values)`.
+
+    The answer shows one state of the store that has every write durable before; later writes may show as well.
+    """
+
+    shard: ShardId
+    tag: Any
+    keys: tuple[tuple[str, bytes], ...]   # family and key
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRows:
+    """Read at most `rows_max` rows of `family` with keys in [first, behind), in byte order.
+
+    Answer with the event `RowsScanned(shard, tag, rows)`; it shows one state of the store, like that of `ReadRows`.
+    """
+
+    shard: ShardId
+    tag: Any
+    family: str
+    first: bytes
+    behind: bytes
+    rows_max: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetTimer:
     """Fire `TimerFired(address, name)` at `at_ms` or later, replacing the timer of that name; None cancels."""
 
@@ -180,12 +207,15 @@ class PullSnapshot:
 
     The source serves what `LogPlane.snapshot_part` lets it, and where that ends early, so does the pull
     (`SnapshotFailed`).  A new PullSnapshot of the shard replaces the running one; `source` None stops it.
+    With `rows` the pull begins with the rows of the shard's documents, all from one state of the source's store, as
+    `SnapshotRows` events (U47).
     """
 
     shard: ShardId
     source: Member | None
     descriptor: SnapshotDescriptor | None
     first: int
+    rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +227,7 @@ class Trace:
     detail: str = ""
 
 
-Effect = Persist | Send | Reply | ReadLog | SetTimer | Released | Feed | PullSnapshot | Trace
+Effect = Persist | Send | Reply | ReadLog | ReadRows | ScanRows | SetTimer | Released | Feed | PullSnapshot | Trace
 
 # --- events a shell feeds -----------------------------------------------------------------------------------
 
@@ -222,6 +252,7 @@ class SnapshotDescriptor:
     slot: int = -1
     size: int = 0
     sources: tuple[Member, ...] = ()
+    kind: ShardKind = ShardKind.LOG
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +289,46 @@ class LogReadFailed:
     shard: ShardId
     tag: Any
     first: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRead:
+    """The values of the keys that a `ReadRows` named, in its order; None where there is no row."""
+
+    shard: ShardId
+    tag: Any
+    values: tuple[bytes | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsScanned:
+    """The rows that a `ScanRows` found: keys and values in order of the keys."""
+
+    shard: ShardId
+    tag: Any
+    rows: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDurable:
+    """The batch `number` of a shard's documents is durable; fed by `Persist.then`."""
+
+    shard: ShardId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRows:
+    """The next rows of a pulled snapshot: family, key and value each.  `first` and `last` bound the rows of one state.
+
+    A pull that begins again begins with `first` again.
+    """
+
+    shard: ShardId
+    epoch: int
+    rows: tuple[tuple[str, bytes, bytes], ...]
+    first: bool
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ its disk.  A wiped disk is another member (rule K14).  Entry ids compare by epoc
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple, NewType
 
 ShardId = NewType("ShardId", int)
@@ -33,6 +34,13 @@ class Address(NamedTuple):
 def of_shard(shard: ShardId) -> Address:
     """Return the address of a shard.  Build it once per replica, not once per effect."""
     return Address(LOG_PLANE, shard)
+
+
+class ShardKind(StrEnum):
+    """The promise of a shard beside its log; fixed when the shard is created."""
+
+    LOG = "Log"
+    DOCUMENTS = "Documents"   # the latest value by key, folded from the log (U46)
 
 
 OperatorId = NewType("OperatorId", str)

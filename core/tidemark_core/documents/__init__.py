@@ -9,12 +9,13 @@ U49 The fold alone judges conditions
 U50 The first outcome is kept
 U51 A document expires by an entry
 U52 Purged tombstones do not exist
+U53 A read is granted when the store shows enough
 U70 A pin is a cut that lasts
 U71 Superseded versions are kept for pins
 U72 Any member serves a pin
 U73 A digest of all live documents
 
-`payload` has the bytes of entries, `rows` the families, `fold` what entries do, `sweeping` what is removed in the
-background, `reading` what a snapshot of the rows shows.  All of it is pure: values in, values out.  Stays out: the
-log, roles and messages (`replication`).
+`payload` has the bytes of entries, `requests` what clients ask, `rows` the families, `fold` what entries do, `sweeping`
+what is removed in the background, `reading` what a snapshot of the rows shows.  All of it is pure: values in, values
+out.  Stays out: the log, roles and messages (`replication`); when a slice runs (`document_shard`).
 """

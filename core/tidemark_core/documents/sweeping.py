@@ -15,16 +15,21 @@ from .rows import BYSEQ, DOCS, EXPIRY, PINNED, Due, Summary, doc_key, due_of, pi
 Found = Iterable[tuple[bytes, bytes]]
 
 
-def swept(shard: ShardId, summary: Summary, found: Found) -> tuple[StoreWrite, ...]:
-    """Return the writes that remove the purged ones among these tombstones, rows of class 1 of `expiry`."""
+def swept(shard: ShardId, summary: Summary, found: Found) -> tuple[tuple[StoreWrite, ...], tuple[bytes, ...]]:
+    """Return the writes that remove the purged ones among these tombstones, rows of class 1 of `expiry`.
+
+    The second value are the keys of their documents.
+    """
     writes: list[StoreWrite] = []
+    keys: list[bytes] = []
     for key, value in found:
         due = due_of(key, value)
         if due.seqno <= summary.purged:
+            keys.append(due.key)
             writes += (
                 Delete(EXPIRY, key), Delete(BYSEQ, seqno_key(shard, due.seqno)), Delete(DOCS, doc_key(shard, due.key))
             )
-    return tuple(writes)
+    return tuple(writes), tuple(keys)
 
 
 def purgeable(found: Found, before_ms: int, at_most: int) -> int:

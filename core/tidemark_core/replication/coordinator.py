@@ -459,7 +459,8 @@ class Coordinator:
     def _fence(self, member: Member) -> Send:
         record = self.record
         assert record is not None
-        return Send(self.address, member, Fence(record.epoch, record.election, self._nonce, members_announced(record)))
+        members = members_announced(record)
+        return Send(self.address, member, Fence(record.epoch, record.election, self._nonce, members, record.kind))
 
     def _on_fenced(self, now_ms: int, sender: Member, m: Fenced) -> list[CoordinatorEffect]:
         record, election = self.record, self.election

@@ -19,7 +19,7 @@ from ..base.effects import (
 )
 from ..base.entry import Entry, Kind
 from ..base.errors import RemoteViolation
-from ..base.ids import NOTHING, Member, Peer
+from ..base.ids import NOTHING, EntryId, Member, Peer
 from ..base.refusals import Reason
 from .checkpoint import Checkpoint
 from .copies import Seat, seat_of
@@ -274,10 +274,26 @@ class Follower:
         """(Re)start the pull right behind what is stored."""
         if self._pull is None or self.replica.state.role is not Role.SEEDING:
             return []
-        wanted = self._pull[2]
-        if self._resume_at(wanted) > wanted.head.offset:
+        wanted, rows = self._pull[2], self.replica.rows_wanted
+        if self._resume_at(wanted) > wanted.head.offset and not rows:
             return self._seeded()
-        return [PullSnapshot(self.replica.shard, self._asked(), wanted, self._resume_at(wanted))]
+        return [PullSnapshot(self.replica.shard, self._asked(), wanted, self._resume_at(wanted), rows)]
+
+    def on_snapshot_rows(self, epoch: int) -> list[Effect]:
+        """The rows of the snapshot are whole (U47); the replica is seeded once its entries are, too."""
+        replica = self.replica
+        if self._pull is None or epoch != replica.state.epoch or replica.state.role is not Role.SEEDING:
+            return []
+        return self._seeded() if replica.log.head.offset >= self._pull[2].head.offset else []
+
+    @property
+    def seeding_head(self) -> EntryId | None:
+        """The end of the snapshot that is being pulled, None when none is."""
+        return self._pull[2].head if self._pull is not None else None
+
+    def give_up_pull(self) -> None:
+        """Stop the pull: its snapshot will never be whole; the operator's repeat starts another one."""
+        self._pull = None
 
     def _asked(self) -> Member:
         """Return the member pulled from now: the leader, or another one for what the leader does not keep (K12)."""
@@ -311,7 +327,7 @@ class Follower:
         whole = max(1, wanted.head.offset + 1 - wanted.first)
         progress = SnapshotProgress(chunk.epoch, wanted.payload_bytes * held // whole, wanted.payload_bytes)
         effects: list[Effect] = [replica.persist(writes, [replica.send(requester, progress)])]
-        if replica.log.head.offset >= wanted.head.offset:
+        if replica.log.head.offset >= wanted.head.offset and not replica.rows_wanted:
             effects += self._seeded()
         return effects
 

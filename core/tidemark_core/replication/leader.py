@@ -316,12 +316,14 @@ class Leader:
         replica = self.replica
         self.append_control(now_ms, kind, opening_payload(replica.state, replica.me, replica.log.head, lineage))
 
-    def append_control(self, now_ms: int, kind: Kind, payload: bytes = b"", argument: int = -1) -> None:
+    def append_control(
+        self, now_ms: int, kind: Kind, payload: bytes = b"", argument: int = -1, count: int = 1
+    ) -> None:
         """Append a control entry; it leaves at the end of the turn."""
         log = self.replica.log
         entry = control(
             kind, payload, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
-            logged_ms=self.clocks.stamp(now_ms), argument=argument,
+            logged_ms=self.clocks.stamp(now_ms), argument=argument, count=count,
         )
         log.append(entry)
         self._fresh.append(entry)
@@ -665,9 +667,9 @@ class Leader:
         ]
 
     def _shrink_tail(self) -> None:
-        """Keep in memory only what a reachable follower still lacks."""
+        """Keep in memory only what a reachable follower still lacks, or rows do not stand for yet."""
         everybody = min((cursor.match for cursor in self.cursors.values() if cursor.up), default=self.head)
-        self.replica.log.shrink_tail(min(everybody, self.durable) + 1)
+        self.replica.log.shrink_tail(min(everybody, self.durable, self.replica.folded) + 1)
 
     # --- changes of the ensemble --------------------------------------------------------------------------
 
@@ -750,7 +752,8 @@ class Leader:
         checkpoint = log.checkpoint().encode() if log.first > 0 else b""
         replica = self.replica
         described = SnapshotDescriptor(
-            self.epoch, log.head, log.first, replica.commit, log.bytes_held, checkpoint, confirmed=replica.confirmed
+            self.epoch, log.head, log.first, replica.commit, log.bytes_held, checkpoint, confirmed=replica.confirmed,
+            kind=replica.state.kind,
         )
         seat = self._seat_of_new(m)
         if not seat.selective:

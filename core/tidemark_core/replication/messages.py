@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from ..base.effects import SnapshotDescriptor, Space
 from ..base.entry import Entry
-from ..base.ids import EntryId, Member, ShardId
+from ..base.ids import EntryId, Member, ShardId, ShardKind
 from ..base.refusals import Refused
 
 EPOCH_JUMP_MAX = 1 << 32
@@ -36,13 +36,14 @@ class Fence:
 
     The answer repeats `nonce`, by which the operator knows the fence that it answers (O42).  `members` are those that
     may speak of the shard from now on, a newcomer among them (T10); a build of wire version 4 names none.  Equal fences
-    may name other members.
+    may name other members.  A replica that begins with this fence is of `kind`.
     """
 
     epoch: int
     election: int
     nonce: int = 0
     members: tuple[Member, ...] = field(default=(), compare=False)
+    kind: ShardKind = ShardKind.LOG
 
 
 @dataclass(frozen=True, slots=True)

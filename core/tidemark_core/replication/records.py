@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..base.errors import RemoteViolation, unknown_record_format
-from ..base.ids import LINEAGE_BYTES, NOTHING, EntryId, Member, OperatorId, ShardId
+from ..base.ids import LINEAGE_BYTES, NOTHING, EntryId, Member, OperatorId, ShardId, ShardKind
 from .messages import Operation
 
 RECORD_FORMAT = 2
@@ -81,6 +81,7 @@ class ShardRecord:
     source: Member | None = None
     refill: int = 0
     lineage: str = ""
+    kind: ShardKind = ShardKind.LOG
 
     def encode(self) -> bytes:
         change = self.change
@@ -89,6 +90,7 @@ class ShardRecord:
             "source": list(self.source) if self.source else None,
             "refill": self.refill,
             "lineage": self.lineage,
+            "kind": self.kind if self.kind is not ShardKind.LOG else None,
         }
         return json.dumps(
             {
@@ -142,6 +144,7 @@ class ShardRecord:
                 source=_member(raw.get("source")),
                 refill=int(raw.get("refill", 0)),
                 lineage=_lineage(raw.get("lineage", "")),
+                kind=ShardKind(raw.get("kind", ShardKind.LOG)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise RemoteViolation(f"shard record cannot be read: {error!r}") from error
@@ -157,10 +160,12 @@ def _member(pair: list[str] | None) -> Member | None:
     return Member(*pair) if pair else None
 
 
-def first_record(ensemble: tuple[Member, ...], copies: int = 0, lineage: bytes = b"") -> ShardRecord:
+def first_record(
+    ensemble: tuple[Member, ...], copies: int = 0, lineage: bytes = b"", kind: ShardKind = ShardKind.LOG
+) -> ShardRecord:
     """Return the record of a shard that was never led: epoch 0, waiting for its first election."""
     return ShardRecord(
-        epoch=0, election=0, status=Status.ELECTION, ensemble=ensemble, copies=copies, lineage=lineage.hex()
+        epoch=0, election=0, status=Status.ELECTION, ensemble=ensemble, copies=copies, lineage=lineage.hex(), kind=kind
     )
 
 

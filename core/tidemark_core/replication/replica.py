@@ -7,7 +7,7 @@ no opinion about messages.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -28,14 +28,14 @@ from ..base.effects import (
 from ..base.entry import Entry, Kind
 from ..base.errors import FormatTooNew, RemoteViolation
 from ..base.folds import Table
-from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId, of_shard
+from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId, ShardKind, of_shard
 from ..base.refusals import Reason, Refused
 from ..delivery.copysets import BLOCK_BYTES, BLOCK_MS
 from ..limbo.settings import SynchroSettings
 from .checkpoint import FOLDS
 from .copies import Seat, seat_of
 from .fetches import Fetches
-from .log import Log
+from .log import OFFSET_MAX, Log
 from .messages import Fate, Fence, Operation, Rejected
 from .producer_rows import ProducerRows
 from .producers import Place
@@ -74,6 +74,9 @@ class Limits:
     retention_look_ms: int = 10_000      # least time between two looks at what has expired
     drop_ms: int = 1_000                 # how long after the last progress surplus payloads are told of (K6)
     drop_bytes: int = 8 << 20            # and at least whenever so much was committed
+    fold_bytes_max: int = 256 << 10      # of log in one slice of the fold of documents (U46)
+    expire_look_ms: int = 1_000          # how often a leader looks what time removes (U51, U52)
+    tombstone_ms: int = 7 * 24 * 3600 * 1000   # a younger one is not purged (U52)
     extra_folds: Table = ()
 
 
@@ -134,6 +137,7 @@ class ReplicaState:
     pending: Pending | None = None
     announced: tuple[Member, ...] = ()
     announced_in: int = 0
+    kind: ShardKind = ShardKind.LOG
 
     def encode(self) -> bytes:
         return with_watermarks(self.commit, self.confirmed, self.encode_rest())
@@ -146,6 +150,7 @@ class ReplicaState:
                 list(self.snapshot_head), self.snapshot_commit, self.snapshot_confirmed, self.copies, self.told,
                 self.dropped, self.swept, self.opened, self.pending and self.pending.encode(),
                 [list(member) for member in self.announced], self.announced_in,
+                *([self.kind] if self.kind is not ShardKind.LOG else ()),
             ],
             separators=(",", ":"),
         ).encode()
@@ -162,12 +167,12 @@ class ReplicaState:
             commit, confirmed, (epoch, election, role, ensemble, snapshot_head, *snapshot) = fields
             snapshot_commit, snapshot_confirmed, copies, told, dropped, swept, *change = snapshot
             # An older build stored no announcement, so the members of its epoch may be others (T10).
-            opened, pending, announced, announced_in = change + [0, None, (), epoch][len(change):]
+            opened, pending, announced, announced_in, *kind = change + [0, None, (), epoch][len(change):]
             return cls(
                 epoch, election, Role(role), commit, confirmed, tuple(Member(*pair) for pair in ensemble),
                 EntryId(*snapshot_head), snapshot_commit, snapshot_confirmed, copies, told, dropped, swept,
                 opened, Pending.decode(pending) if pending else None,
-                tuple(Member(*pair) for pair in announced), announced_in,
+                tuple(Member(*pair) for pair in announced), announced_in, ShardKind(*kind) if kind else ShardKind.LOG,
             )
         except (ValueError, TypeError) as error:
             raise RemoteViolation(f"replica state cannot be read: {error!r}") from error
@@ -221,9 +226,9 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_rest", "_rows", "_written", "address", "behind_ms", "commit", "confirmed", "copy_settings",
-        "fetches", "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released", "retention", "settings",
-        "shard", "space", "state",
+        "_checkpoint_at", "_rest", "_rows", "_written", "address", "behind_ms", "beside", "commit", "confirmed",
+        "copy_settings", "fetches", "folded", "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released",
+        "retention", "rows_wanted", "settings", "shard", "space", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
@@ -246,6 +251,9 @@ class Replica:
         self.now_ms = 0            # the shell's clock at the event that is being consumed
         self.behind_ms = 0         # how far the wall clock is behind it: it was set back (C1)
         self.peers_down: Collection[Member] = ()  # shared with the node: members without a link
+        self.folded = OFFSET_MAX   # durable rows stand for the log up to here (U47); a log without rows needs none
+        self.beside: Callable[[Sequence[Write]], Iterable[Write]] | None = None   # what goes with a removal of log
+        self.rows_wanted = False   # SEEDING: the rows of the snapshot are not whole yet (U47)
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
         self._checkpoint_at = 0    # settled entries when the last checkpoint was written
         self._rows = ProducerRows(shard)
@@ -254,10 +262,12 @@ class Replica:
     def restore(
         cls, shard: ShardId, me: Member, limits: Limits, state: bytes, checkpoint: bytes | None,
         headers: Iterable[Entry], table: Table = FOLDS, producers: Iterable[tuple[bytes, bytes]] = (),
+        folded: int = -1,
     ) -> Replica:
         """Rebuild after a restart.  A leader comes back DEPOSED: its unsynced pushes may live on elsewhere.
 
-        `producers` are the rows of the shard in the family `PRODUCERS`.
+        `producers` are the rows of the shard in the family `PRODUCERS`.  Up to `folded` the rows of documents vouch
+        for what is confirmed (U47).
         """
         replica = cls(shard, me, limits, table)
         replica.state = ReplicaState.decode(state)
@@ -276,7 +286,9 @@ class Replica:
                 # State is written with or behind the entries it vouches for: synced entries are gone.
                 raise RemoteViolation(f"K14: commit {commit} is stored, but the log ends at {replica.log.head}")
             # A CONFIRM in the durable log vouches for as much as the watermark does; EPOCH_START does not (L13).
-            replica.confirmed = max(replica.state.confirmed, replica.log.decisions.confirmed)
+            replica.confirmed = max(
+                replica.state.confirmed, replica.log.decisions.confirmed, min(folded, replica.log.head.offset)
+            )
             replica.commit = max(commit, replica.confirmed)
             replica.released = replica.confirmed   # the stage is no promise beyond a life (K10)
             replica.log.settle(replica.commit)
@@ -332,6 +344,8 @@ class Replica:
     def persist(self, writes: Iterable[Write], then: Iterable[Effect] = ()) -> Persist:
         """Return a Persist of `writes` plus the state when it changed; watermarks ride along with any write."""
         together = list(writes)
+        if self.beside is not None:
+            together += self.beside(together)
         if self._rest is None or (together and self._written != (self.commit, self.confirmed)):
             if self._rest is None:
                 self._rest = self.state.encode_rest()
@@ -386,7 +400,7 @@ class Replica:
 
     def trim_to(self, first: int) -> list[Write]:
         """Return the writes that trim to `first`, an entry boundary; the fold below survives in the checkpoint."""
-        first = min(first, self.confirmed + 1)
+        first = min(first, self.confirmed + 1, self.folded + 1)
         if first <= self.log.first:
             return []
         self.log.trim(first)
@@ -412,6 +426,7 @@ class Replica:
         self.update(dropped=-1, swept=-1)
         self.raw_end = -1
         self._checkpoint_at, self._rows = 0, ProducerRows(self.shard)
+        self.rows_wanted = self.state.kind is ShardKind.DOCUMENTS
 
     def wall_behind(self, now_ms: int) -> int:
         """Return what our wall clock says when the shell's clock stands at `now_ms`, in milliseconds."""

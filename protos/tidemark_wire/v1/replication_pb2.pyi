@@ -36,6 +36,7 @@ class SnapshotDescriptor(_message.Message):
     SLOT_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     first: _builtins.int
     commit: _builtins.int
@@ -48,6 +49,8 @@ class SnapshotDescriptor(_message.Message):
     """of the new member; -1: it does not matter"""
     size: _builtins.int
     """slots"""
+    kind: _builtins.str
+    """of the shard; empty: Log"""
     @_builtins.property
     def head(self) -> _common_pb2.EntryId: ...
     @_builtins.property
@@ -68,10 +71,11 @@ class SnapshotDescriptor(_message.Message):
         slot: _builtins.int = ...,
         size: _builtins.int = ...,
         sources: _abc.Iterable[_common_pb2.Member] | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "commit", b"commit", "confirmed", b"confirmed", "copies", b"copies", "epoch", b"epoch", "first", b"first", "head", b"head", "payload_bytes", b"payload_bytes", "size", b"size", "slot", b"slot", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "commit", b"commit", "confirmed", b"confirmed", "copies", b"copies", "epoch", b"epoch", "first", b"first", "head", b"head", "kind", b"kind", "payload_bytes", b"payload_bytes", "size", b"size", "slot", b"slot", "sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,9 +136,11 @@ class Fence(_message.Message):
     ELECTION_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     election: _builtins.int
     nonce: _builtins.int
+    kind: _builtins.str
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
     def __init__(
@@ -144,10 +150,11 @@ class Fence(_message.Message):
         election: _builtins.int = ...,
         members: _abc.Iterable[_common_pb2.Member] | None = ...,
         nonce: _builtins.int = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch", "members", b"members", "nonce", b"nonce"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "epoch", b"epoch", "kind", b"kind", "members", b"members", "nonce", b"nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,8 @@ node_synced(node, item)                 after a queued write became durable, bef
 node_sends(node, send)  node_released(node, released)
 floors_asked(floors)  node_promised(node, floors)   nodes are asked for promises, and one is answered
 latest_asked(event)                     a client is about to ask where the log ends
+documents_asked(event)                  a client is about to read documents
+node_wrote(node, shard, written)  node_replied(node, event, value)   a request about documents is answered
 node_asked(node, event)                 a client's request arrives
 node_replies(node, shard, reply)  node_answers(node, event, value)   it is answered
 record_saved(shard, before, after)  operator_sends(operator, send)  operator_stepped(operator)
@@ -37,6 +39,7 @@ from .coordination import Coordination
 from .copies import Copies
 from .delivered import Delivered
 from .divergence import NoLogDivergence
+from .documents import Documents
 from .ensemble import LegalLeaderAndEnsemble
 from .epochs import Epochs
 from .fates import Fates
@@ -61,12 +64,13 @@ HOOKS = (
     "node_asked", "floors_asked", "node_promised", "node_replies", "node_answers", "node_released", "record_saved",
     "operator_sends", "operator_stepped", "producer_answered", "committed", "led", "reader_begins", "reader_delivers",
     "reader_passes", "reader_notes", "reader_stepped", "latest_asked", "operator_answered", "operator_resumes",
+    "node_wrote", "node_replied", "documents_asked",
 )
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
-    Ages, Coordination, SpaceForAppends, LatestIsLinearizable, CoreInvariants,
+    Ages, Coordination, SpaceForAppends, LatestIsLinearizable, Documents, CoreInvariants,
 )
 
 
@@ -100,6 +104,9 @@ class Checkers:
     reader_notes: Any
     reader_stepped: Any
     latest_asked: Any
+    node_wrote: Any
+    node_replied: Any
+    documents_asked: Any
 
     def __init__(self, world: World, extra: tuple[Any, ...] = ()) -> None:
         self.history = History(world, self)
@@ -108,6 +115,7 @@ class Checkers:
         checkers: list[Any] = [fates, *(promise(world, self.history) for promise in (*PROMISES, *extra))]
         checkers.append(self.history)
         self.copies = next(each for each in checkers if isinstance(each, Copies))
+        self.documents = next(each for each in checkers if isinstance(each, Documents))
         for hook in HOOKS:
             setattr(self, hook, _caller([getattr(each, hook) for each in checkers if hasattr(each, hook)]))
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tidemark_core.base.effects import PutEntry, Write
 from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import ShardId
+from tidemark_core.documents.payload import MAGIC, decode
 from tidemark_core.replication.replica import Role
 
+from ..document_clients import item_of as document_item_of
 from ..trace import Violation
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class ShardFates:
 
 def item_of(entry: Entry) -> int:
     """Return the number that a producer gave the batch when it made it, whatever sequence it travelled under."""
+    if entry.payload.startswith(MAGIC):
+        return document_item_of(decode(entry.payload, entry.count))
     return int(entry.payload.split(b"/")[1].rstrip(b"."))
 
 

@@ -33,9 +33,17 @@ class Replies:
         self._bases: dict[Life, dict[tuple[bytes, int], int]] = {}
 
     def node_asked(self, node: Node, event: Any) -> None:
-        if isinstance(event, AppendRequest):
+        if isinstance(event, AppendRequest) and not self._is_folded(node, event):
             waiting = self._waiting.setdefault((node.name, node.life, event.shard), {})
             waiting[event.request] = (event.batch.producer, event.batch.sequence)
+
+    def _is_folded(self, node: Node, event: AppendRequest) -> bool:
+        """A retry of a write that is folded waits for a row alone (U50): no other caller waits for it."""
+        held = node.core.log.shards.get(event.shard) if node.core is not None else None
+        if held is None or held.documents is None:
+            return False
+        place = held.replica.log.producers.judge(event.batch.producer, event.batch.sequence, 0).place
+        return place is not None and place.last <= held.documents.summary.applied
 
     def node_crashed(self, node: Node) -> None:
         for kept in (self._waiting, self._bases):

@@ -1,0 +1,649 @@
+"""The documents of one shard on one node: they follow the confirmed log, and answer who waits for them.
+
+The fold works in slices: entries from memory or a read of the log, then the rows that they touch, then one write of
+everything they did.  The next slice begins while that write is under way; rows that are not durable yet are in memory.
+Between slices purged tombstones and versions that no pin needs are removed.  A leader also appends what time asks for.
+Stays out: what entries do to rows (`documents.fold`); replication, which knows nothing of documents.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from .base.effects import (
+    DeleteRange,
+    DropBefore,
+    Effect,
+    Feed,
+    Put,
+    ReadLog,
+    ReadRows,
+    Reply,
+    RowsDurable,
+    RowsRead,
+    RowsScanned,
+    ScanRows,
+    SetTimer,
+    SnapshotRows,
+    Space,
+    Wipe,
+    Write,
+)
+from .base.entry import Durability, Entry, Kind
+from .base.errors import RemoteViolation
+from .base.ids import EntryId
+from .base.plane import Stored
+from .base.refusals import Reason, Refused
+from .documents.fold import PINS_MAX, Folded, Step, decoded, fold, keys_of
+from .documents.payload import (
+    EXPIRE_KEYS_MAX,
+    Expired,
+    MalformedWrites,
+    Outcome,
+    decode,
+    decode_outcomes,
+    encode_expired,
+    encode_pin,
+    encode_unpin,
+    wrong_pin,
+)
+from .documents.payload import Reason as Ended
+from .documents.requests import (
+    DocumentRequest,
+    Level,
+    PinDocuments,
+    Pinned,
+    ReadDocuments,
+    ReadGranted,
+    UnpinDocuments,
+    Unpinned,
+    Written,
+)
+from .documents.rows import (
+    DOCS,
+    EFFECTS,
+    EXPIRY,
+    FAMILIES,
+    LIVE_CLASS,
+    PINNED,
+    PINS,
+    SUMMARY,
+    TOMBSTONE_CLASS,
+    Pin,
+    Row,
+    Summary,
+    behind,
+    decode_row,
+    doc_key,
+    due_of,
+    expiry_key,
+    name_of_pin,
+    prefix,
+    seqno_key,
+    wipe,
+)
+from .documents.sweeping import collected, purgeable, swept
+from .replication.clients import AppendRequest, LatestRequest
+from .replication.leader import Leader
+from .replication.messages import Appended, Latest
+from .replication.replica import Replica, Role
+
+LOOK_TIMER = "documents_look"
+RETRY_TIMER = "documents_retry"
+WAIT_TIMER = "documents_wait"
+TIMERS = frozenset((LOOK_TIMER, RETRY_TIMER, WAIT_TIMER))
+
+TAG = "documents"
+"""Reads with this tag are the fold's."""
+
+BATCHES_MAX = 4
+"""Batches that are not durable yet; then the fold waits, and so do tombstones that could be removed."""
+SLICES_MAX = 16
+"""Slices that may go before background work that waits."""
+SWEEP_ROWS = 256
+LOOK_ROWS = EXPIRE_KEYS_MAX
+WAITERS_MAX = 4096
+
+
+class _Batch(NamedTuple):
+    """A write of the fold that is not durable yet."""
+
+    number: int
+    applied: int
+    rows: dict[bytes, Row | None]
+    outcomes: dict[int, tuple[Outcome, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Entries that wait for their rows."""
+
+    steps: tuple[Step, ...]
+    cut: int
+    known: dict[bytes, Row | None]   # rows of batches that were not durable when the others were asked for
+
+
+class _Reader(NamedTuple):
+    """A read that waits for the store to show `cut`."""
+
+    request: int
+    cut: int
+    until_ms: int
+
+
+class _Asker(NamedTuple):
+    """A caller who waits for the control entry at `at` to be folded."""
+
+    request: int
+    at: int
+    until_ms: int
+    name: str
+    pins: bool
+
+
+class Documents:
+    """The documents of one replica."""
+
+    __slots__ = (
+        "_askers", "_batches", "_collect", "_control", "_job", "_looking", "_lost", "_number", "_read_until",
+        "_readers", "_retrying", "_rounds", "_seed_pins", "_since_sweep", "_slice", "_sweep", "_token", "_waiting",
+        "durable", "replica", "summary",
+    )
+
+    def __init__(self, replica: Replica, summary: Summary | None = None) -> None:
+        self.replica = replica
+        self.summary = summary or Summary()       # as folded in memory
+        self.durable = self.summary.applied       # as the store shows it
+        replica.folded, replica.beside = self.durable, self._beside
+        self._lost: list[Effect] = []             # refusals to those who waited for rows that were wiped
+        self._batches: deque[_Batch] = deque()
+        self._number = 0                          # of the newest batch
+        self._token = 0                           # of the newest read: answers of older ones are ignored
+        self._job = ""                            # what is under way: one slice or one piece of background work
+        self._slice: _Slice | None = None
+        self._since_sweep = 0
+        self._sweep = self.summary.tombstones > 0 and self.summary.purged >= 0
+        self._collect: bytes | None = prefix(replica.shard)   # where collection goes on; None: nothing to do
+        self._waiting: dict[int, list[tuple[int, Appended]]] = {}   # writers, by the base of their entry
+        self._rounds: dict[int, ReadDocuments] = {}   # linearizable reads that wait for a round, by request
+        self._readers: list[_Reader] = []
+        self._askers: list[_Asker] = []
+        self._control = -1                        # newest entry that this leader appended for documents
+        self._looking = self._retrying = False
+        self._read_until: int | None = None
+        self._seed_pins: dict[str, Pin] = {}
+
+    # --- what the shard calls -----------------------------------------------------------------------------
+
+    def refuse(self, request: AppendRequest) -> Refused | None:
+        """Say what is wrong with a write before it is appended (U49); a LOCAL one could be lost after its answer."""
+        batch = request.batch
+        if batch.durability is Durability.LOCAL:
+            return Refused(Reason.INVALID_BATCH, "durability is LOCAL; documents take QUORUM or COMMIT")
+        try:
+            decode(batch.payload, batch.count)
+        except MalformedWrites as error:
+            return Refused(Reason.INVALID_BATCH, str(error))
+        return None
+
+    def after(self, now_ms: int, leader: Leader | None, effects: list[Effect]) -> list[Effect]:
+        """Return the effects of a step with the documents' part in them: answers, removals, and the next slice."""
+        changed: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Reply):
+                changed += self._answer(now_ms, effect)
+            else:
+                changed.append(effect)
+        changed += self._lost
+        self._lost = []
+        return [*changed, *self._next(), *self._look_later(now_ms, leader)]
+
+    def on_request(self, now_ms: int, leader: Leader | None, m: DocumentRequest) -> list[Effect]:
+        if self.replica.state.role in (Role.SEEDING, Role.DELETED):
+            return [self._refused(m.request, Reason.NO_REPLICA, f"replica is {self.replica.state.role}")]
+        if isinstance(m, ReadDocuments):
+            return self._on_read(now_ms, leader, m)
+        if leader is None:
+            return [self._refused(m.request, Reason.NOT_LEADER, "")]
+        return self._on_pin(now_ms, leader, m)
+
+    def on_timer(self, now_ms: int, leader: Leader | None, name: str) -> list[Effect]:
+        if name == LOOK_TIMER:
+            self._looking = False
+            return self._look(now_ms, leader) if leader is not None else []
+        if name == RETRY_TIMER:
+            self._retrying = False
+            self._job = ""
+            return []   # `after` begins again
+        self._read_until = None
+        late = [each for each in self._readers if each.until_ms <= now_ms]
+        self._readers = [each for each in self._readers if each.until_ms > now_ms]
+        effects: list[Effect] = [self._behind(each.request) for each in late]
+        given_up = [each for each in self._askers if each.until_ms <= now_ms]
+        self._askers = [each for each in self._askers if each.until_ms > now_ms]
+        effects += [
+            self._refused(each.request, Reason.QUORUM_TIMEOUT, "the outcome is unknown; repeat the request")
+            for each in given_up
+        ]
+        return effects + self._wait_later()
+
+    def resigned(self) -> list[Effect]:
+        """The leadership ended: reads that wait for its round were refused with it, and so are callers of pins."""
+        askers, self._askers, self._control, self._looking = self._askers, [], -1, False
+        return [
+            SetTimer(self.replica.address, LOOK_TIMER, None),
+            *(self._refused(each.request, Reason.NOT_LEADER, "leadership ended; repeat the request") for each in askers)
+        ]
+
+    # --- following the log --------------------------------------------------------------------------------
+
+    def _next(self) -> list[Effect]:
+        """Begin the next slice or piece of background work, when nothing is under way."""
+        replica, summary = self.replica, self.summary
+        if self._job or replica.state.role in (Role.SEEDING, Role.DELETED):
+            return []
+        waiting = replica.confirmed > summary.applied
+        if (self._sweep or self._collect is not None) and (not waiting or self._since_sweep >= SLICES_MAX):
+            # It removes rows by what the store shows, so it waits until the store shows all that was folded.
+            return [] if self._batches else self._background()
+        if not waiting or len(self._batches) >= BATCHES_MAX:
+            return []
+        first = summary.applied + 1
+        if (found := replica.log.decisions.covering(first)) is not None:
+            first = found.at   # what it hides was never there: go on with the record that says so (U46)
+        if first > replica.confirmed:
+            return []
+        self._since_sweep += 1
+        bytes_max = replica.limits.fold_bytes_max
+        if replica.log.in_tail(first):
+            entries = takewhile(lambda each: each.last <= replica.confirmed, replica.log.take(first, bytes_max))
+            return self._on_entries(tuple(entries))
+        self._job = "entries"
+        # Behind all earlier writes: what is confirmed may not be on our own disk yet.
+        read = ReadLog(replica.shard, (TAG, self._fresh_token(), first), first, replica.confirmed, bytes_max)
+        return [replica.persist((), (read,))]
+
+    def on_log_read(self, now_ms: int, tag: tuple[Any, ...], entries: Sequence[Entry]) -> list[Effect]:
+        """Entries were read for the fold; none of them when the first one is damaged."""
+        _, token, first = tag
+        if token != self._token or self._job != "entries":
+            return []
+        self._job = ""
+        if not entries or entries[0].base != first:
+            return self._retry_later(now_ms)
+        return self._on_entries(entries)
+
+    def _fresh_token(self) -> int:
+        self._token += 1
+        return self._token
+
+    def _retry_later(self, now_ms: int) -> list[Effect]:
+        self._job = "retry"
+        if self._retrying:
+            return []
+        self._retrying = True
+        return [SetTimer(self.replica.address, RETRY_TIMER, now_ms + self.replica.limits.resend_ms)]
+
+    def _on_entries(self, entries: Sequence[Entry]) -> list[Effect]:
+        covering = self.replica.log.decisions.covering
+        steps = decoded(entries, lambda base: covering(base) is not None)
+        # Never inside a hole: at its record once that is folded, in front of it till then.
+        found = covering(entries[-1].base)
+        cut = found.first - 1 if found is not None else entries[-1].last
+        keys = keys_of(steps)
+        known: dict[bytes, Row | None] = {}
+        for batch in self._batches:
+            known.update((key, batch.rows[key]) for key in batch.rows.keys() & keys)
+        self._slice = _Slice(steps, max(cut, self.summary.applied), known)
+        missing = tuple((DOCS, doc_key(self.replica.shard, key)) for key in sorted(keys - known.keys()))
+        if not missing:
+            return self._fold({})
+        self._job = "rows"
+        return [ReadRows(self.replica.shard, (TAG, self._fresh_token(), missing), missing)]
+
+    def on_rows_read(self, m: RowsRead) -> list[Effect]:
+        if m.tag[0] == EFFECTS:
+            return self._on_outcome_read(m)
+        _, token, keys = m.tag
+        if token != self._token or self._job != "rows":
+            return []
+        at = len(prefix(self.replica.shard))
+        return self._fold({
+            key[at:]: decode_row(value) if value is not None else None
+            for (_, key), value in zip(keys, m.values, strict=True)
+        })
+
+    def _fold(self, rows: dict[bytes, Row | None]) -> list[Effect]:
+        replica, taken = self.replica, self._slice
+        assert taken is not None, "U46: rows without a slice"
+        rows |= taken.known
+        self._job, self._slice = "", None
+        epoch = replica.log.epoch_at(taken.cut)
+        folded = fold(replica.shard, self.summary, taken.steps, taken.cut, epoch, rows.__getitem__)
+        ended = self.summary.pins.keys() - folded.summary.pins.keys()
+        if ended:
+            self._collect = prefix(replica.shard)
+        if folded.summary.purged > self.summary.purged and folded.summary.tombstones:
+            self._sweep = True
+        return [*self._store(folded), *self._folded_to(folded), *self._next()]
+
+    def _store(self, folded: Folded) -> list[Effect]:
+        self.summary = folded.summary
+        self._number += 1
+        self._batches.append(_Batch(self._number, folded.summary.applied, folded.rows, folded.outcomes))
+        return [self.replica.persist(folded.writes, [Feed(RowsDurable(self.replica.shard, self._number))])]
+
+    def on_durable(self, m: RowsDurable) -> list[Effect]:
+        """The store shows a batch: the log below is not needed any more, and readers may be served (U47)."""
+        while self._batches and self._batches[0].number <= m.number:
+            self.durable = self._batches.popleft().applied
+        self.replica.folded = self.durable
+        ready = [each for each in self._readers if each.cut <= self.durable]
+        if ready:
+            self._readers = [each for each in self._readers if each.cut > self.durable]
+        return [self._granted(each.request) for each in ready]
+
+    # --- background work ----------------------------------------------------------------------------------
+
+    def _background(self) -> list[Effect]:
+        replica, shard = self.replica, self.replica.shard
+        self._since_sweep = 0
+        if self._sweep:
+            self._job = "sweep"
+            first, last = expiry_key(shard, TOMBSTONE_CLASS), behind(shard)
+            return [ScanRows(shard, (TAG, self._fresh_token()), EXPIRY, first, last, SWEEP_ROWS)]
+        self._job = "collect"
+        assert self._collect is not None
+        return [ScanRows(replica.shard, (TAG, self._fresh_token()), PINNED, self._collect, behind(shard), SWEEP_ROWS)]
+
+    def on_scanned(self, now_ms: int, leader: Leader | None, m: RowsScanned) -> list[Effect]:
+        if m.tag[0] == LOOK_TIMER:
+            return self._on_looked(now_ms, leader, m)
+        _, token = m.tag
+        if token != self._token or self._job not in ("sweep", "collect"):
+            return []
+        job, self._job = self._job, ""
+        if job == "collect":
+            self._collect = m.rows[-1][0] + b"\0" if len(m.rows) == SWEEP_ROWS else None
+            writes = collected(self.summary, m.rows)
+            return self._store(Folded(self.summary, writes, {}, {})) if writes else []
+        writes, removed = swept(self.replica.shard, self.summary, m.rows)
+        self._sweep = len(removed) == SWEEP_ROWS
+        if not removed:
+            return []
+        summary = replace(self.summary, tombstones=self.summary.tombstones - len(removed))
+        last = Put(SUMMARY, prefix(self.replica.shard), summary.encode())
+        # A fold that reads before this write is durable must not meet the tombstones again.
+        return self._store(Folded(summary, (*writes, last), dict.fromkeys(removed), {}))
+
+    # --- writers ------------------------------------------------------------------------------------------
+
+    def _answer(self, now_ms: int, reply: Reply) -> list[Effect]:
+        """Turn what replication answers into what documents answer: later, and with what the fold found."""
+        value = reply.value
+        if isinstance(value, Appended):
+            return self._on_appended(reply.request, value)
+        asked = self._rounds.pop(reply.request, None)
+        if asked is not None and isinstance(value, Latest):
+            return self._on_reader(now_ms, asked.request, max(value.offset, asked.min_seqno))
+        return [reply]
+
+    def _on_appended(self, request: int, appended: Appended) -> list[Effect]:
+        """A write is confirmed: it is answered once it is folded, with its first outcome (U50)."""
+        if self.summary.applied < appended.base + appended.count - 1:
+            self._waiting.setdefault(appended.base, []).append((request, appended))
+            return []
+        for batch in self._batches:
+            if appended.base in batch.outcomes:
+                return [_written(request, appended, batch.outcomes[appended.base])]
+        shard = self.replica.shard
+        return [ReadRows(shard, (EFFECTS, request, appended), ((EFFECTS, seqno_key(shard, appended.base)),))]
+
+    def _on_outcome_read(self, m: RowsRead) -> list[Effect]:
+        _, request, appended = m.tag
+        row = m.values[0]
+        if row is None:
+            forgotten = f"the outcome of the batch at {appended.base} is no longer remembered"
+            return [self._refused(request, Reason.SEQUENCE_TOO_OLD, forgotten)]
+        return [_written(request, appended, decode_outcomes(row))]
+
+    def _folded_to(self, folded: Folded) -> list[Effect]:
+        """Answer the callers whose entries are folded now."""
+        effects: list[Effect] = []
+        for base, outcomes in folded.outcomes.items():
+            for request, appended in self._waiting.pop(base, ()):
+                effects.append(_written(request, appended, outcomes))
+        done = [each for each in self._askers if each.at <= folded.summary.applied]
+        if done:
+            self._askers = [each for each in self._askers if each.at > folded.summary.applied]
+        return effects + [self._asked(each) for each in done]
+
+    def _asked(self, asker: _Asker) -> Effect:
+        if self.replica.log.decisions.covering(asker.at) is not None:
+            return self._refused(asker.request, Reason.ROLLED_BACK, f"the entry at {asker.at} was rolled back")
+        if not asker.pins:
+            return Reply(asker.request, Unpinned(asker.name))
+        pin = self.summary.pins.get(asker.name)
+        if pin is None:
+            return self._refused(asker.request, Reason.ABORTED, f"pin {asker.name!r} is over already")
+        return Reply(asker.request, Pinned(asker.name, pin.at, pin.epoch, pin.count, pin.digest))
+
+    # --- readers ------------------------------------------------------------------------------------------
+
+    def _on_read(self, now_ms: int, leader: Leader | None, m: ReadDocuments) -> list[Effect]:
+        """Rule U53."""
+        if m.level is Level.FOLLOWER:
+            return self._on_reader(now_ms, m.request, m.min_seqno)
+        if leader is None:
+            return [self._refused(m.request, Reason.NOT_LEADER, "")]
+        if m.level is Level.LEADER:
+            return self._on_reader(now_ms, m.request, m.min_seqno)
+        self._rounds[m.request] = m
+        return leader.read_index.on_request(now_ms, LatestRequest(m.shard, m.request))
+
+    def _on_reader(self, now_ms: int, request: int, cut: int) -> list[Effect]:
+        if cut <= self.durable:
+            return [self._granted(request)]
+        if len(self._readers) >= WAITERS_MAX:
+            return [self._refused(request, Reason.OVERLOADED, f"{WAITERS_MAX} reads wait for the documents already")]
+        self._readers.append(_Reader(request, cut, now_ms + self.replica.limits.read_index_ms))
+        return self._wait_later()
+
+    def _wait_later(self) -> list[Effect]:
+        deadlines = (*(each.until_ms for each in self._readers), *(each.until_ms for each in self._askers))
+        until_ms = min(deadlines, default=None)
+        if until_ms is None or (self._read_until is not None and self._read_until <= until_ms):
+            return []
+        self._read_until = until_ms
+        return [SetTimer(self.replica.address, WAIT_TIMER, until_ms)]
+
+    def _granted(self, request: int) -> Effect:
+        return Reply(request, ReadGranted(self.replica.state.epoch, self.durable))
+
+    def _behind(self, request: int) -> Effect:
+        text = f"documents are folded up to {self.durable}"
+        return Reply(request, Refused(Reason.BEHIND, text, self.replica.state.epoch, self.durable))
+
+    def _refused(self, request: int, reason: Reason, message: str) -> Effect:
+        return Reply(request, Refused(reason, message, self.replica.state.epoch))
+
+    # --- the leader's part --------------------------------------------------------------------------------
+
+    def _on_pin(self, now_ms: int, leader: Leader, m: PinDocuments | UnpinDocuments) -> list[Effect]:
+        pins = isinstance(m, PinDocuments)
+        if (wrong := wrong_pin(m.name, m.ttl_ms if isinstance(m, PinDocuments) else 1)) is not None:
+            return [self._refused(m.request, Reason.INVALID_SPEC, wrong)]
+        if not self._may_append(leader):
+            return [self._refused(m.request, Reason.OVERLOADED, "the leader takes no control entry now")]
+        if len(self._askers) >= WAITERS_MAX:
+            return [self._refused(m.request, Reason.OVERLOADED, f"{WAITERS_MAX} callers of pins wait already")]
+        if pins and m.name not in self.summary.pins and len(self.summary.pins) >= PINS_MAX:
+            return [self._refused(m.request, Reason.OVERLOADED, f"{PINS_MAX} pins are active, a shard has no more")]
+        if isinstance(m, PinDocuments):
+            leader.append_control(now_ms, Kind.PIN, encode_pin(m.name, m.ttl_ms))
+        else:
+            leader.append_control(now_ms, Kind.UNPIN, encode_unpin(m.name, Ended.ASKED))
+        until_ms = now_ms + leader.outcomes.timeout_ms
+        self._askers.append(_Asker(m.request, leader.head, until_ms, m.name, pins))
+        return self._wait_later()
+
+    def _may_append(self, leader: Leader) -> bool:
+        """Say whether this leader knows all that was confirmed before it, and has space."""
+        replica = self.replica
+        return (
+            leader.active and replica.confirmed >= leader.outcomes.limbo.opening
+            and replica.space is not Space.EXHAUSTED and leader.transfer is None
+        )
+
+    def _look_later(self, now_ms: int, leader: Leader | None) -> list[Effect]:
+        """Look every second while time can ask for something; a shard without ttl, tombstone and pin costs nothing."""
+        summary = self.summary
+        if leader is None or self._looking or not (summary.expiring or summary.tombstones or summary.pins):
+            return []
+        self._looking = True
+        return [SetTimer(self.replica.address, LOOK_TIMER, now_ms + self.replica.limits.expire_look_ms)]
+
+    def _look(self, now_ms: int, leader: Leader) -> list[Effect]:
+        """Append UNPIN for leases that are over, and look for what may expire or be purged (U51, U52, U70)."""
+        replica, summary = self.replica, self.summary
+        if not self._may_append(leader) or self._control > summary.applied:
+            return []
+        agreed_ms = leader.clocks.agreed_ms(now_ms)
+        if agreed_ms is not None:
+            for name, pin in summary.pins.items():
+                if pin.until_ms <= agreed_ms:
+                    leader.append_control(now_ms, Kind.UNPIN, encode_unpin(name, Ended.LEASE))
+                    self._control = leader.head
+        effects: list[Effect] = []
+        shard, tag = replica.shard, (LOOK_TIMER, leader.epoch)
+        if summary.expiring:
+            behind_ms = leader.clocks.next_stamp(now_ms) + 1
+            first, last = expiry_key(shard, LIVE_CLASS), expiry_key(shard, LIVE_CLASS, behind_ms)
+            effects.append(ScanRows(shard, (*tag, LIVE_CLASS), EXPIRY, first, last, LOOK_ROWS))
+        if summary.tombstones and agreed_ms is not None:
+            before_ms = agreed_ms - replica.limits.tombstone_ms
+            first, last = expiry_key(shard, TOMBSTONE_CLASS), expiry_key(shard, TOMBSTONE_CLASS, max(before_ms, 0))
+            effects.append(ScanRows(shard, (*tag, TOMBSTONE_CLASS, before_ms), EXPIRY, first, last, LOOK_ROWS))
+        return effects
+
+    def _on_looked(self, now_ms: int, leader: Leader | None, m: RowsScanned) -> list[Effect]:
+        _, epoch, found, *rest = m.tag
+        if leader is None or leader.epoch != epoch or not self._may_append(leader) or not m.rows:
+            return []
+        if found == LIVE_CLASS:
+            due = [due_of(key, value) for key, value in m.rows]
+            expired = [Expired(each.key, each.seqno) for each in due]
+            leader.append_control(now_ms, Kind.EXPIRE, encode_expired(expired), count=len(expired))
+            self._control = leader.head
+            return []
+        upto = purgeable(m.rows, rest[0], self._unprotected(now_ms, leader))
+        if upto > self.summary.purged:
+            leader.append_control(now_ms, Kind.PURGE, argument=upto)
+            self._control = leader.head
+        return []
+
+    def _unprotected(self, now_ms: int, leader: Leader) -> int:
+        """Return the highest offset that neither a named position nor a pin protects from a purge (U52)."""
+        bounds = [self.summary.applied, *(pin.at for pin in self.summary.pins.values())]
+        named = self.replica.log.subscriptions.lowest(now_ms)
+        if named is not None:
+            bounds.append(named[1].offset - 1)
+        return min(bounds)
+
+    # --- log and rows together ----------------------------------------------------------------------------
+
+    def _beside(self, writes: Sequence[Write]) -> list[Write]:
+        """Return the rows to remove in the write that removes the log they stand for (U47, U50)."""
+        extra: list[Write] = []
+        for write in writes:
+            if isinstance(write, Wipe):
+                self._lost += self._give_up()
+                extra += wipe(self.replica.shard)
+            elif isinstance(write, DropBefore):
+                extra.append(self._forget_outcomes(write.offset))
+        return extra
+
+    def _forget_outcomes(self, first: int) -> DeleteRange:
+        """Keep the outcome of each entry that the log has or that a producer may still retry (U50)."""
+        shard = self.replica.shard
+        kept = min(first, self.replica.log.producers.oldest)
+        return DeleteRange(EFFECTS, prefix(shard), seqno_key(shard, kept))
+
+    def _forget(self) -> None:
+        """The rows are gone with the log, and so is what waits for them."""
+        self.summary, self.durable, self.replica.folded = Summary(), -1, -1
+        self._batches.clear()
+        self._token += 1
+        self._job, self._slice = "", None
+        self._sweep, self._collect = False, None
+        self._seed_pins = {}
+
+    def on_snapshot_rows(self, head: EntryId, m: SnapshotRows) -> tuple[list[Effect], bool | None]:
+        """Take the next rows of a snapshot that ends at `head`.
+
+        The second value says whether they are whole now; None: the snapshot will never be.
+
+        The summary is written last, so rows without one are no documents (U47).  Raises RemoteViolation.
+        """
+        replica, shard = self.replica, self.replica.shard
+        writes: list[Write] = []
+        if m.first:
+            self._seed_pins = {}
+            writes += wipe(shard)
+        summary: bytes | None = None
+        for family, key, value in m.rows:
+            if family not in FAMILIES or not key.startswith(prefix(shard)):
+                raise RemoteViolation(f"U47: a snapshot of {shard} brings a row of {family!r}, key {key[:24].hex()}")
+            if family == SUMMARY:
+                summary = value
+                continue
+            if family == PINS:
+                self._seed_pins[name_of_pin(key)] = Pin.decode(value)
+            writes.append(Put(family, key, value))
+        if not m.last:
+            return [replica.persist(writes)], False
+        pulled = Summary.decode(summary, self._seed_pins) if summary is not None else Summary()
+        if pulled.applied > head.offset and pulled.epoch > head.epoch:
+            # The source follows a later leader by now: these rows do not fit the entries of this snapshot.
+            return [replica.trace("snapshot_superseded", f"documents are at {pulled.applied}, it ends at {head}")], None
+        writes.append(Put(SUMMARY, prefix(shard), pulled.encode()))
+        self._adopt(pulled)
+        return [replica.persist(writes)], True
+
+    def _adopt(self, summary: Summary) -> None:
+        self._forget()
+        self.summary = summary
+        self.durable = self.replica.folded = summary.applied
+        self.replica.rows_wanted = False
+        self._sweep = summary.tombstones > 0 and summary.purged >= 0
+        self._collect = prefix(self.replica.shard)
+
+    def _give_up(self) -> list[Effect]:
+        """The rows go with the log: callers that wait for them have to ask another member."""
+        waiting = [request for each in self._waiting.values() for request, _ in each]
+        waiting += [each.request for each in self._readers] + [each.request for each in self._askers]
+        self._waiting, self._readers, self._askers = {}, [], []
+        self._forget()
+        return [self._refused(request, Reason.NO_REPLICA, "the replica is removed here") for request in waiting]
+
+
+class StoredRows:
+    """The rows of a disk as they are read when a node starts."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        return next((value for _, value in self._stored.rows(family, key, key + b"\0")), None)
+
+    def scan(self, family: str, first: bytes, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._stored.rows(family, first, behind)
+
+
+def _written(request: int, appended: Appended, outcomes: tuple[Outcome, ...]) -> Reply:
+    durability = Durability(appended.durability)
+    return Reply(request, Written(appended.epoch, appended.base, appended.count, durability, outcomes))

@@ -1,0 +1,368 @@
+"""Documents on one node: restarts, retries, what time removes, reads and new members (rules U47, U50-U53, U70)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tidemark_core.base.effects import SnapshotChunk, SnapshotDescriptor, SnapshotRows
+from tidemark_core.base.entry import Durability, Kind
+from tidemark_core.base.ids import ShardKind
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.payload import Outcome, Verdict
+from tidemark_core.documents.reading import get, get_at, scan
+from tidemark_core.documents.requests import (
+    Level,
+    PinDocuments,
+    Pinned,
+    ReadDocuments,
+    ReadGranted,
+    UnpinDocuments,
+    Unpinned,
+    Written,
+)
+from tidemark_core.documents.rows import DOCS, EFFECTS, FAMILIES, SUMMARY, behind, prefix, seqno_of
+from tidemark_core.replication import log
+from tidemark_core.replication.clients import CommitPosition, TrimRequest
+from tidemark_core.replication.messages import Append, Fence, InstallSnapshot
+from tidemark_core.replication.replica import ReplicaState, Role
+from tidemark_core.shard import Shard
+
+from tests.core.documents.desk import LIMITS, Desk
+from tests.core.documents.support import DocumentAuthor, delete, put
+from tests.core.support import OPERATOR, SHARD, A, B
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    desk.lead()
+    return desk
+
+
+def shown(desk: Desk) -> dict[bytes, bytes]:
+    return {each.key: each.value for each in scan(desk.rows, SHARD)}
+
+
+def applied(seqno: int = 0) -> Outcome:
+    return Outcome(Verdict.APPLIED, seqno)
+
+
+# --- U47 --------------------------------------------------------------------------------------------------
+
+
+def test_u47_a_crash_at_any_write_leaves_the_rows_of_the_stored_cut(desk: Desk) -> None:
+    desk.written(put(b"a", b"1"), put(b"b", b"1"))
+    for synced in range(5):
+        desk.syncs = False
+        desk.write(put(b"a", b"%d" % (synced + 2)), delete(b"b"))
+        for _ in range(synced):
+            if desk.disk.queue:
+                [item] = desk.disk.take(1)
+                desk.disk.settle(item)
+                desk.run(item.then)
+        desk.crash()
+        desk.syncs = True
+        desk.lead(synced + 2)
+        desk.written(put(b"c"))
+
+        assert desk.documents.durable == desk.core.log.shards[SHARD].replica.confirmed
+        assert set(shown(desk)) - {b"b"} == {b"a", b"c"}
+
+
+def test_u47_a_restart_confirms_what_its_rows_stand_for(desk: Desk) -> None:
+    end = desk.written(put(b"a")).base
+    state = desk.disk.durable[SHARD].state
+    assert state is not None
+    desk.disk.durable[SHARD].state = replace(ReplicaState.decode(state), commit=-1, confirmed=-1).encode()
+
+    desk.crash()
+
+    assert desk.core.log.shards[SHARD].replica.confirmed == desk.documents.durable == end
+
+
+def test_u47_the_log_is_kept_until_durable_rows_stand_for_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    durable = desk.written(put(b"a")).base
+    desk.syncs = False
+    desk.write(put(b"b"))
+    last = desk.write(put(b"c"))
+    for _ in range(2):   # the entries, not the rows
+        [item] = desk.disk.take(1)
+        desk.disk.settle(item)
+        desk.run(item.then)
+    answer = desk.replies[last]
+    assert isinstance(answer, Written) and desk.documents.durable == durable
+
+    held = desk.replies[desk.ask(TrimRequest, answer.base)]
+    desk.sync()
+    freed = desk.replies[desk.ask(TrimRequest, answer.base)]
+
+    assert (held, freed) == (durable + 1, answer.base)
+
+
+def seeded(desk: Desk, author: DocumentAuthor, confirmed: int) -> None:
+    head = author.log.head
+    snapshot = SnapshotDescriptor(2, head, 0, confirmed, 1_000, confirmed=confirmed, kind=ShardKind.DOCUMENTS)
+    desk.receive(OPERATOR, InstallSnapshot(2, 20, B, snapshot))
+
+
+def test_u47_a_new_member_has_all_rows_of_its_snapshot_or_none(desk: Desk) -> None:
+    desk.written(put(b"a"), put(b"b"), put(b"c"))
+    desk.ask(PinDocuments, "cut", 1_000)
+    desk.written(put(b"a", b"new"))
+    rows = tuple((family, *row) for family in FAMILIES for row in desk.rows.scan(family, prefix(SHARD), behind(SHARD)))
+    author = DocumentAuthor()
+    author.entries = list(desk.disk.durable[SHARD].entries)
+    for entry in author.entries:
+        author.log.append(entry)
+    new = Desk()
+    seeded(new, author, author.log.head.offset)
+    assert new.pulls[-1].rows
+    new.step(SnapshotRows(SHARD, 2, rows[:3], True, False))
+    new.step(SnapshotChunk(SHARD, 2, tuple(author.entries)))
+    assert new.core.log.shards[SHARD].replica.state.role is Role.SEEDING
+    assert new.rows.get(SUMMARY, prefix(SHARD)) is None
+
+    new.crash()
+    seeded(new, author, author.log.head.offset)
+    assert new.pulls[-1].rows
+    new.step(SnapshotRows(SHARD, 2, rows[:5], True, False))
+    new.step(SnapshotRows(SHARD, 2, rows[5:], False, True))
+
+    assert new.core.log.shards[SHARD].replica.state.role is Role.FENCED
+    assert {family: list(new.rows.scan(family, b"", b"\xff")) for family in FAMILIES} == {
+        family: list(desk.rows.scan(family, b"", b"\xff")) for family in FAMILIES
+    }
+    found = get_at(new.rows, SHARD, "cut", new.documents.summary.pins["cut"].at, b"a")
+    assert found is not None and found.value == b"v"
+
+
+def test_u47_rows_of_another_shard_are_none_of_a_snapshot() -> None:
+    author = DocumentAuthor()
+    author.opening()
+    new = Desk()
+    seeded(new, author, 0)
+
+    new.step(SnapshotRows(SHARD, 2, ((DOCS, prefix(SHARD + 1) + b"a", b""),), True, True))
+
+    assert new.traces[-1] == "violation"
+    assert not list(new.rows.scan(DOCS, b"", b"\xff"))
+
+
+def test_u47_a_replica_of_documents_is_one_after_a_restart_and_is_no_log_to_older_releases(desk: Desk) -> None:
+    state = desk.disk.durable[SHARD].state
+    assert state is not None and state.startswith(b"[5,")   # releases before documents read formats up to 4
+    assert ReplicaState.decode(state).kind is ShardKind.DOCUMENTS
+    assert ReplicaState.decode(ReplicaState(epoch=3).encode()).kind is ShardKind.LOG
+
+    desk.crash()
+
+    assert desk.documents.summary.applied >= 0
+    log = Shard.new(SHARD, A, LIMITS)
+    refused = log.step(0, ReadDocuments(SHARD, 7))[0].value   # type: ignore[union-attr]
+    assert isinstance(refused, Refused) and refused.reason is Reason.WRONG_STATE
+
+
+# --- U49, U50 ---------------------------------------------------------------------------------------------
+
+
+def test_u49_the_leader_refuses_what_the_fold_could_not_read_and_local_writes(desk: Desk) -> None:
+    head = desk.core.log.shards[SHARD].replica.log.head
+    for request in (desk.append(0, 1, b"no writes"), desk.write(put(b"a"), durability=Durability.LOCAL)):
+        refused = desk.replies[request]
+        assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_BATCH
+
+    assert desk.core.log.shards[SHARD].replica.log.head == head
+
+
+def test_u50_a_retry_gets_the_first_outcome_whatever_happened_since(desk: Desk) -> None:
+    """W17: the first answer was "applied"; a leader that judged the retry would refuse it."""
+    first = desk.written(put(b"a", b"1", expected=0))
+    assert first.outcomes == (applied(),)
+    sequence = desk.sequence - 1
+    desk.written(put(b"a", b"2", expected=first.base))
+    [entry] = [each for each in desk.disk.durable[SHARD].entries if each.base == first.base]
+
+    again = desk.replies[desk.append(sequence, 1, entry.payload)]
+    desk.crash()
+    desk.lead(2)
+    after_a_restart = desk.replies[desk.append(sequence, 1, entry.payload)]
+
+    assert again == first
+    assert isinstance(after_a_restart, Written) and after_a_restart.outcomes == first.outcomes
+
+
+def test_u50_a_write_is_answered_once_its_entry_is_folded() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.syncs = False
+    request = desk.write(put(b"a"))
+    assert request not in desk.replies
+
+    desk.sync()
+
+    assert isinstance(desk.replies[request], Written)
+
+
+def test_u50_outcomes_go_with_the_log_but_for_the_last_of_each_producer(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    bases = [desk.written(put(b"a")).base for _ in range(9)]
+
+    kept = [desk.written(put(b"a")).base for _ in range(5)]
+    desk.ask(TrimRequest, kept[-1])
+
+    held = [seqno_of(key) for key, _ in desk.rows.scan(EFFECTS, prefix(SHARD), behind(SHARD))]
+    assert desk.core.log.shards[SHARD].replica.log.first > bases[-1]
+    assert not set(bases) & set(held)
+    assert set(kept) <= set(held)
+
+
+# --- U51, U52 ---------------------------------------------------------------------------------------------
+
+
+def entries_of(desk: Desk, kind: Kind) -> list[int]:
+    return [entry.base for entry in desk.disk.durable[SHARD].entries if entry.kind is kind]
+
+
+def test_u51_the_leader_expires_documents_within_two_seconds_and_never_early(desk: Desk) -> None:
+    desk.written(put(b"a", ttl_ms=5_000), put(b"b", ttl_ms=50_000), put(b"c"))
+    desk.wait(4_900)
+    assert set(shown(desk)) == {b"a", b"b", b"c"}
+
+    desk.wait(2_000)
+
+    assert set(shown(desk)) == {b"b", b"c"}
+    assert len(entries_of(desk, Kind.EXPIRE)) == 1
+    desk.wait(20_000)
+    assert len(entries_of(desk, Kind.EXPIRE)) == 1
+
+
+def test_u51_nothing_is_expired_again_while_an_expire_is_undecided(desk: Desk) -> None:
+    desk.written(put(b"a", ttl_ms=1_000))
+    desk.syncs = False
+
+    desk.wait(5_000)
+    desk.sync()
+
+    assert len(entries_of(desk, Kind.EXPIRE)) == 1
+
+
+def test_u52_the_leader_purges_old_tombstones_and_sweeps_them(desk: Desk) -> None:
+    desk.written(put(b"a"), put(b"b"))
+    desk.written(delete(b"a"))
+    desk.wait(59_000)
+    assert not entries_of(desk, Kind.PURGE)
+
+    desk.wait(3_000)
+
+    assert len(entries_of(desk, Kind.PURGE)) == 1
+    assert desk.documents.summary.tombstones == 0
+    assert [key[8:] for key, _ in desk.rows.scan(DOCS, prefix(SHARD), behind(SHARD))] == [b"b"]
+
+
+@pytest.mark.parametrize("protected", ["pin", "position"])
+def test_u52_no_purge_above_a_pin_or_a_named_position(desk: Desk, protected: str) -> None:
+    end = desk.written(put(b"a")).base
+    if protected == "pin":
+        desk.ask(PinDocuments, "cut", 300_000)
+    else:
+        desk.ask(CommitPosition, "reader", end + 1, 300_000)
+    desk.written(delete(b"a"))
+
+    desk.wait(200_000)
+    assert not entries_of(desk, Kind.PURGE)
+    desk.wait(200_000)
+
+    assert entries_of(desk, Kind.PURGE)
+
+
+# --- U53 --------------------------------------------------------------------------------------------------
+
+
+def test_u53_a_read_is_granted_once_the_store_shows_what_it_must(desk: Desk) -> None:
+    end = desk.written(put(b"a")).base
+    for level in Level:
+        granted = desk.replies[desk.ask(ReadDocuments, level, end)]
+        assert isinstance(granted, ReadGranted) and granted.applied >= end
+    desk.syncs = False
+    waiting = desk.ask(ReadDocuments, Level.FOLLOWER, end + 1)
+    desk.write(put(b"b"))
+    assert waiting not in desk.replies
+
+    desk.sync()
+
+    assert isinstance(desk.replies[waiting], ReadGranted)
+    assert get(desk.rows, SHARD, b"b") is not None
+
+
+def test_u53_a_linearizable_read_waits_for_a_round_of_its_own() -> None:
+    desk = Desk()
+    desk.lead(ensemble=(A, B))
+    asked = desk.ask(ReadDocuments, Level.LINEARIZABLE)
+
+    desk.wait(5_000)
+
+    refused = desk.replies[asked]
+    assert isinstance(refused, Refused) and refused.reason is Reason.NO_LEADER
+
+
+def test_u53_a_read_that_asks_for_too_much_is_behind(desk: Desk) -> None:
+    asked = desk.ask(ReadDocuments, Level.LEADER, 1_000)
+    assert asked not in desk.replies
+
+    desk.wait(3_000)
+
+    refused = desk.replies[asked]
+    assert isinstance(refused, Refused) and refused.reason is Reason.BEHIND
+    assert refused.expected == desk.documents.durable
+
+
+def test_u53_a_follower_grants_what_it_has_and_leads_nobody() -> None:
+    author = DocumentAuthor()
+    author.opening()
+    author.write(put(b"a"))
+    desk = Desk()
+    desk.receive(OPERATOR, Fence(1, 10, kind=ShardKind.DOCUMENTS))
+    end = author.log.head.offset
+    desk.receive(B, Append(1, author.entries[0].prev, tuple(author.entries), end, end, end, 0))
+
+    assert desk.replies[desk.ask(ReadDocuments, Level.FOLLOWER, end)] == ReadGranted(1, end)
+    for level in (Level.LEADER, Level.LINEARIZABLE):
+        refused = desk.replies[desk.ask(ReadDocuments, level)]
+        assert isinstance(refused, Refused) and refused.reason is Reason.NOT_LEADER
+
+
+# --- U70 --------------------------------------------------------------------------------------------------
+
+
+def test_u70_a_pin_is_answered_with_its_cut_and_lasts_until_its_lease_is_over(desk: Desk) -> None:
+    desk.written(put(b"a", b"1"))
+    pinned = desk.replies[desk.ask(PinDocuments, "backup", 10_000)]
+    assert isinstance(pinned, Pinned)
+    assert (pinned.count, pinned.digest) == (1, desk.documents.summary.digest)
+    desk.written(put(b"a", b"2"))
+    desk.wait(8_000)   # the lease runs
+    renewed = desk.replies[desk.ask(PinDocuments, "backup", 10_000)]
+    assert renewed == pinned
+    desk.wait(9_000)
+    found = get_at(desk.rows, SHARD, "backup", pinned.at, b"a")
+    assert found is not None and found.value == b"1"
+
+    desk.wait(3_000)
+
+    assert not desk.documents.summary.pins
+    assert len(entries_of(desk, Kind.UNPIN)) == 1
+    assert not list(desk.rows.scan("pinned", prefix(SHARD), behind(SHARD)))
+
+
+def test_u70_an_unpin_is_answered_and_bad_names_are_refused(desk: Desk) -> None:
+    desk.ask(PinDocuments, "backup", 10_000)
+    assert desk.replies[desk.ask(UnpinDocuments, "backup")] == Unpinned("backup")
+    assert not desk.documents.summary.pins
+
+    for request in (desk.ask(PinDocuments, "", 10), desk.ask(PinDocuments, "n", 0), desk.ask(UnpinDocuments, "\n")):
+        refused = desk.replies[request]
+        assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
