@@ -25,7 +25,7 @@ REQUIRED = (
     "outcomes_asked", "quorum_changes", "trims", "reader_rewinds", "reader_failovers", "reader_all_send_all",
     "reader_members_back", "reader_slow_members", "reader_holes", "reader_trims", "payloads_left_out",
     "copies_changes_committed", "pauses", "metadata_rebuilt", "latest_answered", "latest_refused",
-    "disk_full_refusals", "trims_on_full_disks",
+    "disk_full_refusals", "trims_on_full_disks", "forged_messages", "forged_answers", "forged_pulls",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 
