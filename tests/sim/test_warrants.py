@@ -189,6 +189,10 @@ HARMLESS: dict[Pair, str] = {
 """Effects that would break nothing without the write in front of them."""
 
 
+RARE = ((0, "upr"), (5, "damage"))
+"""Runs with what few runs have: a new member pulls the rows of documents, a repair is lost in a crash."""
+
+
 class Watched(NamedTuple):
     watch: Watch
     failed: list[Result]
@@ -221,6 +225,10 @@ def watched() -> Watched:
     failed: list[Result] = []
     for seed in range(DENSE):
         result = run(watch, seed, "copies", many_changes_of_copies)
+        if not result.passed:
+            failed.append(result)
+    for seed, profile in RARE:
+        result = run(watch, seed, profile)
         if not result.passed:
             failed.append(result)
     for seed in range(RUNS_MAX):
