@@ -8,6 +8,7 @@ Stays out: safety; the checkers go on judging it here too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.effects import LogReadFailed
@@ -28,6 +29,7 @@ from .trace import Violation
 from .world import shard_name
 
 if TYPE_CHECKING:
+    from .clients import Producer
     from .world import World
 
 PATIENCE_MS = 30_000
@@ -140,6 +142,8 @@ def _wait(world: World, when: str) -> None:
 def _while_cut(world: World) -> None:
     """O44: while some links are cut and a member still reaches a majority, appends are answered, and soon.
 
+    The cut is drawn for the first shard.  Of another shard an answer is due where the cut leaves it such a member.
+
     Soon counts from when nodes know which links they lost.  As long as a link looks whole that carries nothing, an
     election may be for a member that reaches no other; so where appends wait, such links time out and the time begins.
     """
@@ -160,14 +164,15 @@ def _while_cut(world: World) -> None:
             world.network.cut_link(*pair)
         world.trace.note("net", "cut", f"{partition.name}: {pairs}")
         world.pairs_changed(cut)
+        due = [producer for producer in world.producers if reaches_a_majority(world, producer.shard, pairs, operator)]
         while_ms = WHILE_CUT_MS + WHILE_CUT_SILENCES * silence_ms
         when = f"while cut ({partition.name}: {pairs})"
         known = world.options.cluster.hints >= 1
-        if not _append_while_cut(world, when, while_ms, known):
+        if not _append_while_cut(world, due, when, while_ms, known):
             world.trace.count("cut_links_timed_out")
             world.links_timed_out(cut)
             elections_max += ELECTIONS_MAX
-            _append_while_cut(world, f"{when}, all known", while_ms)
+            _append_while_cut(world, due, f"{when}, all known", while_ms)
     after = world.metadata.record(shard)
     elections = after.epoch - before.epoch
     needless = before.leader.node in partitions.reaching(names, partition.cut, operator)
@@ -180,16 +185,24 @@ def _while_cut(world: World) -> None:
     _wait(world, "after a partial partition")
 
 
-def _append_while_cut(world: World, when: str, patience_ms: int, must: bool = True) -> bool:
-    """Append once and wait for the answers; False when they do not come in time though they need not."""
+def reaches_a_majority(world: World, shard: ShardId, cut: partitions.Pairs, operator: str) -> bool:
+    """Say whether a member of the shard reaches a majority of its ensemble and the operator does not miss it."""
+    members = [member.node for member in world.metadata.record(shard).ensemble]
+    return bool(partitions.reaching(members, cut, operator))
+
+
+def _append_while_cut(
+    world: World, due: Sequence[Producer], when: str, patience_ms: int, must: bool = True,
+) -> bool:
+    """Append once and wait for the answers that are due; False when they do not come in time though they need not."""
     for producer in world.producers:
         producer.append()
     deadline = world.now_ms + patience_ms
-    while any(producer.outstanding for producer in world.producers):
+    while any(producer.outstanding for producer in due):
         if world.now_ms >= deadline:
             if not must:
                 return False
-            facts = [fact for shard in world.shards for fact in _unmet(world, shard)]
+            facts = [fact for shard in dict.fromkeys(one.shard for one in due) for fact in _unmet(world, shard)]
             raise Violation("O44", f"{patience_ms} ms {when}: appends wait; {'; '.join(facts[:6])}")
         world.run_until(world.now_ms + LOOK_MS)
     return True

@@ -9,7 +9,7 @@ import pytest
 from scenario import Scenario
 from tidemark_core.replication.messages import Unheard
 from tidemark_core.replication.reach import WAIT_SILENCES_MAX
-from tidemark_sim import partitions
+from tidemark_sim import liveness, partitions
 from tidemark_sim.faults import both_ways
 
 SILENCE_MS = 200
@@ -124,6 +124,15 @@ def test_o44_links_that_look_whole_count_as_lost_once_they_time_out() -> None:
     patience_ms = (WAIT_SILENCES_MAX * SILENCE_MS) + BOUND_MS
     story.wait(lambda: story.acknowledged(sequence), "the batch is acknowledged", patience_ms)
     assert story.leader == "n4"
+
+
+def test_o44_promises_nothing_where_the_operator_misses_who_reaches_a_majority() -> None:
+    """n4 alone reaches a majority."""
+    story = begin(5)
+    cut = partitions.quorum_loss(FIVE, "n1", "n4").cut
+
+    assert liveness.reaches_a_majority(story.world, story.shard, cut, "op1")
+    assert not liveness.reaches_a_majority(story.world, story.shard, [*cut, ("op1", "n4")], "op1")
 
 
 def test_o43_an_idle_leader_says_that_its_followers_are_gone() -> None:
