@@ -25,7 +25,7 @@ from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tls import FileCredentials, TlsSettings
 from tidemark_wire.v1 import node_pb2
 
-from tests.waiting import until
+from tests.waiting import LOOK_MAX_S, until
 
 from .cluster import Cluster
 from .workload import Workload, check_read_back
@@ -130,7 +130,7 @@ class Peak:
     async def _watch(self) -> None:
         while True:
             self._look()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(LOOK_MAX_S)
 
 
 async def filled(cluster: Cluster, client: tidemark.Client, records: int, size: int) -> str:
