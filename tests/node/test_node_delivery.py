@@ -59,13 +59,19 @@ ABC = ("a", "b", "c")
 
 @pytest.fixture
 async def begun(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """Start nodes, one per name, that hold this log; all of them members unless said."""
+    """Start nodes, one per name, that hold this log; all of them members unless said.
+
+    Each knows lives "x" of the other members: a test speaks to it as their leader (T10).
+    """
     nodes: list[Node] = []
 
     async def begin(
         entries: list[Entry], names: tuple[str, ...] = ABC, confirmed: int | None = None
     ) -> list[Node]:
-        made = [begin_with(tmp_path, name, entries, confirmed) for name in names]
+        made = [
+            begin_with(tmp_path, name, entries, confirmed, [Member(other, "x") for other in ABC if other != name])
+            for name in names
+        ]
         nodes.extend(made)
         await serve(made)
         return made
