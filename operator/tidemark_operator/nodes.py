@@ -394,9 +394,13 @@ class NodeLink:
             while True:
                 await self._queued.wait()
                 parts, size = [], 0
-                while self._queue and size < FRAME_BYTES_TARGET:
-                    parts.append(self._encoded(*self._queue.popleft()))
-                    size += len(parts[-1])
+                while self._queue:
+                    message = self._encoded(*self._queue[0])
+                    if size and size + len(message) > FRAME_BYTES_TARGET:
+                        break   # a snapshot may fill a frame of its own
+                    self._queue.popleft()
+                    parts.append(message)
+                    size += len(message)
                 if not self._queue:
                     self._queued.clear()
                 if size:

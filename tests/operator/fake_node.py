@@ -21,6 +21,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.description = node_pb2.NodeDescription(
             node=node, incarnation=incarnation, boot="boot-1", wire_version=WIRE_VERSION, zone="a")
         self.received: list[Any] = []
+        self.frames: list[int] = []     # the bytes of each that was received
         self.maps: list[int] = []
         self.newest_map = common_pb2.ShardMap()
         self.refuse_maps = 0
@@ -96,6 +97,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
 
     async def _receive(self, context: Any) -> None:
         while (frame := await context.read()) is not grpc.aio.EOF:
+            self.frames.append(len(frame))
             messages = decode_messages(frame, self.wire_version)
             self.received.extend((unit.id, to, message) for unit, to, message in messages)
 

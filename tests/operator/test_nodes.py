@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from fake_node import FakeNode
 from grpc_health.v1 import health
-from tidemark_core.base.effects import Space
-from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
-from tidemark_core.replication.messages import BecameLeader, Fence
+from tidemark_core.base.effects import SnapshotDescriptor, Space
+from tidemark_core.base.ids import EntryId, Member, OperatorId, ShardId, of_shard
+from tidemark_core.replication.messages import BecameLeader, Fence, InstallSnapshot
 from tidemark_operator import nodes
 from tidemark_operator.detector import DetectorSettings, LoopLateness
 from tidemark_operator.log_sizes import log_bytes
@@ -264,6 +264,20 @@ async def test_a_node_that_moved_is_found_at_its_new_address(node, links, told) 
     await until(lambda: ("up", ME, "boot-2") in told.events)
     assert told.events[1] == ("down", "n1")
     await other.stop()
+
+
+async def test_a_large_message_has_a_frame_of_its_own(node, links, told) -> None:
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    at, size = EntryId(1, 1), nodes.FRAME_BYTES_TARGET
+    large = InstallSnapshot(1, 1, ME, SnapshotDescriptor(1, at, 1, 1, 0, bytes(size)))
+    messages = [Fence(1, 1), Fence(2, 1), large, large, Fence(3, 1), Fence(4, 1)]
+    for message in messages:
+        links.send(SHARD, ME, message)
+    await until(lambda: len(node.received) == len(messages))
+    assert messages == [message for _, _, message in node.received], "in order, each once"
+    small, *snapshots, rest = node.frames
+    assert small == rest < 200 and 2 == len(snapshots) and size < min(snapshots) == max(snapshots) < size + 200
 
 
 async def test_a_full_queue_drops_and_counts(node, links, told, monkeypatch) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tidemark_core.base.effects import SnapshotDescriptor
+from tidemark_core.base.ids import EntryId, Member, of_shard, shard_id
+from tidemark_core.replication.checkpoint import FOLDS, Checkpoint, Mark
+from tidemark_core.replication.log import MARK_BYTES
+from tidemark_core.replication.messages import InstallSnapshot
+from tidemark_core.replication.producers import PRODUCERS_MAX, REMEMBERED_MAX, Known, Place, ProducerTable
 from tidemark_wire import channel, descriptors
+from tidemark_wire.frames import decode_messages, encode_message
 
 from tests.waiting import until
 
@@ -145,3 +152,19 @@ def test_every_server_has_the_bounds() -> None:
 ])
 def test_descriptors_are_kept_for_the_store(limit: int, connections: int) -> None:
     assert descriptors.connections_max(limit) == connections
+
+
+async def test_the_largest_snapshot_of_a_log_of_a_terabyte_fits_through_a_server() -> None:
+    places = tuple(Place(number, 1, number, 1) for number in range(REMEMBERED_MAX))
+    known = Known(1, places)
+    producers = ProducerTable.of((number.to_bytes(16), known) for number in range(PRODUCERS_MAX))
+    folds = tuple(producers if kind is ProducerTable else kind() for kind in FOLDS)
+    marks = tuple(Mark(number, number * MARK_BYTES, 1) for number in range(10**12 // MARK_BYTES))
+    checkpoint = Checkpoint(EntryId(1, 1 << 40), 7, 1, 10**12, 1 << 40, (), marks, (), (), folds).encode()
+    assert len(checkpoint) > PRODUCERS_MAX * 160 + len(marks) * 24
+    member, head = Member("a", "1"), EntryId(1, 1 << 40)
+    install = InstallSnapshot(1, 1, member, SnapshotDescriptor(1, head, 1 << 40, 1 << 40, 0, checkpoint))
+    frame = encode_message(of_shard(shard_id(1, 0)), member, install)
+    async with serving(1_000) as port, channel.open_channel(f"127.0.0.1:{port}") as caller:
+        echoed = await caller.unary_unary("/test.Echo/Echo")(frame, timeout=30)
+    assert [install] == [message for _, _, message in decode_messages(echoed)]
