@@ -32,7 +32,7 @@ from .base.effects import (
 from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.folds import Table
-from .base.ids import LINEAGE_BYTES, Member, Peer, ShardId, ShardKind
+from .base.ids import LINEAGE_BYTES, NOTHING, Member, Peer, ShardId, ShardKind
 from .base.plane import STRANGER_REFUSED
 from .base.refusals import Reason, Refused
 from .document_shard import TAG as FOLD_TAG
@@ -82,7 +82,7 @@ from .replication.messages import (
 from .replication.replica import Limits, Replica, Role
 from .replication.retention import mark_every_ms
 from .replication.settings import Configure
-from .replication.trust import Trust
+from .replication.trust import FROM_LEADERS, Trust
 from .replication.vetting import VET_TIMER, Vetting
 
 FOLDS: Table = (*REPLICATION_FOLDS,)
@@ -255,7 +255,7 @@ class Shard:
     def _on_received(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
         """Members talk about the log, operators about who leads and who belongs (O4); neither may do the other.
 
-        Rule T10: a node that is no member here says nothing, and what it says changes nothing.
+        Rule T10: what a node says that is no member here changes nothing.
         Rule N12: an epoch far above ours is refused; a replica that begins, in epoch 0, takes any.
         """
         epoch = self.replica.state.epoch
@@ -273,9 +273,15 @@ class Shard:
         return self._on_operator_message(now_ms, sender, message)
 
     def _unheard(self, sender: Member, message: Any) -> list[Effect]:
-        """A late answer of a member is no news; anything of a stranger is (T10)."""
+        """A late answer of a member is no news; anything of a stranger is (T10).
+
+        A leader that left while it was cut off hears that its epoch is over, and nothing of the log.
+        """
         if sender in self.trust.members():
             return []
+        own = self.replica.state.epoch
+        if isinstance(message, FROM_LEADERS) and message.epoch < own:
+            return [self.replica.send(sender, AppendRefused(message.epoch, own, NOTHING, Reason.STALE_EPOCH))]
         what = f"T10: {type(message).__name__} of {sender}, which is no member of this shard"
         return [self.replica.trace(STRANGER_REFUSED, what)]
 

@@ -26,12 +26,13 @@ from tidemark_core.replication.messages import (
     InstallSnapshot,
     Operation,
     Prepare,
+    ReadRound,
     Rejected,
     Truncate,
 )
-from tidemark_core.replication.records import Change, Phase, first_record
+from tidemark_core.replication.records import Change, NodeDown, Phase, first_record
 from tidemark_core.replication.replica import Role
-from tidemark_core.replication.trust import STANDINGS, Standing
+from tidemark_core.replication.trust import FROM_LEADERS, STANDINGS, Standing
 from tidemark_sim.dice import Dice
 from tidemark_sim.forging import Known, forged, rewritten
 from tidemark_wire.convert import PLANE_CODECS
@@ -160,11 +161,17 @@ def test_t10_nothing_that_a_stranger_says_has_an_effect(
     replica, dice = node.replica, Dice(7)
     numbers = (replica.state.epoch, replica.state.epoch + 1, replica.log.head.offset, replica.commit)
     known = Known(numbers, (A, B, C, STRANGER), [*author.entries, *map(rewritten, author.entries)])
+    node.take_sent()
     before = facts(node)
     for _ in range(FORGERIES):
         message = forged(kind, dice, known)
         effects = node.receive(STRANGER, message)
-        assert is_refused(effects), f"{message}: {effects}"
+        if kind in FROM_LEADERS and message.epoch < replica.state.epoch:
+            stale = AppendRefused(message.epoch, replica.state.epoch, NOTHING, Reason.STALE_EPOCH)
+            assert [(STRANGER, stale)] == [(each.to, each.message) for each in effects], f"{message}"
+            node.take_sent()
+        else:
+            assert is_refused(effects), f"{message}: {effects}"
         assert before == facts(node), f"{message}"
 
 
@@ -353,6 +360,53 @@ def test_t10_a_newcomer_is_heard_from_the_opening_of_its_change_on(make_cluster:
     }
 
     assert {"a", "b", "d"} <= known["a"] & known["b"] & known["d"]
+
+
+def test_t10_a_leader_that_left_while_it_was_cut_off_hears_that_its_epoch_is_over(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    """No operator reaches it; its clients would wait for a majority that it never has."""
+    cluster = make_cluster("abcd", ensemble="abc")
+    old = cluster.nodes["a"]
+    cluster.appended(batch(0))
+    cut = cluster.isolate("a")
+    cluster.operator.step(NodeDown("a"))
+    cluster.run_for(200)
+    cluster.change(Operation.SWAP, "a", "d")
+    assert cluster.run_until(lambda: cluster.record.ensemble == (D, B, C) and cluster.leader.leader.active)
+    cluster.run_for(500)
+    assert old.leads and A not in cluster.nodes["b"].shard.trust.members()
+    operators = [
+        cluster.rule("drop", object, sender=one, to=other) for one, other in (("op/1", "a"), ("a", "op/1"))]
+    for rule in cut:
+        cluster.lift(rule)
+    asked = cluster.append(batch(1), "a")
+    states = {name: cluster.nodes[name].replica.state for name in "bcd"}
+
+    assert cluster.run_until(lambda: not old.leads, 2_000)
+    assert Role.DEPOSED is old.replica.state.role
+    assert Reason.NOT_LEADER is cluster.answer(asked).reason
+    assert states == {name: cluster.nodes[name].replica.state for name in "bcd"}
+    assert not any(cluster.nodes[name].traces[STRANGER_REFUSED] for name in "bcd")
+    for rule in operators:
+        cluster.lift(rule)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_t10_a_stale_epoch_is_told_and_nothing_of_the_log(node: Node, situation: Callable[[Node], Author]) -> None:
+    situation(node)
+    node.take_sent()
+    before, own = facts(node), node.replica.state.epoch
+    for message in (append_of([], own - 1), Truncate(own - 1, NOTHING), ReadRound(own - 1, 1)):
+        node.receive(STRANGER, message)
+        stale = AppendRefused(own - 1, own, NOTHING, Reason.STALE_EPOCH)
+        assert [stale] == node.take_sent()
+        assert is_refused(node.receive(STRANGER, replace(message, epoch=own)))
+        assert is_refused(node.receive(STRANGER, replace(message, epoch=own + 1)))
+    for message in (Fetch(0, own - 1), Fetched(0, None, 9), AppendRefused(own - 1, own + 1, NOTHING, "STALE_EPOCH")):
+        assert is_refused(node.receive(STRANGER, message))
+
+    assert before == facts(node)
 
 
 def test_t10_a_replica_that_is_seeded_hears_its_sources_and_then_its_ensemble(node: Node) -> None:
