@@ -17,6 +17,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.budgets import RETRY_AFTER_MS, Budget, Grant, Line, name_of
+from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 
 from .access import Access, Handler
@@ -125,9 +126,9 @@ class Budgets:
         return call
 
     def _counts(self, method: Method, context: Any) -> bool:
-        """Say whether a call is one of those that are limited; without TLS a caller is what it calls."""
+        """Say whether a call is one of those that are limited; without TLS those that a client may make are."""
         identity = self._access.caller(context).identity
-        return bool(method.callers & PEOPLE) and (identity is None or identity.kind in PEOPLE)
+        return Kind.CLIENT in method.callers if identity is None else identity.kind in PEOPLE
 
     def _received(self, method: Method, handler: Handler) -> Handler:
         """Return a handler that receives one request: few at once, so that large ones stay with their senders."""

@@ -182,6 +182,16 @@ async def test_t12_streams_and_watches_and_calls_are_bounded_for_one_caller(node
     assert 'tidemark_budget_refused_total{budget="calls"} 1.0' in shown
 
 
+async def test_t12_without_tls_what_only_an_operator_or_an_admin_calls_takes_nothing_of_clients(
+    node: Node, calls: Calls
+) -> None:
+    node.budgets.calls.total = 2
+    assert node.budgets.calls.take(GREEDY)
+    describe = (await calls.opened()).unary_unary("/tidemark.v1.Control/Describe")
+    assert b"" != await describe(b"", metadata=of(GREEDY), timeout=20)
+    assert Reason.OVERLOADED is (await refused(calls.unary(GREEDY, "GetShardMap"))).reason
+
+
 async def test_t12_a_request_above_the_bound_is_refused(node: Node, calls: Calls) -> None:
     large = b"\xfa\x01" + b"\x80\x80\x40" + bytes(1 << 20)      # an unknown field of a MiB
     why = await refused(calls.unary(GREEDY, "Subscriptions", large))
