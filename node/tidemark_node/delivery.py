@@ -42,6 +42,8 @@ METHOD = "Tidemark.Deliver"
 FRAME_BYTES_DEFAULT = 1 << 20
 FRAME_BYTES_MIN = 16 << 10
 FRAME_BYTES_MAX = 4 << 20
+ROOM_LOOK_SECONDS = 1.0
+"""So often a stream that waits for room looks whether its reader still has access."""
 
 _log = logging.getLogger(__name__)
 
@@ -213,10 +215,16 @@ class _Stream:
         readable = log.readable(run.shard) if self._driver.open else None
         if not run.sender.ended and (unavailable := self._unavailable(run)):
             return run.sender.give_up(Status.UNAVAILABLE, unavailable, log.readable(run.shard))
-        refused = self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
+        refused = self._refusal(run)
         if refused is not None and not run.sender.ended:
             return run.sender.give_up(Status.ACCESS, refused.message, readable)
         return run.sender.step(_now_ms(), readable, partial(log.holes, run.shard), partial(log.block_at, run.shard))
+
+    def _may_go_on(self, run: _Run) -> bool:
+        return not self._unavailable(run) and self._refusal(run) is None
+
+    def _refusal(self, run: _Run) -> Refused | None:
+        return self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
 
     def _unavailable(self, run: _Run) -> str:
         """Say why this node has nothing to send to any reader of the shard; empty when it has."""
@@ -264,7 +272,7 @@ class _Stream:
         return None if self._grant is None else asked._replace(budget_bytes=bytes_max)
 
     async def _wait_for_room(self, run: _Run, least: int, most: int) -> None:
-        """Hold room for a frame as soon as there is some, unless the generation ends before."""
+        """Hold room for a frame as soon as there is some, unless the generation ends or may not go on before."""
         self._grant = self._budgets.frame_now(self._who, least, most)
         if self._grant is not None:
             return
@@ -272,8 +280,8 @@ class _Stream:
         granting = asyncio.ensure_future(self._budgets.frame(self._who, least, most))
         granting.add_done_callback(lambda _: self.wake())
         try:
-            while not granting.done() and self.run_now is run and not self._ended and not self._all.stopping:
-                await self._wait(None)
+            while not granting.done() and self.run_now is run and not self._ended and self._may_go_on(run):
+                await self._wait(ROOM_LOOK_SECONDS)   # a map with other access lists wakes no stream
         finally:
             if not granting.cancel():
                 self._grant = granting.result()

@@ -18,16 +18,17 @@ from node_harness import GROUP, Appender, OperatorHand, batch, push_map, shard_m
 from prometheus_client import generate_latest
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.delivery.messages import Start
+from tidemark_core.delivery.messages import Start, Started, Status
 from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_node import budgets as budgets_module
+from tidemark_node import delivery
 from tidemark_node.budgets import FRAME_COPIES, REQUEST_BYTES_MAX, Budgets
 from tidemark_node.main import Node
 from tidemark_node.settings import Settings
 from tidemark_node.subscription_names import SubscriptionNames
 from tidemark_wire import channel
-from tidemark_wire.delivery import StartCall, encode_request
+from tidemark_wire.delivery import StartCall, decode_answer, encode_request
 from tidemark_wire.frames import decode_read
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import node_pb2
@@ -149,6 +150,29 @@ async def test_t12_a_stream_that_waits_for_room_goes_on_when_another_is_read(nod
     async with asyncio.timeout(30):
         assert [RECORDS * RECORD_BYTES] * 12 == await asyncio.gather(*map(read_all, streams))
     await until(lambda: not frames.used and not frames.waiting, "all is given back")
+
+
+@pytest.mark.parametrize("why", [Status.ACCESS, Status.UNAVAILABLE])
+async def test_t12_a_stream_that_waits_for_room_still_hears_that_it_may_not_go_on(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch, why: Status
+) -> None:
+    monkeypatch.setattr(delivery, "ROOM_LOOK_SECONDS", 0.05)
+    frames, deliveries = node.budgets.frames, node.deliveries
+    assert frames.take(OTHER, frames.total)
+    call = await calls.deliver(GREEDY)
+    assert isinstance(started := decode_answer(await call.read()), Started) and Status.OK is started.status
+    await until(lambda: frames.waiting == 1, "it waits for room")
+    if why is Status.ACCESS:
+        gone = Refused(Reason.PERMISSION_DENIED, "not any more")
+        monkeypatch.setattr(deliveries.access, "refusal", lambda *_: gone)
+    else:
+        monkeypatch.setattr(node.driver, "reloading", True)
+    async with asyncio.timeout(10):
+        answer = decode_answer(await call.read())
+    monkeypatch.undo()
+    assert isinstance(answer, Started) and why is answer.status
+    assert not frames.waiting
+    frames.give_back(OTHER, frames.total)
 
 
 async def test_t12_an_entry_larger_than_a_share_goes_out_when_nothing_else_is_held(node: Node, calls: Calls) -> None:
