@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -28,6 +29,10 @@ settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell ignores Ctrl-C for what it starts in the background, and so would every process that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 watch = Watch()
 
