@@ -22,10 +22,7 @@ from tidemark_wire.status import to_rpc_error
 
 from .access import Access, Handler
 from .methods import PEOPLE, Cost, Method, Shape
-from .settings import Settings
-
-FRAME_COPIES = 3
-"""A frame is held as entries, as bytes and by gRPC, until the caller's side has taken it."""
+from .settings import FRAME_COPIES, Settings
 
 REQUEST_BYTES_MAX = 1 << 20
 """Of one request of a client; batches have the bound of their log group."""

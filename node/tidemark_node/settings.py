@@ -18,6 +18,11 @@ from .disk import RESERVE_BYTES_MIN
 NODE_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 METRICS_OFF = "off"
 
+FRAME_COPIES = 3
+"""A frame is held as entries, as bytes and by gRPC, until the caller's side has taken it."""
+FRAME_BYTES_MAX_MIN = 64 << 20
+"""With less, the largest batch may find no room for ever: one caller may hold half."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says; bytes and seconds."""
@@ -93,6 +98,16 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _frames(text: str) -> int:
+    frame_bytes = _positive(text)
+    if frame_bytes < FRAME_BYTES_MAX_MIN:
+        raise argparse.ArgumentTypeError(
+            f"{text} bytes are less than {FRAME_BYTES_MAX_MIN}: beside a caller that holds half there must be room for "
+            f"the largest batch, counted {FRAME_COPIES} times"
+        )
+    return frame_bytes
+
+
 def _reserve(text: str) -> int:
     reserve_bytes = _positive(text)
     if reserve_bytes < RESERVE_BYTES_MIN:
@@ -142,7 +157,8 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("disk-reserve-bytes", reserve, type=_reserve)
     shared = "all callers together; one gets at most half of what others leave"
     option("append-bytes-max", f"bytes of unanswered batches this node holds, {shared}", type=_positive)
-    option("frame-bytes-max", f"bytes of memory for frames on their way to readers, {shared}", type=_positive)
+    frames = f"bytes of memory for frames on their way to readers, at least {FRAME_BYTES_MAX_MIN}, {shared}"
+    option("frame-bytes-max", frames, type=_frames)
     option("streams-max", f"open streams of appends and reads, {shared}", type=_positive)
     option("watches-max", f"open watches of the shard map, {shared}", type=_positive)
     option("calls-max", f"other calls at once, {shared}", type=_positive)

@@ -23,9 +23,9 @@ from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_node import budgets as budgets_module
 from tidemark_node import delivery
-from tidemark_node.budgets import FRAME_COPIES, REQUEST_BYTES_MAX, Budgets
+from tidemark_node.budgets import REQUEST_BYTES_MAX, Budgets
 from tidemark_node.main import Node
-from tidemark_node.settings import Settings
+from tidemark_node.settings import FRAME_COPIES, Settings
 from tidemark_node.subscription_names import SubscriptionNames
 from tidemark_wire import channel
 from tidemark_wire.delivery import StartCall, decode_answer, encode_request

@@ -11,15 +11,18 @@ import time
 import pytest
 from node_harness import shard_map
 from tidemark_core.base.effects import TimerFired
+from tidemark_core.base.entry import HEADER_BYTES
 from tidemark_core.base.ids import Member, ShardId, of_shard
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.replica import Limits
 from tidemark_node import inbox
 from tidemark_node.inbox import Barrier, Inbox
 from tidemark_node.link import OutQueue
 from tidemark_node.routing import Hint, Routing
-from tidemark_node.settings import parse
+from tidemark_node.settings import FRAME_BYTES_MAX_MIN, FRAME_COPIES, parse
 from tidemark_node.snapshots import PullFailed, TokenBucket, entries_of
 from tidemark_node.timers import Timers
+from tidemark_wire.budgets import Line
 from tidemark_wire.frames import ENTRIES_MAX
 from tidemark_wire.v1 import node_pb2
 
@@ -143,12 +146,20 @@ def test_settings_have_sane_defaults_and_checks(capsys: pytest.CaptureFixture[st
     wrong_ones = (
         ["--node", "a b"], ["--listen", "x"], ["--disk-reserve-bytes", "-1"], ["--metrics-listen", "y"],
         ["--drain-seconds", "nan"], ["--drain-seconds", "soon"], ["--location", "planet=earth"],
-        ["--location", "zone=a", "--zone", "b"],
+        ["--location", "zone=a", "--zone", "b"], ["--frame-bytes-max", str(FRAME_BYTES_MAX_MIN - 1)],
     )
     for wrong in wrong_ones:
         with pytest.raises(SystemExit):
             parse(["--node", "a", "--data", "/d", *wrong])
         assert wrong[0] in capsys.readouterr().err
+
+
+def test_half_of_the_frames_holds_the_largest_batch():
+    settings = parse(["--node", "a", "--data", "/d", "--frame-bytes-max", str(FRAME_BYTES_MAX_MIN)])
+    assert settings.frame_bytes_max == FRAME_BYTES_MAX_MIN
+    room = Line("bytes of frames", settings.frame_bytes_max)
+    assert room.take("greedy", settings.frame_bytes_max // 2)
+    assert room.take("other", FRAME_COPIES * (Limits().batch_bytes_max + HEADER_BYTES))
 
 
 @pytest.mark.parametrize(

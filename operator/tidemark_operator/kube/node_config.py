@@ -22,6 +22,15 @@ def _reserve(text: str) -> str:
     return "" if enough else f"a whole number, {RESERVE_BYTES_MIN} at least: a node rewrites tables on a full disk"
 
 
+FRAME_BYTES_MAX_MIN = 64 << 20
+"""The least room for frames that a node takes (`tidemark_node.settings`): half has room for the largest batch."""
+
+
+def _frames(text: str) -> str:
+    enough = not _positive(text) and int(text) >= FRAME_BYTES_MAX_MIN
+    return "" if enough else f"a whole number, {FRAME_BYTES_MAX_MIN} at least: half has room for the largest batch"
+
+
 def _seconds(text: str) -> str:
     return "" if text.isascii() and text.isdigit() and int(text) <= 3600 else "a whole number of seconds, at most 3600"
 
@@ -30,7 +39,7 @@ SETTINGS: Mapping[str, Callable[[str], str]] = {
     "append-bytes-max": _positive,
     "calls-max": _positive,
     "disk-reserve-bytes": _reserve,
-    "frame-bytes-max": _positive,
+    "frame-bytes-max": _frames,
     "reclaim-bytes": _positive,
     "reclaim-seconds": _seconds,
     "streams-max": _positive,
