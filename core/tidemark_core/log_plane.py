@@ -153,9 +153,13 @@ class LogPlane:
         shard = self.shards.get(shard_id)
         if shard is None:
             if isinstance(event, Received):
-                shard = self._create(shard_id, event)
-                if shard is None:
+                wanted = self._kind_to_create(event)
+                if wanted is None:
                     return self._refuse(event, Reason.UNKNOWN_SHARD, "this node holds no such shard")
+                if wanted not in self.limits.kinds:
+                    what = f"the store of this node has no families for a shard of kind {wanted}"
+                    return self._refuse(event, Reason.WRONG_STATE, what)
+                shard = self._hold(shard_id, Shard.new(shard_id, self.me, self.limits, wanted))
             elif isinstance(event, REQUESTS):
                 return [Reply(event.request, Refused(Reason.UNKNOWN_SHARD, "this node holds no such shard"))]
             else:
@@ -186,13 +190,12 @@ class LogPlane:
                 del self._restless[shard_id]
         return Reach(tuple(self._peers_up), tuple(self._peers_down), tuple(unheard))
 
-    def _create(self, shard: ShardId, event: Received) -> Shard | None:
+    def _kind_to_create(self, event: Received) -> ShardKind | None:
         """A replica begins when an operator fences a new member or seeds one; never by a peer's word."""
         message = event.message
         if not isinstance(message, Fence | InstallSnapshot) or isinstance(event.sender, Member):
             return None
-        kind = message.kind if isinstance(message, Fence) else message.snapshot.kind
-        return self._hold(shard, Shard.new(shard, self.me, self.limits, kind))
+        return message.kind if isinstance(message, Fence) else message.snapshot.kind
 
     def _on_promise(self, event: PromiseRequest) -> list[Effect]:
         """Rule N10: the reports leave when the promise is durable; everything that they say was written before."""

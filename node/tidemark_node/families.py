@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.layout import HEADERS, LOG, RESERVED, SYSTEM
+from tidemark_core.documents.rows import FAMILIES as DOCUMENTS
 from tidemark_core.replication.floors import FLOORS
 from tidemark_core.replication.producer_rows import PRODUCERS
 
@@ -36,6 +38,12 @@ FAMILIES: tuple[Family, ...] = (
     Family(FLOORS, "floors", write_buffer_bytes=64 << 10),
     Family(PRODUCERS, "producers", table_bytes=16 << 20),
 )
+
+
+def shard_kinds(families: Sequence[Family]) -> tuple[ShardKind, ...]:
+    """Return the kinds of shard that a store with these families can hold."""
+    documents = {family.name for family in families}.issuperset(DOCUMENTS)
+    return tuple(kind for kind in ShardKind if kind is not ShardKind.DOCUMENTS or documents)
 
 
 def checked(families: Sequence[Family]) -> tuple[Family, ...]:

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from .delivery import Deliveries
 from .disk import DiskGuard
 from .driver import Driver
 from .explain import Explain
-from .families import FAMILIES, Family
+from .families import FAMILIES, Family, shard_kinds
 from .inventory import Inventory
 from .logs import set_up
 from .methods import Serving
@@ -83,6 +84,7 @@ def recover(
 
     Raises StoreRefused when a newer release wrote a part of it, and what `open_store` raises; then nothing is changed.
     """
+    limits = replace(limits, kinds=shard_kinds(families))
     store = open_store(directory, node, faults, families)
     newer = ""
     try:

@@ -10,15 +10,29 @@ from random import Random
 from typing import Any
 
 import pytest
-from tidemark_core.base.effects import Delete, DeleteRange, Persist, Put, PutCheckpoint, PutEntry, PutState
-from tidemark_core.base.ids import Address, Member, ShardId, of_shard
+from tidemark_core.base.effects import (
+    Delete,
+    DeleteRange,
+    Persist,
+    Put,
+    PutCheckpoint,
+    PutEntry,
+    PutState,
+    Received,
+    Send,
+    SnapshotDescriptor,
+)
+from tidemark_core.base.ids import Address, EntryId, Member, OperatorId, ShardId, ShardKind, of_shard
 from tidemark_core.base.layout import UnknownFamily
 from tidemark_core.base.plane import Stored
+from tidemark_core.base.refusals import Reason
+from tidemark_core.documents import rows as documents
 from tidemark_core.node import Limits, NodeCore
 from tidemark_core.planes import PLANES
+from tidemark_core.replication.messages import Fence, InstallSnapshot
 from tidemark_core.replication.producer_rows import PRODUCERS, span_of
 from tidemark_core.replication.replica import Replica, Role
-from tidemark_node.families import FAMILIES, Family
+from tidemark_node.families import FAMILIES, Family, shard_kinds
 from tidemark_node.main import recover
 from tidemark_node.store import Store, open_store
 from tidemark_node.store_errors import StoreDamaged, StoreRefused
@@ -259,3 +273,29 @@ def test_a_bad_table_is_refused_before_the_disk_is_touched(tmp_path: Path, famil
     with pytest.raises(ValueError, match=message):
         Store(tmp_path / "store", "a", families=families)
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("message", [
+    Fence(1, 10, 7, kind=ShardKind.DOCUMENTS),
+    InstallSnapshot(1, 10, Member("b", "x"), SnapshotDescriptor(1, EntryId(1, 9), 0, 9, 0, kind=ShardKind.DOCUMENTS)),
+])
+def test_a_shard_of_a_kind_that_the_store_has_no_families_for_is_refused(tmp_path: Path, message: Any):
+    store, core = recover(tmp_path, "a", Limits())
+    effects = core.step(0, [Received(AT, OperatorId("o"), core.me, message)])
+    store.close()
+
+    [refused] = [effect.message.refusal for effect in effects if isinstance(effect, Send)]
+    assert Reason.WRONG_STATE is refused.reason
+    assert "kind Documents" in refused.message
+    assert not [effect for effect in effects if isinstance(effect, Persist)]
+    assert not core.log.shards
+
+
+def test_a_store_with_their_families_holds_shards_of_documents(tmp_path: Path):
+    families = (*FAMILIES, *(Family(name, name) for name in documents.FAMILIES))
+    assert (ShardKind.LOG,) == shard_kinds(FAMILIES) == shard_kinds(families[:-1])
+    store, core = recover(tmp_path, "a", Limits(), families=families)
+    core.step(0, [Received(AT, OperatorId("o"), core.me, Fence(1, 10, 7, kind=ShardKind.DOCUMENTS))])
+    store.close()
+
+    assert ShardKind.DOCUMENTS is core.log.shards[AT.shard].replica.state.kind

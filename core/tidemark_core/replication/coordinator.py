@@ -1002,6 +1002,9 @@ class Coordinator:
             or record.change is None or record.change.phase is not Phase.PREPARE or running.prepared
         ):
             return []
+        if m.snapshot is not None and m.snapshot.kind is not record.kind:
+            what = f"{sender} prepared a snapshot of kind {m.snapshot.kind}, the shard is of kind {record.kind}"
+            return [Trace(self.address, "violation", what)]
         running.prepared = True
         if record.change.new is None:
             return self._save_commit(record, NOTHING)

@@ -58,9 +58,9 @@ class Known(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Known:
-        """Read what `encode` wrote; raises struct.error when it is cut short."""
+        """Read what `encode` wrote; raises struct.error when it is cut short or has no place."""
         logged_ms, size = _KNOWN.unpack_from(data)
-        return cls(logged_ms, _places(_PLACES[size].unpack_from(data, _KNOWN.size)))
+        return cls(logged_ms, _places(size, data, _KNOWN.size))
 
 
 class Verdict(NamedTuple):
@@ -236,7 +236,7 @@ class ProducerTable(Fold):
     def decode(cls, data: bytes, at: int) -> tuple[ProducerTable, int]:
         """Read `encode`'s bytes at `at`; return the table, of which nothing is saved, and where it ended.
 
-        Raises struct.error when they are cut short.
+        Raises struct.error when they are cut short, or a producer has no place.
         """
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
@@ -244,7 +244,7 @@ class ProducerTable(Fold):
         for _ in range(count):
             producer, logged_ms, size = _PRODUCER.unpack_from(data, at)
             at += _PRODUCER.size
-            places = _places(_PLACES[size].unpack_from(data, at))
+            places = _places(size, data, at)
             at += _PLACES[size].size
             found.append((producer, _new(Known, (logged_ms, places))))
         table = cls.of(found)
@@ -252,8 +252,10 @@ class ProducerTable(Fold):
         return table, at
 
 
-def _places(numbers: tuple[int, ...]) -> tuple[Place, ...]:
-    fields = iter(numbers)
+def _places(size: int, data: bytes, at: int) -> tuple[Place, ...]:
+    if not size:
+        raise struct.error("a producer has no place")
+    fields = iter(_PLACES[size].unpack_from(data, at))
     return tuple([_new(Place, four) for four in zip(*[fields] * _PLACE_FIELDS, strict=True)])
 
 

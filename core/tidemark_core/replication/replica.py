@@ -53,7 +53,7 @@ class Limits:
     """Bounds of one shard on one node; bytes count headers and payloads, times are milliseconds.
 
     `extra_folds` are folded beside those of this release (`tidemark_core.shard.FOLDS`).  A store that was written with
-    one cannot be opened without it.
+    one cannot be opened without it.  `kinds` are the kinds of shard that the node's store has families for.
     """
 
     pending_entries_max: int = 4096
@@ -78,6 +78,7 @@ class Limits:
     expire_look_ms: int = 1_000          # how often a leader looks what time removes (U51, U52)
     tombstone_ms: int = 7 * 24 * 3600 * 1000   # a younger one is not purged (U52)
     extra_folds: Table = ()
+    kinds: tuple[ShardKind, ...] = tuple(ShardKind)
 
 
 class Role(StrEnum):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from google_crc32c import value as crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark_core.base.entry import Batch, Entry, Kind, control, seal
 from tidemark_core.base.errors import FormatTooNew, FormatTooOld, RemoteViolation
@@ -25,7 +27,7 @@ from tidemark_core.replication.checkpoint import (
     recoded,
 )
 from tidemark_core.replication.log import Log, recovery_start
-from tidemark_core.replication.producers import REMEMBERED_MAX, ProducerTable
+from tidemark_core.replication.producers import REMEMBERED_MAX, Known, ProducerTable
 from tidemark_core.subscriptions.fold import Noted, Position, Subscriptions, position_payload
 
 from tests.core.support import OTHER_PRODUCER, PRODUCER, Author
@@ -401,3 +403,46 @@ def test_a_fold_that_format_3_has_no_place_for_is_not_left_out_in_silence(toy: t
         checkpoint.encode(3)
     with pytest.raises(FormatTooOld, match=f"format 3 has no place for sections .*{toy.tag!r}"):
         recoded(checkpoint.encode(), 3)
+
+
+def some_checkpoint() -> bytes:
+    author = Author()
+    author.opening()
+    author.data(2)
+    author.position("a", 2)
+    author.rollback(author.data(producer=OTHER_PRODUCER).base)
+    author.opening(epoch=2)
+    author.log.settle(author.log.head.offset)
+    return author.log.checkpoint().encode()
+
+
+def test_a_producer_without_a_place_is_damage() -> None:
+    empty = Checkpoint.decode(some_checkpoint())
+    table = empty.fold(ProducerTable)
+    table._known = OrderedDict({PRODUCER: Known(0, ())})
+    for format in FORMATS:
+        with pytest.raises(RemoteViolation, match="no place"):
+            Checkpoint.decode(empty.encode(format))
+    with pytest.raises(struct.error, match="no place"):
+        Known.decode(Known(0, ()).encode())
+
+
+@given(
+    st.sampled_from(FORMATS),
+    st.lists(
+        st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from((0, 255)) | st.integers(0, 255)), max_size=4),
+    st.floats(0, 1),
+    st.booleans(),
+)
+@settings(max_examples=1_000)
+def test_a_changed_checkpoint_is_read_or_refused_by_name(
+    format: int, changes: list[tuple[float, int]], length: float, cut: bool
+) -> None:
+    data = bytearray(recoded(some_checkpoint(), format))
+    for where, value in changes:
+        data[int(where * len(data))] = value
+    if cut:
+        del data[int(length * len(data)):]
+    for read in (Checkpoint.decode, checkpoint_end):
+        with suppress(FormatTooNew, RemoteViolation):
+            read(bytes(data))

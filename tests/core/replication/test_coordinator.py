@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
-from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardKind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.coordinator import DEADLINE_TIMER, GRACE_TIMER, RETRY_TIMER, TAKEOVER_TIMER, Coordinator
 from tidemark_core.replication.coordinators import Coordinators
@@ -668,6 +668,16 @@ def test_n11_a_member_that_holds_no_replica_is_swapped_for_itself(desk: Desk) ->
     desk.stored()
     assert (Status.STEADY, (A, B, C), ()) == (desk.record.status, desk.record.ensemble, desk.record.removed)
     assert not desk.shard.missing and not desk.sent(DeleteShard)
+
+
+def test_a_snapshot_of_another_kind_of_shard_goes_to_no_member(desk: Desk) -> None:
+    desk.preparing()
+    desk.hear(A, Prepared(6, replace(SNAPSHOT, kind=ShardKind.DOCUMENTS)))
+
+    assert ["violation"] == [effect.what for effect in desk.effects if isinstance(effect, Trace)]
+    assert not desk.sent(InstallSnapshot)
+    desk.hear(A, Prepared(6, SNAPSHOT))
+    assert [SNAPSHOT] == [message.snapshot for _, message in desk.sent(InstallSnapshot)]
 
 
 def test_n11_an_answer_from_before_the_change_does_not_have_a_whole_replica_seeded_again(desk: Desk) -> None:
