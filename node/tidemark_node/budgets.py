@@ -33,6 +33,8 @@ LARGE_REQUEST_SECONDS = 0.5
 """So long a request above its bound keeps the place of the next one: to take it in costs the loop milliseconds."""
 
 SEARCHES_AT_ONCE = 2
+MAP_BYTES_MAX = 64 << 20
+"""Of shard maps on their way to watches.  A map counts once: all watches share its bytes, gRPC copies them."""
 OUTCOMES_MAX = 1024
 POSITIONS_MAX = 4096
 NEWS_SECONDS = 1.0
@@ -53,6 +55,7 @@ class Budgets:
         self.outcomes = Budget("waits for an outcome", OUTCOMES_MAX)
         self.positions = Budget("waits for a position", POSITIONS_MAX)
         self.frames = Line("bytes of frames", settings.frame_bytes_max, "--frame-bytes-max")
+        self.maps = Line("bytes of shard maps", MAP_BYTES_MAX)
         self._requests = Line("requests under way", REQUESTS_AT_ONCE)
         self._searches = Line("searches", SEARCHES_AT_ONCE)
         self._sends = Line("frames being sent", 1)
@@ -69,6 +72,7 @@ class Budgets:
         yield "outcomes", self.outcomes
         yield "positions", self.positions
         yield "frame_bytes", self.frames
+        yield "map_bytes", self.maps
         yield "requests", self._requests
         yield "searches", self._searches
 

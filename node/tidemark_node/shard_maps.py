@@ -1,6 +1,6 @@
 """Tidemark/GetShardMap and WatchShardMap: the shard map for clients, serialised once for all of them.
 
-A watch that is not read holds one map at most; its bytes count as a frame.
+A watch that is not read holds one map at most; the bytes of maps have a budget of their own.
 Stays out: what the map says (`routing`).
 """
 
@@ -32,7 +32,7 @@ class ShardMaps:
         while True:
             await self._routing.newer(known)
             size = len(self._routing.map_bytes)
-            grant = await self._budgets.frame(who, size, size)
+            grant = await self._budgets.maps.grant(who, size)
             try:
                 known = self._routing.map.version   # a newer one may have come meanwhile
                 await context.write(self._routing.map_bytes)

@@ -206,6 +206,20 @@ async def test_t12_streams_and_watches_and_calls_are_bounded_for_one_caller(node
     assert 'tidemark_budget_refused_total{budget="calls"} 1.0' in shown
 
 
+async def test_t12_a_watch_of_the_shard_map_does_not_wait_for_readers_of_its_caller(node: Node, calls: Calls) -> None:
+    frames = node.budgets.frames
+    assert frames.take(GREEDY, FRAMES_MAX // 2)
+    reader = asyncio.ensure_future(frames.grant(GREEDY, FRAMES_MAX // 2))
+    await until(lambda: frames.waiting == 1, "a reader waits for room")
+    watch = (await calls.opened()).unary_stream("/tidemark.v1.Tidemark/WatchShardMap")
+    async with asyncio.timeout(10):
+        assert await watch(b"", metadata=of(GREEDY)).read()
+    assert not reader.done()
+    await until(lambda: not node.budgets.maps.used, "the map's bytes are given back")
+    reader.cancel()
+    frames.give_back(GREEDY, FRAMES_MAX // 2)
+
+
 async def test_t12_without_tls_what_only_an_operator_or_an_admin_calls_takes_nothing_of_clients(
     node: Node, calls: Calls
 ) -> None:
