@@ -120,7 +120,8 @@ class ProducerTable(Fold):
         """The lowest offset remembered, or remembered again when what is not committed yet is undone (L19)."""
         now = (known.places[0].base for known in self._known.values())
         again = (undo.before.places[0].base for undo in self._undo if undo.before is not None)
-        return min(min(now, default=NO_OFFSET), min(again, default=NO_OFFSET))
+        evicted = (undo.evicted[1].places[0].base for undo in self._undo if undo.evicted is not None)
+        return min(chain(now, again, evicted), default=NO_OFFSET)
 
     @property
     def unsaved(self) -> int:

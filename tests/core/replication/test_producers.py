@@ -143,6 +143,27 @@ def test_l19_the_oldest_offset_counts_what_is_remembered_again_when_entries_are_
     assert NO_OFFSET == ProducerTable().oldest
 
 
+def test_l19_a_rolled_back_batch_stays_so_when_its_evicted_producer_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry evicts the producer, a trim follows, and a new leader truncates the entry."""
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 2)
+    author = Author()
+    author.opening()
+    lost = author.data(producer=MANY[0])
+    author.rollback(lost.base)
+    committed = author.data(producer=MANY[1])
+    log = author.log
+    log.settle(committed.last)
+    log.decide(committed.last)
+    author.data(producer=MANY[2])
+    assert not log.producers.judge(MANY[0], 0, 0).known
+    log.trim(committed.base)
+    assert log.truncate(committed.id)
+
+    place = log.producers.judge(MANY[0], 0, 0).place
+    assert place is not None
+    assert log.decisions.covering(place.base) is not None
+
+
 writes = st.lists(
     st.tuples(st.sampled_from([PRODUCER, OTHER_PRODUCER, NEVER_SEEN]), st.integers(1, 3), st.integers(0, IDLE_MS_MAX)),
     max_size=30,
