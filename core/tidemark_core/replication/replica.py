@@ -268,7 +268,7 @@ class Replica:
         """Rebuild after a restart.  A leader comes back DEPOSED: its unsynced pushes may live on elsewhere.
 
         `producers` are the rows of the shard in the family `PRODUCERS`.  Up to `folded` the rows of documents vouch
-        for what is confirmed (U47).
+        for what is confirmed, if the log has the entries (U47).
         """
         replica = cls(shard, me, limits, table)
         replica.state = ReplicaState.decode(state)
@@ -287,9 +287,9 @@ class Replica:
                 # State is written with or behind the entries it vouches for: synced entries are gone.
                 raise RemoteViolation(f"K14: commit {commit} is stored, but the log ends at {replica.log.head}")
             # A CONFIRM in the durable log vouches for as much as the watermark does; EPOCH_START does not (L13).
-            replica.confirmed = max(
-                replica.state.confirmed, replica.log.decisions.confirmed, min(folded, replica.log.head.offset)
-            )
+            # The rows of a snapshot may be ahead of its entries: then the log's head need not be a cut (U46).
+            known = folded if folded <= replica.log.head.offset else -1
+            replica.confirmed = max(replica.state.confirmed, replica.log.decisions.confirmed, known)
             replica.commit = max(commit, replica.confirmed)
             replica.released = replica.confirmed   # the stage is no promise beyond a life (K10)
             replica.log.settle(replica.commit)

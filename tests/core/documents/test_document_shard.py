@@ -30,6 +30,7 @@ from tidemark_core.shard import Shard
 
 from tests.core.documents.desk import LIMITS, Desk
 from tests.core.documents.support import DocumentAuthor, delete, put
+from tests.core.documents.support import Documents as Rows
 from tests.core.support import OPERATOR, SHARD, A, B
 
 
@@ -136,6 +137,34 @@ def test_u47_a_new_member_has_all_rows_of_its_snapshot_or_none(desk: Desk) -> No
     }
     found = get_at(new.rows, SHARD, "cut", new.documents.summary.pins["cut"].at, b"a")
     assert found is not None and found.value == b"v"
+
+
+def test_u47_rows_ahead_of_the_log_confirm_none_of_it_after_a_restart() -> None:
+    """The pulled entries end inside a range that a ROLLBACK behind them covers; the rows are those behind it."""
+    author = DocumentAuthor()
+    author.opening()
+    for number in range(20):
+        author.write(put(b"%d" % number))
+    pulled = author.entries[:16]
+    last = author.rollback(10)
+    folded = Rows()
+    folded.fold(author)
+    new = Desk()
+    snapshot = SnapshotDescriptor(2, pulled[-1].id, 0, 9, 1_000, confirmed=9, kind=ShardKind.DOCUMENTS)
+    new.receive(OPERATOR, InstallSnapshot(2, 20, B, snapshot))
+    rows = tuple((family, *row) for family in FAMILIES for row in folded.rows.scan(family))
+    new.step(SnapshotRows(SHARD, 2, rows, True, True))
+    new.step(SnapshotChunk(SHARD, 2, tuple(pulled)))
+
+    new.crash()
+
+    replica = new.core.log.shards[SHARD].replica
+    assert (new.documents.durable, replica.log.head.offset) == (last.base, 15)
+    assert (replica.confirmed, replica.released) == (0, 0)   # the opening entry vouches for itself
+    rest = author.entries[16:]
+    new.receive(B, Append(2, rest[0].prev, tuple(rest), last.base, last.base, last.base, 0))
+    assert (replica.confirmed, replica.released) == (last.base, last.base)
+    assert set(shown(new)) == {b"%d" % number for number in range(9)}
 
 
 def test_u47_rows_of_another_shard_are_none_of_a_snapshot() -> None:
