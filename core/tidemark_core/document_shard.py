@@ -540,16 +540,19 @@ class Documents:
             leader.append_control(now_ms, Kind.EXPIRE, encode_expired(expired), count=len(expired))
             self._control = leader.head
             return []
-        upto = purgeable(m.rows, rest[0], self._unprotected(now_ms, leader))
+        agreed_ms = leader.clocks.agreed_ms(now_ms)
+        if agreed_ms is None:
+            return []
+        upto = purgeable(m.rows, rest[0], self._unprotected(agreed_ms))
         if upto > self.summary.purged:
             leader.append_control(now_ms, Kind.PURGE, argument=upto)
             self._control = leader.head
         return []
 
-    def _unprotected(self, now_ms: int, leader: Leader) -> int:
-        """Return the highest offset that neither a named position nor a pin protects from a purge (U52)."""
+    def _unprotected(self, agreed_ms: int) -> int:
+        """Return the highest offset that neither a named position nor a pin protects from a purge (U52, C2)."""
         bounds = [self.summary.applied, *(pin.at for pin in self.summary.pins.values())]
-        named = self.replica.log.subscriptions.lowest(now_ms)
+        named = self.replica.log.subscriptions.lowest(agreed_ms)
         if named is not None:
             bounds.append(named[1].offset - 1)
         return min(bounds)

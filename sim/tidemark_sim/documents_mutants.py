@@ -196,7 +196,7 @@ def _never_expires(stack: ExitStack) -> None:
 
 
 def _purge_above_a_pin(stack: ExitStack) -> None:
-    def unprotected(self: Documents, now_ms: int, leader: Any) -> int:
+    def unprotected(self: Documents, agreed_ms: int) -> int:
         return self.summary.applied
 
     substitute(stack, Documents, "_unprotected", unprotected)

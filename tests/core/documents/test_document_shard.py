@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tidemark_core.base.effects import SnapshotChunk, SnapshotDescriptor, SnapshotRows
+from tidemark_core.base.effects import ClockStepped, SnapshotChunk, SnapshotDescriptor, SnapshotRows
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
@@ -303,6 +303,37 @@ def test_u52_no_purge_above_a_pin_or_a_named_position(desk: Desk, protected: str
 
     desk.wait(200_000)
     assert not entries_of(desk, Kind.PURGE)
+    desk.wait(200_000)
+
+    assert entries_of(desk, Kind.PURGE)
+
+
+def test_u52_leases_of_named_positions_run_by_the_clock_of_the_majority(desk: Desk) -> None:
+    """The shell's clock runs 250 s ahead of the agreed one: leases do not end by it (C2)."""
+    end = desk.written(put(b"a")).base
+    desk.ask(CommitPosition, "reader", end + 1, 300_000)
+    desk.written(delete(b"a"))
+    desk.step(ClockStepped(0, 250_000))
+
+    desk.wait(450_000)
+    assert not entries_of(desk, Kind.PURGE)
+    desk.wait(150_000)
+
+    assert entries_of(desk, Kind.PURGE)
+
+
+def test_u52_nothing_is_purged_while_no_majority_says_the_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.written(put(b"a"))
+    desk.written(delete(b"a"))
+    leader = desk.core.log.shards[SHARD].leader
+    assert leader is not None
+    times: list[int | None] = [200_000, None]   # the look finds tombstones; then the majority is gone
+    monkeypatch.setattr(type(leader.clocks), "agreed_ms", lambda self, now_ms: times.pop(0) if times else None)
+
+    desk.wait(5_000)
+    assert not times
+    assert not entries_of(desk, Kind.PURGE)
+    monkeypatch.undo()
     desk.wait(200_000)
 
     assert entries_of(desk, Kind.PURGE)
