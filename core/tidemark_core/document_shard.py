@@ -487,6 +487,7 @@ class Documents:
             leader.append_control(now_ms, Kind.PIN, encode_pin(m.name, m.ttl_ms))
         else:
             leader.append_control(now_ms, Kind.UNPIN, encode_unpin(m.name, Ended.ASKED))
+        self._control = leader.head
         until_ms = now_ms + leader.outcomes.timeout_ms
         self._askers.append(_Asker(m.request, leader.head, until_ms, m.name, pins))
         return self._wait_later()
@@ -510,7 +511,8 @@ class Documents:
     def _look(self, now_ms: int, leader: Leader) -> list[Effect]:
         """Append UNPIN for leases that are over, and look for what may expire or be purged (U51, U52, U70)."""
         replica, summary = self.replica, self.summary
-        if not self._may_append(leader) or self._control > summary.applied:
+        # Entries of earlier leaders end at the opening: a lease that one of them renewed is judged once it is folded.
+        if not self._may_append(leader) or max(self._control, leader.outcomes.limbo.opening) > summary.applied:
             return []
         agreed_ms = leader.clocks.agreed_ms(now_ms)
         if agreed_ms is not None:

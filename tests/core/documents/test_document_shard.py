@@ -426,3 +426,39 @@ def test_u70_an_unpin_is_answered_and_bad_names_are_refused(desk: Desk) -> None:
     for request in (desk.ask(PinDocuments, "", 10), desk.ask(PinDocuments, "n", 0), desk.ask(UnpinDocuments, "\n")):
         refused = desk.replies[request]
         assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
+
+
+def test_u70_no_lease_ends_while_its_renewal_is_not_folded(desk: Desk) -> None:
+    """The folded lease is over when the look comes; the log says already that it runs on."""
+    pinned = desk.replies[desk.ask(PinDocuments, "backup", 10_000)]
+    desk.wait(9_500)
+    desk.syncs = False
+    renewal = desk.ask(PinDocuments, "backup", 60_000)
+
+    desk.wait(1_500)
+    desk.sync()
+    desk.wait(5_000)
+
+    assert desk.replies[renewal] == pinned
+    assert "backup" in desk.documents.summary.pins
+    assert not entries_of(desk, Kind.UNPIN)
+
+
+def test_u70_a_new_leader_ends_no_lease_before_it_folded_what_it_inherited(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.ask(PinDocuments, "backup", 10_000)
+    desk.wait(9_500)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(desk.documents), "_next", lambda self: [])   # the renewal is confirmed, and not folded yet
+        desk.ask(PinDocuments, "backup", 60_000)
+        desk.crash()
+        desk.lead(2)
+        desk.wait(1_500)
+
+        assert desk.documents.summary.applied < desk.core.log.shards[SHARD].replica.confirmed
+    desk.written(put(b"a"))
+    desk.wait(5_000)
+
+    assert "backup" in desk.documents.summary.pins
+    assert not entries_of(desk, Kind.UNPIN)
