@@ -38,6 +38,7 @@ from .base.errors import RemoteViolation
 from .base.ids import EntryId
 from .base.plane import Stored
 from .base.refusals import Reason, Refused
+from .documents.checking import check_row, check_summary
 from .documents.fold import PINS_MAX, Folded, Step, decoded, fold, keys_of
 from .documents.payload import (
     EXPIRE_KEYS_MAX,
@@ -67,7 +68,6 @@ from .documents.rows import (
     DOCS,
     EFFECTS,
     EXPIRY,
-    FAMILIES,
     LIVE_CLASS,
     PINNED,
     PINS,
@@ -150,8 +150,8 @@ class Documents:
 
     __slots__ = (
         "_askers", "_batches", "_collect", "_control", "_job", "_looking", "_lost", "_number", "_read_until",
-        "_readers", "_retrying", "_rounds", "_seed_pins", "_since_sweep", "_slice", "_sweep", "_token", "_waiting",
-        "durable", "replica", "summary",
+        "_readers", "_retrying", "_rounds", "_seed_pins", "_seed_summary", "_since_sweep", "_slice", "_sweep", "_token",
+        "_waiting", "durable", "replica", "summary",
     )
 
     def __init__(self, replica: Replica, summary: Summary | None = None) -> None:
@@ -175,7 +175,8 @@ class Documents:
         self._control = -1                        # newest entry that this leader appended for documents
         self._looking = self._retrying = False
         self._read_until: int | None = None
-        self._seed_pins: dict[str, Pin] = {}
+        self._seed_pins: dict[str, Pin] = {}      # of a snapshot whose rows are not whole yet, and its summary
+        self._seed_summary: bytes | None = None
 
     # --- what the shard calls -----------------------------------------------------------------------------
 
@@ -585,33 +586,39 @@ class Documents:
         self._token += 1
         self._job, self._slice = "", None
         self._sweep, self._collect = False, None
-        self._seed_pins = {}
+        self._seed_pins, self._seed_summary = {}, None
 
     def on_snapshot_rows(self, head: EntryId, m: SnapshotRows) -> tuple[list[Effect], bool | None]:
         """Take the next rows of a snapshot that ends at `head`.
 
         The second value says whether they are whole now; None: the snapshot will never be.
 
-        The summary is written last, so rows without one are no documents (U47).  Raises RemoteViolation.
+        The summary is written last, so rows without one are no documents (U47).  Raises RemoteViolation, for a row
+        that cannot be read, too; then nothing of this part is stored.
         """
         replica, shard = self.replica, self.replica.shard
+        if not m.first and not replica.rows_wanted:
+            return [], False
+        for family, key, value in m.rows:
+            check_row(shard, family, key, value)
         writes: list[Write] = []
         if m.first:
-            self._seed_pins = {}
+            self._forget()   # of rows that were whole: their summary goes with them
+            replica.rows_wanted = True
             writes += wipe(shard)
-        summary: bytes | None = None
         for family, key, value in m.rows:
-            if family not in FAMILIES or not key.startswith(prefix(shard)):
-                raise RemoteViolation(f"U47: a snapshot of {shard} brings a row of {family!r}, key {key[:24].hex()}")
             if family == SUMMARY:
-                summary = value
+                self._seed_summary = value
                 continue
             if family == PINS:
                 self._seed_pins[name_of_pin(key)] = Pin.decode(value)
             writes.append(Put(family, key, value))
+        if len(self._seed_pins) > PINS_MAX:
+            raise RemoteViolation(f"U70: a snapshot of {shard} has more than {PINS_MAX} pins")
         if not m.last:
             return [replica.persist(writes)], False
-        pulled = Summary.decode(summary, self._seed_pins) if summary is not None else Summary()
+        pulled = Summary() if self._seed_summary is None else Summary.decode(self._seed_summary, self._seed_pins)
+        check_summary(pulled)
         if pulled.applied > head.offset and pulled.epoch > head.epoch:
             # The source follows a later leader by now: these rows do not fit the entries of this snapshot.
             return [replica.trace("snapshot_superseded", f"documents are at {pulled.applied}, it ends at {head}")], None

@@ -205,7 +205,12 @@ class Shard:
         follower, head = self.follower, self.follower.seeding_head
         if head is None or event.epoch != self.replica.state.epoch or not self._seeding:
             return []
-        effects, whole = documents.on_snapshot_rows(head, event)
+        try:
+            effects, whole = documents.on_snapshot_rows(head, event)
+        except RemoteViolation as violation:
+            # The operator's repeat starts another pull, which brings the rows again.
+            follower.give_up_pull()
+            return [self.replica.trace("violation", str(violation))]
         if whole is None:
             follower.give_up_pull()
         return [*effects, *follower.on_snapshot_rows(event.epoch)] if whole else effects

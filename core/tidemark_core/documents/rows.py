@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 from xxhash import xxh3_128_digest
 
 from ..base.effects import DeleteRange
+from ..base.errors import FormatTooNew, RemoteViolation
 from ..base.ids import ShardId
 
 DOCS, BYSEQ, EXPIRY, EFFECTS = "docs", "byseq", "expiry", "effects"
@@ -216,10 +217,13 @@ class Summary:
 
     @classmethod
     def decode(cls, data: bytes, pins: dict[str, Pin]) -> Summary:
-        """Read `encode`; raises struct.error or ValueError when this release cannot read it."""
-        version, applied, epoch, purged, count, expiring, tombstones, digest = _SUMMARY.unpack(data)
-        if version != SUMMARY_FORMAT:
-            raise ValueError(f"summary of documents has format {version}, this build reads {SUMMARY_FORMAT}")
+        """Read `encode`; raises RemoteViolation when it is damaged, FormatTooNew when a newer release wrote it."""
+        if data[:1] != bytes((SUMMARY_FORMAT,)):
+            error = FormatTooNew if data[:1] > bytes((SUMMARY_FORMAT,)) else RemoteViolation
+            raise error(f"summary of documents has format {data[:1].hex()}, this build reads {SUMMARY_FORMAT:02x}")
+        if len(data) != _SUMMARY.size:
+            raise RemoteViolation(f"summary of documents has {len(data)} bytes, must have {_SUMMARY.size}")
+        _, applied, epoch, purged, count, expiring, tombstones, digest = _SUMMARY.unpack(data)
         return cls(applied, epoch, purged, count, int.from_bytes(digest, "big"), expiring, tombstones, pins)
 
     def agrees_with(self, other: Summary) -> bool:
@@ -236,9 +240,15 @@ def name_of_pin(key: bytes) -> str:
 
 
 def load(shard: ShardId, rows: Rows) -> Summary | None:
-    """Return the stored summary of a shard with its pins, None when it has none."""
+    """Return the stored summary of a shard with its pins, None when it has none.
+
+    Raises RemoteViolation when a row is damaged, FormatTooNew when a newer release wrote the summary.
+    """
     stored = rows.get(SUMMARY, prefix(shard))
     if stored is None:
         return None
-    pins = {name_of_pin(key): Pin.decode(value) for key, value in rows.scan(PINS, prefix(shard), behind(shard))}
+    try:
+        pins = {name_of_pin(key): Pin.decode(value) for key, value in rows.scan(PINS, prefix(shard), behind(shard))}
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RemoteViolation(f"a pin of shard {shard} is damaged: {error}") from error
     return Summary.decode(stored, pins)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 from tidemark_core.base.effects import ClockStepped, SnapshotChunk, SnapshotDescriptor, SnapshotRows
 from tidemark_core.base.entry import Durability, Kind
+from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.checking import check_row
 from tidemark_core.documents.payload import Outcome, Verdict
 from tidemark_core.documents.reading import get, get_at, scan
 from tidemark_core.documents.requests import (
@@ -21,7 +24,23 @@ from tidemark_core.documents.requests import (
     Unpinned,
     Written,
 )
-from tidemark_core.documents.rows import DOCS, EFFECTS, FAMILIES, SUMMARY, behind, prefix, seqno_of
+from tidemark_core.documents.rows import (
+    BYSEQ,
+    DOCS,
+    EFFECTS,
+    EXPIRY,
+    FAMILIES,
+    PINNED,
+    PINS,
+    SUMMARY,
+    Summary,
+    behind,
+    decode_row,
+    load,
+    prefix,
+    seqno_of,
+)
+from tidemark_core.documents.sweeping import collected, swept
 from tidemark_core.replication import log
 from tidemark_core.replication.clients import CommitPosition, TrimRequest
 from tidemark_core.replication.messages import Append, Fence, InstallSnapshot
@@ -177,6 +196,120 @@ def test_u47_rows_of_another_shard_are_none_of_a_snapshot() -> None:
 
     assert new.traces[-1] == "violation"
     assert not list(new.rows.scan(DOCS, b"", b"\xff"))
+
+
+def source(desk: Desk) -> tuple[DocumentAuthor, tuple[tuple[str, bytes, bytes], ...]]:
+    """Return what a member with rows of every family gives to a new one: its entries and its rows."""
+    desk.written(put(b"a", ttl_ms=50_000), put(b"b"))
+    desk.ask(PinDocuments, "cut", 60_000)
+    desk.written(put(b"a", b"new", ttl_ms=50_000), delete(b"b"))
+    author = DocumentAuthor()
+    author.entries = list(desk.disk.durable[SHARD].entries)
+    for entry in author.entries:
+        author.log.append(entry)
+    rows = tuple((family, *row) for family in FAMILIES for row in desk.rows.scan(family, prefix(SHARD), behind(SHARD)))
+    assert {family for family, _, _ in rows} == set(FAMILIES)
+    return author, rows
+
+
+HOSTILE = [
+    (DOCS, b"a", b""), (DOCS, b"", bytes(33)), (DOCS, b"k" * 1025, bytes(33)), (DOCS, b"a", b"\xff" * 40),
+    (BYSEQ, b"", b"\1a"), (BYSEQ, bytes(8), b""), (BYSEQ, bytes(8), b"\2a"), (BYSEQ, bytes(8), b"\1"),
+    (EXPIRY, b"", bytes(9)), (EXPIRY, bytes(17), b""), (EXPIRY, b"\2" + bytes(16), bytes(9)),
+    (EXPIRY, bytes(17), bytes(8)), (EFFECTS, bytes(8), b""), (EFFECTS, bytes(8), b"\x09" + bytes(8)),
+    (EFFECTS, bytes(8), bytes(5)), (EFFECTS, b"", b"\1" + bytes(8)), (PINS, b"name", b"short"),
+    (PINS, b"\xff", bytes(48)), (PINS, b"", bytes(48)), (PINNED, b"", bytes(41)), (PINNED, b"a" + bytes(8), bytes(41)),
+    (PINNED, b"a\0\1" + bytes(8), b""), (SUMMARY, b"", b""), (SUMMARY, b"", b"\1"), (SUMMARY, b"", b"\2" + bytes(80)),
+    (SUMMARY, b"a", Summary(9).encode()), (SUMMARY, b"", Summary(9, purged=10).encode()),
+    (SUMMARY, b"", Summary(-5, purged=-5).encode()), ("log", b"", b""),
+]
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["part", "whole"])
+@pytest.mark.parametrize("row", HOSTILE, ids=lambda row: f"{row[0]}-{row[1][:12].hex()}-{row[2][:12].hex()}")
+def test_u47_a_hostile_row_ends_the_pull_and_the_next_one_seeds(
+    desk: Desk, row: tuple[str, bytes, bytes], last: bool
+) -> None:
+    family, key, value = row
+    author, rows = source(desk)
+    new = Desk()
+    seeded(new, author, author.log.head.offset)
+    bad = (*rows[:-1], (family, prefix(SHARD) + key, value))
+
+    new.step(SnapshotRows(SHARD, 2, bad, True, last))
+    if not last and new.traces[-1:] != ["violation"]:
+        new.step(SnapshotRows(SHARD, 2, (), False, True))   # only the whole says what is wrong with a summary
+
+    assert new.traces[-1] == "violation"
+    assert new.rows.get(SUMMARY, prefix(SHARD)) is None
+    new.crash()   # what is stored can be read
+    seeded(new, author, author.log.head.offset)
+    assert new.pulls[-1].rows
+    new.step(SnapshotRows(SHARD, 2, bad, True, True))
+    pulls = len(new.pulls)
+    seeded(new, author, author.log.head.offset)
+    assert len(new.pulls) == pulls + 1
+    new.step(SnapshotRows(SHARD, 2, rows, True, True))
+    new.step(SnapshotChunk(SHARD, 2, tuple(author.entries)))
+    assert new.core.log.shards[SHARD].replica.state.role is Role.FENCED
+    assert new.documents.summary == desk.documents.summary
+
+
+def test_u47_no_row_of_a_snapshot_raises_anything_but_a_violation(desk: Desk) -> None:
+    """Each byte of a row is changed, the row is cut anywhere or stands in another family; then the node starts."""
+    author, rows = source(desk)
+    dice = random.Random(1)
+    refused = 0
+    for _ in range(1_500):
+        family, key, value = dice.choice(rows)
+        half = bytearray(key[8:] if (in_key := dice.random() < 0.4) else value)
+        if half and dice.random() < 0.7:
+            half[dice.randrange(len(half))] = dice.randrange(256)
+        else:
+            del half[dice.randrange(len(half) + 1):]
+        changed = (key[:8] + bytes(half), value) if in_key else (key, bytes(half))
+        new = Desk()
+        seeded(new, author, author.log.head.offset)
+        other = dice.choice((family, family, PINNED, EXPIRY))
+        new.step(SnapshotRows(SHARD, 2, ((other, *changed), rows[-1]), True, True))
+        refused += new.traces[-1:] == ["violation"]
+        new.crash()
+        for _, row in new.rows.scan(DOCS, prefix(SHARD), behind(SHARD)):
+            decode_row(row)
+        collected(new.documents.summary, tuple(new.rows.scan(PINNED, prefix(SHARD), behind(SHARD))))
+        swept(SHARD, new.documents.summary, tuple(new.rows.scan(EXPIRY, prefix(SHARD), behind(SHARD))))
+
+    assert 500 < refused < 1_500
+
+
+def test_u47_rows_of_a_newer_release_are_named_so() -> None:
+    rows = Rows().rows
+    for format, error in ((2, FormatTooNew), (0, RemoteViolation)):
+        rows.families = {SUMMARY: {prefix(SHARD): bytes((format,)) + Summary(9).encode()[1:]}}
+        with pytest.raises(RemoteViolation) as found:
+            load(SHARD, rows)
+        assert type(found.value) is error
+        with pytest.raises(error, match="format"):
+            check_row(SHARD, SUMMARY, prefix(SHARD), bytes((format,)))
+
+
+def test_u47_rows_that_begin_again_replace_those_that_were_whole(desk: Desk) -> None:
+    author, rows = source(desk)
+    new = Desk()
+    seeded(new, author, author.log.head.offset)
+    new.step(SnapshotRows(SHARD, 2, rows, True, True))
+    new.step(SnapshotRows(SHARD, 2, (), False, True))   # late: the rows are whole
+    assert new.documents.summary == desk.documents.summary
+
+    new.step(SnapshotRows(SHARD, 2, rows[:3], True, False))
+    assert new.rows.get(SUMMARY, prefix(SHARD)) is None
+    assert (new.documents.summary, new.documents.durable) == (Summary(), -1)
+    new.step(SnapshotChunk(SHARD, 2, tuple(author.entries)))
+    assert new.core.log.shards[SHARD].replica.state.role is Role.SEEDING
+    new.step(SnapshotRows(SHARD, 2, rows[3:], False, True))
+
+    assert new.core.log.shards[SHARD].replica.state.role is Role.FENCED
+    assert new.documents.summary == desk.documents.summary
 
 
 def test_u47_a_replica_of_documents_is_one_after_a_restart_and_is_no_log_to_older_releases(desk: Desk) -> None:
