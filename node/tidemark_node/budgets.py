@@ -28,7 +28,12 @@ REQUEST_BYTES_MAX = 1 << 20
 """Of one request of a client; batches have the bound of their log group."""
 
 REQUESTS_AT_ONCE = 4
+"""Each may be as large as the server's bound of a message before it is refused, so there are few."""
 REQUEST_SECONDS = 20.0
+CROWDED_REQUEST_SECONDS = 2.0
+"""So long a request may take to arrive while others wait for its place."""
+REQUEST_LOOK_SECONDS = 1.0
+"""Time counts in looks, so that a loop that stood still refuses no request that lies there."""
 LARGE_REQUEST_SECONDS = 0.5
 """So long a request above its bound keeps the place of the next one: to take it in costs the loop milliseconds."""
 
@@ -147,16 +152,21 @@ class Budgets:
         return call
 
     async def _request(self, method: Method, who: str, context: Any) -> Any:
-        try:
-            async with self._requests.granted(who):
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    request = await _read(method, context, REQUEST_BYTES_MAX)
-                if isinstance(request, Refused):
-                    await asyncio.sleep(LARGE_REQUEST_SECONDS)
-                return request
-        except TimeoutError:
-            late = f"the request did not arrive within {REQUEST_SECONDS:.0f} s"
-            return Refused(Reason.INVALID_SPEC, late)
+        async with self._requests.granted(who):
+            reading = asyncio.ensure_future(_read(method, context, REQUEST_BYTES_MAX))
+            waited = 0.0
+            try:
+                while not (await asyncio.wait((reading,), timeout=REQUEST_LOOK_SECONDS))[0]:
+                    waited += REQUEST_LOOK_SECONDS
+                    if waited >= (CROWDED_REQUEST_SECONDS if self._requests.waiting else REQUEST_SECONDS):
+                        late = f"the request did not arrive within {waited:.0f} s"
+                        return Refused(Reason.OVERLOADED, late, retry_after_ms=RETRY_AFTER_MS)
+                request = reading.result()
+            finally:
+                reading.cancel()
+            if isinstance(request, Refused):
+                await asyncio.sleep(LARGE_REQUEST_SECONDS)
+            return request
 
 
 def frame_bytes(grant: Grant) -> int:

@@ -245,12 +245,34 @@ async def test_t12_a_request_that_does_not_come_is_not_waited_for(
     node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budgets_module, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(budgets_module, "REQUEST_LOOK_SECONDS", 0.1)
     silent = (await calls.opened()).stream_unary("/tidemark.v1.Tidemark/GetShardMap")
     waiting = [silent(metadata=of(GREEDY)) for _ in range(6)]
     for one in waiting:
         assert "did not arrive" in (await refused(one)).message
     assert await calls.unary(GREEDY, "GetShardMap")
     await until(lambda: not node.budgets.calls.used, "all is given back")
+
+
+async def test_t12_requests_that_do_not_come_make_room_for_those_who_wait(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets_module, "CROWDED_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(budgets_module, "REQUEST_LOOK_SECONDS", 0.1)
+    requests = next(budget for name, budget in node.budgets if name == "requests")
+    silent = (await calls.opened()).stream_unary("/tidemark.v1.Tidemark/GetShardMap")
+    holding = []
+    for who in (GREEDY, GREEDY, "second", "third"):
+        holding.append(asyncio.ensure_future(refused(silent(metadata=of(who)))))
+        await until(lambda: requests.used == len(holding), "it holds a place")
+    assert await calls.unary(OTHER, "GetShardMap", timeout=10)
+    done, others = await asyncio.wait(holding, timeout=0, return_when=asyncio.ALL_COMPLETED)
+    assert len(done) <= 1 and len(others) >= 3, "alone, a slow request has its time"
+    assert requests.used == 3
+    why = await asyncio.wait_for(next(asyncio.as_completed(holding)), 10)
+    assert Reason.OVERLOADED is why.reason and "did not arrive" in why.message and why.retry_after_ms
+    for one in others:
+        one.cancel()
 
 
 async def test_t12_searches_of_one_caller_take_turns(
