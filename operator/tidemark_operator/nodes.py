@@ -248,6 +248,7 @@ class NodeLink:
         try:
             description = await self._describe(channel, self._opening_timeout_s)
         except grpc.aio.AioRpcError as error:
+            self.of_other_cluster = False   # the process that answered before is gone
             return await self._failed_probe(error)
         theirs = description.cluster   # empty: a node without --cluster, or of an older release
         self.of_other_cluster = bool(self._cluster and theirs) and theirs != self._cluster

@@ -220,6 +220,19 @@ async def test_another_node_at_the_address_is_not_taken_for_it(node, links, told
     assert "another node" in links.get("n7").reason and not links.get("n7").up
 
 
+async def test_a_node_of_another_cluster_is_named_only_while_it_answers(node, told) -> None:
+    lateness = LoopLateness()
+    made = NodeLinks(OperatorId("op-1"), told, lateness, SETTINGS, cluster="ours")
+    node.description.cluster = "theirs"
+    made.set_node(record(node))
+    link = made.get("n1")
+    await until(lambda: link.of_other_cluster and "theirs" in link.reason)
+    await node.stop()
+    await until(lambda: "refuses connections" in link.reason)
+    assert not link.of_other_cluster
+    await made.close()
+
+
 @pytest.mark.parametrize(("oldest", "newest"), [(4, 0), (4, 4)])
 async def test_a_node_of_the_release_before_is_linked_in_its_version(node, links, told, oldest, newest) -> None:
     node.description.wire_version, node.description.wire_version_newest = oldest, newest
