@@ -24,6 +24,8 @@ _RECORD = struct.Struct(">BBHIQQ")
 _ZEROS = bytes(3)
 
 KEY_BYTES_MAX = 1024
+RECORDS_MAX = 10_000
+"""Records of one entry: the fold takes an entry whole, so it bounds a turn, a write to the store and `effects`."""
 VALUE_BYTES_MAX = 3 << 20
 """A value with the value it replaces and their headers fits into one message of the default limit."""
 TTL_MS_MAX = 100 * 365 * 24 * 3600 * 1000
@@ -74,7 +76,9 @@ def wrong_write(write: Write) -> str | None:
 
 
 def encode(writes: Writes) -> bytes:
-    """Return the payload of an entry; raises ValueError when a record breaks a bound."""
+    """Return the payload of an entry; raises ValueError when a record, or their number, breaks a bound."""
+    if len(writes.records) > RECORDS_MAX:
+        raise ValueError(_too_many(len(writes.records)))
     table: list[bytes] = []
     for number, write in enumerate(writes.records):
         if (wrong := wrong_write(write)) is not None:
@@ -88,8 +92,14 @@ def encode(writes: Writes) -> bytes:
     ))
 
 
+def _too_many(count: int) -> str:
+    return f"entry has {count} records, the limit is {RECORDS_MAX}"
+
+
 def decode(payload: bytes, count: int) -> Writes:
     """Read the payload of an entry of `count` records; raises MalformedWrites, whatever the bytes are."""
+    if count > RECORDS_MAX:
+        raise MalformedWrites(_too_many(count))
     if len(payload) < _HEAD.size + count * _RECORD.size:
         raise MalformedWrites(f"payload has {len(payload)} bytes, too few for {count} records")
     magic, flags, zeros = _HEAD.unpack_from(payload)

@@ -11,8 +11,9 @@ from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents import payload
 from tidemark_core.documents.checking import check_row
-from tidemark_core.documents.payload import Outcome, Verdict
+from tidemark_core.documents.payload import Outcome, Verdict, Writes
 from tidemark_core.documents.reading import get, get_at, scan
 from tidemark_core.documents.requests import (
     Level,
@@ -336,6 +337,15 @@ def test_u49_the_leader_refuses_what_the_fold_could_not_read_and_local_writes(de
         assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_BATCH
 
     assert desk.core.log.shards[SHARD].replica.log.head == head
+
+
+def test_u49_the_leader_refuses_an_entry_of_too_many_records_by_their_number(desk: Desk) -> None:
+    record = payload.encode(Writes((delete(b"k"),)))[8:-1]
+
+    refused = desk.replies[desk.append(0, 10_001, b"TMD\1" + bytes(4) + record * 10_001 + b"k" * 10_001)]
+
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_BATCH
+    assert refused.message == "entry has 10001 records, the limit is 10000"
 
 
 def test_u50_a_retry_gets_the_first_outcome_whatever_happened_since(desk: Desk) -> None:

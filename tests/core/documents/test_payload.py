@@ -8,6 +8,7 @@ import struct
 import pytest
 from tidemark_core.documents.payload import (
     KEY_BYTES_MAX,
+    RECORDS_MAX,
     TTL_MS_MAX,
     VALUE_BYTES_MAX,
     Expired,
@@ -78,6 +79,21 @@ def test_u48_whatever_is_written_is_read_again() -> None:
 def test_u48_a_record_over_a_bound_is_refused_by_name(write: Write, field: str) -> None:
     with pytest.raises(ValueError, match=rf"record 0: .*{field}"):
         encode(Writes((write,)))
+
+
+def test_u49_an_entry_has_at_most_ten_thousand_records() -> None:
+    """The bound decides outcomes, so it never changes."""
+    assert RECORDS_MAX == 10_000
+    records = (delete(b"k"),) * 10_000
+    whole = encode(Writes(records))
+    assert decode(whole, 10_000) == Writes(records)
+    record = bytes.fromhex("0200000100000000" "0000000000000000" "0000000000000000")
+    assert whole == bytes.fromhex("544d440100000000") + record * 10_000 + b"k" * 10_000
+
+    with pytest.raises(MalformedWrites, match="10001 records, the limit is 10000"):
+        decode(whole[:8] + record * 10_001 + b"k" * 10_001, 10_001)
+    with pytest.raises(ValueError, match="10001 records, the limit is 10000"):
+        encode(Writes((*records, delete(b"k"))))
 
 
 def forged(
