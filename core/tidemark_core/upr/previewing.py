@@ -79,13 +79,11 @@ class Previewing(Serving):
         """The leader has appended a ROLLBACK of everything undecided from the offset `first` on (U66)."""
         if not self.feed.open:
             return
-        # Rows of the range that were not sent yet are dropped.
-        dropped = [
-            each for each in self._queue if isinstance(each[0], Tentative) and each[0].entry.offset >= first
-        ]
-        for each in dropped:
-            self._queue.remove(each)
-            self._queue_bytes -= each[1]
+        # Rows of the range that were not sent yet are dropped, in one pass: thousands of entries may wait.
+        self._queue = deque(
+            each for each in self._queue if not isinstance(each[0], Tentative) or each[0].entry.offset < first
+        )
+        self._queue_bytes = sum(size for _, size in self._queue)
         self._put(RolledBack(first - 1))
 
     def state_changed(self) -> None:

@@ -436,6 +436,31 @@ def test_u66_rows_of_a_rolled_back_range_that_were_not_sent_are_not_sent() -> No
     assert world.shown == [] and world.withdrawn == 0
 
 
+def test_u66_a_rollback_looks_at_each_entry_that_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries that stay wait in front of those that go: a search for each one would compare them again and again."""
+    world = Preview(Leader(), Limits())
+    world.quiet()
+    server = world.server
+    assert server is not None
+    compared = 0
+
+    def counted(self: Tentative, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return self is other
+
+    monkeypatch.setattr(Tentative, "__eq__", counted)
+    for offset in range(100, 600):
+        server.appended(Appended(EntryId(server.epoch, offset), (Row(offset, b"k"),)))
+
+    server.rolled_back(350)
+
+    assert [message for message, _ in server._queue][-1] == RolledBack(349)
+    assert len(server._queue) == 251
+    assert server._queue_bytes == sum(size for _, size in server._queue)
+    assert compared == 0
+
+
 def test_u67_an_overlay_that_grows_too_large_is_dropped_and_the_stream_opened_again() -> None:
     world = Preview(Leader(), Limits())
     world.machine = Overlaying(SCOPE, SHARD, START, bytes_max=300)
