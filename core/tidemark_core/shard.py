@@ -510,10 +510,10 @@ class Shard:
     def _mend(self, sender: Member, m: Fetched, chain: int | None) -> list[Effect]:
         replica, entry = self.replica, m.entry
         assert entry is not None
+        if entry.last < replica.log.first:
+            return []   # trimmed since we asked, and with it the header behind that would judge it
         if entry.chain != chain:
             raise RemoteViolation(f"T10: entry {entry.id} of {sender} is not the one of our log")
-        if entry.last < replica.log.first:
-            return []   # trimmed since we asked
         if entry.last <= replica.state.swept and lacks_rightly(replica, entry):
             # Dropped as surplus: only its header can have been damaged.  Above that we may still be one who has to have
             # the payload, though not designated: too few left of us had it yet (K7).

@@ -256,6 +256,20 @@ def test_t10b_a_copy_is_compared_with_the_headers_around_it(node: Node) -> None:
     assert node.traces["violation"] >= 3
 
 
+def test_t10b_a_copy_of_what_was_trimmed_meanwhile_is_left_alone(node: Node) -> None:
+    """The header behind it, which would judge it, went with the trim."""
+    author = asks(node)
+    node.receive(B, Fetched(1, author.entries[1]))
+    node.receive(B, append_of([], 1, 8, trim=5, prev=author.log.head))
+    node.complete()
+    assert 5 == node.replica.log.first
+
+    answer_reads(node)
+
+    assert 0 == node.traces["violation"] == node.traces["entry_repaired"]
+    assert author.entries[3:] == node.stored()
+
+
 def _longer(entry: Entry) -> Entry:
     """Return an entry in the same place that takes the first offset of the next one too."""
     return rewritten(entry._replace(count=entry.count + 1))

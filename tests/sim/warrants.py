@@ -239,6 +239,8 @@ def refused_append(on: Leaving) -> str:
         return ""       # no such shard, or another member: it says nothing of a log
     if on.state.epoch != said.own_epoch:
         return f"own epoch {said.own_epoch} is said, {on.state.epoch} is stored"
+    if said.reason is Reason.STALE_EPOCH and said.head == NOTHING:
+        return ""       # to a leader that left: it hears of the epoch, and nothing of the log (T10)
     return on.ends(said.head) if on.state.role is not Role.SEEDING else ""
 
 

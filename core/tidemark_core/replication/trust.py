@@ -82,7 +82,7 @@ STANDINGS: dict[type, Standing] = {
 """Every kind of message that a replica takes.  A kind that is not here is taken from no sender."""
 
 FROM_LEADERS = (Append, Truncate, ReadRound)
-"""What a leader repeats until it is answered: a stranger that sends it in an old epoch learns of ours, no more."""
+"""A leader repeats these until it hears an answer: a stranger that sends one in an old epoch learns of ours alone."""
 
 VOICES = {
     kind: Voice.OPERATOR if standing is Standing.OPERATOR else Voice.NODE for kind, standing in STANDINGS.items()
