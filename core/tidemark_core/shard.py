@@ -79,7 +79,7 @@ from .replication.messages import (
     Truncate,
     Truncated,
 )
-from .replication.replica import Limits, Replica, Role
+from .replication.replica import TRIMMING, Limits, Replica, Role
 from .replication.retention import mark_every_ms
 from .replication.settings import Configure
 from .replication.trust import FROM_LEADERS, Trust
@@ -169,6 +169,8 @@ class Shard:
                 return self._on_leader_timer(now_ms, event.name)
             case Configure():
                 return self._on_configure(now_ms, event)
+            case LocalStep() if event.name == TRIMMING:
+                return self._on_trimming(event)
             case LocalStep():
                 return self.leader.on_step(now_ms, event) if self.leader else []
             case LogRead():
@@ -185,6 +187,15 @@ class Shard:
             case _ if isinstance(event, DOCUMENT_REQUESTS):
                 return [Reply(event.request, Refused(Reason.WRONG_STATE, "the shard is a log, it has no documents"))]
         raise TypeError(f"no such event: {event!r}")
+
+    def _on_trimming(self, step: LocalStep) -> list[Effect]:
+        """A part of the producers is durable: go on with the trim that it was written for (L25)."""
+        if step.epoch != self.replica.state.epoch:
+            return []   # asked for by an earlier leader; the next one asks again
+        if self.leader is not None:
+            return self.leader.trim(*step.context)
+        writes = self.replica.trim_to(*step.context) if self.replica.state.role is Role.FOLLOWER else []
+        return [self.replica.persist(writes)] if writes else []
 
     def _on_documents(self, now_ms: int, documents: Documents, event: Any) -> list[Effect]:
         match event:

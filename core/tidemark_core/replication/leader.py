@@ -904,9 +904,10 @@ class Leader:
             return []
         matches = self.matches()
         everybody = min(matches.get(member, -1) for member in self.ensemble)
+        first = replica.log.first
         writes = replica.trim_to(replica.log.trim_point(min(before, replica.confirmed + 1, everybody + 1)))
-        if not writes:
-            return []
+        if replica.log.first == first:
+            return [replica.persist(writes)] if writes else []
         self._dirty = True
         return [
             replica.persist(writes),

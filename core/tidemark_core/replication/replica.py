@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from ..base.effects import (
     DropBefore,
     Effect,
+    Feed,
+    LocalStep,
     Persist,
     PutCheckpoint,
     PutState,
@@ -45,6 +47,8 @@ STATE_FORMAT = 5
 STATE_FORMATS_READ = (3, 4, STATE_FORMAT)   # 3 does not know what was being changed, 4 whom an operator announced
 ITEMS_PER_ROW = 8
 """Items of a checkpoint that cost about as much as one row of a producer."""
+TRIMMING = "trimming"
+"""The step behind a part of a trim; its context is the offset to trim to."""
 OPENINGS = (Kind.EPOCH_START, Kind.NOOP)   # entries whose payload names the ensemble and the copies
 
 
@@ -227,9 +231,9 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_rest", "_rows", "_written", "address", "behind_ms", "beside", "commit", "confirmed",
-        "copy_settings", "fetches", "folded", "limits", "log", "me", "now_ms", "peers_down", "raw_end", "released",
-        "retention", "rows_wanted", "settings", "shard", "space", "state",
+        "_checkpoint_at", "_rest", "_rows", "_trim_next", "_written", "address", "behind_ms", "beside", "commit",
+        "confirmed", "copy_settings", "fetches", "folded", "limits", "log", "me", "now_ms", "peers_down", "raw_end",
+        "released", "retention", "rows_wanted", "settings", "shard", "space", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
@@ -256,6 +260,7 @@ class Replica:
         self.beside: Callable[[Sequence[Write]], Iterable[Write]] | None = None   # what goes with a removal of log
         self.rows_wanted = False   # SEEDING: the rows of the snapshot are not whole yet (U47)
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
+        self._trim_next = -1       # the next persist says how far to go on trimming, -1: nothing to say
         self._checkpoint_at = 0    # settled entries when the last checkpoint was written
         self._rows = ProducerRows(shard)
 
@@ -352,6 +357,9 @@ class Replica:
                 self._rest = self.state.encode_rest()
             self._written = (self.commit, self.confirmed)
             together.append(PutState(with_watermarks(self.commit, self.confirmed, self._rest)))
+        if self._trim_next >= 0:
+            then = (*then, Feed(LocalStep(self.shard, self.state.epoch, TRIMMING, (self._trim_next,))))
+            self._trim_next = -1
         return Persist(self.address, tuple(together), tuple(then))
 
     def advance_commit(self, commit: int) -> bool:
@@ -400,10 +408,17 @@ class Replica:
         return []
 
     def trim_to(self, first: int) -> list[Write]:
-        """Return the writes that trim to `first`, an entry boundary; the fold below survives in the checkpoint."""
+        """Return the writes that trim to `first`, an entry boundary; the fold below survives in the checkpoint.
+
+        Where many producers have no rows yet, they are a part of these alone, and the trim goes on when they are
+        durable: `persist` says so to the shard, by the step `TRIMMING`.
+        """
         first = min(first, self.confirmed + 1, self.folded + 1)
         if first <= self.log.first:
             return []
+        if not self._rows.in_force and self.log.producers.unsaved > self.limits.checkpoint_rows:
+            self._trim_next = first
+            return self._rows.part(self.log.producers, self.limits.checkpoint_rows)
         self.log.trim(first)
         return [*self._checkpoint(), DropBefore(first)]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -1340,6 +1341,24 @@ def test_issue_281_a_follower_that_never_answered_blocks_the_trim(make_node: Cal
     node.complete()
     assert [8, 9, 10, 11, 12] == [entry.base for entry in node.stored()]
     assert 8 == node.trim(3, 4), "the trim point never goes back"
+
+
+def test_l25_a_leader_goes_on_with_a_trim_when_a_part_of_the_producers_is_durable(
+    make_node: Callable[..., Node],
+) -> None:
+    node = trimmable(make_node)
+    for number in range(9):
+        node.append(200 + number, batch(0, producer=bytes((number + 1,)) * 16))
+    node.complete()
+    ack(node, B)
+    ack(node, C)
+    node.replica.limits = replace(node.replica.limits, checkpoint_rows=2)
+
+    assert 0 == node.trim(1, 12), "the first part of the producers is on its way"
+    node.complete()
+
+    assert 12 == node.replica.log.first
+    assert 0 == node.replica.log.producers.unsaved
 
 
 def test_a_read_below_the_trim_point_is_refused_with_the_first_offset_kept(make_node: Callable[..., Node]) -> None:

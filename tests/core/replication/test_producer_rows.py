@@ -18,6 +18,7 @@ from tidemark_core.replication.log import recovery_start
 from tidemark_core.replication.producer_rows import PRODUCERS, span_of
 from tidemark_core.replication.producers import IDLE_MS_MAX, PURGED_MAX, Known, Place, ProducerTable
 from tidemark_core.replication.replica import Limits, Replica, Role
+from tidemark_core.shard import Shard
 
 from tests.core.support import SHARD, A, Author, B, C, Image, StoredImages
 
@@ -44,6 +45,19 @@ def put(image: Image, replica: Replica, writes: Sequence[Write]) -> None:
     """Make one write durable, with the state that a persist adds."""
     for write in replica.persist(writes).writes:
         image.apply(write)
+
+
+def trimmed(image: Image, replica: Replica, first: int) -> list[int]:
+    """Trim a follower as its shard does; return how many rows each write took along."""
+    shard, rows = Shard(replica), []
+    effects = [replica.persist(writes)] if (writes := replica.trim_to(first)) else []
+    while effects:
+        [persist] = effects
+        rows.append(len(rows_of(persist.writes)))
+        for write in persist.writes:
+            image.apply(write)
+        effects = [each for feed in persist.then for each in shard.step(0, feed.event)]
+    return rows
 
 
 def rows_of(writes: Sequence[Write]) -> list[Write]:
@@ -78,7 +92,7 @@ def test_l25_a_checkpoint_writes_what_has_changed_and_leaves_the_rest_of_the_tab
     author, checkpoint = a_full_table(500)
     image = an_image(checkpoint, author.log.head.offset)
     replica = a_replica(image, checkpoint_entries=3)
-    put(image, replica, replica.trim_to(1))
+    trimmed(image, replica, 1)
     assert len(image.rows) == 500
 
     written: list[int] = []
@@ -122,6 +136,31 @@ def test_l25_no_turn_encodes_more_than_a_few_producers(monkeypatch: pytest.Monke
     assert turns >= count // ROWS - 1 and max(per_turn) <= ROWS and len(encoded) <= ROWS + 1
     assert ProducerTable.tag not in heads[0].checkpoint
     assert everything(a_replica(image).log.producers) == everything(replica.log.producers)
+
+
+def test_l25_a_trim_writes_the_producers_in_parts_and_then_trims() -> None:
+    count = 50 * ROWS
+    author, checkpoint = a_full_table(count)
+    image = an_image(checkpoint, author.log.head.offset)
+    replica = a_replica(image)
+    first = author.log.head.offset
+    written = trimmed(image, replica, first)
+
+    assert [ROWS] * (count // ROWS) == written
+    assert first == replica.log.first
+    assert image.checkpoint is not None and ProducerTable.tag not in image.checkpoint
+    assert everything(a_replica(image).log.producers) == everything(replica.log.producers)
+
+
+def test_l25_a_trim_that_is_not_done_ends_with_its_epoch() -> None:
+    author, checkpoint = a_full_table(50 * ROWS)
+    image = an_image(checkpoint, author.log.head.offset)
+    replica = a_replica(image)
+    [step] = replica.persist(replica.trim_to(9)).then
+    replica.update(epoch=2)
+
+    assert [] == Shard(replica).step(0, step.event)
+    assert 0 == replica.log.first
 
 
 def test_l25_parts_count_for_nothing_until_the_checkpoint_leaves_the_table_to_them() -> None:
@@ -190,7 +229,7 @@ def test_l25_a_restart_at_any_write_finds_the_table_of_the_log(
                 case "due":
                     put(image, replica, replica.checkpoint_if_due())
                 case "trim":
-                    put(image, replica, replica.trim_to(replica.log.floor.id.offset + 1 - argument))
+                    trimmed(image, replica, replica.log.floor.id.offset + 1 - argument)
                 case "restart":
                     replica = a_replica(image, checkpoint_entries=5)
             assert everything(replica.log.producers) == everything(author.log.producers), what
