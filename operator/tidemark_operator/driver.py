@@ -407,5 +407,5 @@ class _Timers:
 
 
 def now_ms() -> int:
-    """Milliseconds of a clock that never jumps; what the core is told as time (C6)."""
+    """Return the time that the core gets: milliseconds of a clock that never jumps (C6)."""
     return time.monotonic_ns() // 1_000_000
