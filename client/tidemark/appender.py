@@ -1,6 +1,6 @@
 """Appender: what users call to append to a log group.
 
-Stays out: filling batches and sending them (dispatch), sequences and retries (lane).
+Stays out: filling batches (record_dispatch) and sending them (dispatch), sequences and retries (lane).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tidemark_core.base.entry import Durability
 
 from .batch import Appended, Headers, Record, headers_of, timestamp_us_of
 from .columns import Columns
-from .dispatch import Dispatcher
 from .errors import BufferFull, Closed, LocalAppendsLost
 from .lane import Lane
 from .pending import AppendedBatch
+from .record_dispatch import RecordDispatcher
 from .settings import AppendSettings, durability_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Appender:
         settings: AppendSettings,
         on_loss: Callable[[LocalAppendsLost], None] | None = None,
     ) -> None:
-        self._dispatcher = Dispatcher(client, group_name, settings, on_loss)
+        self._dispatcher = RecordDispatcher(client, group_name, settings, on_loss)
         self._room = self._dispatcher.room
         self._closed = False
         self._on_close = client.forget

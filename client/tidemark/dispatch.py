@@ -4,26 +4,23 @@ A batch leaves at once when its lane is idle; behind unanswered batches it waits
 `batch_bytes`) or for the linger.  While a lane has no slot its last batch goes on filling up to `BATCH_GROWTH`
 times the size, so many small writers share few large batches.  Keyless records have a queue of their own, and
 each of their batches goes to the next shard.
-Stays out: the records' checks (checks), sequences and retries (lane).
+Stays out: the writes and their checks (record_dispatch), sequences and retries (lane).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tidemark_core.base.entry import RECORDS_MAX, Durability
 
-from .batch import Appended, RecordHeaders
-from .checks import Checks
-from .columns import Columns
+from .batch import BATCH_OVERHEAD_BYTES
 from .errors import LocalAppendsLost, Unavailable
 from .lane import Lane
-from .pending import AppendedBatch, Pending
+from .pending import Pending
 from .room import Room
 from .settings import AppendSettings
 
@@ -35,9 +32,17 @@ log = logging.getLogger("tidemark.appender")
 BATCH_GROWTH = 4
 CHECK_EVERY_S = 0.1
 
+P = TypeVar("P", bound=Pending)
 
-class Dispatcher:
-    """The lanes of an appender, the keyless queue, and the room they share."""
+
+class Dispatcher(Generic[P]):
+    """The lanes of a writer, the keyless queue, and the room they share.
+
+    A subclass names the kind of batch in `batch_type`, and how many writes one batch may hold.
+    """
+
+    batch_type: type[P]
+    records_max = RECORDS_MAX
 
     def __init__(
         self,
@@ -59,7 +64,7 @@ class Dispatcher:
         self.rolled_back_batches = 0
         self._on_loss = on_loss
         self._ring = deque(self.lanes.values())  # keyless batches go round
-        self._keyless: deque[Pending] = deque()
+        self._keyless: deque[P] = deque()
         self._touched: set[Lane | None] = set()  # None stands for the keyless queue
         self._linger: asyncio.TimerHandle | None = None
         self._ticker: asyncio.TimerHandle | None = None
@@ -67,82 +72,44 @@ class Dispatcher:
         self._stop_listening = self.routing.listen(self._on_map)
 
     def _set_limits(self) -> None:
-        self.checks = Checks(self.group, self.settings.max_buffered_bytes)
-        self._grown_bytes = min(self.checks.payload_bytes_max, self.settings.batch_bytes * BATCH_GROWTH)
-        self._grown_records = min(RECORDS_MAX, self.settings.batch_records * BATCH_GROWTH)
-
-    def lane_of(self, key: bytes | None) -> Lane | None:
-        """Return the lane of a key, None for the keyless queue."""
-        return None if key is None else self.lanes[self.group.shard_of(key)]
+        """Take over the limits of the group, which may change."""
+        self.payload_bytes_max = max(1, self.group.batch_bytes_max - BATCH_OVERHEAD_BYTES)
+        self._grown_bytes = min(self.payload_bytes_max, self.settings.batch_bytes * BATCH_GROWTH)
+        self._grown_records = min(self.records_max, self.settings.batch_records * BATCH_GROWTH)
 
     # --- filling batches
 
-    def add(
-        self,
-        value: bytes,
-        key: bytes | None,
-        headers: RecordHeaders,
-        timestamp_us: int | None,
-        durability: Durability,
-        size: int,
-    ) -> asyncio.Future[Appended]:
-        """Put one checked record into a batch and return the future of its place."""
-        lane = None if key is None else self.lanes[self.group.shard_of(key)]
-        pending = self._filling(lane, durability, size)
-        future: asyncio.Future[Appended] = self.loop.create_future()
-        pending.futures.append((len(pending.values), future))
-        pending.add(value, key, time.time_ns() // 1000 if timestamp_us is None else timestamp_us, headers, size)
-        self.room.take(size)
-        self.touch(lane)
-        if self._is_full(pending):
-            self._pump_queue(lane)
-        return future
-
-    def add_run(
-        self, lane: Lane | None, columns: Columns, start: int, durability: Durability, answer: AppendedBatch
-    ) -> int:
-        """Put checked records of one lane from `start` on into one batch, as many as fit; return where to go on."""
-        settings = self.settings
-        pending = self._filling(lane, durability, columns.bytes_of(start, start + 1))
-        first = len(pending.values)
-        end = min(
-            len(columns),
-            start + self._grown_records - first,
-            columns.end_within(start, self._grown_bytes - pending.bytes),
-            columns.end_within(start, self.room.free),
-        )
-        if not self._is_full(pending):  # else it waits for a slot, and grows
-            end = min(
-                end,
-                start + settings.batch_records - first,
-                columns.end_reaching(start, settings.batch_bytes - pending.bytes),  # the one that fills it is in it
-            )
-        end = max(end, start + 1)
-        pending.add_columns(columns, start, end, time.time_ns() // 1000)
-        pending.pieces.append((first, columns.positions[start:end], answer))
-        self.room.take(columns.bytes_of(start, end))
-        self.touch(lane)
-        if self._is_full(pending):
-            self._pump_queue(lane)
-        return end
-
-    def _filling(self, lane: Lane | None, durability: Durability, size: int) -> Pending:
-        """Return the batch that takes the next record of a lane."""
-        queue = self._keyless if lane is None else lane.queue
+    def filling(self, lane: Lane | None, durability: Durability, size: int) -> P:
+        """Return the batch that takes the next write of a lane."""
+        queue: deque[P] = self._keyless if lane is None else lane.queue
         if queue:
             pending = queue[-1]
             if (
                 pending.durability is durability
+                and not pending.whole
                 and pending.bytes + size <= self._grown_bytes
-                and len(pending.values) < self._grown_records
+                and pending.count < self._grown_records
             ):
                 return pending
-        pending = Pending(durability, self.loop.time(), self.settings.timeout_s)
-        queue.append(pending)
+        return self.open(lane, durability)
+
+    def open(self, lane: Lane | None, durability: Durability) -> P:
+        """Return a batch behind all others of a lane."""
+        pending = self.batch_type(durability, self.loop.time(), self.settings.timeout_s)
+        (self._keyless if lane is None else lane.queue).append(pending)
         return pending
 
-    def _is_full(self, pending: Pending) -> bool:
-        return pending.bytes >= self.settings.batch_bytes or len(pending.values) >= self.settings.batch_records
+    def filled(self, lane: Lane | None, pending: P, size: int) -> None:
+        """Learn that writes of so many bytes joined a batch, and send it when it is full."""
+        self.room.take(size)
+        self.touch(lane)
+        if self.is_full(pending):
+            self._pump_queue(lane)
+
+    def is_full(self, pending: Pending) -> bool:
+        """Say whether a batch need not wait to be filled."""
+        settings = self.settings
+        return pending.whole or pending.bytes >= settings.batch_bytes or pending.count >= settings.batch_records
 
     # --- sending
 
@@ -197,9 +164,9 @@ class Dispatcher:
                 return lane
         return None
 
-    def _due(self, queue: deque[Pending], *, idle: bool) -> bool:
+    def _due(self, queue: deque[P], *, idle: bool) -> bool:
         pending = queue[0]
-        if idle or len(queue) > 1 or pending.hurried or self.room.wanted or self._is_full(pending):
+        if idle or len(queue) > 1 or pending.hurried or self.room.wanted or self.is_full(pending):
             return True
         left_s = pending.opened_at + self.settings.linger_s - self.loop.time()
         if left_s <= 0:
@@ -229,7 +196,7 @@ class Dispatcher:
         """Give up a batch that was never sent."""
         pending.fail(
             Unavailable(
-                f"{len(pending)} records for {self.group_name!r} could not be sent within "
+                f"{pending.count} records for {self.group_name!r} could not be sent within "
                 f"{self.settings.timeout_s:g} s ({trouble or 'no shard took them'}); they were not appended"
             )
         )
@@ -258,7 +225,7 @@ class Dispatcher:
 
     async def flush(self) -> None:
         """Send what is waiting without linger; return when everything accepted so far is answered."""
-        waiting = [*self._keyless]
+        waiting: list[Pending] = [*self._keyless]
         for lane in self.lanes.values():
             waiting += lane.queue
             waiting += lane.unanswered()

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from google_crc32c import value as crc32c
 from pyarrow import ArrowException
@@ -24,11 +24,9 @@ from tidemark_wire.frames import AppendAnswer
 
 from . import endings
 from .acknowledged import Acknowledged
-from .batch import Appended
 from .errors import AcknowledgedDataLost, InvalidArgument, LocalAppendsLost, error_of
 from .flights import Flight, Rollbacks
 from .links import AppendLink
-from .payload import encode
 from .pending import Pending
 from .retrying import Backoff
 
@@ -64,11 +62,11 @@ OUT_OF_PLACE = frozenset({Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN})
 class Lane:
     """Sends the batches of one shard."""
 
-    def __init__(self, dispatcher: Dispatcher, index: int) -> None:
+    def __init__(self, dispatcher: Dispatcher[Any], index: int) -> None:
         self._dispatcher = dispatcher
         self.group_name = dispatcher.group_name
         self.index = index
-        self.queue: deque[Pending] = deque()  # keyed records; the last one may still be filling
+        self.queue: deque[Any] = deque()  # batches of keyed writes; the last one may still be filling
         self.flights: deque[Flight] = deque()
         self.recovering = False
         self.trouble = ""
@@ -95,24 +93,15 @@ class Lane:
     def submit(self, pending: Pending) -> None:
         """Give a batch the next sequence and send it; needs `has_slot`."""
         try:
-            payload = encode(
-                pending.values,
-                pending.keys if pending.any_keys else None,
-                pending.timestamps_us,
-                pending.headers if pending.any_headers else None,
-                self._dispatcher.settings.compression,
-            )
+            payload, count, first_us, last_us = pending.seal(self._dispatcher.settings.compression)
         except (ArrowException, ValueError, TypeError, OverflowError) as error:
             # The checks should not have let it through; one bad batch must not stop the lane.
             pending.fail(InvalidArgument("records", f"cannot be encoded: {error}"))
             self._dispatcher.release(pending.bytes)
             return
-        times = pending.timestamps_us
         batch = Batch(
-            self._producer, self._sequence, len(times), min(times), max(times), crc32c(payload), payload,
-            pending.durability,
+            self._producer, self._sequence, count, first_us, last_us, crc32c(payload), payload, pending.durability
         )
-        pending.values, pending.keys, pending.timestamps_us, pending.headers = [], [], [], []
         self._sequence += 1
         flight = Flight(batch, pending)
         self.flights.append(flight)
@@ -164,9 +153,7 @@ class Lane:
         if durability is Durability.QUORUM and batch.durability is Durability.COMMIT:
             durability = Durability.COMMIT  # that is what was waited for, and not for the synchro quorum
         self._remove(flight)
-        flight.pending.settle(
-            Appended(self.index, value.base, value.epoch, durability, batch.producer, batch.sequence)
-        )
+        flight.pending.settle(self.index, value, durability, batch)
 
     def _on_refused(self, flight: Flight, value: Refused, answer: AppendAnswer) -> None:
         routing = self._dispatcher.routing

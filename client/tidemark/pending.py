@@ -1,18 +1,22 @@
-"""Records gathered into batches: what is waiting to be sent, and who waits for the answer.
+"""Batches being filled: the writes that wait to be sent, and the callers that wait for the answer.
 
-Stays out: when a batch goes out and where to (lane, appender).
+`Pending` is all that a lane and a dispatcher know of a batch; `PendingRecords` holds records of a log.
+Stays out: when a batch goes out and where to (lane, dispatch).
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
-from tidemark_core.base.entry import Durability
+from tidemark_core.base.entry import Batch, Durability
+from tidemark_core.replication.messages import Appended as AppendedMessage
 
 from .batch import Appended, RecordHeaders
 from .columns import Columns
+from .payload import encode
 
 
 class AppendedBatch(Sequence[Appended]):
@@ -75,19 +79,56 @@ class AppendedBatch(Sequence[Appended]):
             self._done.set_exception(error)
 
 
-class Pending:
-    """A batch being filled.  `values`, `keys`, `timestamps_us` and `headers` are parallel."""
+class Sealed(NamedTuple):
+    """The bytes of a batch that takes no more writes, and what its header says of them."""
 
-    __slots__ = (
-        "any_headers", "any_keys", "bytes", "deadline", "durability", "futures", "headers", "hurried", "keys",
-        "opened_at", "pieces", "timestamps_us", "values", "watchers",
-    )
+    payload: bytes
+    records: int
+    first_us: int
+    last_us: int
+
+
+class Pending(ABC):
+    """A batch being filled, whatever it holds."""
+
+    __slots__ = ("bytes", "count", "deadline", "durability", "hurried", "opened_at", "watchers", "whole")
 
     def __init__(self, durability: Durability, now: float, timeout_s: float) -> None:
         self.durability = durability
         self.opened_at = now
         self.deadline = now + timeout_s
         self.bytes = 0
+        self.count = 0        # of its writes
+        self.whole = False    # no more writes may join
+        self.hurried = False  # a flush waits for it
+        self.watchers: list[Callable[[], None]] = []  # called once, when it is answered or given up
+
+    @abstractmethod
+    def seal(self, compression: str | None) -> Sealed:
+        """Encode the writes and drop them; raises ArrowException, ValueError, TypeError, OverflowError."""
+
+    @abstractmethod
+    def settle(self, shard: int, answer: AppendedMessage, durability: Durability, batch: Batch) -> None:
+        """Answer every caller with what the leader answered to `batch`."""
+
+    @abstractmethod
+    def fail(self, error: Exception) -> None:
+        """Let every caller have `error`."""
+
+    def done(self) -> None:
+        """Call the watchers, once."""
+        watchers, self.watchers = self.watchers, []
+        for watcher in watchers:
+            watcher()
+
+
+class PendingRecords(Pending):
+    """Records of a log.  `values`, `keys`, `timestamps_us` and `headers` are parallel."""
+
+    __slots__ = ("any_headers", "any_keys", "futures", "headers", "keys", "pieces", "timestamps_us", "values")
+
+    def __init__(self, durability: Durability, now: float, timeout_s: float) -> None:
+        super().__init__(durability, now, timeout_s)
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
         self.timestamps_us: list[int] = []
@@ -96,11 +137,6 @@ class Pending:
         self.any_headers = False
         self.futures: list[tuple[int, asyncio.Future[Appended]]] = []  # index in this batch, its caller
         self.pieces: list[tuple[int, range | list[int], AppendedBatch]] = []  # first index, positions, their caller
-        self.hurried = False  # a flush waits for it
-        self.watchers: list[Callable[[], None]] = []  # called once, when it is answered or given up
-
-    def __len__(self) -> int:
-        return len(self.values)
 
     def add(self, value: bytes, key: bytes | None, timestamp_us: int, headers: RecordHeaders, size: int) -> None:
         """Put one record behind the others."""
@@ -112,6 +148,7 @@ class Pending:
             self.any_keys = True
         if headers is not None:
             self.any_headers = True
+        self.count += 1
         self.bytes += size
 
     def add_columns(self, columns: Columns, start: int, end: int, now_us: int) -> None:
@@ -132,29 +169,32 @@ class Pending:
         else:
             self.headers += columns.headers[start:end]
             self.any_headers = True
+        self.count += count
         self.bytes += columns.bytes_of(start, end)
 
-    def settle(self, first: Appended) -> None:
-        """Answer every caller; `first` is where the batch's first record lies."""
-        shard, base, epoch, durability, producer, sequence = first
+    def seal(self, compression: str | None) -> Sealed:
+        times = self.timestamps_us
+        payload = encode(
+            self.values, self.keys if self.any_keys else None, times, self.headers if self.any_headers else None,
+            compression,
+        )
+        self.values, self.keys, self.timestamps_us, self.headers = [], [], [], []
+        return Sealed(payload, self.count, min(times), max(times))
+
+    def settle(self, shard: int, answer: AppendedMessage, durability: Durability, batch: Batch) -> None:
+        base, epoch, producer, sequence = answer.base, answer.epoch, batch.producer, batch.sequence
         for index, future in self.futures:
             if not future.done():
                 future.set_result(Appended(shard, base + index, epoch, durability, producer, sequence))
-        for index, positions, answer in self.pieces:
-            answer.settle(positions, first._replace(offset=base + index))
-        self._done()
+        for index, positions, piece in self.pieces:
+            piece.settle(positions, Appended(shard, base + index, epoch, durability, producer, sequence))
+        self.done()
 
     def fail(self, error: Exception) -> None:
-        """Let every caller have `error`."""
         for _, future in self.futures:
             if not future.done():
                 future.set_exception(error)
-        for _, _, answer in self.pieces:
-            answer.fail(error)
+        for _, _, piece in self.pieces:
+            piece.fail(error)
         self.futures, self.pieces = [], []
-        self._done()
-
-    def _done(self) -> None:
-        watchers, self.watchers = self.watchers, []
-        for watcher in watchers:
-            watcher()
+        self.done()

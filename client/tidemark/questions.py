@@ -154,7 +154,7 @@ class Questions:
             finally:
                 call.cancel()
 
-        return await self._ask(group_name, shard, send, deadline, timeout_s)
+        return await self.ask(group_name, shard, send, deadline, timeout_s)
 
     async def _question(
         self, method: str, make: Callable[..., Any], parse: Callable[[Any], T], group_name: str, shard: int,
@@ -172,7 +172,7 @@ class Questions:
             stub = node_pb2_grpc.TidemarkStub(self._channels.to(address))
             return parse(await getattr(stub, method)(request, timeout=left_s, metadata=wire.hello_metadata()))
 
-        return await self._ask(request.group, request.shard, send, deadline, timeout_s)
+        return await self.ask(request.group, request.shard, send, deadline, timeout_s)
 
     def _deadline(self, timeout_s: float) -> float:
         return asyncio.get_running_loop().time() + at_least("timeout_s", timeout_s, 0.001)
@@ -180,7 +180,7 @@ class Questions:
     async def _check(self, group_name: str, shard: int) -> None:
         self._routing.check_shard(await self._routing.find_group(group_name), shard)
 
-    async def _ask(
+    async def ask(
         self, group_name: str, shard: int, send: Callable[[str, float], Awaitable[T]], deadline: float, timeout_s: float
     ) -> T:
         """Return the leader's answer; raises RequestRefused, Unavailable."""

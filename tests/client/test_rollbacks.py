@@ -12,7 +12,7 @@ from fake_cluster import FakeCluster, FakeShard
 from tidemark import COMMIT, LOCAL, QUORUM, errors
 from tidemark.batch import ReadBatch
 from tidemark.flights import Flight, Rollbacks
-from tidemark.pending import Pending
+from tidemark.pending import PendingRecords
 from tidemark_core.base.entry import Batch, Kind
 from tidemark_core.base.refusals import Reason, Refused
 
@@ -290,7 +290,7 @@ async def test_a_mark_heard_of_does_not_outlive_its_leader(one):
 
 
 def flight(sequence: int) -> Flight:
-    return Flight(Batch(b"p" * 16, sequence, 1, 0, 0, 0, b""), Pending(QUORUM, 0.0, 1.0))
+    return Flight(Batch(b"p" * 16, sequence, 1, 0, 0, 0, b""), PendingRecords(QUORUM, 0.0, 1.0))
 
 
 async def test_a_refusal_older_than_the_rollback_proves_nothing(one):
