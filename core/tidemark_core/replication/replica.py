@@ -398,9 +398,12 @@ class Replica:
         producers have changed, and never many: then a checkpoint is due, or a part of them where they do not count yet.
         """
         log, limits = self.log, self.limits
-        settled, rows, weight = log.settled_entries - self._checkpoint_at, log.producers.unsaved, log.weight
+        settled, rows = log.settled_entries - self._checkpoint_at, log.producers.unsaved
         if rows > limits.checkpoint_rows and not self._rows.in_force:
             return self._rows.part(log.producers, limits.checkpoint_rows)
+        if settled < limits.checkpoint_entries and rows < limits.checkpoint_rows:
+            return []    # nearly always, so before the weight is summed
+        weight = log.weight
         if settled >= limits.checkpoint_entries and settled >= weight:
             return self._checkpoint()
         if rows >= limits.checkpoint_rows and rows >= weight // ITEMS_PER_ROW:
