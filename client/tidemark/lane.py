@@ -19,6 +19,7 @@ from google_crc32c import value as crc32c
 from pyarrow import ArrowException
 from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.requests import Written
 from tidemark_core.replication.messages import Appended as AppendedMessage
 from tidemark_wire.frames import AppendAnswer
 
@@ -137,7 +138,7 @@ class Lane:
         value = answer.value
         if flight.ended:
             pass  # its fate is final; an answer to another attempt says nothing new
-        elif isinstance(value, AppendedMessage):
+        elif isinstance(value, AppendedMessage | Written):
             self._on_appended(flight, value)
         elif newest or value.reason is not Reason.PRODUCER_ROLLED_BACK:  # the attempt that counts is still out
             self._on_refused(flight, value, answer)
@@ -145,7 +146,7 @@ class Lane:
             self.recover(0.0)
         self._dispatcher.touch(self)
 
-    def _on_appended(self, flight: Flight, value: AppendedMessage) -> None:
+    def _on_appended(self, flight: Flight, value: AppendedMessage | Written) -> None:
         self._backoff.reset()
         self.trouble = ""
         batch, durability = flight.batch, Durability(value.durability)

@@ -42,6 +42,7 @@ from .documents.checking import check_row, check_summary
 from .documents.fold import PINS_MAX, Folded, Step, decoded, fold, keys_of
 from .documents.payload import (
     EXPIRE_KEYS_MAX,
+    MAGIC,
     Expired,
     MalformedWrites,
     Outcome,
@@ -183,6 +184,8 @@ class Documents:
     def refuse(self, request: AppendRequest) -> Refused | None:
         """Say what is wrong with a write before it is appended (U49); a LOCAL one could be lost after its answer."""
         batch = request.batch
+        if not batch.payload.startswith(MAGIC):
+            return Refused(Reason.WRONG_KIND, "the shard keeps documents, and the batch is none of document writes")
         if batch.durability is Durability.LOCAL:
             return Refused(Reason.INVALID_BATCH, "durability is LOCAL; documents take QUORUM or COMMIT")
         try:

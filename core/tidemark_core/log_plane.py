@@ -39,7 +39,7 @@ from .base.refusals import Reason, Refused
 from .delivery.order import Block
 from .document_shard import StoredRows
 from .documents.requests import DOCUMENT_REQUESTS
-from .documents.rows import Rows
+from .documents.rows import Rows, Summary
 from .limbo.view import LimboView
 from .replication.clients import CLIENT_EVENTS
 from .replication.floors import FLOORS, Floors, PromiseRequest
@@ -275,6 +275,13 @@ class LogPlane:
         if shard is None or shard.replica.confirmed < last:
             return None
         return shard.replica.log.decisions.holes(first, last, shard.replica.confirmed)
+
+    def documents(self, shard_id: ShardId) -> Summary | None:
+        """Return what is folded here of a shard of documents; None where it is none, or rows are missing."""
+        shard = self.shards.get(shard_id)
+        if shard is None or shard.documents is None or shard.replica.state.role in (Role.SEEDING, Role.DELETED):
+            return None
+        return shard.documents.summary
 
     def block_at(self, shard_id: ShardId, offset: int) -> Block:
         """Return in which reading order offsets from here on are sent, and how far; of a shard that we hold."""

@@ -185,7 +185,7 @@ class Shard:
             case _ if self.documents is not None:
                 return self._on_documents(now_ms, self.documents, event)
             case _ if isinstance(event, DOCUMENT_REQUESTS):
-                return [Reply(event.request, Refused(Reason.WRONG_STATE, "the shard is a log, it has no documents"))]
+                return [Reply(event.request, Refused(Reason.WRONG_KIND, "the shard is a log, it has no documents"))]
         raise TypeError(f"no such event: {event!r}")
 
     def _on_trimming(self, step: LocalStep) -> list[Effect]:

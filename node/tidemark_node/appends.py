@@ -16,6 +16,7 @@ import grpc.aio
 from tidemark_core.base.entry import check_batch
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.requests import Written
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended
 from tidemark_wire.channel import check_caller
@@ -38,6 +39,8 @@ CALLS_PER_FRAME_MAX = 16_384
 ANSWERS_UNSENT_MAX = 16_384
 RETRY_AFTER_MS = 50
 NO_HINT = Hint()
+REASONS_BEFORE = {Reason.PRODUCER_UNKNOWN: Reason.SEQUENCE_GAP, Reason.WRONG_KIND: Reason.INVALID_BATCH}
+"""Reasons that clients of wire version 4 do not know, and what they hear instead."""
 
 _log = logging.getLogger(__name__)
 
@@ -176,20 +179,24 @@ class Appends:
         wrong = check_batch(call.batch, limit)
         return None if wrong is None else Refused(Reason.INVALID_BATCH, wrong)
 
-    def _settle(self, stream: _Stream, request: int, target: Target, size: int, value: Appended | Refused) -> None:
+    def _settle(
+        self, stream: _Stream, request: int, target: Target, size: int, value: Appended | Written | Refused
+    ) -> None:
         self._pending.give_back(stream.who, size)
         stream.outstanding -= 1
         self._answer(stream, request, value, target)
 
-    def _answer(self, stream: _Stream, request: int, value: Appended | Refused, target: Target | None) -> None:
-        if isinstance(value, Appended):
+    def _answer(
+        self, stream: _Stream, request: int, value: Appended | Written | Refused, target: Target | None
+    ) -> None:
+        if isinstance(value, Appended | Written):
             self._appended.inc()
             stream.put(AppendAnswer(request, value))
             return
         if target is not None:
             value = as_routed(value)
-        if value.reason is Reason.PRODUCER_UNKNOWN and stream.version < VERSION_OF_UNKNOWN_PRODUCERS:
-            value = replace(value, reason=Reason.SEQUENCE_GAP)
+        if stream.version < VERSION_OF_UNKNOWN_PRODUCERS:
+            value = replace(value, reason=REASONS_BEFORE.get(value.reason, value.reason))
         self._metrics.appends.labels(str(value.reason)).inc()
         hint = self._routing.hint(target) if value.reason is Reason.NOT_LEADER else NO_HINT
         stream.put(AppendAnswer(request, value, hint.node, hint.address, self._routing.map.version))

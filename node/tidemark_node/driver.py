@@ -17,7 +17,7 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -30,8 +30,12 @@ from tidemark_core.base.effects import (
     Persist,
     PullSnapshot,
     ReadLog,
+    ReadRows,
     Released,
     Reply,
+    RowsRead,
+    RowsScanned,
+    ScanRows,
     Send,
     SetTimer,
     Space,
@@ -44,6 +48,7 @@ from tidemark_core.node import NodeCore
 
 from .clock import WallClock
 from .disk import DiskGuard
+from .held_snapshot import HeldSnapshot
 from .inbox import Barrier, Inbox
 from .metrics import Metrics
 from .released import ReleasedBoard
@@ -82,6 +87,9 @@ RELOADED = Refused(
 RELOADING = Refused(Reason.NOT_LEADER, "this node loads its shards again after its disk failed a write; retry")
 STOPPING = Refused(Reason.SHUTTING_DOWN, "the node stops", retry_after_ms=100)
 
+_NO_BOUND = 1 << 62
+"""Bytes of a scan for the core, which takes a page with fewer rows than it asked for as the last one."""
+
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -101,6 +109,25 @@ class SnapshotsLike(Protocol):
 
     def pull(self, effect: PullSnapshot) -> None: ...
     def reset(self) -> None: ...
+
+
+def _answer_of(
+    store: Store, effect: ReadLog | ReadRows | ScanRows
+) -> tuple[LogRead | LogReadFailed | RowsRead | RowsScanned, int]:
+    """Return the event that answers a read, and its bytes.  Runs in a reader thread; raises StoreDamaged for rows."""
+    shard, tag = effect.shard, effect.tag
+    match effect:
+        case ReadRows():
+            values = store.rows.many(effect.keys)
+            return RowsRead(shard, tag, values), sum(len(value) for value in values if value is not None)
+        case ScanRows():
+            rows = store.rows.scan(effect.family, effect.first, effect.behind, effect.rows_max, _NO_BOUND)
+            return RowsScanned(shard, tag, tuple(rows)), sum(len(key) + len(value) for key, value in rows)
+        case ReadLog():
+            found = store.read(shard, effect.first, effect.last, effect.bytes_max)
+            if found.entries or found.damaged_at is None:
+                return LogRead(shard, tag, found.entries), sum(entry.size for entry in found.entries)
+            return LogReadFailed(shard, tag, found.damaged_at), 0
 
 
 class Driver:
@@ -155,6 +182,8 @@ class Driver:
         self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._delivery_threads = ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery")
+        self._hold_thread = ThreadPoolExecutor(1, thread_name_prefix="hold")
+        self._held: set[HeldSnapshot] = set()
         self._reclaim_thread = ThreadPoolExecutor(1, thread_name_prefix="reclaim")
 
     def start(self) -> None:
@@ -227,6 +256,22 @@ class Driver:
         done.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._read_ended))
         return await asyncio.wrap_future(done)
 
+    @contextlib.asynccontextmanager
+    async def hold(self, *families: str) -> AsyncIterator[HeldSnapshot]:
+        """Hold one state of these families until the end of the block, to read it piece by piece.
+
+        Rows that are overwritten meanwhile stay on the disk, so a holder ends in time.  Raises StoreFailed while the
+        store is closed; a reload closes every held snapshot.
+        """
+        held = HeldSnapshot(self._in_thread, self._hold_thread)
+        self._held.add(held)
+        try:
+            await held.open(families)
+            yield held
+        finally:
+            self._held.discard(held)
+            held.close_later()
+
     def _read_ended(self) -> None:
         self._reads -= 1
         if not self._reads:
@@ -291,7 +336,7 @@ class Driver:
     def _run(self, effects: list[Effect] | tuple[Effect, ...]) -> None:
         """Run effects in order; persists of one call are written together, reads see them."""
         persists: list[Persist] = []
-        reads: list[ReadLog] = []
+        reads: list[ReadLog | ReadRows | ScanRows] = []
         for effect in effects:
             match effect:
                 case Persist():
@@ -307,7 +352,7 @@ class Driver:
                     self.board.released(effect.shard, effect.upto)
                 case SetTimer():
                     self._timers.set(effect.address, effect.name, self._clock.timer_ms(effect.at_ms))
-                case ReadLog():
+                case ReadLog() | ReadRows() | ScanRows():
                     reads.append(effect)
                 case Trace():
                     self.trace(effect)
@@ -318,7 +363,7 @@ class Driver:
         if persists:
             self._persist(persists)
         for read in reads:
-            self._serve_read(read)
+            self._serve_read(read)   # behind the writes of this turn
 
     def _persist(self, persists: list[Persist]) -> None:
         written = self.store.apply(persists)
@@ -423,21 +468,16 @@ class Driver:
 
     # --- reads and timers -----------------------------------------------------------------------------------
 
-    def _serve_read(self, effect: ReadLog) -> None:
+    def _serve_read(self, effect: ReadLog | ReadRows | ScanRows) -> None:
         generation = self._generation
 
         async def serve() -> None:
             try:
-                found = await self.read(effect.shard, effect.first, effect.last, effect.bytes_max)
+                event, size = await self._in_thread(self._read_threads, lambda store: _answer_of(store, effect))
             except StoreFailed:
                 return  # a reload is under way; the core that asked is gone
-            if generation != self._generation:
-                return
-            if found.entries or found.damaged_at is None:
-                size = sum(entry.size for entry in found.entries)
-                self.post(LogRead(effect.shard, effect.tag, found.entries), size)
-            else:
-                self.post(LogReadFailed(effect.shard, effect.tag, found.damaged_at))
+            if generation == self._generation:
+                self.post(event, size)
 
         self._guarded(serve())
 
@@ -557,6 +597,9 @@ class Driver:
         """Wait for every thread that uses the store, then close it."""
         await self._loop.run_in_executor(self._sync_thread, lambda: None)
         await self._quiet.wait()
+        for held in list(self._held):
+            held.close_later()
+        await self._loop.run_in_executor(self._hold_thread, lambda: None)   # behind the last that closes
         self.store.close()
 
     async def stop(self) -> None:
@@ -573,4 +616,5 @@ class Driver:
         self._sync_thread.shutdown(wait=False)
         self._read_threads.shutdown(wait=False)
         self._delivery_threads.shutdown(wait=False)
+        self._hold_thread.shutdown(wait=False)
         self._reclaim_thread.shutdown(wait=False)

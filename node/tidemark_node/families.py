@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.layout import HEADERS, LOG, RESERVED, SYSTEM
+from tidemark_core.documents.rows import BYSEQ, DOCS, EFFECTS, EXPIRY, PINNED, PINS, SUMMARY
 from tidemark_core.documents.rows import FAMILIES as DOCUMENTS
 from tidemark_core.replication.floors import FLOORS
 from tidemark_core.replication.producer_rows import PRODUCERS
@@ -28,7 +29,7 @@ class Family:
     table_bytes: int = 64 << 20
     block_bytes: int = 16 << 10
     bloom_bits: int = 0         # bits per key of a Bloom filter, for point reads of keys that may be missing; 0: none
-    compressed: bool = False    # LZ4; producers compress the payloads of a log themselves
+    compressed: bool = False    # LZ4; producers compress the payloads of a log themselves, and no values of documents
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -37,6 +38,14 @@ FAMILIES: tuple[Family, ...] = (
     Family(SYSTEM, "system"),
     Family(FLOORS, "floors", write_buffer_bytes=64 << 10),
     Family(PRODUCERS, "producers", table_bytes=16 << 20),
+    # The fold reads the old row of each key that it writes, and most keys of a load are new.
+    Family(DOCS, "documents", write_buffer_bytes=WRITE_BUFFER_BYTES // 4, bloom_bits=10, compressed=True),
+    Family(BYSEQ, "documents_by_seqno", write_buffer_bytes=WRITE_BUFFER_BYTES // 8, compressed=True),
+    Family(EXPIRY, "documents_expiry", compressed=True),
+    Family(EFFECTS, "documents_outcomes", compressed=True),
+    Family(PINS, "pins", write_buffer_bytes=64 << 10, table_bytes=16 << 20),
+    Family(PINNED, "pinned_versions", compressed=True),
+    Family(SUMMARY, "documents_summary", write_buffer_bytes=1 << 20, table_bytes=16 << 20),
 )
 
 

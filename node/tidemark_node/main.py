@@ -38,6 +38,7 @@ from .control import Control
 from .debug import Debug
 from .delivery import Deliveries
 from .disk import DiskGuard
+from .documents import DocumentCalls
 from .driver import Driver
 from .explain import Explain
 from .families import FAMILIES, Family, shard_kinds
@@ -201,6 +202,7 @@ class Node:
             Debug(driver, self.links, routing, self.snapshots, self.deliveries),
             ShardMaps(routing, budgets), self.appends, Reads(driver, routing, metrics, access, budgets),
             self.deliveries, Outcomes(driver, routing, metrics, budgets), self.subscriptions, Explain(driver, routing),
+            DocumentCalls(driver, routing, access, budgets),
             *self._contributes(self),
         ))
         metrics.watch_shards(lambda: [driver.core.log.status(shard) for shard in driver.core.log.shards])

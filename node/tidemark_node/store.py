@@ -341,11 +341,18 @@ class Store:
         Thread-safe; the snapshot itself is of one thread.  Blocks are short: meanwhile what is overwritten stays on the
         disk.  Raises UnknownFamily.
         """
-        snapshot = self.rows.snapshot(self._db.latest_sequence_number, families)
+        snapshot = self.take_snapshot(families)
         try:
             yield snapshot
         finally:
             snapshot.close()
+
+    def take_snapshot(self, families: Sequence[str]) -> Snapshot:
+        """Return reads of these families as all of them are now; the caller closes it in this thread, and soon.
+
+        Raises UnknownFamily.
+        """
+        return self.rows.snapshot(self._db.latest_sequence_number, families)
 
     def shards(self) -> list[ShardId]:
         """Return every shard that has a stored state."""

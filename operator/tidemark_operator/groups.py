@@ -7,10 +7,11 @@ Stays out: elections, later moves of copies.
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable
 
-from tidemark_core.base.ids import ShardId, index_of
+from tidemark_core.base.ids import LINEAGE_BYTES, ShardId, ShardKind, index_of
 from tidemark_core.replication.records import first_record
 
 from .condition_memory import some
@@ -102,7 +103,7 @@ class GroupKeeper:
                 names = placed[index_of(shard)]
                 members = tuple(member for name in names if (member := world.nodes[name].member) is not None)
                 assert len(members) == len(names), "placement only takes nodes that were reached"
-                record = first_record(members, group.copies(len(members)))
+                record = first_record(members, group.copies(len(members)), *_history(group))
                 page.append(Write(self._keys.shard(shard), record.encode(), 0))
                 nodes.update(names)
             known = {name: node for name in nodes if (node := self._mirror.nodes.get(name)) is not None}
@@ -118,3 +119,10 @@ class GroupKeeper:
                 case outcome:
                     raise StoreUnavailable(outcome.message)
         return True
+
+
+def _history(group: Group) -> tuple[bytes, ShardKind]:
+    """Return the lineage and the kind of a new shard; a log has no lineage (U54)."""
+    if group.kind != ShardKind.DOCUMENTS:
+        return b"", ShardKind.LOG
+    return secrets.token_bytes(LINEAGE_BYTES), ShardKind.DOCUMENTS

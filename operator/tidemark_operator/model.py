@@ -17,6 +17,7 @@ from tidemark_core.base.formula import quorum_in_force
 from tidemark_core.base.ids import Member, ShardId, group_of, index_of, shard_id
 from tidemark_core.replication.records import QUORUM_SILENCE_MS, ShardRecord
 from tidemark_wire.identity import AccessLists
+from tidemark_wire.wire_version import VERSION_OF_DOCUMENTS, WIRE_VERSION
 
 from .certificates.rotation import Policy
 from .detector import DetectorSettings
@@ -96,8 +97,20 @@ class Group:
         return [shard_id(self.group_id, index) for index in range(self.shards)]
 
     def allows(self, node: Node) -> bool:
+        """Say whether this group may live on the node: on its pool, and with the release that it runs."""
+        return not self.why_not(node)
+
+    def in_pools(self, node: Node) -> bool:
         """Say whether placement lets this group live on the node's pool."""
         return not self.pools or node.pool in self.pools
+
+    def why_not(self, node: Node) -> str:
+        """Say why this group may not live on the node; empty where it may."""
+        if not self.in_pools(node):
+            return f"placement of log group {self.name} does not allow pool {node.pool!r} of {node.node}"
+        if self.kind == "Documents" and node.wire_version < VERSION_OF_DOCUMENTS:
+            return f"log group {self.name} is of kind Documents, which the release of {node.node} does not know"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,7 @@ class Node:
     clock_ahead_ms: int | None = None   # of one clock that is the same for all nodes; None: it did not say
     space: Space = Space.FREE
     free_bytes: int = 0
+    wire_version: int = WIRE_VERSION    # the newest that it speaks, as far as it is known
 
     @property
     def eligible(self) -> bool:

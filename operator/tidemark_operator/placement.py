@@ -28,12 +28,15 @@ def place_group(group: Group, nodes: Iterable[Node], load: Mapping[str, int]) ->
 
     The first of an ensemble leads it when the logs are equal, so firsts are spread too.
     """
-    eligible = [node for node in nodes if node.eligible and group.allows(node)]
+    nodes = [node for node in nodes if node.eligible]
+    eligible = [node for node in nodes if group.allows(node)]
     if len(eligible) < group.factor:
+        old = [node.node for node in nodes if group.in_pools(node) and not group.allows(node)]
         return PlanRefusal(
             R.NOT_ENOUGH_NODES,
             f"factor {group.factor} needs as many nodes that are up, {len(eligible)} are eligible"
-            + (f" in pools {', '.join(group.pools)}" if group.pools else ""),
+            + (f" in pools {', '.join(group.pools)}" if group.pools else "")
+            + (f"; kind {group.kind} needs a newer release on {', '.join(old[:3])}" if old else ""),
         )
     copies: Counter[str] = Counter(load)
     firsts: Counter[str] = Counter()

@@ -464,11 +464,8 @@ def _check_target(field: str, name: str, shards: Iterable[Shard], world: World) 
         if name in shard.ensemble:
             return PlanRefusal(
                 R.TARGET_NOT_ELIGIBLE, f"{field}: {name} already holds a copy of {shard.name}")
-        if not world.groups[shard.group].allows(node):
-            return PlanRefusal(
-                R.TARGET_NOT_ELIGIBLE,
-                f"{field}: placement of log group {shard.group} does not allow pool {node.pool!r} of {name}",
-            )
+        if (why := world.groups[shard.group].why_not(node)):
+            return PlanRefusal(R.TARGET_NOT_ELIGIBLE, f"{field}: {why}")
     return None
 
 

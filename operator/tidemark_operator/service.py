@@ -27,6 +27,7 @@ from tidemark_wire.tasks import background, cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2
 from tidemark_wire.version import VERSION
+from tidemark_wire.wire_version import WIRE_VERSION
 
 from .certificate_tending import Archive, CertificateTender
 from .certificates.keeper import now_utc
@@ -282,6 +283,7 @@ class OperatorService:
                 free_bytes=link.free_bytes,
                 life=record.life,
                 clock_ahead_ms=link.clock_ahead_ms if link.up else None,
+                wire_version=WIRE_VERSION if seen is None else seen.wire_version_newest or seen.wire_version,
             )
         return found
 

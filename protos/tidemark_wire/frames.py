@@ -19,6 +19,8 @@ from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kin
 from tidemark_core.base.errors import CorruptEntry, FormatTooNew, FormatTooOld, RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, Address, EntryId, Member
 from tidemark_core.base.refusals import Refused
+from tidemark_core.documents.payload import OUTCOME_BYTES, RECORDS_MAX, decode_outcomes, encode_outcomes
+from tidemark_core.documents.requests import Written
 from tidemark_core.replication.messages import Append, AppendAck, Appended
 
 from .convert import APPEND, APPEND_ACK, PLANE_CODECS, Codec, Codecs, reason_from_text
@@ -45,8 +47,8 @@ _MEMBER = struct.Struct(">BB")            # bytes of node, bytes of incarnation
 _ACK = struct.Struct(">QqqqB")            # epoch, upto, commit, clock, space
 _ACK_4 = struct.Struct(">Qqq")            # the same without clock and space, on links of wire version 4
 _CALL = struct.Struct(">QIBq16sqIqqIBI")  # request, shard, bytes of group, resume after, batch, bytes of payload
-_ANSWER = struct.Struct(">QB")            # request, 1 appended or 0 refused
-_APPENDED = struct.Struct(">QqIB")        # epoch, base, count, durability
+_ANSWER = struct.Struct(">QB")            # request, 0 refused, 1 appended or 2 written
+_APPENDED = struct.Struct(">QqIB")        # epoch, base, count, durability; of written ones an outcome a record follows
 _REFUSED = struct.Struct(">qqqQBHBB")     # epoch, expected, retry, map version, bytes of the four texts
 _READ = struct.Struct(">qqqII")           # first, through, released, holes, entries
 _HOLE = struct.Struct(">qq")              # first, last
@@ -54,6 +56,8 @@ _HOLE = struct.Struct(">qq")              # first, last
 
 # What follows the numbers of an append, in this order and before its entries.
 _WITH_RELEASED, _WITH_COPIES, _WITH_BARE = 1, 2, 4
+
+_ANSWERED_REFUSED, _ANSWERED_APPENDED, _ANSWERED_WRITTEN = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,13 @@ class AppendCall:
 
 @dataclass(frozen=True, slots=True)
 class AppendAnswer:
-    """What became of one call; the hints are empty where the answer needs none."""
+    """What became of one call; the hints are empty where the answer needs none.
+
+    A shard of documents answers `Written`, with an outcome a record (U50).
+    """
 
     request: int
-    value: Appended | Refused
+    value: Appended | Written | Refused
     leader_node: str = ""
     leader_address: str = ""
     map_version: int = 0
@@ -369,15 +376,22 @@ def encode_answers(answers: Iterable[AppendAnswer]) -> bytes:
     for answer in answers:
         value = answer.value
         if isinstance(value, Appended):
-            parts.append(_ANSWER.pack(answer.request, 1))
+            parts.append(_ANSWER.pack(answer.request, _ANSWERED_APPENDED))
             parts.append(_APPENDED.pack(value.epoch, value.base, value.count, value.durability))
+            continue
+        if isinstance(value, Written):
+            if len(value.outcomes) != value.count:
+                raise ValueError(f"an answer has {len(value.outcomes)} outcomes of {value.count} records")
+            parts.append(_ANSWER.pack(answer.request, _ANSWERED_WRITTEN))
+            parts.append(_APPENDED.pack(value.epoch, value.base, value.count, value.durability))
+            parts.append(encode_outcomes(value.outcomes))
             continue
         texts = (
             value.reason.encode(), value.message.encode()[:REFUSAL_TEXT_BYTES_MAX],
             short_text(answer.leader_node, "leader_node"),
             short_text(answer.leader_address, "leader_address"),
         )
-        parts.append(_ANSWER.pack(answer.request, 0))
+        parts.append(_ANSWER.pack(answer.request, _ANSWERED_REFUSED))
         parts.append(
             _REFUSED.pack(
                 value.epoch, value.expected, value.retry_after_ms, answer.map_version, *map(len, texts)
@@ -391,11 +405,13 @@ def decode_answers(frame: bytes) -> Iterator[AppendAnswer]:
     """Yield the answers of a node's frame; raises RemoteViolation where it is malformed."""
     cursor = Cursor(frame)
     while cursor.at < cursor.end:
-        request, appended = cursor.unpack(_ANSWER)
-        if appended == 1:
+        request, answered = cursor.unpack(_ANSWER)
+        if answered == _ANSWERED_APPENDED:
             epoch, base, count, durability = cursor.unpack(_APPENDED)
             yield AppendAnswer(request, Appended(epoch, base, count, _durability(durability)))
-        elif appended == 0:
+        elif answered == _ANSWERED_WRITTEN:
+            yield AppendAnswer(request, _written(cursor, request))
+        elif answered == _ANSWERED_REFUSED:
             epoch, expected, retry_after_ms, map_version, *text_bytes = cursor.unpack(_REFUSED)
             reason = reason_from_text(cursor.text(text_bytes[0]))
             message = cursor.take(text_bytes[1]).decode(errors="replace")  # it may be cut inside a letter
@@ -403,7 +419,18 @@ def decode_answers(frame: bytes) -> Iterator[AppendAnswer]:
             node, address = cursor.text(text_bytes[2]), cursor.text(text_bytes[3])
             yield AppendAnswer(request, refused, node, address, map_version)
         else:
-            raise RemoteViolation(f"answer {request} is neither appended nor refused")
+            raise RemoteViolation(f"answer {request} is neither appended, written nor refused")
+
+
+def _written(cursor: Cursor, request: int) -> Written:
+    epoch, base, count, durability = cursor.unpack(_APPENDED)
+    if count > RECORDS_MAX:
+        raise RemoteViolation(f"answer {request} announces {count} outcomes, the limit is {RECORDS_MAX}")
+    try:
+        outcomes = decode_outcomes(cursor.take(count * OUTCOME_BYTES))
+    except KeyError as error:
+        raise RemoteViolation(f"answer {request}: verdict {error} is not known to this build") from error
+    return Written(epoch, base, count, _durability(durability), outcomes)
 
 
 def _durability(number: int) -> Durability:

@@ -114,6 +114,13 @@ MEANINGS: dict[Reason, Meaning] = {
         _Code.FAILED_PRECONDITION,
         "The leader does not keep every payload of this shard; read it by single copy delivery.",
     ),
+    Reason.WRONG_KIND: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "Write and read a group by its kind; `tidemark get loggroups` shows it. Nothing was changed.",
+    ),
+    Reason.NOT_PINNED: Meaning(
+        _Code.FAILED_PRECONDITION, "The pin is over: pin the documents again and read at the new cut from its start."
+    ),
     Reason.LEADER_CANNOT_LEAVE: Meaning(
         _Code.FAILED_PRECONDITION, "Transfer leadership first (`tidemark transfer`), or swap with --transfer."
     ),

@@ -20,6 +20,9 @@ VERSION_OF_REACH = 5
 VERSION_OF_UNKNOWN_PRODUCERS = 5
 """From this version on clients know the refusal PRODUCER_UNKNOWN; older ones get SEQUENCE_GAP in its place (L25)."""
 
+VERSION_OF_DOCUMENTS = 5
+"""From this version on a node holds shards of documents; a copy of one is never given to an older node (U46)."""
+
 
 class WireVersionMismatch(Exception):
     """The sides have no wire version in common; the message says what each speaks and what to do."""

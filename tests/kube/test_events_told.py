@@ -53,22 +53,15 @@ async def test_what_is_not_served_is_told_once_and_nothing_is_made_for_it(
     kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
 ) -> None:
     await served(kube, cluster(metadata_etcd, replicas=3))
-    documents = log_group(name="docs")
-    documents["spec"]["kind"] = "Documents"
-    keyspace = {**log_group(name="carts"), "kind": "Keyspace", "spec": {"clusterRef": {"name": "prod"}}}
-    for kind, resource, made, what in (
-        ("LogGroup", GROUPS, documents, "log groups of kind Documents"), ("Keyspace", KEYSPACES, keyspace, "keyspaces"),
-    ):
-        name = made["metadata"]["name"]
-        await kube.create(made)
-        item = await kube.wait(resource, name, lambda found: condition(found, "Ready") == "False")
-        (ready,) = [each for each in item["status"]["conditions"] if each["type"] == "Ready"]
-        assert (ready["reason"], f"does not serve {what}:" in ready["message"]) == ("NotSupported", True)
-        (event,) = await until(kube, kind, name, lambda found: bool(found))
-        assert (event["reason"], event["type"], event["note"]) == ("NotSupported", "Warning", ready["message"])
+    await kube.create({**log_group(name="carts"), "kind": "Keyspace", "spec": {"clusterRef": {"name": "prod"}}})
+    item = await kube.wait(KEYSPACES, "carts", lambda found: condition(found, "Ready") == "False")
+    (ready,) = [each for each in item["status"]["conditions"] if each["type"] == "Ready"]
+    assert (ready["reason"], "does not serve keyspaces:" in ready["message"]) == ("NotSupported", True)
+    (event,) = await until(kube, "Keyspace", "carts", lambda found: bool(found))
+    assert (event["reason"], event["type"], event["note"]) == ("NotSupported", "Warning", ready["message"])
     await at_rest(kube)
     assert await kube.list(SHARDS) == [] and await kube.list(RECONFIGURATIONS) == []
-    assert reasons(await told(kube, "LogGroup", "docs")) == ["NotSupported"]
+    assert reasons(await told(kube, "Keyspace", "carts")) == ["NotSupported"]
 
 
 async def test_what_happens_is_told(

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability
-from tidemark_core.base.ids import EntryId, Member, ShardId, of_shard, shard_id
+from tidemark_core.base.ids import EntryId, Member, ShardId, ShardKind, of_shard, shard_id
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced, Outcome
 from tidemark_operator.local_state import free_ports
@@ -31,6 +31,7 @@ GROUP, GROUP_ID = "orders", 7
 SHARD = shard_id(GROUP_ID, 0)
 AT = of_shard(SHARD)
 START_SECONDS = 60.0
+LINEAGE = b"one history ----"
 
 
 class NodeProcess:
@@ -137,14 +138,19 @@ class OperatorHand:
                 self._news.clear()
                 await self._news.wait()
 
-    async def elect(self, epoch: int, leader: Member, ensemble: tuple[Member, ...], shard: ShardId = SHARD) -> None:
-        """Fence everybody and make `leader` lead, as a coordinator would with every node up."""
+    async def elect(
+        self, epoch: int, leader: Member, ensemble: tuple[Member, ...], shard: ShardId = SHARD,
+        kind: ShardKind = ShardKind.LOG, up: tuple[Member, ...] = (),
+    ) -> None:
+        """Fence the members that are `up`, all by default, and make `leader` lead, as a coordinator would."""
         heads: list[tuple[Member, EntryId]] = []
-        for member in ensemble:
-            fenced = await self.ask(member, Fence(epoch, epoch), Fenced, shard)
+        for member in up or ensemble:
+            fenced = await self.ask(member, Fence(epoch, epoch, kind=kind), Fenced, shard)
             heads.append((member, fenced.head))
         followers = tuple(pair for pair in heads if pair[0] != leader)
-        await self.ask(leader, BecomeLeader(epoch, epoch, ensemble, followers), BecameLeader, shard)
+        lineage = LINEAGE if kind is ShardKind.DOCUMENTS else b""
+        await self.ask(
+            leader, BecomeLeader(epoch, epoch, ensemble, followers, lineage=lineage), BecameLeader, shard)
 
     async def close(self) -> None:
         for opened, call in self._links.values():
@@ -157,7 +163,7 @@ class OperatorHand:
 
 def shard_map(
     nodes: Iterable[tuple[Member, str]], leader: str, version: int, max_batch_bytes: int = 1 << 20, shards: int = 1,
-    zones: dict[str, str] | None = None, **group: Any,
+    zones: dict[str, str] | None = None, kind: str = "Log", **group: Any,
 ) -> common_pb2.ShardMap:
     """Build a map of one group; `group` are more of its fields."""
     nodes = list(nodes)
@@ -172,7 +178,7 @@ def shard_map(
         ],
         groups=[
             common_pb2.GroupInfo(
-                name=GROUP, group_id=GROUP_ID, kind="Log", max_batch_bytes=max_batch_bytes,
+                name=GROUP, group_id=GROUP_ID, kind=kind, max_batch_bytes=max_batch_bytes,
                 shards=[
                     common_pb2.ShardInfo(index=i, epoch=1, leader=leader, ensemble=[m.node for m, _ in nodes])
                     for i in range(shards)

@@ -24,7 +24,7 @@ from tidemark_node.settings import Settings
 from tidemark_wire import channel
 from tidemark_wire.channel import hello_metadata, open_channel
 from tidemark_wire.identity import Kind, Role
-from tidemark_wire.v1 import common_pb2, node_pb2
+from tidemark_wire.v1 import common_pb2, documents_pb2, node_pb2
 
 RAW = (channel.REPLICATION_LINK, channel.CONTROL_LINK, channel.APPEND, channel.READ, channel.DELIVER)
 
@@ -61,15 +61,19 @@ def tables() -> list[Method]:
     return found
 
 
+def services_of_a_node() -> list[Any]:
+    return [each for file in (node_pb2, documents_pb2) for each in file.DESCRIPTOR.services_by_name.values()]
+
+
 def test_every_method_of_the_services_is_in_exactly_one_table() -> None:
-    services = node_pb2.DESCRIPTOR.services_by_name.values()
+    services = services_of_a_node()
     paths = [f"/{method.containing_service.full_name}/{method.name}" for each in services for method in each.methods]
     assert Counter([*paths, *RAW]) == Counter(f"/{method.service}/{method.short_name}" for method in tables())
 
 
 def test_tables_have_the_messages_and_shapes_of_the_services() -> None:
     by_name = {method.name: method for method in tables()}
-    for service in node_pb2.DESCRIPTOR.services_by_name.values():
+    for service in services_of_a_node():
         for wanted in service.methods:
             found = by_name[f"{service.name}.{wanted.name}"]
             assert (GetMessageClass(wanted.input_type), GetMessageClass(wanted.output_type)) == (

@@ -30,7 +30,7 @@ from tidemark_wire.channel import open_channel
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tls import Credentials, FileCredentials, TlsSettings
-from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+from tidemark_wire.v1 import common_pb2, documents_pb2, documents_pb2_grpc, node_pb2, node_pb2_grpc
 
 POLICY = Policy()
 ACCESS = common_pb2.GroupAccess(readers=["rita"], writers=["will"], admins=["anna"])
@@ -149,8 +149,11 @@ def every_call(opened: grpc.aio.Channel, hello: Iterable[tuple[str, str]]) -> di
     """Return a call of each method there is, by its name; each asks for nothing that is wrong in itself."""
     metadata = tuple(hello)
     calls: dict[str, Any] = {}
-    for service in node_pb2.DESCRIPTOR.services_by_name.values():
-        stub = getattr(node_pb2_grpc, f"{service.name}Stub")(opened)
+    stubs = [(node_pb2, node_pb2_grpc), (documents_pb2, documents_pb2_grpc)]
+    for service, module in [
+        (service, module) for file, module in stubs for service in file.DESCRIPTOR.services_by_name.values()
+    ]:
+        stub = getattr(module, f"{service.name}Stub")(opened)
         for method in service.methods:
             name = f"{service.name}.{method.name}"
             request = GetMessageClass(method.input_type)(**REQUESTS.get(name, {}))
@@ -195,9 +198,10 @@ FOR_ALL = {"Tidemark.GetShardMap", "Tidemark.WatchShardMap"}
 STREAMS = {"Tidemark.Append", "Tidemark.Deliver"}  # their groups are judged frame by frame
 READS = {
     "Tidemark.Read", "Tidemark.ExplainRead", "Tidemark.Limbo", "Tidemark.CommitPosition", "Tidemark.Subscriptions",
-    "Tidemark.DeleteSubscription",
+    "Tidemark.DeleteSubscription", "Documents.Get", "Documents.Scan", "Documents.Pin", "Documents.Unpin",
+    "Documents.Describe",
 }
-WRITES = {"Tidemark.Outcome", "Tidemark.Limbo"}
+WRITES = {"Tidemark.Outcome", "Tidemark.Limbo", "Documents.Describe"}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from tidemark_node.store_errors import Faults, StoreFailed, StoreRefused
 from tests.core.toy_fold import Tally
 
 ARCHIVE = Path(__file__).with_name("data") / "store-format-4.tar.xz"
-WITH_DOCS = (*FAMILIES, Family("docs", "documents"), Family("byseq", "sequences"))
+WITH_TOYS = (*FAMILIES, Family("toys", "toys"), Family("numbers", "numbers"))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def check(store: Store, expected: dict[str, Any]) -> None:
 def look(directory: Path) -> tuple[dict[bytes, bytes], set[str]]:
     """Return the rows of `system` and the names of all families, without the store's code."""
     names = set(Rdict.list_cf(str(directory / "store"))) - {"default"}
-    known = [family for family in WITH_DOCS if family.name in names]
+    known = [family for family in WITH_TOYS if family.name in names]
     database, _ = open_database(directory / "store", known)
     system = database.get_column_family("system")
     rows = dict(system.items())
@@ -104,7 +104,7 @@ def test_an_old_store_opens_with_everything_and_is_migrated_once(
     assert ["the store was migrated"] == [r.message for r in caplog.records if "migrated" in r.message]
     after, names = look(directory)
     assert after[b"format"] == str(STORE_FORMAT).encode()
-    assert names == {"floors", "headers", "log", "producers", "system"}
+    assert names == {family.name for family in FAMILIES}
     assert len(before) == len(after), "every key is there once, under its old or its new name"
     assert {*before.values()} - {b"4"} == {*after.values()} - {b"5"}
     assert not aside(directory)
@@ -112,7 +112,7 @@ def test_an_old_store_opens_with_everything_and_is_migrated_once(
 
 def test_the_cores_of_an_old_store_go_on_where_they_were(old: tuple[Path, dict[str, Any]]):
     directory, expected = old
-    store, core = recover(directory, expected["node"], Limits(), families=WITH_DOCS)
+    store, core = recover(directory, expected["node"], Limits(), families=WITH_TOYS)
     check(store, expected)
     log = getattr(core, "log", core)
     assert core.me == (expected["node"], expected["incarnation"])
@@ -120,16 +120,16 @@ def test_the_cores_of_an_old_store_go_on_where_they_were(old: tuple[Path, dict[s
         status = log.status(ShardId(int(number)))
         assert status["first"] == found["entries"][0]["base"]
         assert int(status["head"].partition(":")[2]) >= found["entries"][-1]["base"]
-    assert [] == store.rows.scan("docs", b"", None, 9)
+    assert [] == store.rows.scan("toys", b"", None, 9)
     store.close()
-    assert look(directory)[1] == {"floors", "headers", "log", "producers", "system", "docs", "byseq"}
+    assert look(directory)[1] == {family.name for family in WITH_TOYS}
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[4])
-from test_store_formats import WITH_DOCS
+from test_store_formats import WITH_TOYS
 from tidemark_node.store import Store, open_store
 
 def dies(method, when, number):
@@ -146,7 +146,7 @@ def dies(method, when, number):
 
 method, when, number = sys.argv[3].split()
 dies(method, when, int(number))
-open_store(Path(sys.argv[1]), sys.argv[2], families=WITH_DOCS)
+open_store(Path(sys.argv[1]), sys.argv[2], families=WITH_TOYS)
 """
 
 
@@ -168,9 +168,9 @@ def test_a_kill_at_any_point_of_a_migration_loses_nothing(old: tuple[Path, dict[
     old_keys = [key for key in rows if key.startswith((b"state/", b"checkpoint/", b"dropped/"))]
     suffix = {len(key.partition(b"/")[2]) for key in old_keys}
     assert suffix == ({8} if rows[b"format"] == b"4" else {9}), "all keys are of one format"
-    store = open_store(directory, expected["node"], families=WITH_DOCS)
+    store = open_store(directory, expected["node"], families=WITH_TOYS)
     check(store, expected)
-    assert [] == store.rows.scan("docs", b"", None, 9) == store.rows.scan("byseq", b"", None, 9)
+    assert [] == store.rows.scan("toys", b"", None, 9) == store.rows.scan("numbers", b"", None, 9)
     store.close()
     assert not aside(directory)
 
@@ -228,7 +228,7 @@ def test_an_old_store_of_another_node_is_refused_and_stays_old(old: tuple[Path, 
     directory, expected = old
     before = look(directory)
     with pytest.raises(StoreRefused, match=f"belongs to node '{expected['node']}', not to 'stranger'"):
-        open_store(directory, "stranger", families=WITH_DOCS)
+        open_store(directory, "stranger", families=WITH_TOYS)
     assert before == look(directory)
 
 
@@ -246,7 +246,7 @@ def test_a_format_that_is_not_known_is_refused_with_advice_and_nothing_changes(
     before = look(tmp_path)
     for _ in range(2):
         with pytest.raises(StoreRefused, match=advice) as caught:
-            open_store(tmp_path, "a", families=WITH_DOCS)
+            open_store(tmp_path, "a", families=WITH_TOYS)
         assert f"format {stored.decode()}, this release reads 5 and migrates 4" in str(caught.value)
     assert before == look(tmp_path), "no family was created, no row changed"
     assert not aside(tmp_path)

@@ -14,6 +14,7 @@ from tidemark_operator.metadata import COUNTERS, Keys
 from tidemark_operator.resources.conditions import CONDITIONS
 from tidemark_operator.resources.events import EVENTS
 from tidemark_operator.resources.kinds import KINDS, STORED, kind_of, not_served, not_served_message
+from tidemark_operator.resources.loggroup import GroupKind
 from tidemark_operator.service import OperatorService
 
 from tests.waiting import until
@@ -48,6 +49,18 @@ def test_areas_and_words_belong_to_one_kind() -> None:
     assert len(set(words)) == len(words)
 
 
+@pytest.fixture
+def without_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serve as a release would that does not serve one variant of a kind."""
+    flags = MappingProxyType({GroupKind.LOG: True, GroupKind.DOCUMENTS: False})
+    monkeypatch.setitem(KINDS, "LogGroup", replace(KINDS["LogGroup"], variants=flags))
+
+
+def test_this_release_serves_every_kind_of_log_group() -> None:
+    assert [not_served("LogGroup", {"kind": kind}) for kind in GroupKind] == [""] * len(GroupKind)
+
+
+@pytest.mark.usefixtures("without_documents")
 @pytest.mark.parametrize(("kind", "spec", "what"), [
     ("Keyspace", {}, "keyspaces"),
     ("LogGroup", {"kind": "Documents"}, "log groups of kind Documents"),
@@ -69,6 +82,7 @@ def conditions(service: OperatorService) -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["reason"]) for each in shown["status"]["conditions"]}
 
 
+@pytest.mark.usefixtures("without_documents")
 async def test_nothing_is_created_for_what_is_not_served_and_its_stored_object_is_served_once_the_flag_says_so(
     service: OperatorService, three: list[FakeNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +113,7 @@ async def test_nothing_is_created_for_what_is_not_served_and_its_stored_object_i
     assert conditions(service)["Stalled"] == ("False", "Reconciled")
 
 
+@pytest.mark.usefixtures("without_documents")
 async def test_shards_that_an_older_release_created_stay_reachable(
     service: OperatorService, three: list[FakeNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,8 @@ from tidemark_core.base.entry import (
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, ShardKind, of_shard
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.payload import RECORDS_MAX, Outcome, Verdict
+from tidemark_core.documents.requests import Written
 from tidemark_core.replication import messages
 from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
 from tidemark_core.replication.replica import Limits
@@ -217,8 +219,12 @@ def test_appends_round_trip(calls: list[AppendCall]):
 
 
 appended = st.builds(messages.Appended, unsigned, signed, st.integers(1, 1 << 20), durabilities)
+outcomes = st.builds(Outcome, st.sampled_from(Verdict), st.integers(0, 2**63 - 1))
+written = st.lists(outcomes, max_size=20).flatmap(lambda found: st.builds(
+    Written, unsigned, signed, st.just(len(found)), st.sampled_from(Durability), st.just(tuple(found))))
 answers = st.one_of(
     st.builds(AppendAnswer, unsigned, appended),
+    st.builds(AppendAnswer, unsigned, written),
     st.builds(AppendAnswer, unsigned, refusals, words, words, unsigned),
 )
 
@@ -306,6 +312,8 @@ def test_long_refusal_text_is_cut_not_refused():
 
 
 SAMPLE_ENTRY = control(Kind.EPOCH_START, b"hello", epoch=1, prev=NOTHING, prev_chain=0, logged_ms=5)
+WRITTEN = Written(
+    3, 10, 3, Durability.QUORUM, (Outcome(Verdict.APPLIED, 4), Outcome(Verdict.REFUSED, 9), Outcome(Verdict.APPLIED)))
 SAMPLES = [
     (
         frames.decode_messages,
@@ -321,9 +329,29 @@ SAMPLES = [
     ),
     (frames.decode_answers, frames.encode_answers([AppendAnswer(1, messages.Appended(1, 0, 1, 0))])),
     (frames.decode_answers, frames.encode_answers([AppendAnswer(1, Refused(Reason.GAP, "gap"), "n", "a")])),
+    (frames.decode_answers, frames.encode_answers([AppendAnswer(1, WRITTEN)])),
     (frames.decode_read, frames.encode_read(ReadFrame(0, 0, 0, (SAMPLE_ENTRY,)))),
     (frames.decode_read, frames.encode_read(ReadFrame(0, 9, 9, (SAMPLE_ENTRY,), ((3, 5), (7, 8))))),
 ]
+
+
+def test_an_answer_with_more_outcomes_than_an_entry_has_records_is_a_violation():
+    frame = bytearray(frames.encode_answers([AppendAnswer(1, WRITTEN)]))
+    frame[25:29] = (RECORDS_MAX + 1).to_bytes(4)
+    with pytest.raises(RemoteViolation, match=f"announces {RECORDS_MAX + 1} outcomes, the limit is {RECORDS_MAX}"):
+        list(frames.decode_answers(bytes(frame)))
+
+
+def test_an_outcome_without_a_known_verdict_is_a_violation():
+    frame = bytearray(frames.encode_answers([AppendAnswer(1, WRITTEN)]))
+    frame[30] = 9
+    with pytest.raises(RemoteViolation, match="verdict 9 is not known"):
+        list(frames.decode_answers(bytes(frame)))
+
+
+def test_an_answer_with_an_outcome_too_few_is_not_sent():
+    with pytest.raises(ValueError, match="2 outcomes of 3 records"):
+        frames.encode_answers([AppendAnswer(1, replace(WRITTEN, outcomes=WRITTEN.outcomes[:2]))])
 
 
 def drain(decode: typing.Callable, frame: bytes) -> object:

@@ -41,6 +41,8 @@ class Reason(StrEnum):
     TRIMMED = "TRIMMED"                          # retention has removed it
     TOO_MANY_SUBSCRIPTIONS = "TOO_MANY_SUBSCRIPTIONS"  # the shard holds as many names as it may; delete some
     NOT_HELD = "NOT_HELD"                        # other members keep the payloads: read by single copy delivery
+    WRONG_KIND = "WRONG_KIND"                    # documents asked of a log, or records of a log sent to documents
+    NOT_PINNED = "NOT_PINNED"                    # final: the pin is over, or its name is active with another cut (U72)
     LEADER_CANNOT_LEAVE = "LEADER_CANNOT_LEAVE"  # transfer leadership first (O36)
     ALREADY_MEMBER = "ALREADY_MEMBER"            # the new node is in the ensemble
     NODE_UNAVAILABLE = "NODE_UNAVAILABLE"        # the named node is unknown or down

@@ -227,6 +227,7 @@ class Outcome(NamedTuple):
 
 
 _OUTCOME = struct.Struct(">BQ")
+OUTCOME_BYTES = _OUTCOME.size
 _VERDICTS = {int(verdict): verdict for verdict in Verdict}
 
 

@@ -6,6 +6,7 @@ Pure functions of a snapshot of the store.  Stays out: when a member may serve a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import merge
 from typing import NamedTuple
 
 from ..base.ids import ShardId
@@ -50,11 +51,16 @@ def scan(rows: Rows, shard: ShardId, first: bytes = b"", last: bytes | None = No
 def get_at(rows: Rows, shard: ShardId, name: str, at: int, key: bytes) -> Document | None:
     """Return the document of a key as the pin `name` with the cut `at` shows it; raises Behind or NotPinned."""
     check_pin(rows, shard, name, at)
+    return pinned(rows, shard, at, key)
+
+
+def pinned(rows: Rows, shard: ShardId, at: int, key: bytes) -> Document | None:
+    """Return the document of a key at the cut of a pin that `check_pin` found in the same rows."""
     stored = rows.get(DOCS, doc_key(shard, key))
     if stored is not None and (row := decode_row(stored)).seqno <= at:
         return _document(key, row)
     versions = rows.scan(PINNED, pinned_key(shard, key, 0), pinned_key(shard, key, at + 1))
-    return next((_document(key, row) for row in _shown(versions, at)), None)
+    return next((_document(key, row) for _, row in _superseded(versions, at)), None)
 
 
 def scan_at(
@@ -62,24 +68,18 @@ def scan_at(
 ) -> Iterator[Document]:
     """Yield documents with keys in [first, last) as a pin shows them, in byte order; raises Behind or NotPinned.
 
-    Pages of one scan may be read at any member, in snapshots taken at any time (U72).
+    Pages of one scan may be read at any member, in snapshots taken at any time (U72).  Both families are read side by
+    side, so a page takes the memory of its rows.
     """
     check_pin(rows, shard, name, at)
     bounds = pinned_key(shard, first, 0), pinned_key(shard, last, 0) if last is not None else behind(shard)
-    old = {
-        pinned_of(key)[0]: row
-        for key, value in rows.scan(PINNED, *bounds) if pinned_of(key)[1] <= at
-        for row in _shown(((key, value),), at)
-    }
-    new = {
-        key[len(prefix(shard)):]: row
-        for key, stored in rows.scan(DOCS, doc_key(shard, first), _behind(shard, last))
-        if (row := decode_row(stored)).seqno <= at
-    }
-    for key in sorted(old.keys() | new.keys()):
-        document = _document(key, new[key] if key in new else old[key])
-        if document is not None:
+    old = _superseded(rows.scan(PINNED, *bounds), at)
+    new = _newest(rows.scan(DOCS, doc_key(shard, first), _behind(shard, last)), at, len(prefix(shard)))
+    before: bytes | None = None
+    for key, row in merge(new, old, key=_key):   # of equal keys the row of `docs` comes first
+        if key != before and (document := _document(key, row)) is not None:
             yield document
+        before = key
 
 
 def check_pin(rows: Rows, shard: ShardId, name: str, at: int) -> None:
@@ -93,11 +93,25 @@ def check_pin(rows: Rows, shard: ShardId, name: str, at: int) -> None:
         raise NotPinned(f"no pin {name!r} with the cut {at} is active")
 
 
-def _shown(versions: Iterable[tuple[bytes, bytes]], at: int) -> Iterator[Row]:
-    for _, value in versions:
-        replaced_by, row = superseded(value)
-        if at < replaced_by:
-            yield row
+def _newest(stored: Iterable[tuple[bytes, bytes]], at: int, prefix_bytes: int) -> Iterator[tuple[bytes, Row]]:
+    """Yield key and row of what was newest in `docs` at the cut already, and still is."""
+    for key, value in stored:
+        if (row := decode_row(value)).seqno <= at:
+            yield key[prefix_bytes:], row
+
+
+def _superseded(versions: Iterable[tuple[bytes, bytes]], at: int) -> Iterator[tuple[bytes, Row]]:
+    """Yield key and row of the versions in `pinned` that the cut shows, at most one of each key."""
+    for row_key, value in versions:
+        key, seqno = pinned_of(row_key)
+        if seqno <= at:
+            replaced_by, row = superseded(value)
+            if at < replaced_by:
+                yield key, row
+
+
+def _key(found: tuple[bytes, Row]) -> bytes:
+    return found[0]
 
 
 def _document(key: bytes, row: Row) -> Document | None:

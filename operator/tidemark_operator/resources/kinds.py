@@ -82,7 +82,7 @@ _ROWS = (
         LogGroup, "groups", Deletion.DETACH, title="log group", words=("group", "groups"), counter="next-group-id",
         view=(
             _READY, _AVAILABLE, Column("SHARDS", ".status.onlineShards"), Column("QUORUM", ".status.quorum"), _REASON),
-        variants=MappingProxyType({GroupKind.LOG: True, GroupKind.DOCUMENTS: False}),
+        variants=MappingProxyType({GroupKind.LOG: True, GroupKind.DOCUMENTS: True}),
     ),
     ResourceKind(
         Keyspace, "keyspaces", Deletion.REMOVE, title="keyspace",

@@ -324,7 +324,7 @@ def test_u47_a_replica_of_documents_is_one_after_a_restart_and_is_no_log_to_olde
     assert desk.documents.summary.applied >= 0
     log = Shard.new(SHARD, A, LIMITS)
     refused = log.step(0, ReadDocuments(SHARD, 7))[0].value   # type: ignore[union-attr]
-    assert isinstance(refused, Refused) and refused.reason is Reason.WRONG_STATE
+    assert isinstance(refused, Refused) and refused.reason is Reason.WRONG_KIND
 
 
 # --- U49, U50 ---------------------------------------------------------------------------------------------
@@ -332,9 +332,13 @@ def test_u47_a_replica_of_documents_is_one_after_a_restart_and_is_no_log_to_olde
 
 def test_u49_the_leader_refuses_what_the_fold_could_not_read_and_local_writes(desk: Desk) -> None:
     head = desk.core.log.shards[SHARD].replica.log.head
-    for request in (desk.append(0, 1, b"no writes"), desk.write(put(b"a"), durability=Durability.LOCAL)):
+    for request, reason in (
+        (desk.append(0, 1, b"no writes"), Reason.WRONG_KIND),
+        (desk.append(0, 1, b"TMD\1" + bytes(4)), Reason.INVALID_BATCH),
+        (desk.write(put(b"a"), durability=Durability.LOCAL), Reason.INVALID_BATCH),
+    ):
         refused = desk.replies[request]
-        assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_BATCH
+        assert isinstance(refused, Refused) and refused.reason is reason
 
     assert desk.core.log.shards[SHARD].replica.log.head == head
 

@@ -1,0 +1,403 @@
+"""Documents/Get, Scan, Pin, Unpin and Describe: the documents of the shards that this node holds.
+
+The core grants a read first; rows come from one state of the store, read in a thread, in pages of bounded size (T12).
+Rows that went with their replica in between are no answer: each state says how far it is folded.
+Stays out: who may read and how far, pins and their leases (the core), writes (`appends`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
+
+from tidemark_core.base.ids import ShardId
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.payload import KEY_BYTES_MAX
+from tidemark_core.documents.reading import (
+    Behind,
+    Document,
+    NotPinned,
+    check_pin,
+    get,
+    pinned,
+    scan,
+    scan_at,
+)
+from tidemark_core.documents.requests import (
+    Level,
+    PinDocuments,
+    Pinned,
+    ReadDocuments,
+    ReadGranted,
+    UnpinDocuments,
+    Unpinned,
+)
+from tidemark_core.documents.rows import DOCS, PINNED, PINS, SUMMARY, load
+from tidemark_wire.budgets import Grant
+from tidemark_wire.identity import Role
+from tidemark_wire.v1 import documents_pb2 as wire
+
+from .access import Access
+from .appends import as_routed
+from .budgets import Budgets, fitted, frame_bytes
+from .database import Snapshot
+from .driver import RELOADING, Driver
+from .methods import Cost, Method, Shape
+from .routing import Routing, Target
+from .store_errors import StoreFailed
+
+KIND = "Documents"
+FAMILIES = (DOCS, SUMMARY, PINS, PINNED)
+KEYS_MAX = 10_000
+PAGE_BYTES_DEFAULT = 1 << 20
+PAGE_BYTES_MIN = 16 << 10
+PAGE_BYTES_MAX = 4 << 20
+ASK_AGAIN_SECONDS = 1.0
+STALL_SECONDS = 60.0
+"""A reader that takes no page for so long gives up its state of the store (as U61 says of scans of changes)."""
+
+LEVELS = {"": Level.LINEARIZABLE, **{level.name.lower(): level for level in Level}}
+
+T = TypeVar("T")
+
+
+class StateRows:
+    """The rows of one state of the store as core reads them: one scan of a family at a time, and no `get` meanwhile."""
+
+    def __init__(self, state: Snapshot) -> None:
+        self.get = state.get
+        self.scan = state.each
+
+
+class _Cut(NamedTuple):
+    """The cut that a state shows."""
+
+    applied: int
+    epoch: int
+
+
+class _Ask(NamedTuple):
+    """A read as it was asked for and granted; `least` is the cut that it has to show, `pin` has name and cut."""
+
+    shard: ShardId
+    target: Target
+    least: int
+    pin: tuple[str, int] | None
+
+
+class _Gone(LookupError):
+    """The rows that a read was granted are gone with their replica."""
+
+
+class _TooLarge(Exception):
+    """The first document alone has `size` bytes, more than the page may have."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"a document of {size} bytes")
+        self.size = size
+
+
+class DocumentCalls:
+    """All callers who read, pin or look at documents."""
+
+    def __init__(self, driver: Driver, routing: Routing, access: Access, budgets: Budgets) -> None:
+        self._driver = driver
+        self._routing = routing
+        self._access = access
+        self._budgets = budgets
+
+    # --- reads --------------------------------------------------------------------------------------------
+
+    async def get(self, request: Any, context: Any) -> bytes:
+        """Handler of one read of some keys; a large answer ends early."""
+        keys = list(request.keys)
+        if not 1 <= len(keys) <= KEYS_MAX:
+            await self._invalid(context, f"keys: {len(keys)} are asked for, must be 1 to {KEYS_MAX}")
+        wrong = next((number for number, key in enumerate(keys) if not 1 <= len(key) <= KEY_BYTES_MAX), None)
+        if wrong is not None:
+            await self._invalid(
+                context, f"keys: number {wrong} has {len(keys[wrong])} bytes, must have 1 to {KEY_BYTES_MAX}")
+        ask = await self._granted(request, context)
+        who, least = self._budgets.who(context), PAGE_BYTES_MIN
+        while True:
+            grant = await self._budgets.frame(who, least, PAGE_BYTES_DEFAULT)
+            try:
+                work = partial(_get, ask, keys, frame_bytes(grant))
+                answer: bytes = await self._answered(context, ask, self._driver.deliver(partial(_in_state, work)))
+            except _TooLarge as large:
+                least = large.size
+                grant.release()
+                continue
+            except BaseException:
+                grant.release()
+                raise
+            fitted(grant, len(answer))
+            context.add_done_callback(partial(_release, grant))
+            return answer
+
+    async def scan(self, request: Any, context: Any) -> None:
+        """Handler of one scan: pages of one state of the store, or of the cut of a pin."""
+        first, until = request.first, request.until or None
+        if len(first) > KEY_BYTES_MAX or len(request.until) > KEY_BYTES_MAX:
+            await self._invalid(context, f"first and until have at most {KEY_BYTES_MAX} bytes")
+        bytes_max = min(max(request.bytes_max or PAGE_BYTES_DEFAULT, PAGE_BYTES_MIN), PAGE_BYTES_MAX)
+        ask = await self._granted(request, context)
+        refusal = partial(
+            self._access.refusal, self._access.caller(context), "Documents.Scan", (Role.READER,), request.group)
+        left, least, judged_at = request.documents_max or None, PAGE_BYTES_MIN, time.monotonic()
+        who = self._budgets.who(context)
+        async with self._states(ask, context) as state:
+            while True:
+                if time.monotonic() - judged_at > ASK_AGAIN_SECONDS:
+                    judged_at = time.monotonic()
+                    if (refused := refusal()) is not None:
+                        await self._routing.refuse(context, refused, None)
+                grant = await self._budgets.frame(who, least, max(least, bytes_max))
+                try:
+                    work = partial(_page, ask, first, until, left, frame_bytes(grant), request.keys_only)
+                    page: _Page = await self._answered(context, ask, state(work))
+                    fitted(grant, len(page.frame))
+                    await self._send(context, who, page.frame)
+                except _TooLarge as large:
+                    least = large.size
+                    continue
+                finally:
+                    grant.release()
+                if page.next is None:
+                    return
+                first, least = page.next, PAGE_BYTES_MIN
+                left = None if left is None else left - page.documents
+
+    @asynccontextmanager
+    async def _states(
+        self, ask: _Ask, context: Any
+    ) -> AsyncIterator[Callable[[Callable[[StateRows], Any]], Awaitable[Any]]]:
+        """Give what runs work on rows: of one state for the whole scan, at a pin of the newest for each page (U72)."""
+        if ask.pin is not None:
+            yield lambda work: self._driver.deliver(partial(_in_state, work))
+            return
+        try:
+            async with self._driver.hold(*FAMILIES) as held:
+                yield lambda work: held.read(lambda state: work(StateRows(state)))
+        except StoreFailed:
+            await self._routing.refuse(context, RELOADING, ask.target)
+
+    async def _send(self, context: Any, who: str, frame: bytes) -> None:
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await self._budgets.send(who, context, lambda: frame)
+        except TimeoutError:
+            late = f"the reader took no page for {STALL_SECONDS:.0f} s: scan again from the last key, with min_seqno"
+            await self._routing.refuse(context, Refused(Reason.OVERLOADED, late), None)
+
+    async def _granted(self, request: Any, context: Any) -> _Ask:
+        """Ask the core to grant a read (U53); refuses the call otherwise."""
+        target = await self._find(request, context)
+        level = LEVELS.get(request.level)
+        if level is None:
+            known = ", ".join(name for name in LEVELS if name)
+            await self._invalid(context, f"level is {request.level!r}, must be one of {known}")
+        if request.min_seqno < 0:
+            await self._invalid(context, f"min_seqno is {request.min_seqno}, must be 0 or more")
+        pin, least = None, request.min_seqno or -1
+        if request.HasField("pin"):
+            pin, level, least = (request.pin.name, request.pin.at), Level.FOLLOWER, request.pin.at
+            if least < 0:
+                await self._invalid(context, f"pin.at is {least}, must be 0 or more")
+        shard = target.shard
+        answer: ReadGranted | Refused = await self._driver.ask_and_wait(
+            lambda number: ReadDocuments(shard, number, level, least))
+        if isinstance(answer, Refused):
+            await self._routing.refuse(context, as_routed(answer), target)
+        return _Ask(shard, target, answer.applied, pin)
+
+    async def _answered(self, context: Any, ask: _Ask, work: Awaitable[T]) -> T:
+        """Return what was read; refuses the call where that is no answer."""
+        try:
+            return await work
+        except NotPinned as over:
+            refused = Refused(Reason.NOT_PINNED, str(over))
+        except Behind as behind:
+            refused = Refused(Reason.BEHIND, str(behind), expected=behind.applied)
+        except _Gone:
+            refused = Refused(Reason.NO_REPLICA, "the documents are removed here; ask another member")
+        except StoreFailed:
+            refused = RELOADING
+        await self._routing.refuse(context, refused, ask.target)
+
+    # --- pins ---------------------------------------------------------------------------------------------
+
+    async def pin(self, request: Any, context: Any) -> wire.PinDocumentsResponse:
+        """Handler of one pin, or of the renewal of its lease."""
+        name, ttl_ms = request.name, request.ttl_ms
+        answer: Pinned = await self._lead(
+            request, context, lambda shard, number: PinDocuments(shard, number, name, ttl_ms))
+        return wire.PinDocumentsResponse(
+            at=answer.at, epoch=answer.epoch, count=answer.count, digest=answer.digest.to_bytes(16, "big"))
+
+    async def unpin(self, request: Any, context: Any) -> wire.UnpinDocumentsResponse:
+        """Handler of the end of a pin."""
+        name = request.name
+        target = await self._find(request, context)
+        summary = self._driver.core.log.documents(target.shard)
+        await self._lead(request, context, lambda shard, number: UnpinDocuments(shard, number, name))
+        return wire.UnpinDocumentsResponse(existed=summary is not None and name in summary.pins)
+
+    async def _lead(self, request: Any, context: Any, event: Callable[[ShardId, int], Any]) -> Any:
+        """Return the leader's answer to a request; refuses the call with its refusal."""
+        target = await self._find(request, context)
+        answer: Pinned | Unpinned | Refused = await self._driver.ask_and_wait(partial(event, target.shard))
+        if isinstance(answer, Refused):
+            await self._routing.refuse(context, as_routed(answer), target)
+        return answer
+
+    # --- what a member has --------------------------------------------------------------------------------
+
+    async def describe(self, request: Any, context: Any) -> wire.DescribeDocumentsResponse:
+        """Handler of one look at what this member has folded."""
+        target = await self._find(request, context)
+        if self._driver.reloading:
+            await self._routing.refuse(context, RELOADING, target)
+        summary = self._driver.core.log.documents(target.shard)
+        if summary is None:
+            await self._routing.refuse(context, Refused(Reason.NOT_LEADER, "this node holds no such shard"), target)
+        now_ms = self._driver.now_ms()
+        return wire.DescribeDocumentsResponse(
+            applied=summary.applied, epoch=summary.epoch, count=summary.count,
+            digest=summary.digest.to_bytes(16, "big"), purged=summary.purged, tombstones=summary.tombstones,
+            pins=[
+                wire.ActivePin(name=name, at=pin.at, expires_in_ms=pin.until_ms - now_ms)
+                for name, pin in sorted(summary.pins.items())
+            ],
+        )
+
+    # --- what all of them check ---------------------------------------------------------------------------
+
+    async def _find(self, request: Any, context: Any) -> Target:
+        target = self._routing.find(request.group, request.shard)
+        if isinstance(target, Refused):
+            await self._routing.refuse(context, target, None)
+        if target.group.kind != KIND:
+            wrong = Refused(Reason.WRONG_KIND, f"{request.group!r} is of kind {target.group.kind}, it has no documents")
+            await self._routing.refuse(context, wrong, None)
+        return target
+
+    async def _invalid(self, context: Any, what: str) -> NoReturn:
+        await self._routing.refuse(context, Refused(Reason.INVALID_SPEC, what), None)
+
+    METHODS: ClassVar[tuple[Method, ...]] = (
+        Method(
+            "Documents.Get", Shape.UNARY, get, wire.GetDocumentsRequest, wire.GetDocumentsResponse,
+            roles=(Role.READER,),
+        ),
+        Method(
+            "Documents.Scan", Shape.SERVER_STREAM, scan, wire.ScanDocumentsRequest, wire.ScanDocumentsPage,
+            roles=(Role.READER,),
+        ),
+        Method(
+            "Documents.Pin", Shape.UNARY, pin, wire.PinDocumentsRequest, wire.PinDocumentsResponse,
+            roles=(Role.READER,),
+        ),
+        Method(
+            "Documents.Unpin", Shape.UNARY, unpin, wire.UnpinDocumentsRequest, wire.UnpinDocumentsResponse,
+            roles=(Role.READER,),
+        ),
+        Method(
+            "Documents.Describe", Shape.UNARY, describe, wire.DescribeDocumentsRequest,
+            wire.DescribeDocumentsResponse, roles=tuple(Role), cost=Cost.CALL,
+        ),
+    )
+
+
+# --- in a thread ------------------------------------------------------------------------------------------
+
+
+class _Page(NamedTuple):
+    """An encoded page of a scan; `next` is the first key behind it, None behind the last one."""
+
+    frame: bytes
+    documents: int
+    next: bytes | None
+
+
+def _in_state(work: Callable[[StateRows], T], store: Any) -> T:
+    with store.snapshot(*FAMILIES) as state:
+        return work(StateRows(state))
+
+
+def _cut(rows: StateRows, ask: _Ask) -> _Cut:
+    """Return the cut that these rows show.  Raises Behind, NotPinned and _Gone."""
+    summary = load(ask.shard, rows)
+    if summary is None or summary.applied < ask.least:
+        raise _Gone
+    if ask.pin is None:
+        return _Cut(summary.applied, summary.epoch)
+    check_pin(rows, ask.shard, *ask.pin)
+    pin = summary.pins[ask.pin[0]]
+    return _Cut(pin.at, pin.epoch)
+
+
+def _get(ask: _Ask, keys: list[bytes], bytes_max: int, rows: StateRows) -> bytes:
+    """Return the encoded answer to a read of keys: as many as fit, at least one.
+
+    Raises Behind, NotPinned, _Gone, and _TooLarge where the first document does not fit.
+    """
+    cut = _cut(rows, ask)
+    find = partial(get, rows, ask.shard) if ask.pin is None else partial(pinned, rows, ask.shard, ask.pin[1])
+    found: list[wire.Document] = []
+    size = answered = 0
+    for place, key in enumerate(keys):
+        document = find(key)
+        if document is not None:
+            size += _size(document)
+            if size > bytes_max:
+                if not answered:
+                    raise _TooLarge(size)
+                break
+            found.append(wire.Document(
+                seqno=document.seqno, expires_at_ms=document.expires_at_ms, value=document.value, place=place))
+        answered += 1
+    return wire.GetDocumentsResponse(
+        applied=cut.applied, epoch=cut.epoch, documents=found, answered=answered).SerializeToString()
+
+
+def _page(
+    ask: _Ask, first: bytes, until: bytes | None, documents_max: int | None, bytes_max: int, keys_only: bool,
+    rows: StateRows,
+) -> _Page:
+    """Return the next page of a scan.  Raises Behind, NotPinned, _Gone, _TooLarge as `_get` does."""
+    cut = _cut(rows, ask)
+    documents: Iterable[Document] = (
+        scan(rows, ask.shard, first, until) if ask.pin is None
+        else scan_at(rows, ask.shard, *ask.pin, first, until)
+    )
+    found: list[wire.Document] = []
+    size, onward = 0, None
+    for document in documents:
+        if documents_max is not None and len(found) == documents_max:
+            break
+        value = b"" if keys_only else document.value
+        size += _size(document) - len(document.value) + len(value)
+        if size > bytes_max:
+            if not found:
+                raise _TooLarge(size)
+            onward = document.key
+            break
+        found.append(wire.Document(
+            key=document.key, seqno=document.seqno, expires_at_ms=document.expires_at_ms, value=value))
+    frame = wire.ScanDocumentsPage(
+        applied=cut.applied, epoch=cut.epoch, documents=found, last=onward is None).SerializeToString()
+    return _Page(frame, len(found), onward)
+
+
+def _release(grant: Grant, _: Any) -> None:
+    grant.release()
+
+
+def _size(document: Document) -> int:
+    """Return about how many bytes a document takes in an answer."""
+    return len(document.key) + len(document.value) + 48

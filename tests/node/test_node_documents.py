@@ -1,0 +1,291 @@
+"""Documents on real nodes, led by hand: written, read at every level, pinned, and the same after kill -9."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+import pytest
+from node_harness import GROUP, Appender, NodeProcess, OperatorHand, batch, push_map, read_all, shard_map
+from tidemark_core.base.entry import Batch, Durability, Kind
+from tidemark_core.base.ids import ShardKind
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.payload import (
+    KEY_BYTES_MAX,
+    Op,
+    Outcome,
+    Verdict,
+    Write,
+    Writes,
+    encode,
+)
+from tidemark_core.documents.requests import Written
+from tidemark_core.replication.messages import DeleteShard, ShardDeleted
+from tidemark_wire import channel
+from tidemark_wire.status import HintedRefusal, refusal_from_rpc_error
+from tidemark_wire.v1 import documents_pb2 as wire
+from tidemark_wire.v1 import documents_pb2_grpc
+
+from tests.waiting import until
+
+APPLIED, REFUSED, ABORTED = Verdict.APPLIED, Verdict.REFUSED, Verdict.ABORTED
+
+
+def put(key: bytes, value: bytes, **more: Any) -> Write:
+    return Write(Op.PUT, key, value, **more)
+
+
+def writes(sequence: int, *records: Write, atomic: bool = False, **more: Any) -> Batch:
+    return batch(sequence, encode(Writes(records, atomic)), count=len(records), **more)
+
+
+class Three:
+    """Three nodes that hold one shard of documents, and a client of its leader."""
+
+    def __init__(self, nodes: list[NodeProcess], operator: OperatorHand) -> None:
+        self.nodes = nodes
+        self.operator = operator
+        self.epoch = 0
+        self.leader = nodes[0]
+
+    async def lead(self, leader: NodeProcess, of: list[NodeProcess] | None = None) -> None:
+        """Elect `leader` in a new epoch by those that are up."""
+        of = of or self.nodes
+        self.leader, self.epoch = leader, self.epoch + 1
+        pushed = shard_map(
+            [(node.member, node.address) for node in self.nodes], leader.name, self.epoch, kind="Documents")
+        for node in of:
+            await push_map(node.address, pushed)
+            await self.operator.link(node.name, node.address)
+        ensemble = tuple(node.member for node in self.nodes)
+        up = tuple(node.member for node in of)
+        await self.operator.elect(self.epoch, leader.member, ensemble, kind=ShardKind.DOCUMENTS, up=up)
+
+    async def write(self, *sent: Batch) -> list[Any]:
+        appender = Appender(self.leader.address)
+        try:
+            return [await appender.append(each) for each in sent]
+        finally:
+            await appender.close()
+
+
+@pytest.fixture
+async def three(start_node: Callable[..., NodeProcess], operator: OperatorHand) -> Three:
+    found = Three([start_node(name) for name in "abc"], operator)
+    await found.lead(found.nodes[0])
+    return found
+
+
+@asynccontextmanager
+async def documents_of(node: NodeProcess) -> AsyncIterator[documents_pb2_grpc.DocumentsStub]:
+    async with channel.open_channel(node.address) as opened:
+        yield documents_pb2_grpc.DocumentsStub(opened)
+
+
+async def get(node: NodeProcess, *keys: bytes, **more: Any) -> dict[bytes, bytes]:
+    answer = await get_answer(node, *keys, **more)
+    assert answer.answered == len(keys)
+    return {keys[document.place]: document.value for document in answer.documents}
+
+
+async def get_answer(node: NodeProcess, *keys: bytes, **more: Any) -> wire.GetDocumentsResponse:
+    async with documents_of(node) as stub:
+        return await stub.Get(wire.GetDocumentsRequest(group=GROUP, keys=keys, **more), timeout=20)
+
+
+async def scan_pages(node: NodeProcess, **more: Any) -> list[wire.ScanDocumentsPage]:
+    async with documents_of(node) as stub:
+        pages = [page async for page in stub.Scan(wire.ScanDocumentsRequest(group=GROUP, **more), timeout=20)]
+    assert [page.last for page in pages] == [False] * (len(pages) - 1) + [True]
+    assert len({page.applied for page in pages}) == 1, "one cut"
+    return pages
+
+
+async def scan(node: NodeProcess, **more: Any) -> dict[bytes, bytes]:
+    found = [document for page in await scan_pages(node, **more) for document in page.documents]
+    assert sorted(document.key for document in found) == [document.key for document in found]
+    return {document.key: document.value for document in found}
+
+
+async def describe(node: NodeProcess) -> wire.DescribeDocumentsResponse:
+    async with documents_of(node) as stub:
+        return await stub.Describe(wire.DescribeDocumentsRequest(group=GROUP), timeout=20)
+
+
+async def data_in(node: NodeProcess) -> list[int]:
+    """Return the offsets of all writes in the log."""
+    return [entry.base for entry in await read_all(node.address) if entry.kind is Kind.DATA]
+
+
+async def refused(call: Any) -> HintedRefusal:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    hinted = refusal_from_rpc_error(caught.value)
+    assert hinted is not None, caught.value
+    return hinted
+
+
+async def reason(call: Any) -> Reason:
+    return (await refused(call)).refused.reason
+
+
+async def test_what_is_written_is_read_at_every_level(three: Three):
+    a, b, c = three.nodes
+    (first,) = await three.write(writes(0, put(b"apple", b"1"), put(b"bread", b"2"), put(b"cream", b"3")))
+    assert first == Written(1, 1, 3, Durability.QUORUM, (Outcome(APPLIED),) * 3)
+    (second,) = await three.write(writes(1, put(b"apple", b"4"), Write(Op.DELETE, b"bread"), Write(Op.DELETE, b"none")))
+    assert [outcome.seqno for outcome in second.outcomes] == [1, 2, 0]
+
+    expected = {b"apple": b"4", b"cream": b"3"}
+    for level in ("linearizable", "leader", ""):
+        assert expected == await get(a, b"none", b"apple", b"bread", b"cream", level=level)
+        assert expected == await scan(a, level=level)
+    for node in (a, b, c):
+        assert expected == await get(node, b"apple", b"cream", level="follower", min_seqno=6)
+        assert {b"apple": b"4"} == await scan(node, level="follower", min_seqno=6, until=b"cream")
+    answer = await get_answer(a, b"apple")
+    assert (answer.applied >= 6, answer.epoch, answer.documents[0].seqno) == (True, 1, 4)
+    hinted = await refused(get(b, b"apple"))
+    assert (hinted.refused.reason, hinted.leader_node, hinted.leader_address) == (Reason.NOT_LEADER, "a", a.address)
+
+
+async def test_bad_input_changes_nothing(three: Three):
+    a = three.nodes[0]
+    await three.write(writes(0, put(b"k", b"v")))
+    wrong, atomic = await three.write(
+        writes(1, put(b"k", b"w", expected=9), put(b"l", b"new", expected=0)),
+        writes(2, put(b"m", b"1"), put(b"k", b"2", expected=0), atomic=True),
+    )
+    assert wrong.outcomes == (Outcome(REFUSED, 1), Outcome(APPLIED)), "the seqno that is there now"
+    assert atomic.outcomes == (Outcome(ABORTED), Outcome(REFUSED, 1))
+    assert {b"k": b"v", b"l": b"new"} == await scan(a)
+
+    before = await data_in(a)
+    answers = await three.write(
+        writes(3, put(b"k", b"x"), durability=Durability.LOCAL),
+        batch(4, b"a record of a log"),
+        batch(5, encode(Writes((put(b"k", b"v"),))).replace(b"\0\0\0\1", b"\0\0\0\2")),
+        writes(6, put(b"k", bytes(2 << 20))),
+    )
+    assert [(answer.reason, answer.message.split()[0]) for answer in answers if isinstance(answer, Refused)] == [
+        (Reason.INVALID_BATCH, "durability"), (Reason.WRONG_KIND, "the"), (Reason.INVALID_BATCH, "payload"),
+        (Reason.BATCH_TOO_LARGE, "payload")]
+    for call in (
+        get(a), get(a, b""), get(a, b"x" * (KEY_BYTES_MAX + 1)), get(a, b"k", level="newest"),
+        get(a, b"k", min_seqno=-1),
+        scan(a, first=b"x" * (KEY_BYTES_MAX + 1)), scan(a, pin=wire.PinnedCut(name="p", at=-1)),
+    ):
+        assert Reason.INVALID_SPEC is await reason(call)
+    assert before == await data_in(a), "nothing reached the log"
+    behind = await refused(get(a, b"k", level="follower", min_seqno=1_000_000))
+    assert (behind.refused.reason, behind.refused.expected) == (Reason.BEHIND, (await describe(a)).applied)
+
+
+async def test_a_log_has_no_documents(start_node: Callable[..., NodeProcess], operator: OperatorHand):
+    node = start_node("a")
+    await push_map(node.address, shard_map([(node.member, node.address)], "a", 1))
+    for call in (get(node, b"k"), scan(node), describe(node)):
+        assert Reason.WRONG_KIND is await reason(call)
+
+
+async def test_large_answers_come_in_pieces_and_scans_in_pages(three: Three):
+    a = three.nodes[0]
+    values = {b"%03d" % number: bytes([number]) * 200_000 for number in range(40)}
+    await three.write(*(
+        writes(number, *(put(key, values[key]) for key in list(values)[number * 4:number * 4 + 4]))
+        for number in range(10)
+    ))
+    answer = await get_answer(a, *values)
+    assert 0 < answer.answered < 40
+    assert [document.value for document in answer.documents] == list(values.values())[:answer.answered]
+    for bytes_max in (1, 0, 1 << 30):
+        pages = await scan_pages(a, bytes_max=bytes_max)
+        assert len(pages) > 2
+        assert values == {document.key: document.value for page in pages for document in page.documents}
+    assert list(values)[5:12] == list(await scan(a, first=b"005", documents_max=7, keys_only=True))
+    assert {b""} == set((await scan(a, keys_only=True)).values())
+    assert {} == await scan(a, first=b"9") == await scan(a, first=b"2", until=b"1")
+
+
+async def test_a_pin_shows_its_cut_on_every_member_and_after_a_restart(three: Three):
+    a, b, c = three.nodes
+    old = {b"k%02d" % number: b"old" for number in range(20)}
+    await three.write(writes(0, *(put(key, value) for key, value in old.items())))
+    async with documents_of(a) as stub:
+        pinned = await stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="p", ttl_ms=600_000), timeout=20)
+    assert pinned.count == 20
+    await three.write(
+        writes(1, *(put(key, b"new") for key in list(old)[::2]), Write(Op.DELETE, b"k01"), put(b"k", b"later")))
+    pin = wire.PinnedCut(name="p", at=pinned.at)
+    for node in (a, b, c):
+        assert old == await scan(node, pin=pin, bytes_max=1)
+        assert {b"k00": b"old", b"k01": b"old"} == await get(node, b"k00", b"k", b"k01", pin=pin)
+    assert b"new" == (await get(a, b"k00"))[b"k00"]
+
+    c.kill()
+    c.start()
+    await three.lead(a)
+    assert old == await scan(c, pin=pin)
+    assert [("p", pinned.at)] == [(each.name, each.at) for each in (await describe(c)).pins]
+    assert Reason.NOT_PINNED is await reason(scan(c, pin=wire.PinnedCut(name="q", at=pinned.at)))
+    async with documents_of(a) as stub:
+        for existed in (True, False):
+            assert existed is (await stub.Unpin(wire.UnpinDocumentsRequest(group=GROUP, name="p"), timeout=20)).existed
+        assert Reason.NOT_PINNED is await reason(get(a, b"k00", pin=pin))
+        assert Reason.INVALID_SPEC is await reason(
+            stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="", ttl_ms=1), timeout=20))
+
+
+async def test_members_agree_after_kills_and_a_retry_gets_its_first_outcome(three: Three):
+    a, b, _ = three.nodes
+    conditional = writes(1, put(b"x", b"1", expected=0))
+    first = await three.write(writes(0, *(put(b"%d" % number, bytes(1000)) for number in range(50))), conditional)
+    assert first[1].outcomes == (Outcome(APPLIED),)
+    a.kill()
+    await three.lead(b, three.nodes[1:])
+    (again,) = await three.write(conditional)
+    assert (again.base, again.outcomes) == (first[1].base, first[1].outcomes), "not refused by its own write"
+    await three.write(writes(2, put(b"y", b"2")))
+    a.start()
+    await three.lead(b)
+    cut = (await describe(b)).applied
+
+    async def equal() -> bool:
+        found = [await describe(node) for node in three.nodes]
+        return all(each.applied >= cut for each in found) and len({
+            (each.applied, each.count, each.digest) for each in found}) == 1
+
+    await until(equal)
+    for node in three.nodes:
+        assert 52 == len(await scan(node, level="follower", min_seqno=cut))
+    for node in three.nodes:
+        node.kill()
+        node.start()
+    await three.lead(three.nodes[2])
+    assert 52 == len(await scan(three.nodes[2]))
+
+
+async def test_a_scan_shows_one_state_while_writes_go_on(three: Three):
+    a = three.nodes[0]
+    await three.write(*(
+        writes(number, *(put(b"%02d-%02d" % (number, at), b"0" * 20_000) for at in range(20))) for number in range(20)))
+    async with documents_of(a) as stub:
+        call = stub.Scan(wire.ScanDocumentsRequest(group=GROUP, bytes_max=1), timeout=20)
+        pages = [await call.read()]
+        await three.write(writes(20, *(put(b"%02d-00" % number, b"later") for number in range(20)), put(b"zz", b"z")))
+        while (page := await call.read()) is not grpc.aio.EOF:
+            pages.append(page)
+    found = {document.key: document.value for page in pages for document in page.documents}
+    assert len(found) == 400 and set(found.values()) == {b"0" * 20_000}
+    assert b"later" == (await get(a, b"19-00"))[b"19-00"]
+
+
+async def test_a_deleted_shard_takes_its_documents_along(three: Three):
+    a, b, _ = three.nodes
+    await three.write(writes(0, put(b"k", b"v")))
+    three.epoch += 1
+    await three.operator.ask(b.member, DeleteShard(three.epoch, three.epoch), ShardDeleted)
+    assert Reason.NO_REPLICA is await reason(get(b, b"k", level="follower"))
+    assert {b"k": b"v"} == await get(a, b"k", level="leader")
