@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, overload
 
 from tidemark_core.base.entry import Batch, Durability
+from tidemark_core.documents.requests import Written
 from tidemark_core.replication.messages import Appended as AppendedMessage
 
 from .batch import Appended, RecordHeaders
@@ -108,7 +109,7 @@ class Pending(ABC):
         """Encode the writes and drop them; raises ArrowException, ValueError, TypeError, OverflowError."""
 
     @abstractmethod
-    def settle(self, shard: int, answer: AppendedMessage, durability: Durability, batch: Batch) -> None:
+    def settle(self, shard: int, answer: AppendedMessage | Written, durability: Durability, batch: Batch) -> None:
         """Answer every caller with what the leader answered to `batch`."""
 
     @abstractmethod
@@ -181,7 +182,7 @@ class PendingRecords(Pending):
         self.values, self.keys, self.timestamps_us, self.headers = [], [], [], []
         return Sealed(payload, self.count, min(times), max(times))
 
-    def settle(self, shard: int, answer: AppendedMessage, durability: Durability, batch: Batch) -> None:
+    def settle(self, shard: int, answer: AppendedMessage | Written, durability: Durability, batch: Batch) -> None:
         base, epoch, producer, sequence = answer.base, answer.epoch, batch.producer, batch.sequence
         for index, future in self.futures:
             if not future.done():
