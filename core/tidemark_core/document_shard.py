@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from .base.effects import (
+    Changed,
     DeleteRange,
     DropBefore,
     Effect,
@@ -38,6 +39,7 @@ from .base.errors import RemoteViolation
 from .base.ids import EntryId
 from .base.plane import Stored
 from .base.refusals import Reason, Refused
+from .document_changes import Changes, failover_key, opened
 from .documents.checking import check_row, check_summary
 from .documents.fold import PINS_MAX, Folded, Step, decoded, fold, keys_of
 from .documents.payload import (
@@ -92,6 +94,7 @@ from .replication.clients import AppendRequest, LatestRequest
 from .replication.leader import Leader
 from .replication.messages import Appended, Latest
 from .replication.replica import Replica, Role
+from .upr.history import FailoverLog
 
 LOOK_TIMER = "documents_look"
 RETRY_TIMER = "documents_retry"
@@ -151,12 +154,15 @@ class Documents:
 
     __slots__ = (
         "_askers", "_batches", "_collect", "_control", "_job", "_looking", "_lost", "_number", "_read_until",
-        "_readers", "_retrying", "_rounds", "_seed_pins", "_seed_summary", "_since_sweep", "_slice", "_sweep", "_token",
-        "_waiting", "durable", "replica", "summary",
+        "_readers", "_retrying", "_rounds", "_seed_failover", "_seed_pins", "_seed_summary", "_since_sweep", "_slice",
+        "_sweep", "_token", "_waiting", "durable", "failover", "replica", "summary",
     )
 
-    def __init__(self, replica: Replica, summary: Summary | None = None) -> None:
+    def __init__(
+        self, replica: Replica, summary: Summary | None = None, failover: FailoverLog | None = None
+    ) -> None:
         self.replica = replica
+        self.failover = failover or FailoverLog()   # of the entries up to `summary.applied` (U54)
         self.summary = summary or Summary()       # as folded in memory
         self.durable = self.summary.applied       # as the store shows it
         replica.folded, replica.beside = self.durable, self._beside
@@ -178,6 +184,7 @@ class Documents:
         self._read_until: int | None = None
         self._seed_pins: dict[str, Pin] = {}      # of a snapshot whose rows are not whole yet, and its summary
         self._seed_summary: bytes | None = None
+        self._seed_failover = FailoverLog()
 
     # --- what the shard calls -----------------------------------------------------------------------------
 
@@ -328,12 +335,18 @@ class Documents:
         self._job, self._slice = "", None
         epoch = replica.log.epoch_at(taken.cut)
         folded = fold(replica.shard, self.summary, taken.steps, taken.cut, epoch, rows.__getitem__)
+        failover = opened(self.failover, taken.steps)
+        if failover != self.failover:
+            log = Put(SUMMARY, failover_key(replica.shard), failover.encode())
+            folded = folded._replace(writes=(*folded.writes, log))
+        changed = Changed(replica.shard, Changes(self.summary.applied, taken.steps, folded, failover))
+        self.failover = failover
         ended = self.summary.pins.keys() - folded.summary.pins.keys()
         if ended:
             self._collect = prefix(replica.shard)
         if folded.summary.purged > self.summary.purged and folded.summary.tombstones:
             self._sweep = True
-        return [*self._store(folded), *self._folded_to(folded), *self._next()]
+        return [changed, *self._store(folded), *self._folded_to(folded), *self._next()]
 
     def _store(self, folded: Folded) -> list[Effect]:
         self.summary = folded.summary
@@ -585,11 +598,12 @@ class Documents:
     def _forget(self) -> None:
         """The rows are gone with the log, and so is what waits for them."""
         self.summary, self.durable, self.replica.folded = Summary(), -1, -1
+        self.failover = FailoverLog()
         self._batches.clear()
         self._token += 1
         self._job, self._slice = "", None
         self._sweep, self._collect = False, None
-        self._seed_pins, self._seed_summary = {}, None
+        self._seed_pins, self._seed_summary, self._seed_failover = {}, None, FailoverLog()
 
     def on_snapshot_rows(self, head: EntryId, m: SnapshotRows) -> tuple[list[Effect], bool | None]:
         """Take the next rows of a snapshot that ends at `head`.
@@ -602,15 +616,20 @@ class Documents:
         replica, shard = self.replica, self.replica.shard
         if not m.first and not replica.rows_wanted:
             return [], False
+        failover: FailoverLog | None = None
         for family, key, value in m.rows:
-            check_row(shard, family, key, value)
+            if family == SUMMARY and key == failover_key(shard):
+                failover = FailoverLog.decode(value)
+            else:
+                check_row(shard, family, key, value)
         writes: list[Write] = []
         if m.first:
             self._forget()   # of rows that were whole: their summary goes with them
             replica.rows_wanted = True
             writes += wipe(shard)
+        self._seed_failover = failover or self._seed_failover
         for family, key, value in m.rows:
-            if family == SUMMARY:
+            if family == SUMMARY and key == prefix(shard):
                 self._seed_summary = value
                 continue
             if family == PINS:
@@ -630,8 +649,9 @@ class Documents:
         return [replica.persist(writes)], True
 
     def _adopt(self, summary: Summary) -> None:
+        failover = self._seed_failover
         self._forget()
-        self.summary = summary
+        self.summary, self.failover = summary, failover
         self.durable = self.replica.folded = summary.applied
         self.replica.rows_wanted = False
         self._sweep = summary.tombstones > 0 and summary.purged >= 0

@@ -35,6 +35,7 @@ from .base.folds import Table
 from .base.ids import LINEAGE_BYTES, NOTHING, Member, Peer, ShardId, ShardKind
 from .base.plane import STRANGER_REFUSED
 from .base.refusals import Reason, Refused
+from .document_changes import failover_of
 from .document_shard import TAG as FOLD_TAG
 from .document_shard import TIMERS as DOCUMENT_TIMERS
 from .document_shard import Documents
@@ -122,7 +123,9 @@ class Shard:
         if replica.state.kind is not ShardKind.DOCUMENTS:
             return cls(replica)
         replica.rows_wanted = replica.state.role is Role.SEEDING and summary is None
-        return cls(replica, Documents(replica, summary))
+        # Rows without a summary are part of a snapshot that did not come whole.
+        failover = failover_of(shard, rows) if rows is not None and summary is not None else None
+        return cls(replica, Documents(replica, summary, failover))
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them."""

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from tidemark_core.base.effects import (
+    Changed,
     DiskSpace,
     Effect,
     Feed,
@@ -147,6 +148,7 @@ class Driver:
         self.on_health: Callable[[bool], None] = lambda serving: None
         self.on_space: Callable[[], None] = lambda: None   # the space of the disk changed, or some time has passed
         self.on_shards: Callable[[], None] = lambda: None  # all shards were loaded, or one more is held
+        self.on_changed: Callable[[Changed], None] = lambda changed: None   # documents of a shard were folded further
         self.board = ReleasedBoard()
         self.story: deque[dict[str, Any]] = deque(maxlen=STORY_TRACES)
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -350,6 +352,8 @@ class Driver:
                     self._feed(effect.event)
                 case Released():
                     self.board.released(effect.shard, effect.upto)
+                case Changed():
+                    self.on_changed(effect)
                 case SetTimer():
                     self._timers.set(effect.address, effect.name, self._clock.timer_ms(effect.at_ms))
                 case ReadLog() | ReadRows() | ScanRows():

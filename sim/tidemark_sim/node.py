@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.clock import ShellClock
 from tidemark_core.base.effects import (
+    Changed,
     DiskSpace,
     DropAfter,
     Effect,
@@ -358,6 +359,8 @@ class Node:
                 world.after(delay, self._read, self.life, effect)
             elif kind is PullSnapshot:
                 self._pull(effect)
+            elif kind is Changed:
+                pass    # no change streams here
             elif kind is ReadRows or kind is ScanRows:
                 delay = world.dice.between(0, world.options.disk.read_ms_max)
                 world.after(delay, self._read_rows, self.life, effect)

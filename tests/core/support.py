@@ -18,6 +18,7 @@ from typing import Any
 
 from google_crc32c import value as crc32c
 from tidemark_core.base.effects import (
+    Changed,
     Delete,
     DeleteRange,
     DropAfter,
@@ -604,6 +605,8 @@ class Node:
                 case Released(shard, upto):
                     assert upto > self.released.get(shard, -1), "L13: released fell"
                     self.released[shard] = upto
+                case Changed():
+                    pass    # a node without change streams
                 case ReadLog():
                     self.reads.append(effect)
                     if self.cluster is not None:

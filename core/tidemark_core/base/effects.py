@@ -195,6 +195,14 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """The documents of this shard were folded further; `changes` is what change streams show of it (U56)."""
+
+    shard: ShardId
+    changes: Any   # document_changes.Changes
+
+
+@dataclass(frozen=True, slots=True)
 class Feed:
     """Hand `event` back to `step`; used in `then` to learn of one's own durable writes."""
 
@@ -227,7 +235,9 @@ class Trace:
     detail: str = ""
 
 
-Effect = Persist | Send | Reply | ReadLog | ReadRows | ScanRows | SetTimer | Released | Feed | PullSnapshot | Trace
+Effect = (
+    Persist | Send | Reply | ReadLog | ReadRows | ScanRows | SetTimer | Released | Changed | Feed | PullSnapshot | Trace
+)
 
 # --- events a shell feeds -----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@
     pins      shard, name                      seqno of the cut, lease, epoch, count, digest
     pinned    shard, key (escaped), seqno      seqno that replaced it, its row of docs
     summary   shard                            applied and what goes with it
+    summary   shard, "failover"                the failover log up to applied (`document_changes`)
 
 `ms` is when a live document expires (0: never) and when a deleted one was deleted.  `expiry` holds what time removes:
 class 0 are live documents with a ttl, class 1 are tombstones.  A tombstone has its row of `docs` and of `byseq`.

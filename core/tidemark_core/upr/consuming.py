@@ -237,7 +237,10 @@ class Consuming:
         match m.reason:
             case EndReason.REFUSED:
                 return [*closed, *self._on_refusal(m)]
-            case EndReason.STATE_CHANGED | EndReason.TOO_SLOW | EndReason.READ_FAILED | EndReason.SHUTTING_DOWN:
+            case (
+                EndReason.STATE_CHANGED | EndReason.TOO_SLOW | EndReason.READ_FAILED | EndReason.SHUTTING_DOWN
+                | EndReason.OVERLOADED
+            ):
                 return [*closed, Reopen(Where.OTHER, RETRY_MS)]
         return [*closed, Fail(m.reason, None, m.message)]
 

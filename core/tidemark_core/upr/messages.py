@@ -127,6 +127,7 @@ class EndReason(StrEnum):
     PROTOCOL_ERROR = "PROTOCOL_ERROR"        # the consumer broke the protocol
     LOST_PRIVILEGES = "LOST_PRIVILEGES"
     SHUTTING_DOWN = "SHUTTING_DOWN"
+    OVERLOADED = "OVERLOADED"                # the member has no room for one more stream of this caller (T12)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from tidemark_core.base.effects import (
+    Changed,
     Feed,
     LogRead,
     Persist,
@@ -24,6 +25,7 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.entry import Durability
 from tidemark_core.base.ids import Member, ShardKind
+from tidemark_core.document_changes import Changes
 from tidemark_core.document_shard import Documents
 from tidemark_core.documents import payload
 from tidemark_core.documents.payload import Write, Writes
@@ -51,6 +53,7 @@ class Desk:
         self.sent: list[Any] = []
         self.pulls: list[PullSnapshot] = []
         self.traces: list[str] = []
+        self.changes: list[Changes] = []
         self.timers: dict[str, int] = {}
         self.requests = 0
         self.sequence = 0
@@ -66,9 +69,9 @@ class Desk:
     def rows(self) -> StoreView:
         return StoreView(self.disk.durable_tables)
 
-    def lead(self, epoch: int = 1, ensemble: tuple[Member, ...] = (A,)) -> None:
+    def lead(self, epoch: int = 1, ensemble: tuple[Member, ...] = (A,), lineage: bytes = b"") -> None:
         self.receive(OPERATOR, Fence(epoch, epoch * 10, kind=ShardKind.DOCUMENTS))
-        self.receive(OPERATOR, BecomeLeader(epoch, epoch * 10, ensemble, ()))
+        self.receive(OPERATOR, BecomeLeader(epoch, epoch * 10, ensemble, (), lineage=lineage))
 
     def crash(self) -> None:
         """Lose what is not synced, and come back."""
@@ -146,6 +149,8 @@ class Desk:
                 case ScanRows():
                     rows = self.disk.durable_tables.scan(effect.family, effect.first, effect.behind)
                     self.step(RowsScanned(SHARD, effect.tag, tuple(rows[: effect.rows_max])))
+                case Changed():
+                    self.changes.append(effect.changes)
                 case PullSnapshot():
                     self.pulls.append(effect)
                 case Trace():
