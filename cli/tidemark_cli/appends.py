@@ -1,36 +1,34 @@
 """`tidemark append`: a file or standard input into a log group, one record per line.
 
-Lines keep their order per key.  Interrupted, it waits for what is under way and says how to go on.  How lines ended
-is counted by kind; one that did not end well stops the command.
-Stays out: batching and retries (client).
+Lines keep their order per key.  Every end of the command, a Ctrl-C and a source that fails included, has the same
+summary: how lines ended, counted by kind, and the --skip to go on with.
+Stays out: reading lines (sources), batching and retries (client).
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
-import os
 import signal
-import sys
 import time
-from collections.abc import AsyncIterator
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import tidemark
 import typer
 from rich.progress import Progress, TaskID
+from tidemark.errors import Closed, InvalidArgument
 
 from . import target
 from .failures import INTERRUPTED, CommandFailed, Failure, describe
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption
 from .output import emit, fail, note, progress, table
+from .sources import Source
 from .tally import DOUBTFUL, Tally
 
-CHUNK_BYTES = 256 << 10
 DRAIN_S = 10.0
+INTERRUPTED_DRAIN_S = 0.7
+"""How long answers are waited for after Ctrl-C, which ends the command within a second."""
 
 
 class Level(StrEnum):
@@ -55,35 +53,10 @@ class OnRollback(StrEnum):
     RAISE = "raise"
 
 
-class _Source:
-    """Lines of a file, a gzip file or standard input, read in chunks beside the event loop."""
-
-    def __init__(self, path: str) -> None:
-        self.name = "standard input" if path == "-" else path
-        self.total_bytes: int | None = None
-        self._raw: BinaryIO
-        self._lines: Any
-        if path == "-":
-            self._raw = self._lines = sys.stdin.buffer
-        else:
-            self._raw = open(path, "rb")  # noqa: SIM115
-            self.total_bytes = os.fstat(self._raw.fileno()).st_size
-            packed = Path(path).suffix == ".gz"
-            self._lines = gzip.GzipFile(fileobj=self._raw) if packed else self._raw
-
-    def position(self) -> int:
-        """Return how many bytes of the file were read, compressed ones where it is compressed."""
-        return self._raw.tell() if self.total_bytes is not None else 0
-
-    async def chunks(self) -> AsyncIterator[list[bytes]]:
-        while lines := await asyncio.to_thread(self._lines.readlines, CHUNK_BYTES):
-            yield lines
-
-
 class _Append:
     """One run of the command."""
 
-    def __init__(self, source: _Source, key_field: str | None, skip: int) -> None:
+    def __init__(self, source: Source, key_field: str | None, skip: int) -> None:
         self.source = source
         self.key_field = key_field
         self.skip = skip
@@ -91,8 +64,12 @@ class _Append:
         self.acked = 0
         self.last_acked = skip
         self.bytes = 0
+        self.empty_lines = 0
+        self.carriage_returns = 0
         self.stopped = False
         self.error: BaseException | None = None
+        self.error_line = 0
+        """Line that the error is about, 0 where it is about no single one."""
         self.tally = Tally()
         self._waiting: dict[int, None] = {}  # lines without an answer, in order
 
@@ -108,18 +85,27 @@ class _Append:
                 number += 1
                 if number <= self.skip:
                     continue
-                if self.stopped or self.error is not None:
+                if self.error is not None:
                     return
-                value = line.rstrip(b"\r\n")
-                if not value:
-                    self.taken = number
-                    continue
-                key = None if self.key_field is None else key_of(value, self.key_field, number)
-                await appender.wait_for_room(len(value) + 1024)
-                self._watch(number, appender.append_nowait(value, key=key))
-                self.bytes += len(value)
-                self.taken = number
-            bar.update(task, completed=self.source.position(), acked=self.acked)
+                try:
+                    await self._take(appender, number, line)
+                except (CommandFailed, InvalidArgument) as error:
+                    self.error, self.error_line = error, number
+                    return
+            bar.update(task, completed=self.source.read_bytes, acked=self.acked)
+
+    async def _take(self, appender: tidemark.Appender, number: int, line: bytes) -> None:
+        value = line.removesuffix(b"\r")
+        self.carriage_returns += len(line) - len(value)
+        if not value:
+            self.empty_lines += 1
+            self.taken = number
+            return
+        key = None if self.key_field is None else key_of(value, self.key_field)
+        await appender.wait_for_room(len(value) + 1024)
+        self._watch(number, appender.append_nowait(value, key=key))
+        self.bytes += len(value)
+        self.taken = number
 
     def _watch(self, number: int, future: asyncio.Future[tidemark.Appended]) -> None:
         self._waiting[number - 1] = None
@@ -135,24 +121,29 @@ class _Append:
                 self.tally.appended(done.result())
                 return
             self.tally.failed_with(error, number)
-            if self.error is None:
+            if self.error is None and not self.stopped:
                 self.error = error
+                self.source.stop()  # the next line may be long in coming
 
         future.add_done_callback(answered)
 
 
-def key_of(line: bytes, field: str, number: int) -> bytes:
-    """Return the key of an ndjson line; `field` may be a path with dots."""
+def key_of(line: bytes, field: str) -> bytes | None:
+    """Return the key of an ndjson line, None where the field is null; `field` may be a path with dots."""
     try:
         value: Any = json.loads(line)
         for part in field.split("."):
             value = value[part]
+        if value is None:
+            return None
+        return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        what = f"the field {field!r} holds half of a surrogate pair, which has no UTF-8"
+    except RecursionError:
+        what = "it is nested too deeply"
     except (ValueError, KeyError, TypeError, IndexError):
-        raise CommandFailed(
-            f"line {number}: there is no field {field!r} in it, or it is not JSON",
-            "Correct the line or --key-field; lines before it are appended.",
-        ) from None
-    return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":")).encode()
+        what = f"there is no field {field!r} in it, or it is not JSON"
+    raise CommandFailed(what, "Correct the line or --key-field; lines before it are appended.", reason="BAD_LINE")
 
 
 def append(
@@ -182,7 +173,7 @@ def append(
     if local and durability not in (None, Level.LOCAL):
         raise typer.BadParameter(f"--local and --durability {durability} contradict each other", param_hint="--local")
     level = Level.LOCAL if local else durability
-    source = _open(file)
+    source = Source(file)
     job = _Append(source, key_field, skip)
 
     async def main() -> None:
@@ -197,12 +188,17 @@ def append(
                 task = bar.add_task(f"append to {group}", total=source.total_bytes)
                 running = asyncio.create_task(job.run(appender, bar, task))
 
+                def give_up() -> None:
+                    running.cancel()
+                    appender.abort(Closed("interrupted before it was answered"))
+
                 def interrupt() -> None:
                     if job.stopped:
-                        running.cancel()
+                        give_up()
+                        return
                     job.stopped = True
-                    if source.total_bytes is None:
-                        running.cancel()  # it may wait for input that never comes
+                    source.stop()  # lines that were read are still appended: a pipe does not give them again
+                    loop.call_later(INTERRUPTED_DRAIN_S, give_up)
 
                 loop.add_signal_handler(signal.SIGINT, interrupt)
                 try:
@@ -211,37 +207,49 @@ def append(
                     if not job.stopped:
                         raise
                 except (CommandFailed, tidemark.TidemarkError) as error:
-                    job.error = job.error or error  # what is under way is waited for first
+                    if not (job.stopped and isinstance(error, Closed)):
+                        job.error = job.error or error  # what is under way is waited for first
                 finally:
-                    loop.remove_signal_handler(signal.SIGINT)
+                    source.stop()
                     await _drain(appender)
+                    loop.remove_signal_handler(signal.SIGINT)
                     retried["quorum_timeouts"] = appender.quorum_timeouts
                     retried["rolled_back_batches"] = appender.rolled_back_batches
 
     retried: dict[str, int] = {}
     started = time.monotonic()
-    tidemark.run(main())
+    try:
+        tidemark.run(main())
+    finally:
+        source.close()
     seconds = time.monotonic() - started
     failure = _failure(job)
     document = {
         "group": group, "acked": job.acked, "bytes": job.bytes, "seconds": round(seconds, 3),
         "durability": "GROUP_DEFAULT" if level is None else level.name, "outcomes": job.tally.counts, **retried,
         "failed_batches": [batch.document() for batch in job.tally.failed.values()],
+        "empty_lines": job.empty_lines, "carriage_returns": job.carriage_returns,
         "complete": not job.stopped and job.error is None, "resume_skip": job.resume_from,
     }
     if failure is not None:
         document |= {"error": failure.reason, "message": failure.message, "advice": failure.advice}
+    elif job.stopped:
+        advice = f"Go on with --skip {job.resume_from}."
+        document |= {"error": "INTERRUPTED", "message": "interrupted", "advice": advice}
     emit(as_json, document, lambda: table(
         ["group", "#records", "#MB", "#seconds", "#records/s", "outcomes"],
         [[group, job.acked, f"{job.bytes / 1e6:.1f}", f"{seconds:.1f}", f"{job.acked / seconds:,.0f}",
           job.tally.sentence()]],
     ))
+    if job.empty_lines or job.carriage_returns:
+        note(f"left out: {job.empty_lines} empty lines, the carriage return at the end of {job.carriage_returns} lines")
     if failure is not None:
         _explain(job, group)
         fail(failure.message, failure.advice)
         raise typer.Exit(failure.code)
     if job.stopped:
-        note(f"interrupted: {job.acked} lines appended; go on with --skip {job.resume_from}")
+        _explain(job, group)
+        fail("interrupted")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -252,7 +260,7 @@ def _failure(job: _Append) -> Failure | None:
     failure = describe(job.error)
     if failure is None:
         raise job.error
-    return failure
+    return failure._replace(message=f"line {job.error_line}: {failure.message}") if job.error_line else failure
 
 
 def _explain(job: _Append, group: str) -> None:
@@ -270,17 +278,10 @@ def _explain(job: _Append, group: str) -> None:
     note(f"{job.acked} lines appended; go on with --skip {job.resume_from}{also}")
 
 
-def _open(file: str) -> _Source:
-    try:
-        return _Source(file)
-    except OSError as error:
-        raise CommandFailed(f"cannot read {file}: {error.strerror}", "Give a file, or - for stdin.") from None
-
-
 async def _drain(appender: tidemark.Appender) -> None:
-    """Wait for what is under way, but not for ever: a second Ctrl-C or a dead cluster ends it."""
+    """Wait for what is under way, at most as long as an append is retried; an abort ends it too."""
     try:
         async with asyncio.timeout(max(DRAIN_S, appender.timeout_s)):
             await appender.close()
     except TimeoutError:
-        appender.abort(tidemark.errors.Closed("interrupted before it was answered"))
+        appender.abort(Closed("not answered in time"))
