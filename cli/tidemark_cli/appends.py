@@ -32,7 +32,7 @@ INTERRUPTED_DRAIN_S = 0.7
 
 
 class Level(StrEnum):
-    """What --durability takes."""
+    """Values of --durability."""
 
     QUORUM = "quorum"
     COMMIT = "commit"
@@ -40,14 +40,14 @@ class Level(StrEnum):
 
 
 class OnQuorumTimeout(StrEnum):
-    """What --on-quorum-timeout takes."""
+    """Values of --on-quorum-timeout."""
 
     WAIT = "wait"
     RAISE = "raise"
 
 
 class OnRollback(StrEnum):
-    """What --on-rollback takes."""
+    """Values of --on-rollback."""
 
     RETRY = "retry"
     RAISE = "raise"

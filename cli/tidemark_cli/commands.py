@@ -11,49 +11,53 @@ from typing import Annotated
 import typer
 from tidemark_wire.version import VERSION
 
-from . import (
-    appends,
-    changes,
-    debug,
-    dev,
-    explain,
-    limbo,
-    outcomes,
-    reads,
-    recovery,
-    subscriptions,
-    tails,
-    target,
-    views,
-)
-from .demo import command as demo
+from .forms import asked_for
+from .identity import give_tls
 from .options import TlsCaOption, TlsCertOption, TlsKeyOption, TlsServerNameOption
-from .running import Commands, run_app
+from .rooms import PLAIN, Room, lazy, stub
+from .running import run_app
+
+ROOMS = {
+    "demo": Room("demo.command", "demo", 
+        "Lose a leader, swap a node, kill a sender, pause a majority, lose no record: in about a minute."),
+    "dev": Room("dev", "dev_app", "Run a whole cluster on this machine, for development."),
+    "append": Room("appends", "append", "Append the lines of FILE, one record each."),
+    "read": Room("reads", "read", "Read the records of GROUP, each shard in its order."),
+    "tail": Room(
+        "tails", "tail", "Read the last records of each shard of GROUP, and with --follow what comes behind them."),
+    "subscriptions": Room("subscriptions", "subscriptions_app", "Named readers: where they stand, what they keep."),
+    "explain": Room("explain", "explain_app", "Say why things go as they go."),
+    "outcome": Room("outcomes", "outcome", "Say what became of a batch: CONFIRMED, ROLLED_BACK, UNKNOWN or NOT_FOUND."),
+    "limbo": Room("limbo", "limbo", "Show what is appended and not yet confirmed: who waits for whom."),
+    "shards": Room(
+        "views", "shards",
+        "Show every shard: its leader (*), its members, those away in brackets, how many keep each payload."),
+    "get": Room("views", "get", "Show objects with their status."),
+    "apply": Room("views", "apply", "Apply manifests, the same files that kubectl takes."),
+    "delete": Room("views", "delete", "Delete an object, as its own policy says."),
+    "swap": Room("changes", "swap", "Replace a member by another node: of one shard, or of every shard of a node."),
+    "expand": Room("changes", "expand", "Add a member to a shard."),
+    "contract": Room("changes", "contract", "Remove a member from a shard."),
+    "transfer": Room(
+        "changes", "transfer",
+        "Hand leadership to another member: of one shard, or of every shard that a node leads."),
+    "recover-shard": Room(
+        "changes", "recover_shard",
+        "Make the copy of a member the shard's log, where its leader lacks acknowledged records (DataLossSuspected)."),
+    "debug": Room("debug", "debug_app", "Look inside a running cluster."),
+    "recover-metadata": Room(
+        "recovery", "recover_metadata",
+        "Rebuild the metadata in etcd from what the nodes persisted, after etcd was lost or an old backup restored."),
+}
+"""Every command, in the order of the help, with the first line of its own help."""
 
 app = typer.Typer(
-    name="tidemark", cls=Commands, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
+    name="tidemark", cls=lazy(ROOMS), no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
+    rich_markup_mode=PLAIN,
     help="Tidemark: a replicated, sharded log. Start with `tidemark dev up`, or see it all with `tidemark demo`.",
 )
-app.command()(demo.demo)
-app.add_typer(dev.dev_app, name="dev")
-app.command()(appends.append)
-app.command()(reads.read)
-app.command()(tails.tail)
-app.add_typer(subscriptions.subscriptions_app, name="subscriptions")
-app.add_typer(explain.explain_app, name="explain")
-app.command()(outcomes.outcome)
-app.command()(limbo.limbo)
-app.command()(views.shards)
-app.command()(views.get)
-app.command()(views.apply)
-app.command()(views.delete)
-app.command()(changes.swap)
-app.command()(changes.expand)
-app.command()(changes.contract)
-app.command()(changes.transfer)
-app.command()(changes.recover_shard)
-app.add_typer(debug.debug_app, name="debug")
-app.command()(recovery.recover_metadata)
+for _name, _room in ROOMS.items():
+    app.command(_name)(stub(_room))
 
 
 def _version(wanted: bool) -> None:
@@ -73,9 +77,10 @@ def _app(
     tls_server_name: TlsServerNameOption = None,
 ) -> None:
     """Tidemark: a replicated, sharded log."""
-    target.give_tls(tls_ca, tls_cert, tls_key, tls_server_name)
+    give_tls(tls_ca, tls_cert, tls_key, tls_server_name)
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
-    return run_app(app, "tidemark", arguments, as_json="--json" in (sys.argv[1:] if arguments is None else arguments))
+    given = sys.argv[1:] if arguments is None else arguments
+    return run_app(app, "tidemark", given, form=asked_for(given))

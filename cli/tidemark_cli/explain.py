@@ -24,7 +24,16 @@ from tidemark_wire.v1 import node_pb2
 
 from . import target
 from .debug import dump_node
-from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, LocationOption, ReadMode
+from .options import (
+    DEFAULT_DIR,
+    ClusterOption,
+    DirOption,
+    GroupArgument,
+    JsonOption,
+    LocationOption,
+    ReadMode,
+    TimeoutOption,
+)
 from .output import emit, table
 
 COUNT = 1000
@@ -209,7 +218,7 @@ def read(
     down: Annotated[
         list[str] | None, typer.Option("--down", metavar="NODE", help="The reader takes it to be down; repeatable.")
     ] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to try.")] = 10.0,
+    timeout_s: TimeoutOption = 10.0,
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,

@@ -21,7 +21,7 @@ from tidemark import LimboEntry, LimboView, TidemarkError
 from . import target
 from .failures import FAILED, INTERRUPTED, OK, describe
 from .interrupts import until_interrupted
-from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption
+from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption, finite
 from .output import emit, fail, show, stdout, table
 
 WATCHED_TIMEOUT_S = 2.0  # a shard without an answer does not hold the picture up for longer
@@ -133,9 +133,11 @@ def limbo(
     ] = 10,
     watch: Annotated[bool, typer.Option("--watch", help="Draw it again and again, until Ctrl-C.")] = False,
     interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="With --watch: how often.")
+        float,
+        typer.Option(
+            "--interval", min=0.1, max=86_400, callback=finite, metavar="SECONDS", help="With --watch: how often."),
     ] = 1.0,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to try.")] = 10.0,
+    timeout_s: TimeoutOption = 10.0,
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from tidemark_operator.resources.base import QUANTITY, QUANTITY_MAX, quantity_bytes
-from tidemark_wire.tls import ENVIRONMENT, SERVER_NAME_VARIABLE
+from tidemark_wire.tls_names import ENVIRONMENT, SERVER_NAME_VARIABLE
+
+TIMEOUT_MAX_S = 1e9
+"""About thirty years: what gRPC and an event loop take."""
 
 DirOption = Annotated[
     Path, typer.Option("--dir", help="State folder of the local cluster.", envvar="TIDEMARK_DIR", show_default=True)
@@ -25,7 +28,20 @@ ClusterOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the log group.")]
 ShardArgument = Annotated[int, typer.Argument(metavar="SHARD", min=0, help="Number of the shard, from 0.")]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to try.")]
+
+
+def finite(seconds: float) -> float:
+    """Return a span as it is; raises BadParameter for one without an end."""
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is no number of seconds")
+    return seconds
+
+
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout", min=0.1, max=TIMEOUT_MAX_S, metavar="SECONDS", callback=finite, help="How long to try."),
+]
 
 
 class ReadMode(StrEnum):
@@ -57,7 +73,11 @@ ShardsOption = Annotated[list[int] | None, typer.Option("--shard", min=0, help="
 
 
 def _rate(text: str) -> str:
-    if text and (len(text) > QUANTITY_MAX or not re.fullmatch(QUANTITY, text) or quantity_bytes(text) < 1):
+    if not text:
+        return text
+    from tidemark_operator.resources.base import QUANTITY, QUANTITY_MAX, quantity_bytes  # slow to load, rarely needed
+
+    if (len(text) > QUANTITY_MAX or not re.fullmatch(QUANTITY, text) or quantity_bytes(text) < 1):
         raise typer.BadParameter(f"{text!r} is not a number of bytes a second, at least one, as in 50Mi")
     return text
 

@@ -5,7 +5,7 @@ Stays out: how records look (records), members, leaders and failovers (client).
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import tidemark
@@ -32,19 +32,35 @@ from .options import (
 from .records import Writer, copy, finish, form_of, show_stats
 from .subscriptions import LeaseOption, SubscriptionOption, options_of
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OFFSET_MAX = (1 << 62) - 1
+OFFSET_DIGITS_MAX = 19
+
 
 def start_of(text: str) -> int | str | datetime:
     """Return `earliest`, an offset or a time."""
-    if text == tidemark.EARLIEST or text.isdecimal():
-        return text if text == tidemark.EARLIEST else int(text)
+    if text == tidemark.EARLIEST:
+        return text
+    if text.isdecimal():
+        return offset_of(text, "--from")
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        time = time if time.tzinfo is not None else time.astimezone()  # what stands on the clock here
+        time.timestamp()
+    except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"{text!r} is neither 'earliest' nor an offset nor a time such as 2026-01-31T12:00:00+00:00",
             param_hint="--from",
         ) from None
-    return time if time.tzinfo is not None else time.astimezone()  # what stands on the clock here
+    return max(time, EPOCH)  # nothing was logged before
+
+
+def offset_of(text: str, option: str) -> int:
+    """Return an offset; raises BadParameter when no log is as long."""
+    if len(text) > OFFSET_DIGITS_MAX or int(text) > OFFSET_MAX:
+        shown = text if len(text) <= OFFSET_DIGITS_MAX else f"a number of {len(text)} digits"
+        raise typer.BadParameter(f"{shown} is more than the last offset that a log can have", param_hint=option)
+    return int(text)
 
 
 def end_of(text: str) -> int | str:
@@ -53,7 +69,7 @@ def end_of(text: str) -> int | str:
         return text
     if not text.isdecimal():
         raise typer.BadParameter(f"{text!r} is neither 'latest' nor an offset", param_hint="--until")
-    return int(text)
+    return offset_of(text, "--until")
 
 
 async def starts_of(

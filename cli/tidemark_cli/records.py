@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import sys
 from typing import Any, Literal
 
@@ -18,8 +17,9 @@ import typer
 from rich.padding import Padding
 from tidemark import Gap, ReadStats
 
-from .failures import INTERRUPTED
-from .output import note, stderr, table
+from . import output
+from .failures import INTERRUPTED, Failure, describe
+from .output import fail, note, show_beside, table
 
 FLUSH_EVERY = 200
 
@@ -93,7 +93,17 @@ class Writer:
     def flush(self) -> None:
         self._out.flush()
 
+    def failed(self, failure: Failure) -> bool:
+        """End a document that was begun with the failure as its last item; False where none was begun."""
+        if self._form != "json" or not self._documents:
+            return False
+        self._document({"error": failure.reason, "message": failure.message, "advice": failure.advice})
+        self.end()
+        return True
+
     def end(self) -> None:
+        if self._form == "json":
+            output.writing()
         if self._form == "json":
             self._out.write(b"\n]\n" if self._documents else b"[]\n")
         self._out.flush()
@@ -101,6 +111,7 @@ class Writer:
     def _document(self, document: dict[str, Any]) -> None:
         line = json.dumps(document, ensure_ascii=False).encode()
         if self._form == "json":
+            output.writing()
             self._out.write(b",\n" if self._documents else b"[\n")  # an error before the first record stands alone
             self._out.write(line)
         else:
@@ -141,9 +152,14 @@ def finish(work: Any, writer: Writer) -> None:
         interrupted = tidemark.run(work)
         writer.end()
     except BrokenPipeError:
-        # Whoever reads us has enough, as `head` does; Python would complain once more on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.discard()
         return
+    except Exception as error:
+        failure = describe(error)
+        if failure is None or not writer.failed(failure):
+            raise
+        fail(failure.message, failure.advice)
+        raise typer.Exit(failure.code) from None
     if interrupted:
         note(f"interrupted after {writer.count} records")
         raise typer.Exit(INTERRUPTED)
@@ -188,4 +204,4 @@ def show_stats(stats: ReadStats, form: Form) -> None:
     ]
     rows += [[node, "0", "0.0%", "; ".join(why)] for node, why in sorted(down.items()) if node not in stats.shares]
     if rows:
-        stderr.print(Padding(table(["NODE", "#RECEIVED", "#SHARE", "PASSED OVER NOW"], rows), (0, 0, 0, 2)))
+        show_beside(Padding(table(["NODE", "#RECEIVED", "#SHARE", "PASSED OVER NOW"], rows), (0, 0, 0, 2)))

@@ -124,7 +124,14 @@ class _Gzip:
                 if not packed:
                     return
                 self._member, self.inside = zlib.decompressobj(_GZIP_WBITS), True
-            if text := self._member.decompress(packed, CHUNK_BYTES):
+            before = self._member.copy()
+            try:
+                text = self._member.decompress(packed, CHUNK_BYTES)
+            except zlib.error:
+                for at in range(len(packed)):  # up to the byte that is wrong, and there the error once more
+                    yield before.decompress(packed[at : at + 1])
+                raise
+            if text:
                 yield text
             self.inside = not self._member.eof
             packed = self._member.unused_data if self._member.eof else self._member.unconsumed_tail

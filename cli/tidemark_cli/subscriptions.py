@@ -19,7 +19,15 @@ from tidemark.options import ReadOptions
 
 from . import target
 from .failures import FAILED, OK, CommandFailed, describe
-from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, ShardsOption
+from .options import (
+    DEFAULT_DIR,
+    ClusterOption,
+    DirOption,
+    GroupArgument,
+    JsonOption,
+    ShardsOption,
+    TimeoutOption,
+)
 from .output import emit, fail, note, table
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -38,7 +46,6 @@ LeaseOption = Annotated[
         help="With --subscription: how long retention waits for it, as in 90s, 30m, 12h, 7d.  Default: 7d.",
     ),
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to try.")]
 
 subscriptions_app = typer.Typer(no_args_is_help=True, help="Named readers: where they stand, what they keep.")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -17,13 +16,13 @@ import tidemark
 from tidemark.errors import InvalidArgument
 from tidemark.routing import check_addresses
 from tidemark_operator import local
-from tidemark_wire.tls import InvalidTls, TlsSettings
+from tidemark_wire.tls import TlsSettings
 
 from .admin import Admin
 from .failures import UNAVAILABLE, USAGE, CommandFailed
+from .identity import given_tls
 
 CONNECT_TIMEOUT_S = 10.0
-TLS_NAMES = {"ca": "--tls-ca", "cert": "--tls-cert", "key": "--tls-key"}
 
 
 def check_cluster(cluster: str, option: str = "--cluster") -> str:
@@ -37,27 +36,9 @@ def check_cluster(cluster: str, option: str = "--cluster") -> str:
     return address
 
 
-@dataclass(slots=True)
-class _Given:
-    """What was given in front of the command; set by every run of the command line."""
-
-    tls: TlsSettings | None = None
-
-
-_given = _Given()
-
-
-def give_tls(ca: Path | None, cert: Path | None, key: Path | None, server_name: str | None) -> None:
-    """Use this certificate in the command that follows; raises CommandFailed when a part of it lacks."""
-    try:
-        _given.tls = TlsSettings.of_parts(ca, cert, key, server_name or "", names=TLS_NAMES)
-    except InvalidTls as error:
-        raise CommandFailed(str(error), "Give all three, or none.", code=USAGE, reason="USAGE") from None
-
-
 def tls_of(runtime: local.Runtime | None) -> TlsSettings | None:
     """Return the certificate to use: the one given for this command, else that of a local cluster, else none."""
-    found = _given.tls
+    found = given_tls()
     if runtime is None:
         return found
     if found is not None and runtime.tls is None:

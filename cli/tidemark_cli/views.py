@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import tidemark
@@ -23,9 +22,10 @@ from . import target
 from .admin import kind_of
 from .failures import CommandFailed
 from .options import DEFAULT_DIR, ClusterOption, DirOption, JsonOption
-from .output import emit, table
+from .output import emit, is_wide, table
 
 MANIFEST_BYTES_MAX = 1 << 20
+_MANIFEST = "Give a manifest, YAML or JSON."
 
 
 # --- shards
@@ -100,6 +100,9 @@ def shards(
 
 def _table(kind: str, items: list[dict[str, Any]]) -> Table:
     view = KINDS[kind].view
+    if is_wide():
+        shown = {column.name.lower() for column in view}
+        view += tuple(column for column in KINDS[kind].names.columns if column.name.lower() not in shown)
     columns = ["NAME", *(("#" if column.type == "integer" else "") + column.name for column in view)]
     return table(columns, [[item["metadata"]["name"], *(column.of(item) for column in view)] for item in items])
 
@@ -137,14 +140,21 @@ def get(
 
 def read_manifests(file: str) -> str:
     """Return the text of a manifest file, `-` being standard input."""
-    if file == "-":
-        return sys.stdin.read(MANIFEST_BYTES_MAX)
+    name = "standard input" if file == "-" else file
+    if file == "-" and sys.stdin is None:
+        raise CommandFailed("cannot read standard input: it is closed", _MANIFEST)
     try:
-        return Path(file).read_text(encoding="utf-8")
+        with open(sys.stdin.fileno() if file == "-" else file, "rb", closefd=file != "-") as stream:
+            content = stream.read(MANIFEST_BYTES_MAX + 1)
+        if len(content) > MANIFEST_BYTES_MAX:
+            raise CommandFailed(f"{name} has more than {MANIFEST_BYTES_MAX >> 10} KiB", "Apply it in parts.")
+        return content.decode()
     except OSError as error:
-        raise CommandFailed(f"cannot read {file}: {error.strerror}", "Give a manifest, YAML or JSON.") from None
+        raise CommandFailed(f"cannot read {file}: {error.strerror}", _MANIFEST) from None
     except UnicodeDecodeError:
-        raise CommandFailed(f"{file} is not UTF-8 text", "Give a manifest, YAML or JSON.") from None
+        raise CommandFailed(f"{name} is not UTF-8 text", _MANIFEST) from None
+    except ValueError:  # a NUL in the path
+        raise CommandFailed(f"cannot read {file!r}: that is no path", _MANIFEST) from None
 
 
 def apply(

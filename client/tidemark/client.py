@@ -32,7 +32,7 @@ from .questions import Questions
 from .read_settings import DEFAULT_MODE, RAISE, SCD, ReadSettings
 from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
-from .settings import AppendSettings
+from .settings import AppendSettings, at_least
 from .subscription import AUTO_COMMIT_S, DEFAULT_LEASE_S, SubscriptionSettings, checked_lease_ms, checked_name
 
 
@@ -300,8 +300,7 @@ async def connect(
     `timeout_s`.
     """
     checked = check_addresses(addresses)
-    if not isinstance(timeout_s, int | float) or timeout_s <= 0:
-        raise InvalidArgument("timeout_s", f"is {timeout_s!r}, must be above 0")
+    at_least("timeout_s", timeout_s, 0.001)
     try:
         credentials = FileCredentials(tls) if tls is not None else None
     except InvalidTls as error:

@@ -16,6 +16,9 @@ from .payload import COMPRESSIONS
 ON_QUORUM_TIMEOUT = ("wait", "raise")
 ON_ROLLBACK = ("retry", "raise")
 
+NUMBER_MAX = 1e15
+"""Of seconds and bytes alike: clocks, gRPC and the wire take it, and infinity is above it."""
+
 N = TypeVar("N", bound=float)
 
 
@@ -81,7 +84,9 @@ def one_of(field: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def at_least(field: str, value: N, minimum: float) -> N:
-    """Return a number that is not below `minimum`; raises InvalidArgument naming the field."""
+    """Return a number from `minimum` to NUMBER_MAX; raises InvalidArgument naming the field."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= minimum:
         raise InvalidArgument(field, f"is {value!r}, must be a number of at least {minimum}")
+    if value > NUMBER_MAX:
+        raise InvalidArgument(field, f"must be at most {NUMBER_MAX:g}; a wait without an end hides what is wrong")
     return value

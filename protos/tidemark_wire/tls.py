@@ -22,9 +22,9 @@ from typing import Any, cast
 
 import grpc
 
+from .tls_names import ENVIRONMENT, SERVER_NAME_VARIABLE
+
 CERT_FILE, KEY_FILE, CA_FILE = "tls.crt", "tls.key", "ca.crt"
-ENVIRONMENT = {"ca": "TIDEMARK_TLS_CA", "cert": "TIDEMARK_TLS_CERT", "key": "TIDEMARK_TLS_KEY"}
-SERVER_NAME_VARIABLE = "TIDEMARK_TLS_SERVER_NAME"
 LOOK_S = 0.5
 READS_MAX = 5
 

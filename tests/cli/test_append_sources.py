@@ -17,6 +17,7 @@ import pytest
 from cli_harness import Cli
 from fake_in_a_thread import FakeInAThread
 from tidemark_cli import sources
+from tidemark_core.base.entry import Kind
 
 from tests.waiting import wait_until
 
@@ -42,7 +43,7 @@ def command(fake: FakeInAThread, *arguments: str) -> list[str]:
 
 
 def appended(fake: FakeInAThread) -> int:
-    return sum(entry.batch.count for entry in fake.shard().entries)
+    return sum(entry.count for entry in fake.shard().entries if entry.kind is Kind.DATA)
 
 
 @pytest.mark.parametrize("terminal", [False, True])

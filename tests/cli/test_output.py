@@ -14,9 +14,3 @@ def test_no_cell_is_folded_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeyp
     _header, one, two = capsys.readouterr().out.splitlines()
     assert one.rstrip().split(None, 1) == ["one", CELL.rstrip()]
     assert two.split() == ["two", "x" * 500]
-
-
-def test_who_asks_for_a_width_gets_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    write(Form.TABLE, {}, lambda: table(["MESSAGE"], [[CELL]]))
-    assert all(len(line) <= 200 for line in capsys.readouterr().out.splitlines())

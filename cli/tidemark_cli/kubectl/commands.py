@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import typer
 
+from ..forms import asked_for
 from ..running import Commands, run_app
 from . import acts, control, report, showing
 from .options import on_server
@@ -44,15 +45,4 @@ def _app() -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    return run_app(app, PROGRAM, arguments, as_json=_form(given) == "json")
-
-
-def _form(arguments: list[str]) -> str:
-    """Return the form that is asked for, as far as one can tell before the command line is understood."""
-    for number, argument in enumerate(arguments):
-        if argument in ("-o", "--output"):
-            return arguments[number + 1] if number + 1 < len(arguments) else ""
-        for prefix in ("--output=", "-o"):
-            if argument.startswith(prefix) and argument != prefix:
-                return argument.removeprefix(prefix).removeprefix("=")
-    return ""
+    return run_app(app, PROGRAM, given, form=asked_for(given))

@@ -1,0 +1,45 @@
+"""The certificate that was given in front of the command.
+
+Stays out: that of a local cluster (target).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .failures import USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from tidemark_wire.tls import TlsSettings
+
+TLS_NAMES = {"ca": "--tls-ca", "cert": "--tls-cert", "key": "--tls-key"}
+
+
+@dataclass(slots=True)
+class _Given:
+    """Set by every run of the command line."""
+
+    tls: TlsSettings | None = None
+
+
+_given = _Given()
+
+
+def give_tls(ca: Path | None, cert: Path | None, key: Path | None, server_name: str | None) -> None:
+    """Use this certificate in the command that follows; raises CommandFailed when a part of it lacks."""
+    _given.tls = None
+    if ca is None and cert is None and key is None and not server_name:
+        return  # without loading what a certificate needs
+    from tidemark_wire.tls import InvalidTls, TlsSettings
+
+    try:
+        _given.tls = TlsSettings.of_parts(ca, cert, key, server_name or "", names=TLS_NAMES)
+    except InvalidTls as error:
+        raise CommandFailed(str(error), "Give all three, or none.", code=USAGE, reason="USAGE") from None
+
+
+def given_tls() -> TlsSettings | None:
+    """Return the certificate given for this command, None where none is."""
+    return _given.tls
