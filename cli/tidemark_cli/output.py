@@ -129,7 +129,7 @@ def _print(console: Console, content: RenderableType) -> None:
         return
     text = io.StringIO()
     Console(file=text, width=PIPED_COLUMNS, highlight=False, markup=False, emoji=False).print(content)
-    console.file.writelines(line.rstrip() + "\n" for line in text.getvalue().splitlines())
+    console.file.writelines(line.rstrip() + "\n" for line in text.getvalue().split("\n")[:-1])
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
