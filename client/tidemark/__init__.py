@@ -1,10 +1,13 @@
-"""Tidemark's client: append to log groups and read them back.
+"""Tidemark's client: append to log groups and read them back, put and get documents.
 
     client = await tidemark.connect("127.0.0.1:6690")
     async with client, client.appender("orders") as appender:
         place = await appender.append(b"...", key=b"customer-7")
     async for record in client.read("orders"):
         ...
+    async with client.documents("settings") as documents:
+        await documents.put(b"theme", b"dark", expected=0)
+        document = await documents.get(b"theme")
 
 `tidemark.sync` is the same without an event loop; `tidemark.errors` is what may be caught.
 """
@@ -24,12 +27,16 @@ from .appender import Appender
 from .batch import Appended, ReadBatch, Record
 from .client import Client, connect
 from .cursor import EARLIEST, LATEST
+from .document import ActivePin, BulkWritten, Cut, Delete, Document, HistoryEntry, Put, ShardDocuments, Written
+from .document_scans import Scan
+from .documents import Documents
 from .errors import TidemarkError
 from .explain import ExplainedItem, Explanation
 from .gaps import Gap
 from .loop import run
 from .payload import SCHEMA
 from .pending import AppendedBatch
+from .pins import Pin
 from .read_stats import ReadStats
 from .reader import Reader
 
@@ -38,10 +45,12 @@ COMMIT = Durability.COMMIT
 LOCAL = Durability.LOCAL
 
 __all__ = [
-    "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "Appended", "AppendedBatch", "Appender", "Client",
-    "Durability", "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "LimboEntry", "LimboView", "Location",
-    "Outcome", "ReadBatch", "ReadStats", "Reader", "Record", "SlowDetection", "SubscriptionView", "SubscriptionsView",
-    "TidemarkError", "TlsSettings", "__version__", "connect", "errors", "run", "sync",
+    "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "ActivePin", "Appended", "AppendedBatch",
+    "Appender", "BulkWritten", "Client", "Cut", "Delete", "Document", "Documents", "Durability", "ExplainedItem",
+    "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "LimboEntry", "LimboView", "Location", "Outcome",
+    "Pin", "Put", "ReadBatch", "ReadStats", "Reader", "Record", "Scan", "ShardDocuments", "SlowDetection",
+    "SubscriptionView", "SubscriptionsView", "TidemarkError", "TlsSettings", "Written", "__version__", "connect",
+    "errors", "run", "sync",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Client: the door of the library.  `connect` finds the cluster; a client hands out appenders and readers.
+"""Client: the door of the library.  `connect` finds the cluster; a client hands out appenders, readers and documents.
 
 Stays out: everything they do.
 """
@@ -22,6 +22,8 @@ from tidemark_wire.v1 import common_pb2
 from .appender import Appender
 from .batch import timestamp_us_of
 from .cursor import EARLIEST, LATEST, End, Start
+from .document_calls import LEVELS, LINEARIZABLE
+from .documents import Documents, checked_durability
 from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .explain import Explanation, Explanations
 from .gaps import Gap
@@ -32,7 +34,7 @@ from .questions import Questions
 from .read_settings import DEFAULT_MODE, RAISE, SCD, ReadSettings
 from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
-from .settings import AppendSettings, at_least
+from .settings import AppendSettings, at_least, one_of
 from .subscription import AUTO_COMMIT_S, DEFAULT_LEASE_S, SubscriptionSettings, checked_lease_ms, checked_name
 
 
@@ -45,7 +47,7 @@ class Client:
         self.links = Links(self.channels)
         self.questions = Questions(self.routing, self.channels)
         self._explanations = Explanations(self.routing, self.channels)
-        self._open: set[Appender | Reader] = set()
+        self._open: set[Appender | Documents | Reader] = set()
         self._closed = False
 
     async def group(self, name: str) -> Group:
@@ -91,6 +93,36 @@ class Client:
         appender = Appender(self, group, settings, on_loss)
         self._open.add(appender)
         return appender
+
+    def documents(
+        self,
+        group: str,
+        *,
+        level: str = LINEARIZABLE,
+        durability: Durability | str | None = None,
+        batch_records: int = 1000,
+        batch_bytes: int = 128 << 10,
+        linger_ms: float = 5.0,
+        timeout_s: float = 30.0,
+        max_buffered_bytes: int = 32 << 20,
+        on_quorum_timeout: str = "wait",
+        on_rollback: str = "retry",
+    ) -> Documents:
+        """Return the documents of a log group of kind Documents; raises UnknownGroup, WrongKind, InvalidArgument.
+
+        `level` is what reads promise unless a read says otherwise.  The other options are those of `appender`;
+        `timeout_s` is also how long a read is retried.  `durability` is QUORUM or COMMIT.
+        """
+        self._check_open()
+        one_of("level", level, LEVELS)
+        settings = AppendSettings.checked(
+            durability=None if durability is None else checked_durability(durability), batch_records=batch_records,
+            batch_bytes=batch_bytes, linger_ms=linger_ms, timeout_s=timeout_s, max_buffered_bytes=max_buffered_bytes,
+            compression=None, on_quorum_timeout=on_quorum_timeout, on_rollback=on_rollback,
+        )
+        documents = Documents(self, group, settings, level)
+        self._open.add(documents)
+        return documents
 
     @overload
     def read(self, group: str, *, gaps: Literal[False] = False, **options: Unpack[ReadOptions]) -> Reader[Never]: ...
@@ -255,7 +287,7 @@ class Client:
             group, shard, first=first, count=count, mode=mode, location=location, down=down, timeout_s=timeout_s
         )
 
-    def forget(self, part: Appender | Reader) -> None:
+    def forget(self, part: Appender | Documents | Reader) -> None:
         """Called by a part that closes."""
         self._open.discard(part)
 
@@ -281,8 +313,8 @@ class Client:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             for part in list(self._open):
-                if isinstance(part, Appender):
-                    part.abort(Closed("the client was left by a cancelled task before this append was answered"))
+                if isinstance(part, Appender | Documents):
+                    part.abort(Closed("a cancelled task left the client before this write was answered"))
         await self.close()
 
 

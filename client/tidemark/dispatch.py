@@ -4,7 +4,7 @@ A batch leaves at once when its lane is idle; behind unanswered batches it waits
 `batch_bytes`) or for the linger.  While a lane has no slot its last batch goes on filling up to `BATCH_GROWTH`
 times the size, so many small writers share few large batches.  Keyless records have a queue of their own, and
 each of their batches goes to the next shard.
-Stays out: the writes and their checks (record_dispatch), sequences and retries (lane).
+Stays out: the writes and their checks (record_dispatch, document_writes), sequences and retries (lane).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .errors import LocalAppendsLost, Unavailable
 from .lane import Lane
 from .pending import Pending
 from .room import Room
+from .routing import LOG
 from .settings import AppendSettings
 
 if TYPE_CHECKING:
@@ -38,10 +39,11 @@ P = TypeVar("P", bound=Pending)
 class Dispatcher(Generic[P]):
     """The lanes of a writer, the keyless queue, and the room they share.
 
-    A subclass names the kind of batch in `batch_type`, and how many writes one batch may hold.
+    A subclass names the kind of group and of batch, and how many writes one batch may hold.
     """
 
     batch_type: type[P]
+    kind = LOG
     records_max = RECORDS_MAX
 
     def __init__(
@@ -56,7 +58,7 @@ class Dispatcher(Generic[P]):
         self.routing = client.routing
         self.links = client.links
         self.loop = asyncio.get_running_loop()
-        self.group = client.routing.group(group_name)
+        self.group = client.routing.group_of_kind(group_name, self.kind)
         self.room = Room(settings.max_buffered_bytes, self.pump_all)
         self.lanes = {index: Lane(self, index) for index in self.group.shards}
         self.lost_local_records = 0

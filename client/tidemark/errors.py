@@ -52,6 +52,53 @@ class KeyRequired(InvalidArgument):
     reason = "KEY_REQUIRED"
 
 
+class ValueTooLarge(InvalidArgument):
+    """A document's value is over the limit."""
+
+    reason = "VALUE_TOO_LARGE"
+
+
+class SeveralShards(InvalidArgument):
+    """The keys of an atomic batch lie on several shards.  `shards` has the keys by shard."""
+
+    reason = "SEVERAL_SHARDS"
+
+    def __init__(self, field: str, message: str, *, shards: dict[int, list[bytes]]) -> None:
+        super().__init__(field, message, advice="Write one batch for each shard, or choose keys of one shard.")
+        self.shards = shards
+
+
+class ConditionFailed(TidemarkError):
+    """The condition of a write did not hold; nothing of it was applied.
+
+    `expected` is what the write asked for, `found` the seqno of the live document, 0 where there is none.  Of an
+    atomic batch `failures` has every write whose condition did not hold.
+    """
+
+    reason = "CONDITION_FAILED"
+    advice = "Read the document, decide again, and write with the seqno found."
+
+    def __init__(
+        self, *, key: bytes, shard: int, expected: int | None, found: int, seqno: int,
+        failures: tuple[ConditionFailed, ...] = (),
+    ) -> None:
+        wanted = "no document" if expected == 0 else f"seqno {expected}"
+        super().__init__(f"key {key[:100]!r} has {f'seqno {found}' if found else 'no document'}, expected {wanted}")
+        self.key = key
+        self.shard = shard
+        self.expected = expected
+        self.found = found
+        self.seqno = seqno   # of the log, where the refusal was decided
+        self.failures = failures or (self,)
+
+
+class DocumentsNotServed(TidemarkError):
+    """The nodes are of a release that serves no documents."""
+
+    reason = "DOCUMENTS_NOT_SERVED"
+    advice = "Upgrade the nodes; `tidemark get cluster` shows their versions."
+
+
 class Unavailable(TidemarkError):
     """The cluster did not answer in time.  For an append: it was never sent, so nothing was appended."""
 
@@ -202,11 +249,30 @@ class Trimmed(RequestRefused):
         return self.refused.expected
 
 
+class WrongKind(RequestRefused):
+    """The group is of the other kind: documents of a log, or records of documents."""
+
+
+class NotPinned(RequestRefused):
+    """The pin has ended, or its name is active with another cut: final (U72)."""
+
+
+class Behind(RequestRefused):
+    """No member that answered has applied as much as the read asks for.  `applied` is how far one has."""
+
+    @property
+    def applied(self) -> int:
+        return self.refused.expected
+
+
 _CLASS_BY_REASON: dict[Reason, type[RequestRefused]] = {
     Reason.UNKNOWN_GROUP: UnknownGroup,
     Reason.UNKNOWN_SHARD: UnknownShard,
     Reason.PERMISSION_DENIED: PermissionDenied,
     Reason.TRIMMED: Trimmed,
+    Reason.WRONG_KIND: WrongKind,
+    Reason.NOT_PINNED: NotPinned,
+    Reason.BEHIND: Behind,
 }
 
 

@@ -42,6 +42,47 @@ class AppenderOptions(TypedDict, total=False):
     on_loss: Callable[[LocalAppendsLost], None] | None
 
 
+class WriteOptions(TypedDict, total=False):
+    """Options of `Documents.put` beside key and value."""
+
+    ttl_s: float | datetime.timedelta | None
+    expected: int | None
+    durability: Durability | str | None
+
+
+class DocumentsOptions(TypedDict, total=False):
+    """Options of `Client.documents` beside the group."""
+
+    level: str
+    durability: Durability | str | None
+    batch_records: int
+    batch_bytes: int
+    linger_ms: float
+    timeout_s: float
+    max_buffered_bytes: int
+    on_quorum_timeout: str
+    on_rollback: str
+
+
+class RangeOptions(TypedDict, total=False):
+    """Options of `Pin.scan`."""
+
+    prefix: bytes | None
+    first: bytes | None
+    until: bytes | None
+    shards: Sequence[int] | None
+    keys_only: bool
+    ordered: bool
+    limit: int | None
+
+
+class ScanOptions(RangeOptions, total=False):
+    """Options of `Documents.scan`."""
+
+    level: str | None
+    min_seqno: int | Mapping[int, int]
+
+
 class ReadOptions(TypedDict, total=False):
     """What `Client.read` takes beside the group and `gaps`, which decides what a read yields."""
 

@@ -1,7 +1,7 @@
 """Batches being filled: the writes that wait to be sent, and the callers that wait for the answer.
 
 `Pending` is all that a lane and a dispatcher know of a batch; `PendingRecords` holds records of a log.
-Stays out: when a batch goes out and where to (lane, dispatch).
+Stays out: when a batch goes out and where to (lane, dispatch); writes of documents (document_writes).
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ Stays out: how long an answer may take on the node; what it means (the core's ru
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from typing import Any, TypeVar
 
 import grpc.aio
 from tidemark_core.base.entry import NO_PRODUCER
 from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.refusals import Reason
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Fate, Outcome, PositionCommitted, SubscriptionDeleted
 from tidemark_core.subscriptions.view import SubscriptionsView
@@ -181,9 +182,10 @@ class Questions:
         self._routing.check_shard(await self._routing.find_group(group_name), shard)
 
     async def ask(
-        self, group_name: str, shard: int, send: Callable[[str, float], Awaitable[T]], deadline: float, timeout_s: float
+        self, group_name: str, shard: int, send: Callable[[str, float], Awaitable[T]], deadline: float,
+        timeout_s: float, retried: Set[Reason] = RETRIED,
     ) -> T:
-        """Return the leader's answer; raises RequestRefused, Unavailable."""
+        """Return the leader's answer; raises RequestRefused but for what is `retried`, Unavailable."""
         now, routing = asyncio.get_running_loop().time, self._routing
         trouble, backoff = "no leader is known", Backoff()
         while (left_s := deadline - now()) > 0:
@@ -201,7 +203,7 @@ class Questions:
                     trouble = f"{leader.address} sent a malformed answer: {error}"
                 except grpc.aio.AioRpcError as error:
                     trouble = f"{leader.address}: {error.code().name} {error.details()}"
-                    pause_s = follow(routing, group_name, shard, error, RETRIED)
+                    pause_s = follow(routing, group_name, shard, error, retried)
             pause_s = max(pause_s, backoff.next())
             await routing.wait_changed(min(pause_s, max(0.0, deadline - now())))
         raise Unavailable(

@@ -23,6 +23,7 @@ from .errors import AccessDenied, Closed, DataLoss, InvalidArgument, Trimmed, Un
 from .gaps import Gap, GapT
 from .read_settings import LEADER, RAISE, ReadSettings
 from .read_stats import ReadStats, together
+from .routing import LOG
 from .running_clock import RunningClock
 from .subscription import Subscription, SubscriptionSettings
 
@@ -64,7 +65,7 @@ class Reader(Generic[GapT]):
         self.questions = client.questions
         self.loop = asyncio.get_running_loop()
         self.clock = RunningClock(self.loop)
-        group = client.routing.group(group_name)
+        group = client.routing.group_of_kind(group_name, LOG)
         wanted = sorted(group.shards) if shards is None else list(dict.fromkeys(shards))
         for shard in wanted:
             client.routing.check_shard(group, shard)

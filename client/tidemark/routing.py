@@ -25,7 +25,7 @@ from tidemark_wire.tasks import cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
-from .errors import InvalidArgument, Unavailable, UnknownGroup, UnknownShard
+from .errors import InvalidArgument, Unavailable, UnknownGroup, UnknownShard, WrongKind
 
 log = logging.getLogger("tidemark.routing")
 
@@ -46,6 +46,9 @@ class Leader(NamedTuple):
     epoch: int
 
 
+LOG, DOCUMENTS = "Log", "Documents"
+
+
 class Group(NamedTuple):
     """What the client must know of a log group; a new value per shard map."""
 
@@ -58,6 +61,7 @@ class Group(NamedTuple):
     quorum_timeout_s: float
     shards: tuple[int, ...]
     hash_max: tuple[int, ...]
+    kind: str = LOG
 
     def shard_of(self, key: bytes) -> int:
         """Return the index of the shard whose hash range holds `key`."""
@@ -183,6 +187,14 @@ class Routing:
         if group is None:
             known = ", ".join(sorted(self._groups)) or "none"
             raise UnknownGroup(Refused(Reason.UNKNOWN_GROUP, f"no log group is named {name!r}; there are: {known}"))
+        return group
+
+    def group_of_kind(self, name: str, kind: str) -> Group:
+        """Return a group of the map; raises UnknownGroup, WrongKind."""
+        group = self.group(name)
+        if group.kind != kind:
+            text = f"group {name!r} is of kind {group.kind}, not {kind}"
+            raise WrongKind(Refused(Reason.WRONG_KIND, text))
         return group
 
     def find(self, name: str) -> Group | None:
@@ -384,4 +396,5 @@ def _group(info: common_pb2.GroupInfo) -> Group:
         quorum_timeout_s=(info.quorum_timeout_ms or QUORUM_TIMEOUT_MS) / 1000,
         shards=tuple(shard.index for shard in shards),
         hash_max=tuple(shard.hash_max for shard in shards),
+        kind=info.kind or LOG,
     )

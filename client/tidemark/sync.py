@@ -11,7 +11,16 @@ import concurrent.futures
 import datetime
 import itertools
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 
 from tidemark_core.base.entry import Durability
@@ -25,17 +34,29 @@ from .appender import Appender
 from .batch import Appended, ReadBatch, Record
 from .client import Client
 from .client import connect as connect_async
+from .document import BulkWritten, Cut, Delete, Document, Put, ShardDocuments, Written
+from .document_scans import Scan
+from .documents import Documents, Seqnos
 from .explain import Explanation
 from .gaps import Gap, GapT
 from .loop import new_event_loop
-from .options import AppenderOptions, ReadOptions, RecordOptions
+from .options import (
+    AppenderOptions,
+    DocumentsOptions,
+    RangeOptions,
+    ReadOptions,
+    RecordOptions,
+    ScanOptions,
+    WriteOptions,
+)
 from .pending import AppendedBatch
+from .pins import Pin
 from .read_settings import SCD
 from .read_stats import ReadStats
 from .reader import Reader, items_of
 from .subscription import DEFAULT_LEASE_S
 
-__all__ = ["SyncAppender", "SyncClient", "SyncReader", "connect"]
+__all__ = ["SyncAppender", "SyncClient", "SyncDocuments", "SyncPin", "SyncReader", "SyncScan", "connect"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -186,6 +207,165 @@ class SyncReader(Generic[GapT]):
         self._thread.wait(self._reader.close())
 
 
+class SyncScan:
+    """`tidemark.Scan` as an ordinary iterator of `Document`s."""
+
+    def __init__(self, thread: _LoopThread, scan: Scan) -> None:
+        self._thread = thread
+        self._scan = scan
+
+    @property
+    def cuts(self) -> dict[int, Cut]:
+        """The state shown of each shard; `Scan.cuts`."""
+        return dict(self._scan.cuts)
+
+    def pages(self) -> Iterator[list[Document]]:
+        """Yield documents page by page; `Scan.pages`."""
+        pages = self._scan.pages()
+        try:
+            while (page := self._thread.wait(_next(pages))) is not None:
+                yield page
+        finally:
+            self._thread.wait(_closed(pages))
+            self.close()
+
+    def __iter__(self) -> Iterator[Document]:
+        for page in self.pages():
+            yield from page
+
+    def close(self) -> None:
+        self._thread.wait(self._scan.close())
+
+
+async def _next(pages: AsyncIterator[list[Document]]) -> list[Document] | None:
+    return await anext(pages, None)
+
+
+async def _closed(pages: AsyncGenerator[list[Document], None]) -> None:
+    await pages.aclose()
+
+
+class SyncPin:
+    """`tidemark.Pin`, waiting.  With `with` it is released at the end."""
+
+    def __init__(self, thread: _LoopThread, pin: Pin) -> None:
+        self._thread = thread
+        self._pin = pin
+
+    @property
+    def name(self) -> str:
+        return self._pin.name
+
+    @property
+    def cuts(self) -> Mapping[int, Cut]:
+        """The states by shard."""
+        return self._pin.cuts
+
+    def get(self, key: bytes) -> Document | None:
+        """Return a document as the pin shows it; see `Pin.get`."""
+        return self._thread.wait(self._pin.get(key))
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Document]:
+        """Return the documents that the pin shows by key."""
+        return self._thread.wait(self._pin.get_many(list(keys)))
+
+    def scan(self, **options: Unpack[RangeOptions]) -> SyncScan:
+        """Return the documents that the pin shows; see `Pin.scan`."""
+        return SyncScan(self._thread, self._thread.wait(_call(lambda: self._pin.scan(**options))))
+
+    def renew(self, ttl_s: float) -> None:
+        """Let the pin last `ttl_s` seconds from now on; see `Pin.renew`."""
+        self._thread.wait(self._pin.renew(ttl_s))
+
+    def release(self) -> None:
+        """End the pin on every shard."""
+        self._thread.wait(self._pin.release())
+
+    def __enter__(self) -> SyncPin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class SyncDocuments:
+    """`tidemark.Documents`, waiting."""
+
+    def __init__(self, thread: _LoopThread, documents: Documents) -> None:
+        self._thread = thread
+        self._documents = documents
+
+    @property
+    def written(self) -> dict[int, int]:
+        """The newest seqno answered to writes of this object, by shard; for `min_seqno`."""
+        return dict(self._documents.written)
+
+    def put(self, key: bytes, value: bytes, **options: Unpack[WriteOptions]) -> Written:
+        """Put one document; see `Documents.put`."""
+        return self._thread.wait(self._documents.put(key, value, **options))
+
+    def delete(
+        self, key: bytes, *, expected: int | None = None, durability: Durability | str | None = None
+    ) -> Written:
+        """Delete one document; see `Documents.delete`."""
+        return self._thread.wait(self._documents.delete(key, expected=expected, durability=durability))
+
+    def batch(
+        self, writes: Iterable[Put | Delete], *, durability: Durability | str | None = None
+    ) -> list[Written]:
+        """Write documents of one shard, all or none; see `Documents.batch`."""
+        return self._thread.wait(self._documents.batch(list(writes), durability=durability))
+
+    def put_many(
+        self, writes: Iterable[Put | Delete | tuple[bytes, bytes]], *, durability: Durability | str | None = None
+    ) -> BulkWritten:
+        """Write any number of documents; see `Documents.put_many`.  The loop's thread takes them from `writes`."""
+        return self._thread.wait(self._documents.put_many(writes, durability=durability))
+
+    def get(self, key: bytes, *, level: str | None = None, min_seqno: Seqnos = 0) -> Document | None:
+        """Return a document, None when it does not exist; see `Documents.get`."""
+        return self._thread.wait(self._documents.get(key, level=level, min_seqno=min_seqno))
+
+    def get_many(
+        self, keys: Iterable[bytes], *, level: str | None = None, min_seqno: Seqnos = 0
+    ) -> dict[bytes, Document]:
+        """Return the documents that exist by key; see `Documents.get_many`."""
+        return self._thread.wait(self._documents.get_many(list(keys), level=level, min_seqno=min_seqno))
+
+    def scan(self, **options: Unpack[ScanOptions]) -> SyncScan:
+        """Return documents by key; see `Documents.scan`."""
+        return SyncScan(self._thread, self._thread.wait(_call(lambda: self._documents.scan(**options))))
+
+    def pin(self, name: str, ttl_s: float) -> SyncPin:
+        """Keep the documents as they are now; see `Documents.pin`."""
+        return SyncPin(self._thread, self._thread.wait(self._documents.pin(name, ttl_s)))
+
+    def pinned(self, name: str) -> SyncPin:
+        """Return the active pin of a name; see `Documents.pinned`."""
+        return SyncPin(self._thread, self._thread.wait(self._documents.pinned(name)))
+
+    def unpin(self, name: str) -> list[int]:
+        """End the pin of a name; see `Documents.unpin`."""
+        return self._thread.wait(self._documents.unpin(name))
+
+    def describe(self, *, shards: Sequence[int] | None = None) -> dict[int, ShardDocuments]:
+        """Return by shard what the leader holds; see `Documents.describe`."""
+        return self._thread.wait(self._documents.describe(shards=shards))
+
+    def flush(self) -> None:
+        """Return when every write accepted so far is answered."""
+        self._thread.wait(self._documents.flush())
+
+    def close(self) -> None:
+        self._thread.wait(self._documents.close())
+
+    def __enter__(self) -> SyncDocuments:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class SyncClient:
     """`tidemark.Client`, waiting.  Close it, or use it with `with`."""
 
@@ -209,6 +389,10 @@ class SyncClient:
         """Return a reader; the options are those of `Client.read`."""
         reader = self._thread.wait(_call(lambda: self._client.read(group, gaps=gaps, **options)))
         return SyncReader(self._thread, reader)
+
+    def documents(self, group: str, **options: Unpack[DocumentsOptions]) -> SyncDocuments:
+        """Return the documents of a group; the options are those of `Client.documents`."""
+        return SyncDocuments(self._thread, self._thread.wait(_call(self._client.documents, group, **options)))
 
     def outcome(
         self, group: str, shard: int, producer: bytes, sequence: int, *, wait: bool = True, timeout_s: float = 30.0

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 import grpc
 import grpc.aio
 from fake_delivery import FakeStream, Faults
+from fake_documents import DocumentsServicer, FakeDocuments
 from tidemark_core.base.entry import Durability, Entry, Kind, check_batch, control, seal
 from tidemark_core.base.ids import NOTHING
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.requests import Written
 from tidemark_core.limbo.view import ROLLING_BACK, WAITING, LimboEntry, LimboView
 from tidemark_core.replication.messages import Appended, Fate, Outcome
 from tidemark_core.replication.producers import Place, ProducerTable
@@ -27,12 +29,25 @@ from tidemark_wire import frames
 from tidemark_wire.limbo import limbo_to_proto, outcome_to_proto
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.subscriptions import subscriptions_to_proto
-from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+from tidemark_wire.v1 import common_pb2, documents_pb2_grpc, node_pb2, node_pb2_grpc
 
 BATCH_BYTES_MAX = 8 << 20
 
 
 Reply = Callable[[Appended | Refused], None]
+
+
+def _as_written(documents: FakeDocuments, reply: Callable[[Appended | Written | Refused], None]) -> Reply:
+    """Return a reply that adds the outcomes to what replication answers."""
+
+    def answer(value: Appended | Refused) -> None:
+        if isinstance(value, Appended):
+            outcomes = documents.outcomes(value)
+            reply(Written(value.epoch, value.base, value.count, value.durability, outcomes))
+        else:
+            reply(value)
+
+    return answer
 
 
 @dataclass
@@ -63,6 +78,12 @@ class FakeShard:
     positions: dict[str, tuple[int, int]] = field(default_factory=dict)  # of a subscription: offset and lease
     commits: list[tuple[str, int]] = field(default_factory=list)         # every commit that arrived
     commit_refusals: deque[Refused] = field(default_factory=deque)       # given to the next commits, in turn
+    documents: FakeDocuments | None = None   # of a group of that kind
+
+    def keep_documents(self) -> FakeShard:
+        """Fold the log into documents."""
+        self.documents = FakeDocuments(self)
+        return self
 
     @property
     def head(self) -> int:
@@ -159,6 +180,8 @@ class FakeShard:
         """Judge a batch as the core does; `reply` is called now, later or never."""
         self.sent.append((batch.producer, batch.sequence))
         self.marks.append(resume_after)
+        if (documents := self.documents) is not None:
+            reply = _as_written(documents, reply)
         if self.deaf:
             return
         refused = self.refusals.popleft() if self.refusals else self._refuse(batch)
@@ -255,6 +278,7 @@ class FakeNode:
         self.delay_s = 0.0
         self.read_delay_s = 0.0  # between two frames of a read
         self.delivery = Faults()
+        self.serves_documents = True
         self.zone = ""
         self.location = ""
         self.known = common_pb2.ShardMap()  # what it would say of the map; set by FakeCluster.push
@@ -266,6 +290,7 @@ class FakeNode:
         server = self._server = grpc.aio.server(options=wire.server_options())
         servicer = _Servicer(self)
         node_pb2_grpc.add_TidemarkServicer_to_server(servicer, server)
+        documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsServicer(self), server)
         server.add_generic_rpc_handlers(
             [
                 grpc.method_handlers_generic_handler(
@@ -488,6 +513,16 @@ class FakeCluster:
         self.push()
         return self
 
+    def add_documents(self, group: str, shards: int = 4) -> list[FakeShard]:
+        """Add a group of kind Documents."""
+        names = list(self.nodes)
+        made = [FakeShard(index, names[index % len(names)], len(names)).keep_documents() for index in range(shards)]
+        for shard in made:
+            shard.add(None, Kind.EPOCH_START)
+        self.groups[group] = {shard.index: shard for shard in made}
+        self.push()
+        return made
+
     def addresses(self) -> list[str]:
         return [node.address for node in self.nodes.values() if node.alive]
 
@@ -499,7 +534,8 @@ class FakeCluster:
             )
         for number, (name, shards) in enumerate(self.groups.items()):
             group = result.groups.add(
-                name=name, group_id=number + 1, kind="Log", max_batch_bytes=BATCH_BYTES_MAX,
+                name=name, group_id=number + 1,
+                kind="Log" if shards[0].documents is None else "Documents", max_batch_bytes=BATCH_BYTES_MAX,
                 max_record_bytes=self.max_record_bytes, keys_required=self.keys_required, default_ack=self.default_ack,
                 quorum_timeout_ms=self.quorum_timeout_ms,
             )

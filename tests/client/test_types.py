@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from tidemark import Appender, Client, client, sync
-from tidemark.options import AppenderOptions, ReadOptions, RecordOptions
+from tidemark import Appender, Client, Documents, Pin, client, sync
+from tidemark.options import (
+    AppenderOptions,
+    DocumentsOptions,
+    RangeOptions,
+    ReadOptions,
+    RecordOptions,
+    ScanOptions,
+    WriteOptions,
+)
 
 PROGRAM = """
 from typing import assert_type
@@ -32,6 +40,13 @@ def waiting() -> None:
             assert_type(item, tidemark.Record | tidemark.Gap)
         assert_type(client.latest("orders", 0), int)
         assert_type(client.read("orders").stats, tidemark.ReadStats)
+        with client.documents("settings", level="leader") as documents:
+            assert_type(documents.put(b"k", b"v", expected=0, ttl_s=3.5).seqno, int)
+            assert_type(documents.get(b"k", min_seqno=documents.written), tidemark.Document | None)
+            for document in documents.scan(prefix=b"k", ordered=True):
+                assert_type(document, tidemark.Document)
+            with documents.pin("nightly", 60) as pin:
+                assert_type(pin.get_many([b"k"]), dict[bytes, tidemark.Document])
 
 
 async def running() -> None:
@@ -43,6 +58,14 @@ async def running() -> None:
             assert_type(batch, tidemark.ReadBatch)
         async for item in client.read("orders", gaps=True).batches():
             assert_type(item, tidemark.ReadBatch | tidemark.Gap)
+        async with client.documents("settings") as documents:
+            assert_type(await documents.put(b"k", b"v"), tidemark.Written)
+            writes: list[tidemark.Put | tidemark.Delete] = [tidemark.Put(b"k", b"v"), tidemark.Delete(b"l")]
+            assert_type(await documents.batch(writes), list[tidemark.Written])
+            assert_type(await documents.put_many([(b"k", b"v"), tidemark.Delete(b"k")]), tidemark.BulkWritten)
+            async for document in documents.scan():
+                assert_type(document, tidemark.Document)
+            assert_type((await documents.describe())[0], tidemark.ShardDocuments)
         reader: tidemark.Reader = client.read("orders")
         assert_type(await reader.next_batches(3), list[tidemark.ReadBatch | tidemark.Gap])
 
@@ -77,7 +100,8 @@ def keywords(function: Any) -> dict[str, inspect.Parameter]:
 
 @pytest.mark.parametrize(("options", "function", "apart"), [
     (RecordOptions, Appender.append, set()), (AppenderOptions, Client.appender, set()),
-    (ReadOptions, Client.read, {"gaps"})])
+    (ReadOptions, Client.read, {"gaps"}), (DocumentsOptions, Client.documents, set()),
+    (WriteOptions, Documents.put, set()), (ScanOptions, Documents.scan, set()), (RangeOptions, Pin.scan, set())])
 def test_options_are_those_of_the_call(options: type, function: Any, apart: set[str]):
     hints = get_type_hints(function)
     assert get_type_hints(options) == {name: hints[name] for name in keywords(function).keys() - apart}
@@ -91,8 +115,18 @@ def test_the_synchronous_call_takes_what_the_other_takes(name: str):
     assert keywords(getattr(here, name)) == keywords(getattr(there, name))
 
 
+@pytest.mark.parametrize(("here", "there", "name"), [
+    *((sync.SyncDocuments, Documents, name) for name in (
+        "delete", "batch", "put_many", "get", "get_many", "pin", "pinned", "unpin", "describe")),
+    *((sync.SyncPin, Pin, name) for name in ("get", "get_many", "renew"))])
+def test_the_synchronous_documents_take_what_the_others_take(here: type, there: type, name: str):
+    assert keywords(getattr(here, name)) == keywords(getattr(there, name))
+
+
 def test_no_public_call_of_the_synchronous_client_leaves_a_type_open():
-    for owner in (sync.SyncClient, sync.SyncAppender, sync.SyncReader):
+    for owner in (
+        sync.SyncClient, sync.SyncAppender, sync.SyncReader, sync.SyncDocuments, sync.SyncScan, sync.SyncPin
+    ):
         for name, function in inspect.getmembers(owner, inspect.isfunction):
             if not name.startswith("_"):
                 for what, hint in get_type_hints(function).items():

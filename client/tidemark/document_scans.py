@@ -1,0 +1,254 @@
+"""Scans of documents by key: shard by shard side by side, or merged into the order of the keys (U53, U72).
+
+One scan shows one state of each shard.  Where a call breaks, a scan at a pin goes on in that same state; any other one
+goes on in a state that is not older, and then has no cut of that shard.
+Stays out: which node is asked (document_calls).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any, cast
+
+import grpc.aio
+from tidemark_core.documents.payload import KEY_BYTES_MAX
+from tidemark_wire import channel as wire
+from tidemark_wire.status import refusal_from_rpc_error
+from tidemark_wire.tasks import cancelled
+from tidemark_wire.v1 import documents_pb2
+
+from .document import Cut, Document
+from .document_calls import ELSEWHERE, DocumentCalls, View
+from .errors import Closed, Unavailable, error_of
+from .retrying import Backoff
+
+PAGE_BYTES_MIN, PAGE_BYTES_MAX = 64 << 10, 1 << 20
+
+
+def behind_prefix(prefix: bytes) -> bytes:
+    """Return the first key behind all those with a prefix; empty where no key is."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else b""
+
+
+def behind_key(key: bytes) -> bytes:
+    """Return the first key that may follow `key`; empty where none does."""
+    return key + b"\0" if len(key) < KEY_BYTES_MAX else behind_prefix(key)
+
+
+class ShardScan:
+    """The part of a scan that one shard answers."""
+
+    def __init__(
+        self, calls: DocumentCalls, shard: int, view: View, first: bytes, until: bytes, *, keys_only: bool,
+        limit: int | None, page_bytes: int,
+    ) -> None:
+        self.shard = shard
+        self.cut: Cut | None = None     # of the state shown, None before the first page
+        self.states = 0                 # states that pages came from
+        self._calls = calls
+        self._view = view
+        self._next = first
+        self._until = until
+        self._keys_only = keys_only
+        self._left = limit
+        self._page_bytes = page_bytes
+        self._call: grpc.aio.UnaryStreamCall[Any, Any] | None = None
+        self._page: documents_pb2.ScanDocumentsPage | None = None   # that came when the call began
+        self._done = False
+
+    async def next_page(self) -> list[Document] | None:
+        """Return the next documents by key, None at the end; raises RequestRefused, Unavailable."""
+        deadline, backoff = self._calls.deadline(), Backoff()
+        while not self._done:
+            try:
+                page = await self._read(deadline)
+            except (grpc.aio.AioRpcError, TimeoutError) as error:
+                self._drop()
+                self._judge(error, deadline)
+                await asyncio.sleep(min(backoff.next(), max(0.0, deadline - asyncio.get_running_loop().time())))
+                continue
+            documents = [
+                Document(each.key, each.value, each.seqno, self.shard, each.expires_at_ms) for each in page.documents
+            ]
+            if page.last or (self._left is not None and len(documents) >= self._left):
+                self._done = True
+                self._drop()
+            if documents:
+                self._next = behind_key(documents[-1].key)
+                self._done |= not self._next
+                if self._left is not None:
+                    self._left -= len(documents)
+                return documents
+        return None
+
+    def _judge(self, error: grpc.aio.AioRpcError | TimeoutError, deadline: float) -> None:
+        """Raise what another call would not change."""
+        hinted = refusal_from_rpc_error(error) if isinstance(error, grpc.aio.AioRpcError) else None
+        if hinted is not None and hinted.refused.reason not in ELSEWHERE:
+            raise error_of(hinted.refused) from error
+        if asyncio.get_running_loop().time() >= deadline:
+            raise Unavailable(
+                f"the scan of shard {self.shard} of {self._calls.group_name!r} came no further within "
+                f"{self._calls.timeout_s:g} s ({error or 'silence'})"
+            ) from error
+
+    async def _read(self, deadline: float) -> documents_pb2.ScanDocumentsPage:
+        if self._call is None:
+            self._call, page = await self._calls.read(self.shard, self._view, self._open, deadline)
+            self._note(page)
+            return page
+        async with asyncio.timeout_at(deadline):
+            return await _read(self._call)
+
+    async def _open(
+        self, address: str, left_s: float
+    ) -> tuple[grpc.aio.UnaryStreamCall[Any, Any], documents_pb2.ScanDocumentsPage]:
+        """Begin a call and wait for its first page."""
+        request = documents_pb2.ScanDocumentsRequest(
+            group=self._calls.group_name, shard=self.shard, first=self._next, until=self._until,
+            documents_max=self._left or 0, bytes_max=self._page_bytes, keys_only=self._keys_only,
+            **self._view.fields(),
+        )
+        call: Any = self._calls.stub(address).Scan(request, metadata=wire.hello_metadata())
+        try:
+            async with asyncio.timeout(left_s):
+                page = await _read(call)
+        except BaseException:
+            call.cancel()
+            raise
+        return call, page
+
+    def _note(self, page: documents_pb2.ScanDocumentsPage) -> None:
+        if self.states == 0 or self._view.pin is not None:
+            self.states = 1
+        else:
+            self.states += 1
+        self.cut = Cut(page.applied, page.epoch, page.lineage)
+        if self._view.pin is None:
+            self._view = self._view._replace(min_seqno=max(self._view.min_seqno, page.applied))
+
+    def _drop(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    def close(self) -> None:
+        """Stop; no page follows."""
+        self._done = True
+        self._drop()
+
+
+async def _read(call: Any) -> documents_pb2.ScanDocumentsPage:
+    page: Any = await call.read()
+    if page is grpc.aio.EOF:
+        raise TimeoutError("the node ended the stream early")
+    return cast(documents_pb2.ScanDocumentsPage, page)
+
+
+class Scan:
+    """Documents by key.  Made by `Documents.scan`; iterate over it, or over its `pages()`.
+
+    Leave an iteration early with `await scan.close()`, or use the scan with `async with`.
+    """
+
+    def __init__(self, parts: Sequence[ShardScan], *, ordered: bool, limit: int | None) -> None:
+        self._parts = list(parts)
+        self._ordered = ordered
+        self._left = limit
+        self._reading: dict[asyncio.Task[list[Document] | None], ShardScan] = {}
+        self._begun = False
+
+    @property
+    def cuts(self) -> Mapping[int, Cut]:
+        """The state shown of each shard, once its first page came: the position from which changes go on.
+
+        A shard whose documents came from more than one state is not in it.
+        """
+        return {part.shard: part.cut for part in self._parts if part.cut is not None and part.states == 1}
+
+    async def pages(self) -> AsyncGenerator[list[Document], None]:
+        """Yield documents page by page; each page is of one shard unless the scan is ordered."""
+        if self._begun:
+            raise Closed("the scan was read before", advice="Begin a new scan.")
+        self._begun = True
+        try:
+            async for page in self._merged() if self._ordered and len(self._parts) > 1 else self._side_by_side():
+                if self._left is not None:
+                    page = page[:self._left]
+                    self._left -= len(page)
+                if page:
+                    yield page
+                if self._left == 0:
+                    return
+        finally:
+            await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Document]:
+        async for page in self.pages():
+            for document in page:
+                yield document
+
+    def _read(self, part: ShardScan) -> asyncio.Task[list[Document] | None]:
+        task = asyncio.create_task(part.next_page(), name="tidemark-scan-documents")
+        self._reading[task] = part
+        return task
+
+    async def _side_by_side(self) -> AsyncIterator[list[Document]]:
+        for part in self._parts:
+            self._read(part)
+        while self._reading:
+            done, _ = await asyncio.wait(self._reading, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                part, page = self._reading.pop(task), task.result()
+                if page is not None:
+                    self._read(part)
+                    yield page
+
+    async def _merged(self) -> AsyncIterator[list[Document]]:
+        """Yield the documents of all shards by key; a page holds what is known to come next."""
+        reads = {part.shard: self._read(part) for part in self._parts}
+        parts = {part.shard: part for part in self._parts}
+        heads: list[tuple[bytes, int]] = []                # the next key of each shard
+        pages: dict[int, list[Document]] = {}              # in reverse order
+
+        async def fill(shard: int) -> None:
+            task = reads.pop(shard)
+            page = await task
+            self._reading.pop(task, None)
+            if page is not None:
+                pages[shard] = page[::-1]
+                heapq.heappush(heads, (page[0].key, shard))
+                reads[shard] = self._read(parts[shard])
+
+        for shard in list(reads):
+            await fill(shard)
+        merged: list[Document] = []
+        while heads:
+            _, shard = heapq.heappop(heads)
+            page = pages[shard]
+            merged.append(page.pop())
+            if page:
+                heapq.heappush(heads, (page[-1].key, shard))
+                continue
+            yield merged
+            merged = []
+            await fill(shard)
+        if merged:
+            yield merged
+
+    async def close(self) -> None:
+        """Stop; documents that are under way are dropped."""
+        self._begun = True
+        reading, self._reading = list(self._reading), {}
+        await cancelled(*reading)
+        for part in self._parts:
+            part.close()
+
+    async def __aenter__(self) -> Scan:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
