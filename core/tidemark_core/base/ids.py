@@ -78,6 +78,24 @@ NOTHING = EntryId(0, -1)
 LINEAGE_BYTES = 16
 """A lineage names the history of a shard, together with an epoch; drawn at random (U54)."""
 
+NO_LINEAGE = bytes(LINEAGE_BYTES)
+"""The lineage of a position at the beginning, which belongs to no history yet; no shard has it."""
+
+
+def wrong_lineage(lineage: bytes) -> str | None:
+    """Return what is wrong with the lineage of a shard, or None (U54)."""
+    if len(lineage) != LINEAGE_BYTES:
+        return f"lineage has {len(lineage)} bytes, must have {LINEAGE_BYTES}"
+    return "lineage has zero bytes alone" if lineage == NO_LINEAGE else None
+
+
+def lineage_of(text: str) -> bytes:
+    """Return the lineage that hexadecimal digits name, none for an empty text; raises ValueError when it is wrong."""
+    lineage = bytes.fromhex(text)
+    if lineage and (wrong := wrong_lineage(lineage)) is not None:
+        raise ValueError(wrong)
+    return lineage
+
 
 def shard_id(group_id: int, index: int) -> ShardId:
     """Return the id of shard `index` of group `group_id`; both are unsigned 32-bit numbers."""

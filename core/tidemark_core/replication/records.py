@@ -13,10 +13,12 @@ from enum import StrEnum
 from typing import Any
 
 from ..base.errors import RemoteViolation, unknown_record_format
-from ..base.ids import LINEAGE_BYTES, NOTHING, EntryId, Member, OperatorId, ShardId, ShardKind
+from ..base.ids import NOTHING, EntryId, Member, OperatorId, ShardId, ShardKind, lineage_of
 from .messages import Operation
 
 RECORD_FORMAT = 2
+DOCUMENTS_FORMAT = 3
+"""Of a record that names kind or lineage: the release before would write it again without them (U54b)."""
 QUORUM_SILENCE_MS = 3_000
 
 
@@ -94,7 +96,7 @@ class ShardRecord:
         }
         return json.dumps(
             {
-                "format": RECORD_FORMAT,
+                "format": DOCUMENTS_FORMAT if rare["kind"] or self.lineage else RECORD_FORMAT,
                 "epoch": self.epoch,
                 "election": self.election,
                 "status": self.status,
@@ -122,8 +124,8 @@ class ShardRecord:
         """Read a stored record; raises RemoteViolation if it is damaged, FormatTooNew if a newer release wrote it."""
         try:
             raw: dict[str, Any] = json.loads(data)
-            if raw["format"] != RECORD_FORMAT:
-                raise unknown_record_format("shard record", raw["format"], RECORD_FORMAT)
+            if raw["format"] not in (RECORD_FORMAT, DOCUMENTS_FORMAT):
+                raise unknown_record_format("shard record", raw["format"], DOCUMENTS_FORMAT)
             change = raw["change"]
             return cls(
                 epoch=raw["epoch"],
@@ -143,17 +145,11 @@ class ShardRecord:
                 holdouts=tuple(Holdout(Member(*pair), int(commit)) for *pair, commit in raw.get("holdouts", ())),
                 source=_member(raw.get("source")),
                 refill=int(raw.get("refill", 0)),
-                lineage=_lineage(raw.get("lineage", "")),
+                lineage=lineage_of(raw.get("lineage", "")).hex(),
                 kind=ShardKind(raw.get("kind", ShardKind.LOG)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise RemoteViolation(f"shard record cannot be read: {error!r}") from error
-
-
-def _lineage(text: str) -> str:
-    if len(bytes.fromhex(text)) not in (0, LINEAGE_BYTES):
-        raise ValueError(f"lineage is {text!r}")
-    return text
 
 
 def _member(pair: list[str] | None) -> Member | None:

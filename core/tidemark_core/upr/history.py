@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 from ..base.entry import Entry
 from ..base.errors import RemoteViolation
-from ..base.ids import LINEAGE_BYTES
+from ..base.ids import NO_LINEAGE, wrong_lineage
 
 ENTRIES_MAX = 25
-NO_LINEAGE = bytes(LINEAGE_BYTES)
-"""The lineage of a position at the beginning, which belongs to no history yet."""
 
 _COUNT = struct.Struct(">BB")
 _ENTRY = struct.Struct(">16sQq")
@@ -52,8 +50,8 @@ class Opening(NamedTuple):
             lineage = bytes.fromhex(json.loads(entry.payload)["lineage"])
         except (ValueError, KeyError, TypeError) as error:
             raise RemoteViolation(f"U54: EPOCH_START at {entry.base} names no lineage: {error!r}") from error
-        if len(lineage) != LINEAGE_BYTES or lineage == NO_LINEAGE:
-            raise RemoteViolation(f"U54: EPOCH_START at {entry.base} names the lineage {lineage.hex()!r}")
+        if (wrong := wrong_lineage(lineage)) is not None:
+            raise RemoteViolation(f"U54: EPOCH_START at {entry.base}: {wrong}")
         return cls(entry.epoch, lineage, entry.base - 1)
 
 

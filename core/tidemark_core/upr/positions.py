@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from ..base.ids import LINEAGE_BYTES, ShardId, group_of, index_of, shard_id
-from .history import NO_LINEAGE, START, Point
+from ..base.ids import LINEAGE_BYTES, NO_LINEAGE, ShardId, group_of, index_of, shard_id
+from .history import START, Point
 
 FORMAT = 1
 SHARDS_MAX = 4096

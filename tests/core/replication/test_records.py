@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
-from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardKind
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status, first_record
 from tidemark_core.replication.replica import ReplicaState, Role, opening_of
 
+from tests.core.replication import records_before
 from tests.core.support import A, Author, B, C, D
 
 members = st.builds(Member, st.text(min_size=1, max_size=8), st.text(min_size=1, max_size=8))
@@ -78,14 +79,35 @@ def test_a_damaged_record_is_refused_with_a_clear_error(data: bytes) -> None:
         ShardRecord.decode(data)
 
 
+def test_u54b_an_operator_of_the_release_before_refuses_what_it_would_write_without_kind_and_lineage() -> None:
+    named = first_record((A, B, C), lineage=bytes(range(16)), kind=ShardKind.DOCUMENTS)
+    assert ShardRecord.decode(named.encode()) == named
+    for record in (named, first_record((A, B, C), kind=ShardKind.DOCUMENTS), first_record((A,), lineage=b"1" * 16)):
+        with pytest.raises(RemoteViolation, match="shard record has format 3, this build reads 2"):
+            records_before.ShardRecord.decode(record.encode())
+
+
+@given(records)
+def test_u54b_operators_of_both_releases_go_on_with_the_records_of_logs(record: ShardRecord) -> None:
+    before = records_before.ShardRecord.decode(record.encode())
+
+    assert ShardRecord.decode(before.encode()) == record
+
+
+@pytest.mark.parametrize("wrong", ["00" * 16, "11" * 15, "x" * 32])
+def test_u54_a_record_with_a_wrong_lineage_is_damaged(wrong: str) -> None:
+    with pytest.raises(RemoteViolation, match="shard record cannot be read"):
+        ShardRecord.decode(damaged(format=3, lineage=wrong))
+
+
 def test_a_record_of_a_newer_release_asks_for_an_upgrade_of_the_operator() -> None:
-    with pytest.raises(FormatTooNew, match=r"shard record has format 3, this build reads 2: .* upgrade the operator"):
-        ShardRecord.decode(damaged(format=3))
+    with pytest.raises(FormatTooNew, match=r"shard record has format 4, this build reads 3: .* upgrade the operator"):
+        ShardRecord.decode(damaged(format=4))
 
 
 @pytest.mark.parametrize("format", [1, "3", None])
 def test_a_record_of_an_unknown_format_is_refused(format: object) -> None:
-    with pytest.raises(RemoteViolation, match=f"shard record has format {format}, this build reads 2$") as refused:
+    with pytest.raises(RemoteViolation, match=f"shard record has format {format}, this build reads 3$") as refused:
         ShardRecord.decode(damaged(format=format))
     assert not isinstance(refused.value, FormatTooNew)
 

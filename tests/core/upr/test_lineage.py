@@ -40,11 +40,11 @@ def opening_in(payload: bytes) -> Entry:
 def test_u54_a_leader_writes_the_lineage_into_its_epoch_start() -> None:
     node = begun(LINEAGE)
     state = node.replica.state
-    entry = opening_in(opening_payload(state, A, NOTHING, LINEAGE))
+    entry = opening_in(opening_payload(state, A, NOTHING))
 
     assert node.leads
     assert Opening.of(entry) == Opening(3, LINEAGE, -1)
-    assert opening_of(entry).ensemble == (A, B, C)
+    assert opening_of(entry).ensemble == (A, B, C) and opening_of(entry).lineage == LINEAGE
     assert [each.payload for each in node.stored()] == [entry.payload]
 
 
@@ -68,12 +68,13 @@ def test_u54_an_epoch_start_with_a_wrong_lineage_is_refused(payload: bytes) -> N
         Opening.of(opening_in(payload))
 
 
-def test_u54_a_lineage_of_another_length_is_refused_and_nothing_begins() -> None:
-    node = begun(LINEAGE[:-1])
+@pytest.mark.parametrize(("lineage", "what"), [(LINEAGE[:-1], "15 bytes"), (bytes(16), "zero bytes alone")])
+def test_u54_a_wrong_lineage_is_refused_and_nothing_begins(lineage: bytes, what: str) -> None:
+    node = begun(lineage)
 
     assert not node.leads and node.stored() == []
     (found,) = node.take_sent(Rejected)
-    assert found.refusal.reason is Reason.WRONG_STATE and "15 bytes" in found.refusal.message
+    assert found.refusal.reason is Reason.WRONG_STATE and what in found.refusal.message
 
 
 def test_u54_the_record_hands_the_lineage_to_each_leader() -> None:
@@ -87,7 +88,7 @@ def test_u54_the_record_hands_the_lineage_to_each_leader() -> None:
 def test_u54_a_record_keeps_its_lineage_and_one_without_looks_as_before() -> None:
     assert ShardRecord.decode(NAMED.encode()) == NAMED
     assert "lineage" not in json.loads(STEADY.encode())
-    for wrong in ("00", "x" * 32, 7):
+    for wrong in ("00", "00" * 16, "x" * 32, 7):
         data = json.dumps(json.loads(NAMED.encode()) | {"lineage": wrong}).encode()
         with pytest.raises(RemoteViolation, match="cannot be read"):
             ShardRecord.decode(data)
