@@ -325,7 +325,8 @@ class LogPlane:
         state = replica.state
         return ReplicaReport(
             shard_id, self.me, state.role, state.epoch, state.election, state.told, state.ensemble, state.copies,
-            state.opened, state.pending, replica.log.head, replica.commit, self._floors.of(shard_id),
+            state.opened, state.pending, replica.log.head, replica.commit, self._floors.of(shard_id), state.kind,
+            state.lineage,
         )
 
     def trimmed(self) -> dict[ShardId, int]:

@@ -13,12 +13,13 @@ Stays out: asking nodes, writing (`recovery`).
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tidemark_core.base.ids import Member, ShardId, group_of, shard_id
+from tidemark_core.base.ids import LINEAGE_BYTES, Member, ShardId, group_of, shard_id
 from tidemark_core.replication.records import ShardRecord
 from tidemark_core.replication.recovery import Doubt, Finding, ReplicaReport, find_record, is_behind, newest_facts
 from tidemark_core.replication.replica import Role
@@ -226,7 +227,7 @@ class _Planner:
                 if manifest is None:
                     self.problems.append(f"group {number} is to be {name!r}: give its manifest, it names its shards")
                     continue
-                known[number] = _Group(number, name, manifest.spec.shards)
+                known[number] = _Group(number, name, manifest.spec.shards, manifest.spec.kind)
             elif known[number].name != name:
                 self.problems.append(f"group {number} is {known[number].name!r} to the nodes, not {name!r}")
         for name, item in self.stored.groups.items():
@@ -307,7 +308,8 @@ class _Planner:
         accept = (group.name, index) in self.asked.accepted
         found = find_record(
             shard, reports, self.answered, len(self.silent), stored=stored.value if stored else None, accept=accept,
-            floor=max((answer.floors.get(shard, 0) for answer in self.answers), default=0))
+            floor=max((answer.floors.get(shard, 0) for answer in self.answers), default=0),
+            lineage=secrets.token_bytes(LINEAGE_BYTES))
         record = found.record
         if record is not None:
             self.floors[shard] = record.epoch

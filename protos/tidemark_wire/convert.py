@@ -96,7 +96,7 @@ def operation_from_text(text: str) -> core.Operation:
         raise FormatTooNew(f"operation {text!r} is not known to this build") from error
 
 
-def _shard_kind_text(kind: ShardKind) -> str:
+def shard_kind_to_text(kind: ShardKind) -> str:
     """A log is named by nothing: builds of wire version 4 know no other kind."""
     return "" if kind is ShardKind.LOG else kind.value
 
@@ -150,7 +150,7 @@ def _descriptor_to_proto(descriptor: SnapshotDescriptor) -> replication_pb2.Snap
         slot=descriptor.slot,
         size=descriptor.size,
         sources=[member_to_proto(member) for member in descriptor.sources],
-        kind=_shard_kind_text(descriptor.kind),
+        kind=shard_kind_to_text(descriptor.kind),
     )
 
 
@@ -243,7 +243,7 @@ _UNHEARD: _Field = (_set_list(_unheard_to_proto), _get_list(_unheard_from_proto)
 _CLOCKS: _Field = (_set_list(_clock_to_proto), _get_list(_clock_from_proto))
 _OPERATION: _Field = (_set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
 _KIND: _Field = (
-    lambda proto, name, value: setattr(proto, name, _shard_kind_text(value)),
+    lambda proto, name, value: setattr(proto, name, shard_kind_to_text(value)),
     lambda proto, name: shard_kind_from_text(getattr(proto, name)),
 )
 _SNAPSHOT: _Field = (_set_message(_descriptor_to_proto), _get_message(_descriptor_from_proto))

@@ -106,9 +106,9 @@ def _h3_commit_falls(stack: ExitStack) -> None:
 
 
 def _h3b_no_noop(stack: ExitStack) -> None:
-    def open_epoch(self: Leader, now_ms: int, kind: Any, lineage: bytes = b"") -> None:
+    def open_epoch(self: Leader, now_ms: int, kind: Any) -> None:
         if kind is not core_leader.Kind.NOOP:
-            original(self, now_ms, kind, lineage)
+            original(self, now_ms, kind)
 
     original = Leader._open_epoch
     substitute(stack, Leader, "_open_epoch", open_epoch)

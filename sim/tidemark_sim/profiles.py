@@ -525,6 +525,13 @@ PROFILES: dict[str, dict[str, dict[str, Range]]] = {
     },
 }
 
+PROFILES["upr_recovery"] = {
+    **PROFILES["recovery"],
+    "cluster": {**PROFILES["recovery"]["cluster"], "copies": (0, 0, 0)},
+    "clients": {**PROFILES["recovery"]["clients"], "local": (0, 0, 0)},
+    "documents": PROFILES["upr"]["documents"],
+}
+
 
 SILENCE_MS = (150, 400)
 

@@ -40,7 +40,7 @@ def rebuild(world: World) -> None:
     silent = _silent(world, reports, answered)
     floors = {}
     for shard, known in reports.items():
-        found = find_record(shard, known, answered, silent)
+        found = find_record(shard, known, answered, silent, lineage=world.lineage())
         # Lost again before anybody heard of the epochs allocated since: the same numbers would be given out twice.
         if found.record is not None and world.metadata.record(shard).epoch < found.record.epoch:
             floors[shard] = found.record.epoch
@@ -101,7 +101,7 @@ class _Round:
             if any(report.epoch >= floor for report in reports[shard]):
                 world.trace.count("metadata_floor_too_low")
                 continue
-            found = find_record(shard, reports[shard], answers, silent, floor=floor)
+            found = find_record(shard, reports[shard], answers, silent, floor=floor, lineage=world.lineage())
             world.trace.count("metadata_rebuilt" if found.record else f"metadata_doubt_{found.doubt}")
             if found.record is not None and world.metadata.record(shard).epoch < found.record.epoch:
                 world.metadata.rebuild(shard, found.record)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemark_core.base.effects import PeerDown, PeerUp, Send
-from tidemark_core.base.ids import Member, ShardId, ShardKind, shard_id
+from tidemark_core.base.ids import LINEAGE_BYTES, Member, ShardId, ShardKind, shard_id
 from tidemark_core.replication.messages import Reach, ReadRound
 from tidemark_core.replication.records import first_record
 
@@ -46,6 +46,7 @@ class World:
         self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._born = 0
         self._requests = 0
+        self._lineages = 0
         self._told_down: dict[tuple[str, str], bool] = {}
         cluster = options.cluster
         self.shards = [shard_id(1, index) for index in range(cluster.shards)]
@@ -93,6 +94,11 @@ class World:
         self._requests += 1
         return self._requests
 
+    def lineage(self) -> bytes:
+        """Return a lineage that no shard had before."""
+        self._lineages += 1
+        return self._lineages.to_bytes(LINEAGE_BYTES, "big")
+
     # --- the phases ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -101,7 +107,8 @@ class World:
             chosen = self.dice.shuffled(candidates(self, shard))[: self.options.replicas]
             members = tuple(self.nodes[name].member for name in chosen)
             kind = ShardKind.DOCUMENTS if self.options.documents.keys else ShardKind.LOG
-            self.metadata.create(shard, first_record(members, self.options.payload_copies, kind=kind))
+            lineage = self.lineage() if kind is ShardKind.DOCUMENTS else b""
+            self.metadata.create(shard, first_record(members, self.options.payload_copies, lineage, kind))
         if not self.dice.chance(self.options.cluster.all_active):
             for operator in list(self.operators.values())[1:]:
                 operator.active = False

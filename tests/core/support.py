@@ -166,11 +166,11 @@ class Author:
             )
         )
 
-    def opening(self, kind: Kind = Kind.EPOCH_START, epoch: int | None = None) -> Entry:
+    def opening(self, kind: Kind = Kind.EPOCH_START, epoch: int | None = None, lineage: bytes = b"") -> Entry:
         """Append the control entry that opens an epoch."""
         self.epoch = epoch if epoch is not None else self.epoch
         replica = Replica(SHARD, self.ensemble[0], Limits())
-        replica.update(epoch=self.epoch, election=self.epoch * 10, ensemble=self.ensemble)
+        replica.update(epoch=self.epoch, election=self.epoch * 10, ensemble=self.ensemble, lineage=lineage)
         return self._take(self._control(kind, opening_payload(replica.state, self.ensemble[0], self.log.head)))
 
     def confirm(self, upto: int) -> Entry:

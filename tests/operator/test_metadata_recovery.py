@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from fake_node import FakeNode
-from tidemark_core.base.ids import EntryId, Member, shard_id
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import EntryId, Member, ShardKind, shard_id
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ShardRecord, Status
 from tidemark_core.replication.recovery import NEAR_GAP, Doubt, ReplicaReport
@@ -102,6 +103,19 @@ def test_m2_a_group_keeps_its_id_and_waits_detached_for_its_manifest() -> None:
     assert (held.number, held.detached, held.spec["shards"]) == (3, True, 2)
     assert set(seen.nodes) == {"main-1", "main-2", "main-3"} and seen.nodes["main-2"].location == "zone=z"
     assert "apply its manifest" in plan.notes[0]
+
+
+def test_n13_a_shard_of_documents_is_one_in_the_plan() -> None:
+    told = answers({3: ("orders", 1)})
+    told = [
+        replace(each, reports=tuple(
+            replace(one, kind=ShardKind.DOCUMENTS, lineage=b"1" * 16) for one in each.reports)) for each in told]
+    [item] = stored(make_plan(told, [], EMPTY, KEYS, ASKED)).shards.values()
+    assert (item.value.kind, item.value.lineage) == (ShardKind.DOCUMENTS, (b"1" * 16).hex())
+    lost = replace(ASKED, accepted=[("orders", 0)])
+    [item] = stored(make_plan(told[:1], [SilentNode("10.0.0.2:6680", "gone")], EMPTY, KEYS, lost)).shards.values()
+    assert item.value.kind is ShardKind.DOCUMENTS
+    assert len(item.value.lineage) == 32 and item.value.lineage != (b"1" * 16).hex()
 
 
 def test_m2_with_its_manifest_a_group_is_served_as_it_says() -> None:
@@ -365,6 +379,11 @@ def test_reports_cross_the_wire_whole() -> None:
     for pending in (None, Pending(Operation.SWAP, MEMBERS[0], MEMBERS[1], 2), Pending(Operation.COPIES, None, None, 0)):
         told = replace(report(MEMBERS[2], 3, 1), pending=pending, role=Role.DEPOSED, copies=2, floor=9)
         assert report_from_proto(MEMBERS[2], report_to_proto(told)) == told
+        documents = replace(told, kind=ShardKind.DOCUMENTS, lineage=b"1" * 16)
+        assert report_from_proto(MEMBERS[2], report_to_proto(documents)) == documents
+    wrong = report_to_proto(replace(told, lineage=bytes(16)))
+    with pytest.raises(RemoteViolation, match="zero bytes alone"):
+        report_from_proto(MEMBERS[2], wrong)
 
 
 async def test_a_node_that_knows_more_than_etcd_is_noticed_and_a_late_mirror_is_not(store: EtcdStore) -> None:

@@ -51,7 +51,8 @@ class Scenario:
         self.producer.stopped = True
         members = tuple(self.member(n) for n in range(1, replicas + 1))
         kind = ShardKind.DOCUMENTS if documents else ShardKind.LOG
-        world.metadata.create(self.shard, first_record(members, copies, kind=kind))
+        lineage = world.lineage() if documents else b""
+        world.metadata.create(self.shard, first_record(members, copies, lineage, kind))
         for node in world.nodes.values():
             node.start()
         for operator in world.operators.values():

@@ -153,11 +153,11 @@ class Leader:
         """Rules O13, O14, L4, H4.  Nothing is pushed before the leadership is durable."""
         replica = self.replica
         replica.log.tail_bytes_max = replica.limits.tail_bytes_max
-        replica.update(role=Role.LEADER)
+        replica.update(role=Role.LEADER, lineage=m.lineage or replica.state.lineage)
         for member, clock_ms in m.clocks:
             self.clocks.heard(member, clock_ms, now_ms)
         released = self._put_in_force(m.ensemble, m.copies)
-        self._open_epoch(now_ms, Kind.EPOCH_START, m.lineage)
+        self._open_epoch(now_ms, Kind.EPOCH_START)
         self.epoch_first = self.head
         self.outcomes.open(self.head)
         heads = dict(m.followers)
@@ -311,10 +311,10 @@ class Leader:
             settings.zone_of if settings else (),
         )
 
-    def _open_epoch(self, now_ms: int, kind: Kind, lineage: bytes = b"") -> None:
-        """Append the entry that opens an epoch (L4); the first of an elected one names the lineage (U54)."""
+    def _open_epoch(self, now_ms: int, kind: Kind) -> None:
+        """Append the entry that opens an epoch (L4); it names the lineage, so a new member hears of it (U54)."""
         replica = self.replica
-        self.append_control(now_ms, kind, opening_payload(replica.state, replica.me, replica.log.head, lineage))
+        self.append_control(now_ms, kind, opening_payload(replica.state, replica.me, replica.log.head))
 
     def append_control(
         self, now_ms: int, kind: Kind, payload: bytes = b"", argument: int = -1, count: int = 1

@@ -15,6 +15,7 @@ N9  A node ahead of the store proves a loss
 N10 A recovery counts promises only
 N11 A member without a replica is seeded again
 N12 Epochs rise by no more than 2^32 at once
+N13 A rebuilt record names kind and lineage
 
 Stays out: asking nodes, groups, writing (the operator's `recovery`).
 """
@@ -26,7 +27,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ..base.ids import EntryId, Member, ShardId
+from ..base.ids import EntryId, Member, ShardId, ShardKind
 from ..base.quorum import has_majority
 from .copies import selective
 from .ensembles import ensemble_after
@@ -49,7 +50,8 @@ SILENT_ROLES = (Role.SEEDING, Role.DELETED)
 class ReplicaReport:
     """What a node says of its replica of a shard; the fields are those of `ReplicaState`.
 
-    `floor` is the epoch below which the node refuses operators of this shard, 0: none was promised (N10).
+    `floor` is the epoch below which the node refuses operators of this shard, 0: none was promised (N10).  A node of
+    wire version 4 names neither kind nor lineage: it has logs alone.
     """
 
     shard: ShardId
@@ -65,6 +67,8 @@ class ReplicaReport:
     head: EntryId
     commit: int
     floor: int = 0
+    kind: ShardKind = ShardKind.LOG
+    lineage: bytes = b""
 
 
 class Doubt(StrEnum):
@@ -197,12 +201,13 @@ def is_behind(stored: ShardRecord | None, reports: Iterable[ReplicaReport]) -> b
 
 def find_record(
     shard: ShardId, reports: Sequence[ReplicaReport], answered: Collection[Member], silent: int, *,
-    stored: ShardRecord | None = None, accept: bool = False, floor: int = 0,
+    stored: ShardRecord | None = None, accept: bool = False, floor: int = 0, lineage: bytes = b"",
 ) -> Finding:
     """Return the record that lets an election go on; its epoch is the floor to promise, or above the one promised.
 
     `answered` are the disks that answered at all, `silent` how many of the cluster's did not; `floor` is the epoch
-    that those who answered promised, 0 while they are asked first (N10).
+    that those who answered promised, 0 while they are asked first (N10).  `lineage` is a new one, drawn at random: a
+    shard of documents gets it where the loss is accepted, or where no answer names another (N13).
     """
     if stored is not None and not is_behind(stored, reports):
         return Finding(shard, None, note="as stored")
@@ -232,7 +237,7 @@ def find_record(
             report.member for report in reports
             if report.role is Role.SEEDING and report.member not in chosen.ensemble))
         begin = max(epoch + (EPOCH_GAP if silent else NEAR_GAP), floor)
-        record = _record(chosen, begin, (*removed, *seeding))
+        record = _record(chosen, begin, (*removed, *seeding), *_identity(reports, stored, lineage))
         return Finding(shard, record, note=note)
     if not accept:
         return Finding(shard, None, doubt)
@@ -240,8 +245,9 @@ def find_record(
     if left is None:
         return Finding(shard, None, doubt, note="its payloads are kept by some members each: they cannot be regrouped")
     # Nobody is removed: the others may hold the only copy of what is given up.
+    kind, _ = _identity(reports, stored, lineage)
     return Finding(
-        shard, _record(left, highest, ()), doubt, accepted=True,
+        shard, _record(left, highest, (), kind, lineage if kind is not ShardKind.LOG else b""), doubt, accepted=True,
         note="those of the ensemble who answered go on")
 
 
@@ -282,9 +288,23 @@ def _those_left(facts: Facts, voters: Collection[Member]) -> Facts | None:
     return replace(facts, ensemble=ensemble or tuple(sorted(voters)), copies=0)
 
 
-def _record(facts: Facts, epoch: int, removed: tuple[Member, ...]) -> ShardRecord:
+def _identity(
+    reports: Sequence[ReplicaReport], stored: ShardRecord | None, lineage: bytes
+) -> tuple[ShardKind, bytes]:
+    """Rule N13: return the kind of the shard, and the newest lineage named; `lineage` where none is."""
+    named = [(report.told, report.lineage) for report in reports if report.lineage]
+    if stored is not None and stored.lineage:
+        named.append((stored.epoch, bytes.fromhex(stored.lineage)))
+    kinds = [report.kind for report in reports] + ([stored.kind] if stored is not None else [])
+    kind = next((kind for kind in kinds if kind is not ShardKind.LOG), ShardKind.LOG)
+    return kind, max(named)[1] if named else lineage if kind is not ShardKind.LOG else b""
+
+
+def _record(
+    facts: Facts, epoch: int, removed: tuple[Member, ...], kind: ShardKind, lineage: bytes
+) -> ShardRecord:
     return ShardRecord(
         epoch=epoch, election=0, status=Status.ELECTION, ensemble=facts.ensemble, copies=facts.copies, removed=removed,
-        writer="recover-metadata",
+        writer="recover-metadata", lineage=lineage.hex(), kind=kind,
     )
 

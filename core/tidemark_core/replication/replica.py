@@ -30,7 +30,7 @@ from ..base.effects import (
 from ..base.entry import Entry, Kind
 from ..base.errors import FormatTooNew, RemoteViolation
 from ..base.folds import Table
-from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId, ShardKind, of_shard
+from ..base.ids import NOTHING, EntryId, Member, Peer, ShardId, ShardKind, lineage_of, of_shard
 from ..base.refusals import Reason, Refused
 from ..delivery.copysets import BLOCK_BYTES, BLOCK_MS
 from ..limbo.settings import SynchroSettings
@@ -122,7 +122,8 @@ class ReplicaState:
     metadata, and to know which payloads it keeps.  `pending` is the change that was prepared in the epoch `opened`,
     None: none was.  A payload may be missing only at or below `dropped`, and only where this member is not designated
     (K9); everything at or below `swept` that was surplus is gone.  `announced` are the members that an operator named
-    in the epoch `announced_in`, empty where its build names none (T10).
+    in the epoch `announced_in`, empty where its build names none (T10).  `lineage` is the newest that an opening named,
+    none in a shard without one (U54).
     """
 
     epoch: int = 0
@@ -143,6 +144,7 @@ class ReplicaState:
     announced: tuple[Member, ...] = ()
     announced_in: int = 0
     kind: ShardKind = ShardKind.LOG
+    lineage: bytes = b""
 
     def encode(self) -> bytes:
         return with_watermarks(self.commit, self.confirmed, self.encode_rest())
@@ -155,7 +157,7 @@ class ReplicaState:
                 list(self.snapshot_head), self.snapshot_commit, self.snapshot_confirmed, self.copies, self.told,
                 self.dropped, self.swept, self.opened, self.pending and self.pending.encode(),
                 [list(member) for member in self.announced], self.announced_in,
-                *([self.kind] if self.kind is not ShardKind.LOG else ()),
+                *((self.kind, self.lineage.hex()) if self.kind is not ShardKind.LOG or self.lineage else ()),
             ],
             separators=(",", ":"),
         ).encode()
@@ -172,12 +174,13 @@ class ReplicaState:
             commit, confirmed, (epoch, election, role, ensemble, snapshot_head, *snapshot) = fields
             snapshot_commit, snapshot_confirmed, copies, told, dropped, swept, *change = snapshot
             # An older build stored no announcement, so the members of its epoch may be others (T10).
-            opened, pending, announced, announced_in, *kind = change + [0, None, (), epoch][len(change):]
+            opened, pending, announced, announced_in, *rest = change + [0, None, (), epoch][len(change):]
+            kind, lineage = rest or (ShardKind.LOG, "")
             return cls(
                 epoch, election, Role(role), commit, confirmed, tuple(Member(*pair) for pair in ensemble),
                 EntryId(*snapshot_head), snapshot_commit, snapshot_confirmed, copies, told, dropped, swept,
                 opened, Pending.decode(pending) if pending else None,
-                tuple(Member(*pair) for pair in announced), announced_in, ShardKind(*kind) if kind else ShardKind.LOG,
+                tuple(Member(*pair) for pair in announced), announced_in, ShardKind(kind), lineage_of(lineage),
             )
         except (ValueError, TypeError) as error:
             raise RemoteViolation(f"replica state cannot be read: {error!r}") from error
@@ -188,14 +191,14 @@ def with_watermarks(commit: int, confirmed: int, rest: bytes) -> bytes:
     return b"[%d,%d,%d,%b]" % (STATE_FORMAT, commit, confirmed, rest)
 
 
-def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId, lineage: bytes = b"") -> bytes:
+def opening_payload(state: ReplicaState, leader: Member, inherited_head: EntryId) -> bytes:
     """Payload of the control entry that opens an epoch: who was in charge, for whoever rebuilds metadata from logs."""
     return json.dumps(
         {
             "epoch": state.epoch, "election": state.election, "leader": list(leader),
             "ensemble": [list(member) for member in state.ensemble], "copies": state.copies,
             "inherited_head": list(inherited_head), "pending": state.pending and state.pending.encode(),
-            **({"lineage": lineage.hex()} if lineage else {}),
+            **({"lineage": state.lineage.hex()} if state.lineage else {}),
         },
         separators=(",", ":"),
     ).encode()
@@ -208,6 +211,7 @@ class Opening(NamedTuple):
     copies: int
     says_pending: bool
     pending: Pending | None
+    lineage: bytes = b""   # none in the openings of a shard without one
 
 
 def opening_of(entry: Entry) -> Opening:
@@ -219,6 +223,7 @@ def opening_of(entry: Entry) -> Opening:
             tuple(Member(*pair) for pair in payload["ensemble"]), int(payload["copies"]),
             entry.kind is Kind.EPOCH_START or "pending" in payload,   # an election leaves nothing pending
             Pending.decode(raw) if raw else None,
+            lineage_of(payload.get("lineage", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RemoteViolation(f"control entry {entry.id} cannot be read: {error!r}") from error
@@ -339,6 +344,8 @@ class Replica:
             self.adopt_facts(opening.ensemble, opening.copies, entry.epoch)
         if opening.says_pending and entry.epoch >= self.state.opened:
             self.update(opened=entry.epoch, pending=opening.pending)
+        if opening.lineage:
+            self.update(lineage=opening.lineage)
 
     def update(self, **changes: Any) -> None:
         """Change the durable state in memory; the next `persist` writes it."""

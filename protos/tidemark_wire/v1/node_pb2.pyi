@@ -475,6 +475,8 @@ class Replica(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     COMMIT_FIELD_NUMBER: _builtins.int
     FLOOR_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     role: _builtins.str
     epoch: _builtins.int
@@ -490,6 +492,10 @@ class Replica(_message.Message):
     commit: _builtins.int
     floor: _builtins.int
     """operators below this epoch are refused; 0: none was promised"""
+    kind: _builtins.str
+    """of the shard; empty: Log"""
+    lineage: _builtins.bytes
+    """the newest that an opening named here, 16 bytes; empty: none"""
     @_builtins.property
     def ensemble(self) -> _containers.RepeatedCompositeFieldContainer[Global___Disk]: ...
     @_builtins.property
@@ -512,10 +518,12 @@ class Replica(_message.Message):
         head: _builtins.int = ...,
         commit: _builtins.int = ...,
         floor: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        lineage: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pending", b"pending"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "copies", b"copies", "election", b"election", "ensemble", b"ensemble", "epoch", b"epoch", "floor", b"floor", "head", b"head", "head_epoch", b"head_epoch", "opened", b"opened", "pending", b"pending", "role", b"role", "shard", b"shard", "told", b"told"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "copies", b"copies", "election", b"election", "ensemble", b"ensemble", "epoch", b"epoch", "floor", b"floor", "head", b"head", "head_epoch", b"head_epoch", "kind", b"kind", "lineage", b"lineage", "opened", b"opened", "pending", b"pending", "role", b"role", "shard", b"shard", "told", b"told"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardId
+from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardId, ShardKind
 from tidemark_core.base.quorum import has_majority, majority
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
@@ -37,10 +37,12 @@ from tidemark_core.replication.recovery import (
 )
 from tidemark_core.replication.replica import Pending, ReplicaState, Role
 
+from ..documents.desk import Desk
 from ..support import OPERATOR, SHARD, A, Author, B, C, Cluster, D, E, Node, append_of, batch, fence, member
 
 SWAP = Pending(Operation.SWAP, C, D, 0)
 OLD, NEW = (A, B, C), (A, B, D)
+FIRST, SECOND, NEWEST = b"1" * 16, b"2" * 16, b"3" * 16
 
 
 def said(who: Member, told: int = 5, **changes: object) -> ReplicaReport:
@@ -57,7 +59,7 @@ def found(
     *reports: ReplicaReport, silent: int = 0, accept: bool = False, stored: ShardRecord | None = None, floor: int = 0
 ) -> Any:
     here = {report.member for report in reports}
-    return find_record(SHARD, reports, here, silent, stored=stored, accept=accept, floor=floor)
+    return find_record(SHARD, reports, here, silent, stored=stored, accept=accept, floor=floor, lineage=NEWEST)
 
 
 # --- N10 --------------------------------------------------------------------------------------------------
@@ -504,6 +506,57 @@ def test_n9_a_slow_watch_is_no_proof_that_the_store_was_set_back() -> None:
     steady(cluster, "abc")
     assert not first.shard.behind and not second.shard.behind
     assert cluster.record.leader in (B, C)
+
+
+# --- N13 --------------------------------------------------------------------------------------------------
+
+
+def of_documents(who: Member, lineage: bytes = FIRST, **changes: object) -> ReplicaReport:
+    return said(who, **{"kind": ShardKind.DOCUMENTS, "lineage": lineage, **changes})  # type: ignore[arg-type]
+
+
+def test_n13_a_rebuilt_record_names_kind_and_lineage() -> None:
+    def identity(*reports: ReplicaReport, stored: ShardRecord | None = None) -> tuple[ShardKind, str]:
+        record = found(*reports, stored=stored).record
+        return record.kind, record.lineage
+
+    before = ShardRecord(
+        4, 40, Status.STEADY, OLD, A, lineage=FIRST.hex(), kind=ShardKind.DOCUMENTS)
+    ahead = of_documents(B, SECOND, told=9, epoch=9, election=90, opened=9)
+
+    assert identity(*map(said, OLD)) == (ShardKind.LOG, "")
+    assert identity(*map(of_documents, OLD)) == (ShardKind.DOCUMENTS, FIRST.hex())
+    assert identity(of_documents(A), ahead, of_documents(C)) == (ShardKind.DOCUMENTS, SECOND.hex())
+    assert identity(of_documents(A), ahead, of_documents(C), stored=before) == (ShardKind.DOCUMENTS, SECOND.hex())
+    recovering = replace(before, epoch=6, lineage=SECOND.hex())
+    assert identity(*(of_documents(who, epoch=7) for who in OLD), stored=recovering) == (
+        ShardKind.DOCUMENTS, SECOND.hex())
+    fenced = [of_documents(who, b"", told=0, opened=0, role=Role.FENCED) for who in OLD]
+    assert identity(*fenced) == (ShardKind.DOCUMENTS, NEWEST.hex()), "never led: no history has a name yet"
+
+
+def test_n13_an_accepted_loss_begins_another_lineage() -> None:
+    assert found(of_documents(A), silent=2).doubt is Doubt.NO_MAJORITY
+    lost = found(of_documents(A), silent=2, accept=True)
+    log = found(said(A), silent=2, accept=True)
+
+    assert (lost.accepted, lost.record.kind, lost.record.lineage) == (True, ShardKind.DOCUMENTS, NEWEST.hex())
+    assert (log.record.kind, log.record.lineage) == (ShardKind.LOG, "")
+
+
+def test_n13_a_replica_reports_the_lineage_of_its_last_opening() -> None:
+    desk, author = Desk(), Author()
+    desk.receive(OPERATOR, Fence(1, 10, kind=ShardKind.DOCUMENTS))
+    entries = [author.opening(lineage=FIRST), author.data(), author.opening(epoch=3, lineage=SECOND)]
+    desk.receive(B, append_of(entries[:2], 1))
+    first = desk.core.log.report(SHARD)
+    desk.receive(OPERATOR, Fence(3, 30))
+    desk.receive(B, append_of(entries[2:], 3))
+    desk.crash()
+    report = desk.core.log.report(SHARD)
+
+    assert (first.kind, first.lineage) == (ShardKind.DOCUMENTS, FIRST)
+    assert (report.kind, report.lineage) == (ShardKind.DOCUMENTS, SECOND)
 
 
 def test_a_node_reports_every_replica_it_holds() -> None:
