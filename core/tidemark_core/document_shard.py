@@ -3,6 +3,7 @@
 The fold works in slices: entries from memory or a read of the log, then the rows that they touch, then one write of
 everything they did.  The next slice begins while that write is under way; rows that are not durable yet are in memory.
 Between slices purged tombstones and versions that no pin needs are removed.  A leader also appends what time asks for.
+Where no member has the next entry any more, the rows of another member take the place of these (U47b).
 Stays out: what entries do to rows (`documents.fold`); replication, which knows nothing of documents.
 """
 
@@ -29,6 +30,7 @@ from .base.effects import (
     RowsScanned,
     ScanRows,
     SetTimer,
+    SnapshotFailed,
     SnapshotRows,
     Space,
     Wipe,
@@ -36,11 +38,11 @@ from .base.effects import (
 )
 from .base.entry import Durability, Entry, Kind
 from .base.errors import RemoteViolation
-from .base.ids import EntryId
+from .base.ids import EntryId, Member
 from .base.plane import Stored
 from .base.refusals import Reason, Refused
 from .document_changes import Changes, failover_key, opened
-from .documents.checking import check_row, check_summary
+from .document_refill import Refill
 from .documents.fold import PINS_MAX, Folded, Step, decoded, fold, keys_of
 from .documents.payload import (
     EXPIRE_KEYS_MAX,
@@ -73,10 +75,8 @@ from .documents.rows import (
     EXPIRY,
     LIVE_CLASS,
     PINNED,
-    PINS,
     SUMMARY,
     TOMBSTONE_CLASS,
-    Pin,
     Row,
     Summary,
     behind,
@@ -84,7 +84,6 @@ from .documents.rows import (
     doc_key,
     due_of,
     expiry_key,
-    name_of_pin,
     prefix,
     seqno_key,
     wipe,
@@ -154,13 +153,15 @@ class Documents:
 
     __slots__ = (
         "_askers", "_batches", "_collect", "_control", "_job", "_looking", "_lost", "_number", "_read_until",
-        "_readers", "_retrying", "_rounds", "_seed_failover", "_seed_pins", "_seed_summary", "_since_sweep", "_slice",
-        "_sweep", "_token", "_waiting", "durable", "failover", "replica", "summary",
+        "_readers", "_refill", "_retrying", "_rounds", "_since_sweep", "_slice", "_sweep", "_token", "_waiting",
+        "durable", "failover", "replica", "summary",
     )
 
     def __init__(
-        self, replica: Replica, summary: Summary | None = None, failover: FailoverLog | None = None
+        self, replica: Replica, summary: Summary | None = None, failover: FailoverLog | None = None,
+        restored: bool = False,
     ) -> None:
+        """Begin at the rows of `summary`; where a restart finds none, what is left of rows that were not whole goes."""
         self.replica = replica
         self.failover = failover or FailoverLog()   # of the entries up to `summary.applied` (U54)
         self.summary = summary or Summary()       # as folded in memory
@@ -170,7 +171,8 @@ class Documents:
         self._batches: deque[_Batch] = deque()
         self._number = 0                          # of the newest batch
         self._token = 0                           # of the newest read: answers of older ones are ignored
-        self._job = ""                            # what is under way: one slice or one piece of background work
+        # What is under way: one slice, one piece of background work, or another member's rows.
+        self._job = "stale" if restored and summary is None else ""
         self._slice: _Slice | None = None
         self._since_sweep = 0
         self._sweep = self.summary.tombstones > 0 and self.summary.purged >= 0
@@ -182,9 +184,7 @@ class Documents:
         self._control = -1                        # newest entry that this leader appended for documents
         self._looking = self._retrying = False
         self._read_until: int | None = None
-        self._seed_pins: dict[str, Pin] = {}      # of a snapshot whose rows are not whole yet, and its summary
-        self._seed_summary: bytes | None = None
-        self._seed_failover = FailoverLog()
+        self._refill = Refill(replica)
 
     # --- what the shard calls -----------------------------------------------------------------------------
 
@@ -228,7 +228,8 @@ class Documents:
             return self._look(now_ms, leader) if leader is not None else []
         if name == RETRY_TIMER:
             self._retrying = False
-            self._job = ""
+            if self._job == "retry":
+                self._job = "stale" if self._refill.partial else ""
             return []   # `after` begins again
         self._read_until = None
         late = [each for each in self._readers if each.until_ms <= now_ms]
@@ -255,8 +256,16 @@ class Documents:
     def _next(self) -> list[Effect]:
         """Begin the next slice or piece of background work, when nothing is under way."""
         replica, summary = self.replica, self.summary
-        if self._job or replica.state.role in (Role.SEEDING, Role.DELETED):
+        if replica.state.role in (Role.SEEDING, Role.DELETED):
             return []
+        if self._job == "stale":
+            return self._clean()
+        if self._job == "rows whole" and self._refill.fits():
+            return self._replaced()
+        if self._job:
+            return []
+        if replica.log.first > summary.applied + 1:
+            return self._pull_rows()
         waiting = replica.confirmed > summary.applied
         if (self._sweep or self._collect is not None) and (not waiting or self._since_sweep >= SLICES_MAX):
             # It removes rows by what the store shows, so it waits until the store shows all that was folded.
@@ -359,10 +368,14 @@ class Documents:
         while self._batches and self._batches[0].number <= m.number:
             self.durable = self._batches.popleft().applied
         self.replica.folded = self.durable
+        effects: list[Effect] = []
+        if self._job in ("cleaning", "replaced") and m.number == self._number:
+            self._job = ""
+            effects += self._answer_replaced()
         ready = [each for each in self._readers if each.cut <= self.durable]
         if ready:
             self._readers = [each for each in self._readers if each.cut > self.durable]
-        return [self._granted(each.request) for each in ready]
+        return [*effects, *(self._granted(each.request) for each in ready)]
 
     # --- background work ----------------------------------------------------------------------------------
 
@@ -434,10 +447,14 @@ class Documents:
         for base, outcomes in folded.outcomes.items():
             for request, appended in self._waiting.pop(base, ()):
                 effects.append(_written(request, appended, outcomes))
-        done = [each for each in self._askers if each.at <= folded.summary.applied]
+        return effects + self._answer_askers()
+
+    def _answer_askers(self) -> list[Effect]:
+        applied = self.summary.applied
+        done = [each for each in self._askers if each.at <= applied]
         if done:
-            self._askers = [each for each in self._askers if each.at > folded.summary.applied]
-        return effects + [self._asked(each) for each in done]
+            self._askers = [each for each in self._askers if each.at > applied]
+        return [self._asked(each) for each in done]
 
     def _asked(self, asker: _Asker) -> Effect:
         if self.replica.log.decisions.covering(asker.at) is not None:
@@ -603,7 +620,6 @@ class Documents:
         self._token += 1
         self._job, self._slice = "", None
         self._sweep, self._collect = False, None
-        self._seed_pins, self._seed_summary, self._seed_failover = {}, None, FailoverLog()
 
     def on_snapshot_rows(self, head: EntryId, m: SnapshotRows) -> tuple[list[Effect], bool | None]:
         """Take the next rows of a snapshot that ends at `head`.
@@ -613,49 +629,112 @@ class Documents:
         The summary is written last, so rows without one are no documents (U47).  Raises RemoteViolation, for a row
         that cannot be read, too; then nothing of this part is stored.
         """
-        replica, shard = self.replica, self.replica.shard
+        replica = self.replica
         if not m.first and not replica.rows_wanted:
             return [], False
-        failover: FailoverLog | None = None
-        for family, key, value in m.rows:
-            if family == SUMMARY and key == failover_key(shard):
-                failover = FailoverLog.decode(value)
-            else:
-                check_row(shard, family, key, value)
-        writes: list[Write] = []
+        writes, pulled = self._refill.take(m)
         if m.first:
             self._forget()   # of rows that were whole: their summary goes with them
             replica.rows_wanted = True
-            writes += wipe(shard)
-        self._seed_failover = failover or self._seed_failover
-        for family, key, value in m.rows:
-            if family == SUMMARY and key == prefix(shard):
-                self._seed_summary = value
-                continue
-            if family == PINS:
-                self._seed_pins[name_of_pin(key)] = Pin.decode(value)
-            writes.append(Put(family, key, value))
-        if len(self._seed_pins) > PINS_MAX:
-            raise RemoteViolation(f"U70: a snapshot of {shard} has more than {PINS_MAX} pins")
-        if not m.last:
+        if pulled is None:
             return [replica.persist(writes)], False
-        pulled = Summary() if self._seed_summary is None else Summary.decode(self._seed_summary, self._seed_pins)
-        check_summary(pulled)
         if pulled.applied > head.offset and pulled.epoch > head.epoch:
             # The source follows a later leader by now: these rows do not fit the entries of this snapshot.
             return [replica.trace("snapshot_superseded", f"documents are at {pulled.applied}, it ends at {head}")], None
-        writes.append(Put(SUMMARY, prefix(shard), pulled.encode()))
+        writes.append(self._refill.summary_row(pulled))
         self._adopt(pulled)
         return [replica.persist(writes)], True
 
     def _adopt(self, summary: Summary) -> None:
-        failover = self._seed_failover
         self._forget()
-        self.summary, self.failover = summary, failover
+        self._go_on_from(summary)
         self.durable = self.replica.folded = summary.applied
         self.replica.rows_wanted = False
+
+    def _go_on_from(self, summary: Summary) -> None:
+        self.summary, self.failover = summary, self._refill.failover
+        self._refill.forget()
         self._sweep = summary.tombstones > 0 and summary.purged >= 0
         self._collect = prefix(self.replica.shard)
+
+    # --- where no member has the next entry (U47b) --------------------------------------------------------
+
+    @property
+    def pulls(self) -> bool:
+        """Rows of another member are on their way."""
+        return self._job == "rows"
+
+    @property
+    def replacing(self) -> bool:
+        """The log begins above what the rows stand for, and those of another member are to take their place."""
+        return self.summary.applied + 1 < self.replica.log.first or self._job in ("rows whole", "replaced")
+
+    def on_gone(self, member: Member, first: int) -> list[Effect]:
+        """A member has no entry below `first` any more; if the fold waits for one, its rows take the place of ours."""
+        if self._job != "retry" or not self.summary.applied + 1 < first <= self.replica.confirmed + 1:
+            return []
+        return self._pull_rows(member)
+
+    def _pull_rows(self, source: Member | None = None) -> list[Effect]:
+        pull = self._refill.begin(source)
+        if pull is None:
+            return []
+        self._job = "rows"
+        replica = self.replica
+        what = f"folded up to {self.summary.applied}, the log begins at {replica.log.first}"
+        return [replica.trace("documents_pulled", what), pull]
+
+    def on_other_rows(self, now_ms: int, m: SnapshotRows) -> list[Effect]:
+        """Take the next rows of another member; a part that is none ends the pull, and another member is asked."""
+        replica, refill = self.replica, self._refill
+        if not self.pulls or not refill.is_of(m.epoch):
+            return []
+        try:
+            writes, pulled = refill.take(m)
+        except RemoteViolation as violation:
+            return [replica.trace("violation", str(violation)), *self._retry_later(now_ms)]
+        if m.first:
+            self._forget()
+            self._job = "rows"
+        if pulled is not None and pulled.applied + 1 < replica.log.first:
+            return [replica.persist(writes), *self._retry_later(now_ms)]   # it has folded less than our log needs
+        if pulled is not None:
+            refill.pulled, self._job = pulled, "rows whole"
+        return [replica.persist(writes)]
+
+    def on_pull_failed(self, now_ms: int, m: SnapshotFailed) -> list[Effect]:
+        return self._retry_later(now_ms) if self._refill.is_of(m.epoch) else []
+
+    def _replaced(self) -> list[Effect]:
+        """The log has the cut of the rows: they are the documents once the summary is durable beside them."""
+        pulled = self._refill.pulled
+        assert pulled is not None, "U47b: no rows to go on from"
+        self._go_on_from(pulled)
+        self._job = "replaced"
+        self._number += 1
+        self._batches.append(_Batch(self._number, pulled.applied, {}, {}))
+        replica = self.replica
+        return [
+            replica.trace("documents_replaced", f"folded up to {pulled.applied}"),
+            replica.persist([self._refill.summary_row(pulled)], [Feed(RowsDurable(replica.shard, self._number))]),
+        ]
+
+    def _answer_replaced(self) -> list[Effect]:
+        """Answer the callers whose entries another member folded."""
+        applied, effects = self.summary.applied, self._answer_askers()
+        for base in [base for base, each in self._waiting.items() if base + each[0][1].count - 1 <= applied]:
+            for request, appended in self._waiting.pop(base):
+                effects += self._on_appended(request, appended)
+        return effects
+
+    def _clean(self) -> list[Effect]:
+        """Remove what is left of rows that were never whole, before anything is folded here."""
+        self._forget()
+        self._refill.forget()
+        self._job = "cleaning"
+        self._number += 1
+        shard = self.replica.shard
+        return [self.replica.persist(wipe(shard), [Feed(RowsDurable(shard, self._number))])]
 
     def _give_up(self) -> list[Effect]:
         """The rows go with the log: callers that wait for them have to ask another member."""
@@ -663,6 +742,7 @@ class Documents:
         waiting += [each.request for each in self._readers] + [each.request for each in self._askers]
         self._waiting, self._readers, self._askers = {}, [], []
         self._forget()
+        self._refill.forget()
         return [self._refused(request, Reason.NO_REPLICA, "the replica is removed here") for request in waiting]
 
 

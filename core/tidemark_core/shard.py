@@ -32,7 +32,7 @@ from .base.effects import (
 from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.folds import Table
-from .base.ids import LINEAGE_BYTES, NOTHING, Member, Peer, ShardId, ShardKind
+from .base.ids import NOTHING, Member, Peer, ShardId, ShardKind, wrong_lineage
 from .base.plane import STRANGER_REFUSED
 from .base.refusals import Reason, Refused
 from .document_changes import failover_of
@@ -125,7 +125,7 @@ class Shard:
         replica.rows_wanted = replica.state.role is Role.SEEDING and summary is None
         # Rows without a summary are part of a snapshot that did not come whole.
         failover = failover_of(shard, rows) if rows is not None and summary is not None else None
-        return cls(replica, Documents(replica, summary, failover))
+        return cls(replica, Documents(replica, summary, failover, restored=True))
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them."""
@@ -183,6 +183,8 @@ class Shard:
             case SnapshotChunk():
                 return self.follower.on_snapshot_chunk(event) if self._seeding else self.filling.on_chunk(event)
             case SnapshotFailed():
+                if self.documents is not None and self.documents.pulls:
+                    return self.documents.on_pull_failed(now_ms, event)
                 failed = self.follower.on_snapshot_failed if self._seeding else self.filling.on_failed
                 return failed(now_ms, event.message)
             case _ if self.documents is not None:
@@ -209,7 +211,9 @@ class Shard:
             case RowsDurable():
                 return documents.on_durable(event)
             case SnapshotRows():
-                return self._on_snapshot_rows(documents, event)
+                if self._seeding:
+                    return self._on_snapshot_rows(documents, event)
+                return documents.on_other_rows(now_ms, event)
             case _ if isinstance(event, DOCUMENT_REQUESTS):
                 return documents.on_request(now_ms, self.leader, event)
         raise TypeError(f"no such event: {event!r}")
@@ -217,7 +221,7 @@ class Shard:
     def _on_snapshot_rows(self, documents: Documents, event: SnapshotRows) -> list[Effect]:
         """Rule U47: the replica is seeded with its rows or not at all."""
         follower, head = self.follower, self.follower.seeding_head
-        if head is None or event.epoch != self.replica.state.epoch or not self._seeding:
+        if head is None or event.epoch != self.replica.state.epoch:
             return []
         try:
             effects, whole = documents.on_snapshot_rows(head, event)
@@ -396,8 +400,8 @@ class Shard:
             return self.leader.on_become_leader_again(sender, m)
         if state.role is not Role.FENCED:
             return replica.reject(sender, m, Reason.WRONG_STATE, f"replica is {state.role} in epoch {state.epoch}")
-        if len(m.lineage) not in (0, LINEAGE_BYTES):
-            return replica.reject(sender, m, Reason.WRONG_STATE, f"lineage has {len(m.lineage)} bytes (U54)")
+        if m.lineage and (wrong := wrong_lineage(m.lineage)) is not None:
+            return replica.reject(sender, m, Reason.WRONG_STATE, f"{wrong} (U54)")
         if self.vetting.passed():
             return self._lead(now_ms, sender, m)
         return self.vetting.begin(sender, m)
@@ -499,7 +503,8 @@ class Shard:
         if m.base < m.first:
             # Trimmed there by a leader that might: nobody can give us that part any more, and nobody misses it.
             writes = replica.trim_to(m.first)
-            return [replica.persist(writes)] if writes else []
+            gone = self.documents.on_gone(sender, m.first) if self.documents is not None else []
+            return [*([replica.persist(writes)] if writes else ()), *gone]
         if entry is None or not self._lacks(m):
             return self.vetting.on_not_held(sender, m)
         chain = replica.log.chain_at(entry.last)

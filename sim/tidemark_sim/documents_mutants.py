@@ -12,6 +12,7 @@ from typing import Any
 from tidemark_core import document_shard
 from tidemark_core.base.effects import DeleteRange, Persist
 from tidemark_core.base.entry import Entry
+from tidemark_core.base.ids import ShardKind
 from tidemark_core.document_shard import Documents
 from tidemark_core.documents import fold as folding
 from tidemark_core.documents.fold import Folded, _Folding
@@ -34,12 +35,14 @@ from tidemark_core.documents.rows import (
     seqno_key,
 )
 from tidemark_core.documents.sweeping import Found, collected, swept
+from tidemark_core.replication import recovery
 from tidemark_core.replication.replica import Replica
 
 from . import pull
 from .mutant import Mutant, substitute
 
 PROFILE = "upr"
+RECOVERY_PROFILE = "upr_recovery"
 
 
 def _after(stack: ExitStack, target: Any, name: str, change: Any) -> None:
@@ -103,6 +106,10 @@ def _old_row_by_seqno_kept(stack: ExitStack) -> None:
 
 def _rows_wiped_apart(stack: ExitStack) -> None:
     substitute(stack, document_shard, "wipe", lambda shard: ())
+
+
+def _stands_still(stack: ExitStack) -> None:
+    substitute(stack, Documents, "on_gone", lambda self, member, first: [])
 
 
 # --- conditions and outcomes (U49, U50) -----------------------------------------------------------------------
@@ -280,6 +287,21 @@ def _versions_not_in_snapshot(stack: ExitStack) -> None:
     _without(stack, PINNED)
 
 
+# --- recovery (N13) -------------------------------------------------------------------------------------------
+
+
+def _another_lineage(stack: ExitStack) -> None:
+    original = recovery._identity
+    substitute(
+        stack, recovery, "_identity",
+        lambda reports, stored, lineage: (original(reports, stored, lineage)[0], lineage),
+    )
+
+
+def _recovered_as_a_log(stack: ExitStack) -> None:
+    substitute(stack, recovery, "_identity", lambda reports, stored, lineage: (ShardKind.LOG, b""))
+
+
 # --- reads and digest (U53, U73) ------------------------------------------------------------------------------
 
 
@@ -312,6 +334,7 @@ DOCUMENTS_MUTANTS: tuple[Mutant, ...] = (
     Mutant("U47 whole", "an entry is folded whole", _half_an_entry, PROFILE),
     Mutant("U47 trim", "the log is kept above the durable rows", _log_removed_above_applied, PROFILE),
     Mutant("U47 wipe", "rows go with the log", _rows_wiped_apart, PROFILE),
+    Mutant("U47b", "a member that cannot fold on takes the rows of another one", _stands_still, PROFILE),
     Mutant("U48", "the old row by seqno goes with the new one", _old_row_by_seqno_kept, PROFILE),
     Mutant("U49", "one refusal refuses all of an atomic entry", _atomic_ignored, PROFILE),
     Mutant("U49 tombstone", "a tombstone is no document", _tombstone_matches, PROFILE),
@@ -335,5 +358,7 @@ DOCUMENTS_MUTANTS: tuple[Mutant, ...] = (
     Mutant("U71 collect", "versions of older pins are kept", _collected_by_the_newest, PROFILE),
     Mutant("U71 collect all", "an unpin frees its own versions alone", _all_collected, PROFILE),
     Mutant("U71 snapshot", "a new member has the versions", _versions_not_in_snapshot, PROFILE),
+    Mutant("N13", "a recovery that loses nothing keeps the lineage", _another_lineage, RECOVERY_PROFILE),
+    Mutant("N13 kind", "a rebuilt record names its kind", _recovered_as_a_log, RECOVERY_PROFILE),
     Mutant("U73", "the digest loses what is replaced", _digest_never_falls, PROFILE),
 )

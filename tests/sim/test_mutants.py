@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import test_scenarios_losses as losses
 import test_scenarios_partial as partitions
+import test_scenarios_upr as upr
 from tidemark_sim.mutant import RUNS_MAX, Mutant
 from tidemark_sim.mutants import MUTANTS
 from tidemark_sim.runner import run_seed
@@ -25,6 +26,14 @@ from tests.core.support import A, Node, begun_cluster
 
 def _desk(story: Callable[..., None], *arguments: str) -> Callable[[], None]:
     return lambda: story(coordinator.Desk(), *arguments)
+
+
+def _patched(story: Callable[..., None], *arguments: str) -> Callable[[], None]:
+    def run() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            story(patch, *arguments)
+
+    return run
 
 
 STORIES: dict[str, Callable[[], None]] = {
@@ -44,6 +53,7 @@ STORIES: dict[str, Callable[[], None]] = {
     "K14d copies": partial(
         losses.test_k14d_every_acknowledged_record_comes_back_from_the_member_that_holds_it, 3, 4, 1),
     "O43 links only": partial(partitions.test_o43_o44_a_leader_cut_off_from_its_followers_is_replaced, noticed=False),
+    "U47b": _patched(upr.test_u47b_a_member_that_cannot_fold_on_takes_the_rows_of_another_one),
     "T10b chain": lambda: trust.test_t10b_a_copy_is_compared_with_the_headers_around_it(Node(A)),
     "O44 no patience": partitions.test_o44_elections_become_rare_where_they_do_not_help,
 }

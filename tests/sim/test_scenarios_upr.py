@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from google_crc32c import value as crc32c
 from scenario import Scenario
+from tidemark_core.base.effects import SnapshotRows
 from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents.payload import Op, Outcome, Verdict, Write, Writes, encode
 from tidemark_core.documents.reading import get, get_at
 from tidemark_core.documents.requests import Level, PinDocuments, Pinned, ReadDocuments, Written
 from tidemark_core.limbo.settings import SynchroSettings
-from tidemark_core.replication.clients import AppendRequest, CommitPosition
+from tidemark_core.replication import log
+from tidemark_core.replication.clients import AppendRequest, CommitPosition, TrimRequest
 from tidemark_core.replication.messages import Operation
 from tidemark_sim.checkers.documents import StoreView
 
@@ -175,6 +177,71 @@ def test_w17_u50_a_retried_condition_gets_its_first_outcome_from_the_next_leader
     applied = (Outcome(Verdict.APPLIED), Outcome(Verdict.APPLIED))
     assert story.outcomes[answer.base] == [applied, applied]
     assert story.value(leader, b"a") == b"2"
+
+
+def gone_below(monkeypatch: pytest.MonkeyPatch) -> tuple[Story, int]:
+    """Return a world where n3 comes back, cannot read the first entry that it has not folded, and no log has it."""
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    story = Story(commit_notice_ms=100_000)
+    story.wait_led(1)
+    story.written(1, 0, b"a", b"1")
+    unknown = story.written(1, 1, b"a", b"2").base
+    core = story.world.nodes["n1"].core
+    assert core is not None
+    leader = core.log.shards[story.shard].leader
+    assert leader is not None
+    story.wait(lambda: min(leader.matches().values()) > unknown, "all members hold the writes")
+    assert story.applied(3) < unknown, "n3 has not heard that they are confirmed"
+    story.crash(3)
+    story.world.nodes["n3"].disk.lose_payload((story.shard, unknown), story.world.now_ms)
+    story.written(1, 2, b"b", b"3")
+    story.settle(1)
+    story.run(100)
+    trimmed = story.ask(1, TrimRequest, unknown + 2)
+    assert trimmed > unknown
+    story.wait(lambda: story.log(2)[0] == story.log(1)[0], "n2 has trimmed, too")
+    return story, trimmed
+
+
+def test_u47b_a_member_that_cannot_fold_on_takes_the_rows_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    story, trimmed = gone_below(monkeypatch)
+
+    story.start(3)
+    story.run(200)
+    story.written(1, 3, b"a", b"4")
+
+    story.settle(3)
+    assert story.world.trace.counts["core_documents_replaced"] == 1
+    assert (story.value(3, b"a"), story.value(3, b"b")) == (b"4", b"3")
+    assert story.ask(3, ReadDocuments, Level.FOLLOWER, trimmed).applied >= trimmed
+    story.finish()
+
+
+@pytest.mark.parametrize("part", ["first", "last"])
+def test_u47b_a_crash_while_the_rows_come_leaves_none_that_were_not_whole(
+    monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    story, _ = gone_below(monkeypatch)
+    node = story.world.nodes["n3"]
+    feed = node.feed
+
+    def crash_behind(life: int, event: Any) -> None:
+        feed(life, event)
+        if isinstance(event, SnapshotRows) and (event.first if part == "first" else event.last):
+            node.feed = feed   # type: ignore[method-assign]
+            story.run(5)
+            story.crash(3)
+
+    node.feed = crash_behind   # type: ignore[method-assign]
+    story.start(3)
+    story.wait(lambda: not node.alive, "n3 dies while the rows come")
+    story.start(3)
+    story.run(200)
+    story.written(1, 3, b"a", b"4")
+
+    story.settle(3)
+    assert (story.value(3, b"a"), story.value(3, b"b")) == (b"4", b"3")
+    story.finish()
 
 
 def test_u53_a_deposed_leader_grants_no_linearizable_read() -> None:

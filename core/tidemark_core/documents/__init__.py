@@ -4,6 +4,7 @@ The rules, with their reasons and tests, are in `docs/protocols/documents.md`:
 
 U46 The source is the confirmed log
 U47 One write holds whole entries
+U47b A member that cannot fold on takes the rows of another one
 U48 Rows
 U49 The fold alone judges conditions
 U50 The first outcome is kept

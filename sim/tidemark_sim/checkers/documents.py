@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.entry import Entry, Kind
+from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import ShardId
 from tidemark_core.documents.payload import Outcome
 from tidemark_core.documents.reading import scan, scan_at
@@ -29,6 +30,7 @@ from tidemark_core.documents.rows import (
     seqno_of,
 )
 from tidemark_core.replication.replica import Role
+from tidemark_core.upr.history import Opening
 
 from ..document_model import History as Model
 from ..document_model import State
@@ -67,6 +69,7 @@ class Documents:
         self.models: dict[ShardId, Model] = {shard: Model() for shard in world.shards}
         self._seen: dict[tuple[str, int, ShardId], tuple[int, int]] = {}
         self._answered: dict[ShardId, int] = {shard: -1 for shard in world.shards}   # end of what was answered
+        self._lineages: dict[ShardId, bytes] = {}
         self._asked: dict[int, int] = {}   # linearizable reads: what was answered when they were asked
 
     # --- the log ------------------------------------------------------------------------------------------
@@ -77,6 +80,8 @@ class Documents:
         model = self.models[shard]
         before = model.state
         model.take(entry)
+        if entry.kind is Kind.EPOCH_START:
+            self._opened(shard, entry)
         if entry.kind in COUNTED:
             self.world.trace.count(f"{entry.kind.name.lower()}_entries")
         if entry.kind is not Kind.PURGE:
@@ -86,6 +91,16 @@ class Documents:
         for name, pin in before.pins.items():
             if entry.sequence > pin.at:
                 raise Violation("U52", f"{entry.id} purges up to {entry.sequence}, pin {name} stands at {pin.at}")
+
+    def _opened(self, shard: ShardId, entry: Entry) -> None:
+        """A shard that lost nothing keeps its lineage, whatever its metadata went through (U54)."""
+        try:
+            lineage = Opening.of(entry).lineage
+        except RemoteViolation as violation:
+            raise Violation("U54", str(violation)) from violation
+        first = self._lineages.setdefault(shard, lineage)
+        if lineage != first:
+            raise Violation("U54", f"{entry.id} names the lineage {lineage.hex()}, the shard began as {first.hex()}")
 
     # --- members ------------------------------------------------------------------------------------------
 
@@ -115,7 +130,7 @@ class Documents:
                 self._compare_rows(node, shard)
                 self.world.trace.count("documents_compared")
             first = held.replica.log.first
-            if first > documents.durable + 1:
+            if first > documents.durable + 1 and not documents.replacing:
                 raise Violation("U47", f"{node.name} removed the log below {first}, its rows stand at {now[1]}")
 
     def _state(self, node: Node, shard: ShardId, applied: int) -> State:

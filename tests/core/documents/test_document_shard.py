@@ -6,7 +6,15 @@ import random
 from dataclasses import replace
 
 import pytest
-from tidemark_core.base.effects import ClockStepped, SnapshotChunk, SnapshotDescriptor, SnapshotRows
+from tidemark_core.base.effects import (
+    ClockStepped,
+    Delete,
+    Put,
+    SnapshotChunk,
+    SnapshotDescriptor,
+    SnapshotFailed,
+    SnapshotRows,
+)
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import ShardKind
@@ -37,21 +45,27 @@ from tidemark_core.documents.rows import (
     Summary,
     behind,
     decode_row,
+    encode_row,
+    live_row,
     load,
     prefix,
+    seqno_key,
     seqno_of,
+    wipe,
 )
 from tidemark_core.documents.sweeping import collected, swept
+from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.replication import log
 from tidemark_core.replication.clients import CommitPosition, TrimRequest
 from tidemark_core.replication.messages import Append, Fence, InstallSnapshot
 from tidemark_core.replication.replica import ReplicaState, Role
+from tidemark_core.replication.settings import Configure
 from tidemark_core.shard import Shard
 
 from tests.core.documents.desk import LIMITS, Desk
 from tests.core.documents.support import DocumentAuthor, delete, put
 from tests.core.documents.support import Documents as Rows
-from tests.core.support import OPERATOR, SHARD, A, B
+from tests.core.support import AT, OPERATOR, SHARD, A, B, C, append_of
 
 
 @pytest.fixture
@@ -262,7 +276,8 @@ def test_u47_no_row_of_a_snapshot_raises_anything_but_a_violation(desk: Desk) ->
     dice = random.Random(1)
     refused = 0
     for _ in range(1_500):
-        family, key, value = dice.choice(rows)
+        at = dice.randrange(len(rows))
+        family, key, value = rows[at]
         half = bytearray(key[8:] if (in_key := dice.random() < 0.4) else value)
         if half and dice.random() < 0.7:
             half[dice.randrange(len(half))] = dice.randrange(256)
@@ -271,8 +286,9 @@ def test_u47_no_row_of_a_snapshot_raises_anything_but_a_violation(desk: Desk) ->
         changed = (key[:8] + bytes(half), value) if in_key else (key, bytes(half))
         new = Desk()
         seeded(new, author, author.log.head.offset)
-        other = dice.choice((family, family, PINNED, EXPIRY))
-        new.step(SnapshotRows(SHARD, 2, ((other, *changed), rows[-1]), True, True))
+        other = dice.choice((family, family, family, PINNED, EXPIRY))
+        spoilt = sorted((*rows[:at], *rows[at + 1:], (other, *changed)), key=lambda row: (FAMILIES.index(row[0]), row))
+        new.step(SnapshotRows(SHARD, 2, tuple(spoilt), True, True))
         refused += new.traces[-1:] == ["violation"]
         new.crash()
         for _, row in new.rows.scan(DOCS, prefix(SHARD), behind(SHARD)):
@@ -280,7 +296,58 @@ def test_u47_no_row_of_a_snapshot_raises_anything_but_a_violation(desk: Desk) ->
         collected(new.documents.summary, tuple(new.rows.scan(PINNED, prefix(SHARD), behind(SHARD))))
         swept(SHARD, new.documents.summary, tuple(new.rows.scan(EXPIRY, prefix(SHARD), behind(SHARD))))
 
-    assert 500 < refused < 1_500
+    assert 1_000 < refused < 1_500
+
+
+def document_row(key: bytes, seqno: int, value: bytes) -> tuple[str, bytes, bytes]:
+    return DOCS, prefix(SHARD) + key, encode_row(live_row(key, seqno, 0, value))
+
+
+@pytest.mark.parametrize("spoilt", [
+    "a document is missing", "a document is doubled", "another value", "another hash", "no row by seqno",
+    "no row by time", "another count", "a row above the cut", "no summary",
+])
+def test_u73_rows_that_are_not_what_their_summary_says_end_the_pull(desk: Desk, spoilt: str) -> None:
+    desk.written(put(b"z", b"z"))
+    author, rows = source(desk)
+    first = {family: next(row for row in rows if row[0] == family) for family in FAMILIES}
+    summary = desk.documents.summary
+    z = decode_row(desk.rows.get(DOCS, prefix(SHARD) + b"z") or b"")
+    changes: dict[str, tuple[tuple[str, bytes, bytes] | None, tuple[str, bytes, bytes] | None]] = {
+        "a document is missing": (first[DOCS], None),
+        "a document is doubled": (None, document_row(b"zz", z.seqno, b"z")),
+        "another value": (document_row(b"z", z.seqno, b"z"), document_row(b"z", z.seqno, b"y")),
+        "another hash": (
+            document_row(b"z", z.seqno, b"z"), (DOCS, prefix(SHARD) + b"z", encode_row(z._replace(hash=bytes(16))))),
+        "no row by seqno": (first[BYSEQ], None),
+        "no row by time": (first[EXPIRY], None),
+        "another count": (rows[-1], (SUMMARY, rows[-1][1], replace(summary, count=summary.count + 1).encode())),
+        "a row above the cut": (first[EFFECTS], (EFFECTS, seqno_key(SHARD, summary.applied + 1), first[EFFECTS][2])),
+        "no summary": (rows[-1], None),
+    }
+    taken, put_in = changes[spoilt]
+    bad = sorted(
+        (*(row for row in rows if row != taken), *((put_in,) if put_in else ())),
+        key=lambda row: (FAMILIES.index(row[0]), row))
+    new = Desk()
+    seeded(new, author, author.log.head.offset)
+
+    new.step(SnapshotRows(SHARD, 2, tuple(bad), True, True))
+
+    assert new.traces[-1] == "violation"
+    assert new.rows.get(SUMMARY, prefix(SHARD)) is None
+    seeded(new, author, author.log.head.offset)
+    new.step(SnapshotRows(SHARD, 2, rows, True, True))
+    assert new.documents.summary == desk.documents.summary
+
+
+def test_u47_rows_out_of_order_are_none_of_a_snapshot(desk: Desk) -> None:
+    author, rows = source(desk)
+    for shuffled in ((*rows[1::-1], *rows[2:]), (rows[0], *rows), (rows[-1], *rows[:-1])):
+        new = Desk()
+        seeded(new, author, author.log.head.offset)
+        new.step(SnapshotRows(SHARD, 2, shuffled, True, True))
+        assert new.traces[-1] == "violation"
 
 
 def test_u47_rows_of_a_newer_release_are_named_so() -> None:
@@ -325,6 +392,86 @@ def test_u47_a_replica_of_documents_is_one_after_a_restart_and_is_no_log_to_olde
     log = Shard.new(SHARD, A, LIMITS)
     refused = log.step(0, ReadDocuments(SHARD, 7))[0].value   # type: ignore[union-attr]
     assert isinstance(refused, Refused) and refused.reason is Reason.WRONG_KIND
+
+
+def trimmed_follower() -> tuple[Desk, DocumentAuthor, Rows]:
+    """Return a member whose rows are gone and whose log begins at the last write, and rows as the others have them."""
+    author, folded = DocumentAuthor(ensemble=(A, B, C)), Rows()
+    author.opening()
+    for number in range(4):
+        author.write(put(b"%d" % number))
+    folded.fold(author)
+    member = Desk()
+    member.receive(OPERATOR, Fence(1, 10, kind=ShardKind.DOCUMENTS))
+    member.receive(B, append_of(author.entries, 1, commit=author.log.head.offset))
+    member.receive(B, append_of((), 1, commit=author.log.head.offset, trim=4, prev=author.log.head))
+    assert member.core.log.shards[SHARD].replica.log.first > 0
+    for write in wipe(SHARD):
+        member.disk.durable_tables.apply(AT, write)
+    member.crash()
+    return member, author, folded
+
+
+def rows_of(folded: Rows) -> tuple[tuple[str, bytes, bytes], ...]:
+    return tuple((family, *row) for family in FAMILIES for row in folded.rows.scan(family))
+
+
+def test_u47b_a_member_whose_log_begins_above_its_rows_asks_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    member, author, folded = trimmed_follower()
+    member.step(Configure(SHARD, SynchroSettings()))
+    pull = member.pulls[-1]
+    assert (pull.rows, pull.source) == (True, B) and pull.descriptor is not None
+    assert pull.first > pull.descriptor.head.offset, "no entry is wanted"
+    assert member.documents.durable == -1
+    before = author.log.head.offset
+    last = author.write(put(b"new"))
+    folded.fold(author)
+
+    rows = rows_of(folded)
+    member.step(SnapshotRows(SHARD, 1, rows[:3], True, False))
+    member.step(SnapshotRows(SHARD, 1, rows[3:], False, True))
+
+    assert member.rows.get(SUMMARY, prefix(SHARD)) is None, "its log ends in front of the cut of these rows"
+    member.receive(B, append_of([last], 1, commit=before))
+    assert member.documents.durable == last.last
+    assert shown(member) == {b"%d" % number: b"v" for number in range(4)} | {b"new": b"v"}
+
+
+def test_u47b_rows_without_a_summary_are_removed_before_anything_is_folded(desk: Desk) -> None:
+    """A crash came while the rows of another member arrived; the log is whole."""
+    desk.written(put(b"a"))
+    for write in (Delete(SUMMARY, prefix(SHARD)), Put(*document_row(b"stray", 99, b"x"))):
+        desk.disk.durable_tables.apply(AT, write)
+    desk.crash()
+
+    desk.lead(2)
+
+    assert set(shown(desk)) == {b"a"}
+    assert desk.documents.durable == desk.core.log.shards[SHARD].replica.confirmed
+
+
+def test_u47b_rows_that_fold_less_or_are_none_send_the_member_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    member, author, folded = trimmed_follower()
+    member.step(Configure(SHARD, SynchroSettings()))
+    older = Rows()
+    older.fold(author, cut=2)
+    hostile = ((DOCS, prefix(SHARD) + b"x", b""),)
+    sources = []
+    for rows in (rows_of(older), hostile, None):
+        sources.append(member.pulls[-1].source)
+        if rows is None:
+            member.step(SnapshotFailed(SHARD, 1, "gone"))
+        else:
+            member.step(SnapshotRows(SHARD, 1, rows, True, True))
+        pulls = len(member.pulls)
+        member.wait(LIMITS.resend_ms)
+        assert len(member.pulls) == pulls + 1
+    member.step(SnapshotRows(SHARD, 1, rows_of(folded), True, True))
+
+    assert sources == [B, C, B]
+    assert set(shown(member)) == {b"%d" % number for number in range(4)}
 
 
 # --- U49, U50 ---------------------------------------------------------------------------------------------
