@@ -30,7 +30,7 @@ class Refill:
         self._epoch = -1                     # names the pull under way, -1: none
 
     def forget(self) -> None:
-        """What came belongs to no state any more."""
+        """The rows that came belong to no state any more."""
         self.pulled, self.failover, self._tally, self._epoch = None, FailoverLog(), None, -1
 
     # --- parts --------------------------------------------------------------------------------------------

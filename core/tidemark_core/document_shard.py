@@ -171,7 +171,7 @@ class Documents:
         self._batches: deque[_Batch] = deque()
         self._number = 0                          # of the newest batch
         self._token = 0                           # of the newest read: answers of older ones are ignored
-        # What is under way: one slice, one piece of background work, or another member's rows.
+        # Under way: one slice, one piece of background work, or the rows of another member.
         self._job = "stale" if restored and summary is None else ""
         self._slice: _Slice | None = None
         self._since_sweep = 0

@@ -252,7 +252,7 @@ class Faults:
         """Cut some links of an ensemble, so that a member still reaches a majority."""
         world, dice = self.world, self.world.dice
         record = world.metadata.record(dice.pick(world.shards))
-        if record.leader is None:
+        if record.leader is None or len(record.ensemble) < 2:
             return
         names = [member.node for member in record.ensemble]
         partition = partitions.draw(dice, names, record.leader.node, dice.pick(list(world.operators)))

@@ -3,6 +3,7 @@
 The rules, with their reasons and tests, are in `docs/protocols/upr.md`:
 
 U54 A history is a lineage and an epoch
+U54b A record of documents has a format of its own
 U55 A position is the end of a complete snapshot
 U56 A stream scans one snapshot, then follows the feed
 U57 One function decides whether a stream may start
