@@ -27,6 +27,9 @@ STAGES = {
     "DONE": "done",
 }
 
+HOLDS_A_COPY = "already holds a copy"
+"""Of the refusal of a target of a swap."""
+
 FromOption = Annotated[str, typer.Option("--from", metavar="NODE", help="Node that leaves.")]
 ToOption = Annotated[str, typer.Option("--to", metavar="NODE", help="Node that joins or takes over.")]
 AbandonOption = Annotated[
@@ -117,6 +120,12 @@ def _whole_node(
             try:
                 with progress() as bar:
                     return await run_reconfiguration(service, bar, manifest)
+            except CommandFailed as error:
+                if HOLDS_A_COPY in error.message:
+                    error.advice = (
+                        f"Where both nodes hold a copy of one shard, `tidemark swap --from {body['from']} --spread` "
+                        "moves the copies to any nodes that the placement allows.")
+                raise
             except asyncio.CancelledError:
                 note(f"{name} goes on by itself; follow it with `tidemark get reconfiguration {name}`")
                 raise
@@ -136,7 +145,10 @@ def _whole_node(
 
 def swap(
     from_node: FromOption,
-    to_node: ToOption,
+    to_node: Annotated[str | None, typer.Option("--to", metavar="NODE", help="Node that joins.")] = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Of a whole node: any nodes that the placement allows take its copies.")
+    ] = False,
     group: GroupOptional = None,
     shard: ShardOptional = None,
     transfer: Annotated[
@@ -150,7 +162,11 @@ def swap(
 ) -> None:
     """Replace a member by another node: of one shard, or of every shard of a node."""
     _both_or_none(group, shard)
+    if (to_node is None) is not spread:
+        raise typer.BadParameter("give one of --to and --spread", param_hint="--to")
     if group is not None and shard is not None:
+        if spread:
+            raise typer.BadParameter("goes with the swap of a whole node", param_hint="--spread")
         if rate:
             raise typer.BadParameter("goes with the swap of a whole node", param_hint="--rate")
         _one_shard(
@@ -160,7 +176,8 @@ def swap(
     else:
         _whole_node(
             state, cluster, as_json, "NodeSwap",
-            {"from": from_node, "to": {"node": to_node}, "removeSource": "Keep"}, rate, abandon=abandon,
+            {"from": from_node, "to": {"spread": {}} if spread else {"node": to_node}, "removeSource": "Keep"}, rate,
+            abandon=abandon,
         )
 
 

@@ -14,9 +14,10 @@ import typer
 from tidemark_operator import local
 
 from .certs import certs_app
+from .failures import FAILED
 from .options import DEFAULT_DIR, DirOption, JsonOption
-from .output import emit, note, stderr, table
-from .views import read_manifests
+from .output import emit, fail, note, stderr, table
+from .views import DOCUMENTS_APART, read_manifests
 
 dev_app = typer.Typer(no_args_is_help=True, help="Run a whole cluster on this machine, for development.")
 dev_app.add_typer(certs_app, name="certs")
@@ -79,7 +80,7 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster, or attach to the one in --dir and start what of it does not run; then return."""
-    manifests = "\n---\n".join(read_manifests(file) for file in files or [])
+    manifests = DOCUMENTS_APART.join(read_manifests(file) for file in files or [])
     places = _places(zones, locations)
     with stderr.status("starting") as spinner:
         runtime = tidemark.run(
@@ -166,18 +167,28 @@ def _places(zones: list[str] | None, locations: list[str] | None) -> list[str]:
 
 
 def _each(state: Any, as_json: bool, names: list[str], done: str, act: Any) -> None:
-    async def main() -> list[str]:
+    finished: list[str] = []
+    failed: list[tuple[str, local.LocalRuntimeError]] = []
+
+    async def main() -> None:
         runtime = await local.attach(state)
-        finished: list[str] = []
-        for name in names:
-            result = act(runtime, name)
-            if isinstance(result, Coroutine):
-                await result
+        for name in dict.fromkeys(names):
+            try:
+                result = act(runtime, name)
+                if isinstance(result, Coroutine):
+                    await result
+            except local.LocalRuntimeError as error:
+                failed.append((name, error))
+                continue
             finished.append(name)
             if not as_json:
                 note(f"{name} {done}")
-        return finished
 
-    finished = tidemark.run(main())
+    tidemark.run(main())
     if as_json:
-        emit(True, {done: finished}, str)
+        failures = [{"name": name, "message": str(error), "advice": error.advice} for name, error in failed]
+        emit(True, {done: finished, **({"failed": failures} if failures else {})}, str)
+    for _, error in failed:
+        fail(str(error), error.advice)
+    if failed:
+        raise typer.Exit(FAILED)

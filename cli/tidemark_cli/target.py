@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import TracebackType
 
 import grpc
 import tidemark
-from tidemark.errors import InvalidArgument
+from tidemark.errors import InvalidArgument, UnknownGroup
 from tidemark.routing import check_addresses
 from tidemark_operator import local
 from tidemark_wire.tls import TlsSettings
@@ -21,6 +22,7 @@ from tidemark_wire.tls import TlsSettings
 from .admin import Admin
 from .failures import UNAVAILABLE, USAGE, CommandFailed
 from .identity import given_tls
+from .reconfigurations import condition_of
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -83,10 +85,44 @@ async def nodes_of(directory: Path, cluster: str | None) -> tuple[list[str], Tls
     return found, tls
 
 
-async def connect(directory: Path, cluster: str | None) -> tidemark.Client:
-    """Return a client of the cluster that is meant."""
+class Connection:
+    """A client of a cluster for one command, which says of a group that is not served what the operator says of it."""
+
+    def __init__(self, client: tidemark.Client, directory: Path, cluster: str | None) -> None:
+        self._client = client
+        self._directory = directory
+        self._cluster = cluster
+
+    async def __aenter__(self) -> tidemark.Client:
+        return await self._client.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+        if isinstance(error, UnknownGroup) and (found := await self._unserved(error.group)) is not None:
+            raise found from None
+
+    async def _unserved(self, name: str) -> CommandFailed | None:
+        """Return why the operator does not serve a group that exists; None where that is not known."""
+        try:
+            async with admin(self._directory, self._cluster) as service:
+                items = await service.get("LogGroup", name) if name else []
+        except (grpc.aio.AioRpcError, CommandFailed):
+            return None  # --cluster names a node, or the operator is away
+        if not items:
+            return None
+        ready = condition_of(items[0], "Ready")
+        why = f": {ready.get('reason', '')}: {ready.get('message', '')}" if ready else ""
+        return CommandFailed(
+            f"log group {name!r} exists and is not served{why}", f"See `tidemark get loggroup {name} --json`.",
+            code=UNAVAILABLE, reason="NOT_SERVED")
+
+
+async def connect(directory: Path, cluster: str | None) -> Connection:
+    """Return a connection to the cluster that is meant; `async with` gives its client."""
     addresses, tls = await nodes_of(directory, cluster)
-    return await tidemark.connect(addresses, timeout_s=CONNECT_TIMEOUT_S, tls=tls)
+    return Connection(await tidemark.connect(addresses, timeout_s=CONNECT_TIMEOUT_S, tls=tls), directory, cluster)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ import json
 import sys
 from typing import Annotated, Any
 
+import grpc
 import tidemark
 import typer
 from rich.console import Group
@@ -19,12 +20,13 @@ from tidemark_operator.resources.kinds import KINDS
 from tidemark_wire.v1 import common_pb2
 
 from . import target
-from .admin import kind_of
-from .failures import CommandFailed
+from .admin import Admin, kind_of
+from .failures import CommandFailed, describe
 from .options import DEFAULT_DIR, ClusterOption, DirOption, JsonOption
 from .output import emit, is_wide, table
 
 MANIFEST_BYTES_MAX = 1 << 20
+DOCUMENTS_APART = "\n---\n"
 _MANIFEST = "Give a manifest, YAML or JSON."
 
 
@@ -157,6 +159,23 @@ def read_manifests(file: str) -> str:
         raise CommandFailed(f"cannot read {file!r}: that is no path", _MANIFEST) from None
 
 
+async def _refused(
+    service: Admin, texts: list[tuple[str, str]], refused: grpc.aio.AioRpcError
+) -> Exception:
+    """Return the refusal of several files with the name of the first one that is to blame; nothing was applied."""
+    for file, text in texts:
+        try:
+            await service.apply(text, dry_run=True)
+        except grpc.aio.AioRpcError as error:
+            failure = describe(error)
+            if failure is None or error.code() is grpc.StatusCode.UNAVAILABLE:
+                break
+            return CommandFailed(
+                f"{file}: {failure.message}", f"No file was applied. {failure.advice}".strip(), code=failure.code,
+                reason=failure.reason)
+    return refused
+
+
 def apply(
     files: Annotated[list[str], typer.Option("-f", "--file", metavar="FILE|-", help="Manifest; may be repeated.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")] = False,
@@ -164,15 +183,18 @@ def apply(
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Apply manifests, the same files that kubectl takes."""
+    """Apply manifests, the same files that kubectl takes.
+
+    All files are checked before the first object is written: one that is refused leaves everything as it was.
+    """
     texts = [(file, read_manifests(file)) for file in files]
 
     async def main() -> list[str]:
-        applied: list[str] = []
         async with target.admin(state, cluster) as service:
-            for _, text in texts:
-                applied += await service.apply(text, dry_run=dry_run)
-        return applied
+            try:
+                return await service.apply(DOCUMENTS_APART.join(text for _, text in texts), dry_run=dry_run)
+            except grpc.aio.AioRpcError as refused:
+                raise (await _refused(service, texts, refused) if len(texts) > 1 else refused) from None
 
     applied = tidemark.run(main())
     emit(as_json, {"applied": applied, "dry_run": dry_run}, lambda: "\n".join(applied))

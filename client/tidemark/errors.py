@@ -230,7 +230,9 @@ class RequestRefused(TidemarkError):
 
 
 class UnknownGroup(RequestRefused):
-    """No log group of that name."""
+    """No log group of that name.  `group` is the name, empty where it is not known."""
+
+    group = ""
 
 
 class UnknownShard(RequestRefused):

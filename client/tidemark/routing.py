@@ -186,7 +186,10 @@ class Routing:
         group = self._groups.get(name)
         if group is None:
             known = ", ".join(sorted(self._groups)) or "none"
-            raise UnknownGroup(Refused(Reason.UNKNOWN_GROUP, f"no log group is named {name!r}; there are: {known}"))
+            text = f"no log group is named {name!r}; there are: {known}"
+            error = UnknownGroup(Refused(Reason.UNKNOWN_GROUP, text))
+            error.group = name
+            raise error
         return group
 
     def group_of_kind(self, name: str, kind: str) -> Group:

@@ -26,7 +26,7 @@ from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from .certificates.rotation import Policy
 from .etcd_access import TlsFiles
-from .local_manifests import cluster_manifest, deal, places, read_manifests, snapshot_rate
+from .local_manifests import check_unchanged, cluster_manifest, deal, places, read_manifests, snapshot_rate
 from .local_processes import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
@@ -296,6 +296,8 @@ async def up(
             raise LocalRuntimeError(
                 f"{directory} holds a cluster {'with' if state.tls else 'without'} TLS",
                 "Use another --dir, or end that one with `tidemark dev down --wipe`.")
+        if state is not None:
+            check_unchanged(directory, state, nodes, locations)
         state = state or new_state(directory, wanted["metadata"]["name"], tls=bool(tls))
         runtime = Runtime(directory, state)
         with saved(directory, state):

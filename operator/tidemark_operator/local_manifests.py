@@ -6,6 +6,7 @@ Stays out: applying them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tidemark_core.delivery.location import InvalidLocation, Location, parse_location
@@ -75,6 +76,22 @@ def cluster_manifest(
     }
 
 
+def check_unchanged(directory: Path, state: State, nodes: int | None, locations: Sequence[str]) -> None:
+    """Raise LocalRuntimeError where a cluster that has its nodes is to have other ones: `up` attaches to those."""
+    if not state.nodes:
+        return
+    here = f"{directory} holds the cluster {state.cluster!r}"
+    if nodes is not None and nodes != len(state.nodes):
+        raise LocalRuntimeError(
+            f"{here} with {len(state.nodes)} nodes, not {nodes}",
+            "Leave --nodes away; `tidemark dev add-node` adds one, `tidemark dev down --wipe` ends the cluster.")
+    stand = [node.location for node in state.nodes.values()]
+    if locations and sorted(_parsed(_in_turn(locations, len(stand)))) != sorted(stand):
+        raise LocalRuntimeError(
+            f"{here}, whose nodes stand in {' '.join(sorted(set(stand)))}".rstrip() + ", and no node moves",
+            "Leave --zone and --location away; `tidemark dev add-node --zone` adds a node elsewhere.")
+
+
 def _referenced(resources: list[Resource]) -> str:
     """Return the cluster that the manifests speak of without bringing it along."""
     names = {resource.cluster for resource in resources if not isinstance(resource, TidemarkCluster)}
@@ -90,8 +107,12 @@ def places(pools: list[dict[str, Any]], given: Sequence[str]) -> list[str]:
         found = _in_turn(given, sum(pool["replicas"] for pool in pools))
     else:
         found = [place for pool in pools for place in _in_turn(_stands_of(pool), pool["replicas"])]
+    return _parsed(found)
+
+
+def _parsed(texts: Iterable[str]) -> list[str]:
     try:
-        return [str(parse_location(place)) for place in found]
+        return [str(parse_location(text)) for text in texts]
     except InvalidLocation as error:
         raise LocalRuntimeError(str(error), "Write it as in region=eu,zone=a,rack=r1.") from error
 

@@ -16,6 +16,17 @@ from tidemark_cli.records import record_document
 
 from tests.waiting import wait_until
 
+GROUP = """
+apiVersion: tidemark.dev/v1alpha1
+kind: LogGroup
+metadata:
+  name: {name}
+spec:
+  clusterRef: {{name: dev}}
+  shards: 1
+  replication: {{factor: {factor}, spread: Node}}
+"""
+
 
 def leader_of(on: Cli, group: str, shard: int = 0) -> str:
     def leader() -> str:
@@ -270,6 +281,73 @@ def test_kill_start_pause_and_resume_a_node(on: Cli, group: str, tmp_path: Path)
     assert on("dev", "start", leader).code == 0
     assert state_of(leader) == "Running"
     assert on("dev", "kill", "dev-77").code == 1
+
+
+def test_an_act_on_many_processes_goes_through_all_of_them(on: Cli):
+    assert on("dev", "pause", "dev-4", "--json").document == {"paused": ["dev-4"]}
+    result = on("dev", "resume", "dev-77", "dev-4", "dev-78", "--json")
+    assert result.code == 1
+    assert result.document["resumed"] == ["dev-4"]
+    assert [each["name"] for each in result.document["failed"]] == ["dev-77", "dev-78"]
+    assert "there is no process 'dev-77'" in result.err
+    assert "there is no process 'dev-78'" in result.err
+
+
+def test_another_number_of_nodes_or_other_places_are_refused(on: Cli):
+    for arguments, said in (
+        (("--nodes", "3"), "with 4 nodes, not 3"),
+        (("--zone", "elsewhere"), "whose nodes stand in region=eu,zone=a,rack=r1"),
+    ):
+        result = on("dev", "up", *arguments)
+        assert result.code == 1
+        assert said in result.err
+        assert "tidemark dev add-node" in result.err
+    assert on("dev", "up", "--nodes", "4").code == 0
+
+
+def test_a_group_that_cannot_be_placed_says_so(on: Cli, tmp_path: Path):
+    file = tmp_path / "group.yaml"
+    file.write_text(GROUP.format(name="crowded", factor=7))
+    assert on("apply", "-f", str(file)).code == 0
+    try:
+        for command in (("read", "crowded"), ("append", "crowded", str(file)), ("limbo", "crowded")):
+            result = on(*command)
+            assert result.code == 3, result.err
+            assert "log group 'crowded' exists and is not served: " in result.err
+            assert "tidemark get loggroup crowded" in result.err
+    finally:
+        assert on("delete", "loggroup", "crowded").code == 0
+
+
+def test_of_several_files_all_are_applied_or_none(on: Cli, tmp_path: Path):
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(GROUP.format(name="fine", factor=3))
+    bad.write_text(GROUP.format(name="wrong", factor=0))
+    result = on("apply", "-f", str(good), "-f", str(bad), "--json")
+    assert result.code == 1
+    assert result.document["message"].startswith(f"{bad}: ")
+    assert "No file was applied" in result.document["advice"]
+    assert on("get", "loggroup", "fine").code == 1
+    bad.write_text(GROUP.format(name="right", factor=3))
+    assert on("apply", "-f", str(good), "-f", str(bad)).code == 0
+    for name in ("fine", "right"):
+        assert on("delete", "loggroup", name).code == 0
+
+
+def test_a_swap_of_two_nodes_with_one_shard_offers_to_spread(on: Cli, group: str):
+    leader = leader_of(on, group)
+    (shard, *_) = on("shards", group, "--json").document["groups"][0]["shards"]
+    other = next(node for node in shard["ensemble"] if node != leader)
+    result = on("swap", "--from", leader, "--to", other)
+    assert result.code == 1
+    assert "already holds a copy" in result.err
+    assert f"tidemark swap --from {leader} --spread" in result.err
+    assert on("swap", "--from", leader).code == 2
+    assert on("swap", "--from", leader, "--to", other, "--spread").code == 2
+    assert on("swap", group, "0", "--from", leader, "--spread").code == 2
+    assert on("swap", "--from", leader, "--spread").code == 0
+    after = on("shards", "--json").document
+    assert not [shard for each in after["groups"] for shard in each["shards"] if leader in shard["ensemble"]]
 
 
 def test_debug_dump_has_every_node(on: Cli, group: str):
