@@ -1,5 +1,6 @@
 """Snapshots: serving one in chunks at a bounded rate, and pulling one from its source.
 
+The rows of documents come first, all from one state of the source's store, with those of the summary last.
 A pull begins where the core says (so it resumes), checks each chunk's checksum and each entry's, and waits until a
 chunk is durable before it goes much further.
 Stays out: what belongs into a snapshot and when it is whole; the core knows.
@@ -13,16 +14,25 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import grpc
 import grpc.aio
 from google_crc32c import extend
-from tidemark_core.base.effects import LogReadFailed, PullSnapshot, SnapshotChunk, SnapshotFailed
+from tidemark_core.base.effects import (
+    LogReadFailed,
+    PullSnapshot,
+    SnapshotChunk,
+    SnapshotDescriptor,
+    SnapshotFailed,
+    SnapshotRows,
+)
 from tidemark_core.base.entry import Entry, decode_header, with_payload
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.rows import FAMILIES, behind, prefix
 from tidemark_wire import channel
 from tidemark_wire.frames import ENTRIES_MAX
 from tidemark_wire.identity import Kind
@@ -31,6 +41,7 @@ from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 from tidemark_wire.wire_version import WireVersionMismatch
 
+from .database import Row, Snapshot
 from .driver import Driver
 from .methods import Method, Shape
 from .metrics import Metrics
@@ -42,6 +53,8 @@ CHUNK_SECONDS = 2
 """At a low rate chunks are so much shorter, or whoever pulls would take the wait for the next one for silence."""
 CHUNKS_UNDURABLE_MAX = 4
 CHUNK_TIMEOUT_SECONDS = 30.0
+ROWS_MAX = 16_384
+"""Rows of one chunk: rows of some families have a few bytes each."""
 
 _log = logging.getLogger(__name__)
 
@@ -126,22 +139,62 @@ class SnapshotServer:
             self._metrics.snapshot_bytes_per_second.set(wanted)
 
     async def serve(self, request: Any, context: Any) -> None:
-        """Stream entries [first, last] as they are stored, up to the first that the core lets nobody have from here."""
+        """Stream rows if they are asked for, then the entries."""
         puller = await self._greet(context)
         shard, position = ShardId(request.shard), request.first
-        if position < 0 or request.last < position:
+        if position < 0 or (request.last < position and not request.rows):   # the rows alone may be missing
             wrong = Refused(Reason.INVALID_SPEC, f"first is {position} and last is {request.last}")
             await context.abort(*to_rpc_error(wrong))
+        member = Member(puller.node, puller.incarnation)
+        try:
+            if request.rows:
+                await self._serve_rows(shard, member, context)
+            await self._serve_entries(shard, member, request, context)
+        except StoreFailed as failure:
+            await context.abort(*to_rpc_error(Refused(Reason.SHUTTING_DOWN, str(failure))))
+
+    async def _may_pull(self, shard: ShardId, puller: Member, context: Any) -> None:
+        stranger = self._driver.core.log.pull_refused(shard, puller)
+        if stranger is not None:
+            self._driver.trace(stranger)
+            await context.abort(*to_rpc_error(Refused(Reason.PERMISSION_DENIED, stranger.detail)))
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return min(CHUNK_BYTES, CHUNK_SECONDS * self._bucket.rate)
+
+    async def _serve_rows(self, shard: ShardId, puller: Member, context: Any) -> None:
+        """Stream all rows of the documents from one state of the store (U47).  Raises StoreFailed."""
+        async with self._driver.hold(*FAMILIES) as held:
+            for family in FAMILIES:
+                first, end = prefix(shard), behind(shard)
+                while True:
+                    await self._may_pull(shard, puller, context)
+                    page = partial(_page, family, first, end, self._chunk_bytes)
+                    rows: list[Row] = await held.read(page)
+                    if not rows:
+                        break
+                    first = rows[-1][0] + b"\0"
+                    keys, values = [key for key, _ in rows], [value for _, value in rows]
+                    await self._write(context, node_pb2.SnapshotChunk(
+                        family=family, keys=keys, values=values, crc32c=checksum(keys, values)))
+        await self._write(context, node_pb2.SnapshotChunk(rows_end=True))
+
+    async def _write(self, context: Any, chunk: node_pb2.SnapshotChunk) -> None:
+        size = sum(sum(map(len, parts)) for parts in (chunk.headers, chunk.payloads, chunk.keys, chunk.values))
+        await self._bucket.take(size)
+        await context.write(chunk)
+        self._metrics.snapshot_sent_bytes.inc(size)
+
+    async def _serve_entries(self, shard: ShardId, puller: Member, request: Any, context: Any) -> None:
+        """Stream entries [first, last] as they are stored, up to the first that the core refuses to everyone.
+
+        Raises StoreFailed.
+        """
+        position = request.first
         while position <= request.last:
-            stranger = self._driver.core.log.pull_refused(shard, Member(puller.node, puller.incarnation))
-            if stranger is not None:
-                self._driver.trace(stranger)
-                await context.abort(*to_rpc_error(Refused(Reason.PERMISSION_DENIED, stranger.detail)))
-            chunk_bytes = min(CHUNK_BYTES, CHUNK_SECONDS * self._bucket.rate)
-            try:
-                found = await self._driver.read(shard, position, request.last, chunk_bytes)
-            except StoreFailed as failure:
-                await context.abort(*to_rpc_error(Refused(Reason.SHUTTING_DOWN, str(failure))))
+            await self._may_pull(shard, puller, context)
+            found = await self._driver.read(shard, position, request.last, self._chunk_bytes)
             if not found.entries:
                 await self._give_up(context, shard, found.damaged_at, position)
             part, _ = self._driver.core.log.snapshot_part(shard, request.epoch, found.entries)
@@ -150,12 +203,8 @@ class SnapshotServer:
                 await context.abort(*to_rpc_error(Refused(Reason.NOT_HELD, lacking, expected=position)))
             headers = [entry.header for entry in part]
             payloads = [entry.payload for entry in part]
-            size = sum(map(len, headers)) + sum(map(len, payloads))
-            await self._bucket.take(size)
-            await context.write(
-                node_pb2.SnapshotChunk(headers=headers, payloads=payloads, crc32c=checksum(headers, payloads))
-            )
-            self._metrics.snapshot_sent_bytes.inc(size)
+            await self._write(context, node_pb2.SnapshotChunk(
+                headers=headers, payloads=payloads, crc32c=checksum(headers, payloads)))
             position = part[-1].last + 1
 
     async def _give_up(self, context: Any, shard: ShardId, damaged_at: int | None, position: int) -> None:
@@ -228,7 +277,8 @@ class Snapshots:
         if address is None:
             raise PullFailed(f"the address of {source} is not known yet")
         request = node_pb2.PullSnapshotRequest(
-            shard=effect.shard, epoch=descriptor.epoch, first=effect.first, last=descriptor.head.offset
+            shard=effect.shard, epoch=descriptor.epoch, first=effect.first, last=descriptor.head.offset,
+            rows=effect.rows,
         )
         async with channel.open_channel(address, self._tls, server_name=source.node) as opened:
             call = node_pb2_grpc.ReplicationStub(opened).PullSnapshot(request, metadata=self._hello)
@@ -237,30 +287,64 @@ class Snapshots:
                     there = await channel.answered_hello(call)
                 if Member(there.node, there.incarnation) != source:
                     raise PullFailed(f"{address} answers as {there.node}, not as {source}")
-                await self._receive(call, effect.shard, descriptor.epoch, effect.first, descriptor.head.offset)
+                await self._receive(call, effect, descriptor)
             finally:
                 call.cancel()
 
-    async def _receive(self, call: Any, shard: ShardId, epoch: int, first: int, last: int) -> None:
-        position = first
+    async def _receive(self, call: Any, effect: PullSnapshot, descriptor: SnapshotDescriptor) -> None:
+        shard, epoch, last = effect.shard, descriptor.epoch, descriptor.head.offset
         undurable: deque[asyncio.Task[None]] = deque()
         try:
+            first, rows_end = True, not effect.rows
+            while not rows_end:
+                chunk = await self._chunk(call, "within the rows")
+                rows, rows_end = rows_of(chunk), chunk.rows_end
+                await self._take(SnapshotRows(shard, epoch, rows, first, rows_end), _size_of_rows(rows), undurable)
+                first = False
+            position = effect.first
             while position <= last:
-                async with asyncio.timeout(CHUNK_TIMEOUT_SECONDS):
-                    chunk = await call.read()
-                if chunk is grpc.aio.EOF:
-                    raise PullFailed(f"the source ended the snapshot in front of offset {position}")
-                entries = entries_of(chunk)
+                entries = entries_of(await self._chunk(call, f"in front of offset {position}"))
                 size = sum(len(entry.header) + len(entry.payload) for entry in entries)
-                self._metrics.snapshot_received_bytes.inc(size)
-                self._driver.post(SnapshotChunk(shard, epoch, entries), size)
+                await self._take(SnapshotChunk(shard, epoch, entries), size, undurable)
                 position = entries[-1].last + 1
-                undurable.append(asyncio.ensure_future(self._driver.durable()))
-                while len(undurable) > CHUNKS_UNDURABLE_MAX:
-                    await undurable.popleft()
         finally:
             for waiting in undurable:
                 waiting.cancel()
+
+    async def _chunk(self, call: Any, where: str) -> Any:
+        async with asyncio.timeout(CHUNK_TIMEOUT_SECONDS):
+            chunk = await call.read()
+        if chunk is grpc.aio.EOF:
+            raise PullFailed(f"the source ended the snapshot {where}")
+        return chunk
+
+    async def _take(self, event: Any, size: int, undurable: deque[asyncio.Task[None]]) -> None:
+        """Hand a part to the core, and wait until the parts some way in front of it are durable."""
+        self._metrics.snapshot_received_bytes.inc(size)
+        self._driver.post(event, size)
+        undurable.append(asyncio.ensure_future(self._driver.durable()))
+        while len(undurable) > CHUNKS_UNDURABLE_MAX:
+            await undurable.popleft()
+
+
+def rows_of(chunk: Any) -> tuple[tuple[str, bytes, bytes], ...]:
+    """Verify a chunk of rows; raises PullFailed.  The core judges each row."""
+    family, keys, values = chunk.family, list(chunk.keys), list(chunk.values)
+    if len(keys) > ROWS_MAX:
+        raise PullFailed(f"a chunk holds {len(keys)} rows, the limit is {ROWS_MAX}")
+    if chunk.headers or len(keys) != len(values) or bool(keys) is chunk.rows_end:
+        raise PullFailed("a chunk of rows holds something else")
+    if checksum(keys, values) != chunk.crc32c:
+        raise PullFailed("a chunk fails its checksum")
+    return tuple((family, key, value) for key, value in zip(keys, values, strict=True))
+
+
+def _size_of_rows(rows: tuple[tuple[str, bytes, bytes], ...]) -> int:
+    return sum(len(key) + len(value) for _, key, value in rows)
+
+
+def _page(family: str, first: bytes, end: bytes, bytes_max: int, state: Snapshot) -> list[Row]:
+    return state.scan(family, first, end, ROWS_MAX, bytes_max)
 
 
 def entries_of(chunk: Any) -> tuple[Entry, ...]:

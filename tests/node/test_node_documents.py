@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,7 +24,17 @@ from tidemark_core.documents.payload import (
     encode,
 )
 from tidemark_core.documents.requests import Written
-from tidemark_core.replication.messages import DeleteShard, ShardDeleted
+from tidemark_core.replication.messages import (
+    Commit,
+    Committed,
+    DeleteShard,
+    InstallSnapshot,
+    Operation,
+    Prepare,
+    Prepared,
+    ShardDeleted,
+    SnapshotInstalled,
+)
 from tidemark_wire import channel
 from tidemark_wire.status import HintedRefusal, refusal_from_rpc_error
 from tidemark_wire.v1 import documents_pb2 as wire
@@ -289,3 +301,109 @@ async def test_a_deleted_shard_takes_its_documents_along(three: Three):
     await three.operator.ask(b.member, DeleteShard(three.epoch, three.epoch), ShardDeleted)
     assert Reason.NO_REPLICA is await reason(get(b, b"k", level="follower"))
     assert {b"k": b"v"} == await get(a, b"k", level="leader")
+
+
+class Expanding:
+    """A shard of documents on one node that gets a second member."""
+
+    def __init__(self, three: Three, spare: NodeProcess) -> None:
+        self.source, self.spare, self.operator, self.epoch = three.leader, spare, three.operator, three.epoch
+        self.three = three
+
+    async def prepare(self) -> None:
+        await self.connect()
+        self.epoch += 1
+        request = Prepare(self.epoch, self.epoch, Operation.EXPAND, None, self.spare.member)
+        self.prepared = await self.operator.ask(self.source.member, request, Prepared)
+
+    async def connect(self) -> None:
+        nodes = [*self.three.nodes, self.spare]
+        pushed = shard_map(
+            [(node.member, node.address) for node in nodes], self.source.name, self.epoch, kind="Documents")
+        pushed.version += 1
+        await push_map(self.spare.address, pushed)
+        await self.operator.link(self.spare.name, self.spare.address)
+
+    @property
+    def install(self) -> InstallSnapshot:
+        return InstallSnapshot(self.epoch, self.epoch, self.source.member, self.prepared.snapshot)
+
+    async def commit(self) -> None:
+        after = (*(node.member for node in self.three.nodes), self.spare.member)
+        head = self.prepared.snapshot.head
+        commit = Commit(self.epoch, self.epoch, Operation.EXPAND, after, None, self.spare.member, head)
+        await self.operator.ask(self.source.member, commit, Committed)
+
+
+async def one_member(start_node: Callable[..., NodeProcess], operator: OperatorHand, *arguments: str) -> Expanding:
+    alone = Three([start_node("a", *arguments)], operator)
+    await alone.lead(alone.nodes[0])
+    return Expanding(alone, start_node("b"))
+
+
+async def test_a_new_member_has_the_rows_and_the_outcomes_of_its_source(
+    start_node: Callable[..., NodeProcess], operator: OperatorHand
+):
+    found = await one_member(start_node, operator)
+    source, spare = found.source, found.spare
+    old = {b"%04d" % number: b"old" * 100 for number in range(2000)}
+    keys = list(old)
+    await found.three.write(*(
+        writes(number, *(put(key, old[key]) for key in keys[number * 100:][:100])) for number in range(20)))
+    async with documents_of(source) as stub:
+        pinned = await stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="p", ttl_ms=600_000), timeout=20)
+    conditional = writes(20, put(b"0000", b"new", expected=1))
+    (first,) = await found.three.write(conditional)
+    assert first.outcomes == (Outcome(APPLIED, 1),)
+
+    await found.prepare()
+    installed = await operator.ask(spare.member, found.install, SnapshotInstalled, timeout_seconds=20)
+    assert installed.head == found.prepared.snapshot.head
+    await found.commit()
+    cut = (await describe(source)).applied
+    assert old | {b"0000": b"new"} == await scan(spare, level="follower", min_seqno=cut)
+    assert old == await scan(spare, pin=wire.PinnedCut(name="p", at=pinned.at))
+
+    source.kill()
+    source.start()
+    await operator.link(source.name, source.address)
+    await operator.elect(9, spare.member, (source.member, spare.member), kind=ShardKind.DOCUMENTS)
+    appender = Appender(spare.address)
+    again = await appender.append(conditional)
+    await appender.close()
+    assert (again.base, again.outcomes) == (first.base, first.outcomes)
+
+
+async def test_rows_of_a_snapshot_are_there_whole_or_not_at_all(
+    start_node: Callable[..., NodeProcess], operator: OperatorHand
+):
+    found = await one_member(start_node, operator, "--snapshot-bytes-per-second", str(2 << 20))
+    spare = found.spare
+    old = {b"%04d" % number: bytes([number]) * 100_000 for number in range(60)}
+    keys = list(old)
+    await found.three.write(*(
+        writes(number, *(put(key, old[key]) for key in keys[number * 6:][:6])) for number in range(10)))
+    await found.prepare()
+    await operator.send(spare.member, found.install)
+
+    async def some() -> bool:
+        return await received(spare) > 1_000_000
+
+    await until(some)
+    assert Reason.NO_REPLICA is await reason(get(spare, b"0000", level="follower"))
+    spare.kill()
+    spare.start()
+    await found.connect()
+    assert Reason.NO_REPLICA is await reason(get(spare, b"0000", level="follower"))
+    await operator.ask(spare.member, found.install, SnapshotInstalled, timeout_seconds=40)
+    assert await received(spare) > 6_000_000, "from the first row again"
+    await found.commit()
+    assert old == await scan(spare, level="follower", min_seqno=(await describe(found.source)).applied)
+
+
+async def received(node: NodeProcess) -> float:
+    """Return the bytes of snapshots that a node has received since its start."""
+    url = f"http://{node.ready['metrics_address']}/metrics"
+    text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+    (line,) = (line for line in text.splitlines() if line.startswith("tidemark_snapshot_received_bytes_total"))
+    return float(line.split()[1])

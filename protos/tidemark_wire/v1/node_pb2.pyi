@@ -27,12 +27,15 @@ class PullSnapshotRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     FIRST_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     epoch: _builtins.int
     first: _builtins.int
     """base offset of the first entry wanted: resume point"""
     last: _builtins.int
     """offset of the snapshot's head"""
+    rows: _builtins.bool
+    """the rows of the shard's documents first, all of one state of the store"""
     def __init__(
         self,
         *,
@@ -40,10 +43,11 @@ class PullSnapshotRequest(_message.Message):
         epoch: _builtins.int = ...,
         first: _builtins.int = ...,
         last: _builtins.int = ...,
+        rows: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first", b"first", "last", b"last", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first", b"first", "last", b"last", "rows", b"rows", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -56,24 +60,42 @@ class SnapshotChunk(_message.Message):
     HEADERS_FIELD_NUMBER: _builtins.int
     PAYLOADS_FIELD_NUMBER: _builtins.int
     CRC32C_FIELD_NUMBER: _builtins.int
+    FAMILY_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    ROWS_END_FIELD_NUMBER: _builtins.int
     crc32c: _builtins.int
-    """over all headers and payloads in order"""
+    """over all headers and payloads in order, or over all keys and values"""
+    family: _builtins.str
+    """of rows; chunks with rows come before those with entries"""
+    rows_end: _builtins.bool
+    """the last chunk with rows"""
     @_builtins.property
     def headers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def payloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """empty where the new member need not keep it"""
 
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """as stored"""
+
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
         self,
         *,
         headers: _abc.Iterable[_builtins.bytes] | None = ...,
         payloads: _abc.Iterable[_builtins.bytes] | None = ...,
         crc32c: _builtins.int = ...,
+        family: _builtins.str = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        values: _abc.Iterable[_builtins.bytes] | None = ...,
+        rows_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "headers", b"headers", "payloads", b"payloads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "family", b"family", "headers", b"headers", "keys", b"keys", "payloads", b"payloads", "rows_end", b"rows_end", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
