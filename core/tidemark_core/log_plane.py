@@ -37,9 +37,9 @@ from .base.ids import Member, ShardId, ShardKind, group_of, index_of, of_shard
 from .base.plane import Stored
 from .base.refusals import Reason, Refused
 from .delivery.order import Block
-from .document_shard import StoredRows
+from .document_shard import Documents, StoredRows
 from .documents.requests import DOCUMENT_REQUESTS
-from .documents.rows import Rows, Summary
+from .documents.rows import Rows
 from .limbo.view import LimboView
 from .replication.clients import CLIENT_EVENTS
 from .replication.floors import FLOORS, Floors, PromiseRequest
@@ -276,12 +276,12 @@ class LogPlane:
             return None
         return shard.replica.log.decisions.holes(first, last, shard.replica.confirmed)
 
-    def documents(self, shard_id: ShardId) -> Summary | None:
+    def documents(self, shard_id: ShardId) -> Documents | None:
         """Return what is folded here of a shard of documents; None where it is none, or rows are missing."""
         shard = self.shards.get(shard_id)
-        if shard is None or shard.documents is None or shard.replica.state.role in (Role.SEEDING, Role.DELETED):
+        if shard is None or shard.replica.state.role in (Role.SEEDING, Role.DELETED):
             return None
-        return shard.documents.summary
+        return shard.documents
 
     def block_at(self, shard_id: ShardId, offset: int) -> Block:
         """Return in which reading order offsets from here on are sent, and how far; of a shard that we hold."""

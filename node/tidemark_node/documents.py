@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.document_changes import failover_of
 from tidemark_core.documents.payload import KEY_BYTES_MAX
 from tidemark_core.documents.reading import (
     Behind,
@@ -37,6 +38,7 @@ from tidemark_core.documents.requests import (
     Unpinned,
 )
 from tidemark_core.documents.rows import DOCS, PINNED, PINS, SUMMARY, load
+from tidemark_core.upr.history import FailoverLog
 from tidemark_wire.budgets import Grant
 from tidemark_wire.identity import Role
 from tidemark_wire.v1 import documents_pb2 as wire
@@ -74,10 +76,11 @@ class StateRows:
 
 
 class _Cut(NamedTuple):
-    """The cut that a state shows."""
+    """The cut that a state shows, and the history that wrote the entry there (U54)."""
 
     applied: int
     epoch: int
+    lineage: bytes
 
 
 class _Ask(NamedTuple):
@@ -236,16 +239,20 @@ class DocumentCalls:
         name, ttl_ms = request.name, request.ttl_ms
         answer: Pinned = await self._lead(
             request, context, lambda shard, number: PinDocuments(shard, number, name, ttl_ms))
+        held = self._driver.core.log.documents((await self._find(request, context)).shard)
         return wire.PinDocumentsResponse(
-            at=answer.at, epoch=answer.epoch, count=answer.count, digest=answer.digest.to_bytes(16, "big"))
+            at=answer.at, epoch=answer.epoch, count=answer.count, digest=answer.digest.to_bytes(16, "big"),
+            lineage=_lineage(held.failover, answer.at) if held is not None else b"",
+        )
 
     async def unpin(self, request: Any, context: Any) -> wire.UnpinDocumentsResponse:
         """Handler of the end of a pin."""
         name = request.name
         target = await self._find(request, context)
-        summary = self._driver.core.log.documents(target.shard)
+        held = self._driver.core.log.documents(target.shard)
+        existed = held is not None and name in held.summary.pins
         await self._lead(request, context, lambda shard, number: UnpinDocuments(shard, number, name))
-        return wire.UnpinDocumentsResponse(existed=summary is not None and name in summary.pins)
+        return wire.UnpinDocumentsResponse(existed=existed)
 
     async def _lead(self, request: Any, context: Any, event: Callable[[ShardId, int], Any]) -> Any:
         """Return the leader's answer to a request; refuses the call with its refusal."""
@@ -262,16 +269,20 @@ class DocumentCalls:
         target = await self._find(request, context)
         if self._driver.reloading:
             await self._routing.refuse(context, RELOADING, target)
-        summary = self._driver.core.log.documents(target.shard)
-        if summary is None:
+        held = self._driver.core.log.documents(target.shard)
+        if held is None:
             await self._routing.refuse(context, Refused(Reason.NOT_LEADER, "this node holds no such shard"), target)
-        now_ms = self._driver.now_ms()
+        summary, now_ms = held.summary, self._driver.now_ms()
         return wire.DescribeDocumentsResponse(
             applied=summary.applied, epoch=summary.epoch, count=summary.count,
             digest=summary.digest.to_bytes(16, "big"), purged=summary.purged, tombstones=summary.tombstones,
             pins=[
                 wire.ActivePin(name=name, at=pin.at, expires_in_ms=pin.until_ms - now_ms)
                 for name, pin in sorted(summary.pins.items())
+            ],
+            failover_log=[
+                wire.FailoverEntry(epoch=each.epoch, lineage=each.lineage, history=each.id, head=each.head)
+                for each in held.failover.openings
             ],
         )
 
@@ -334,11 +345,17 @@ def _cut(rows: StateRows, ask: _Ask) -> _Cut:
     summary = load(ask.shard, rows)
     if summary is None or summary.applied < ask.least:
         raise _Gone
+    failover = failover_of(ask.shard, rows)
     if ask.pin is None:
-        return _Cut(summary.applied, summary.epoch)
+        return _Cut(summary.applied, summary.epoch, _lineage(failover, summary.applied))
     check_pin(rows, ask.shard, *ask.pin)
     pin = summary.pins[ask.pin[0]]
-    return _Cut(pin.at, pin.epoch)
+    return _Cut(pin.at, pin.epoch, _lineage(failover, pin.at))
+
+
+def _lineage(failover: FailoverLog, seqno: int) -> bytes:
+    """Return the lineage that wrote `seqno`; none for a shard that is older than lineages."""
+    return failover.id_at(seqno).lineage if failover.openings else b""
 
 
 def _get(ask: _Ask, keys: list[bytes], bytes_max: int, rows: StateRows) -> bytes:
@@ -390,7 +407,8 @@ def _page(
         found.append(wire.Document(
             key=document.key, seqno=document.seqno, expires_at_ms=document.expires_at_ms, value=value))
     frame = wire.ScanDocumentsPage(
-        applied=cut.applied, epoch=cut.epoch, documents=found, last=onward is None).SerializeToString()
+        applied=cut.applied, epoch=cut.epoch, lineage=cut.lineage, documents=found, last=onward is None,
+    ).SerializeToString()
     return _Page(frame, len(found), onward)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from node_harness import GROUP, Appender, NodeProcess, OperatorHand, batch, push_map, read_all, shard_map
+from node_harness import GROUP, LINEAGE, Appender, NodeProcess, OperatorHand, batch, push_map, read_all, shard_map
 from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
@@ -159,6 +159,8 @@ async def test_what_is_written_is_read_at_every_level(three: Three):
         assert {b"apple": b"4"} == await scan(node, level="follower", min_seqno=6, until=b"cream")
     answer = await get_answer(a, b"apple")
     assert (answer.applied >= 6, answer.epoch, answer.documents[0].seqno) == (True, 1, 4)
+    assert {LINEAGE} == {page.lineage for page in await scan_pages(b, level="follower")}
+    assert [(1, LINEAGE, -1)] == [(each.epoch, each.lineage, each.head) for each in (await describe(c)).failover_log]
     hinted = await refused(get(b, b"apple"))
     assert (hinted.refused.reason, hinted.leader_node, hinted.leader_address) == (Reason.NOT_LEADER, "a", a.address)
 
@@ -227,7 +229,7 @@ async def test_a_pin_shows_its_cut_on_every_member_and_after_a_restart(three: Th
     await three.write(writes(0, *(put(key, value) for key, value in old.items())))
     async with documents_of(a) as stub:
         pinned = await stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="p", ttl_ms=600_000), timeout=20)
-    assert pinned.count == 20
+    assert (pinned.count, pinned.epoch, pinned.lineage) == (20, 1, LINEAGE)
     await three.write(
         writes(1, *(put(key, b"new") for key in list(old)[::2]), Write(Op.DELETE, b"k01"), put(b"k", b"later")))
     pin = wire.PinnedCut(name="p", at=pinned.at)
