@@ -8,6 +8,7 @@ from types import MappingProxyType
 import pytest
 from fake_node import FakeNode
 from test_service import CLUSTER, GROUP, service, three
+from tidemark_core.base.ids import ShardKind
 from tidemark_operator.kube.api import CUSTOM
 from tidemark_operator.kube.occurrences import occurrences
 from tidemark_operator.metadata import COUNTERS, Keys
@@ -129,3 +130,19 @@ async def test_shards_that_an_older_release_created_stay_reachable(
     found = conditions(service)
     assert (found["Ready"], found["Stalled"]) == (("False", "NotSupported"), ("True", "NotSupported"))
     assert found["PlacementSatisfied"] == ("False", "NotEnoughDomains"), "of the shards that there are"
+
+
+async def test_u54_shards_of_documents_have_a_lineage_each_and_those_of_a_log_have_none(
+    service: OperatorService, three: list[FakeNode]
+) -> None:
+    await service.objects.apply(CLUSTER + "---" + DOCUMENTS % "" + "---" + (GROUP % "").replace("orders", "logs"))
+    await until(lambda: len(three[0].newest_map.groups) == 2)
+    assert [(group.name, group.kind) for group in three[0].newest_map.groups] == [
+        ("logs", "Log"), ("orders", "Documents")]
+    groups, records = service.groups(), service.records()
+    docs = [records[shard] for shard in groups["orders"].shard_ids()]
+    assert {record.kind for record in docs} == {ShardKind.DOCUMENTS}
+    lineages = {record.lineage for record in docs}
+    assert len(lineages) == len(docs) == 2 and all(len(lineage) == 32 for lineage in lineages)
+    assert {(record.kind, record.lineage) for record in (records[shard] for shard in groups["logs"].shard_ids())} == {
+        (ShardKind.LOG, "")}

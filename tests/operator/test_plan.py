@@ -65,6 +65,23 @@ def test_too_few_eligible_nodes_are_a_refusal(known) -> None:
     assert "2 are eligible" in refusal.message
 
 
+def test_u46_a_node_of_an_older_release_gets_no_copy_of_documents() -> None:
+    docs, log = group(kind="Documents"), group(group_id=2)
+    known = {**nodes(3), "n4": node("n4", wire_version=4)}
+    assert all("n4" not in ensemble for ensemble in place_group(docs, known.values(), {}))
+    assert any("n4" in ensemble for ensemble in place_group(log, known.values(), {"n1": 9, "n2": 9}))
+    refusal = place_group(docs, [each for each in known.values() if each.node != "n1"], {})
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.NOT_ENOUGH_NODES
+    assert "2 are eligible; kind Documents needs a newer release on n4" in refusal.message
+
+    now = world(shard(0, "n1", "n2", "n3"), nodes=known, groups=[docs])
+    refusal = plan_reconfiguration(swap("n1", "n4"), now)
+    assert isinstance(refusal, PlanRefusal) and refusal.reason is ConditionReason.TARGET_NOT_ELIGIBLE
+    assert "which the release of n4 does not know" in refusal.message
+    assert isinstance(plan_reconfiguration(swap("n1"), now), PlanRefusal)
+    assert isinstance(plan_reconfiguration(swap("n1", "n4"), replace(now, groups={log.name: log})), Plan)
+
+
 @pytest.mark.parametrize(("known", "awaited"), [
     (nodes(3, "abc"), []),
     ({**nodes(4, "abcd"), "n3": node("n3", "c", up=False)}, []),
