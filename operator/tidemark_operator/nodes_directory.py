@@ -37,6 +37,8 @@ class NodesDirectory:
         self._unsaved: dict[str, NodeRecord] = {}
 
     async def run(self) -> None:
+        """Tell and store every node, and go on with each change.  A second run begins with every node again."""
+        self._seen.clear()
         while True:
             for record in self.look():
                 known = self._known.get(record.node)

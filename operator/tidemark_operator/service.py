@@ -157,6 +157,7 @@ class OperatorService:
         self._settings_seen: ClusterSettings | None = None
         self._judged = False
         self._stays_out = False   # the key prefix is another cluster's
+        self._owner_changed = asyncio.Event()
         self.mirror.on_change = self._on_change
         self.driver.on_record = self._on_record
         self.driver.on_waiting = self.poke
@@ -173,14 +174,14 @@ class OperatorService:
             self._lateness.start()
         self._tasks.append(background(self._follow(), "following etcd"))
         self._tasks.append(background(self._keep_looking(), "looking"))
-        if self._directory is not None:
-            self._tasks.append(background(self._follow_directory(self._directory), "the nodes directory"))
+        self._tasks.append(background(self._follow_owner(), "the owner of the key prefix"))
         if self.certificates is not None:
             self._tasks.append(background(self.certificates.run(), "the certificates"))
 
     async def stop(self) -> None:
+        await cancelled(*self._tasks)
         await self.lease.stop()
-        await cancelled(*self._tasks, self._beginning)
+        await cancelled(self._beginning)
         await self.reconfigurer.stop()
         await self.tender.close()
         await self.driver.close()
@@ -197,15 +198,28 @@ class OperatorService:
             if first:
                 log.info("metadata loaded: %d shards, %d groups", len(self.mirror.shards), len(self.mirror.groups))
                 self._loaded.set()
-                if not self._stays_out:
-                    self.lease.start()
+                self._owner_changed.set()
             self.wake_watchers()
 
-    async def _follow_directory(self, directory: NodesDirectory) -> None:
-        """Store the nodes of this machine, once it is known that the key prefix is no other cluster's."""
-        await self._loaded.wait()
-        if not self._stays_out:
-            await directory.run()
+    async def _follow_owner(self) -> None:
+        """Hold the lease and store the nodes of this machine for as long as the key prefix is this cluster's."""
+        storing: asyncio.Task[None] | None = None
+        takes_part = False
+        try:
+            while True:
+                await self._owner_changed.wait()
+                self._owner_changed.clear()
+                if takes_part:
+                    await cancelled(storing)
+                    await self.lease.stop()
+                    self._on_active(False)   # the lease may have come while it was given up
+                takes_part = not self._stays_out
+                if takes_part:
+                    self.lease.start()
+                    if self._directory is not None:
+                        storing = background(self._directory.run(), "the nodes directory")
+        finally:
+            await cancelled(storing)
 
     # --- the world ------------------------------------------------------------------------------------------
 
@@ -472,12 +486,12 @@ class OperatorService:
             for name in list(self.mirror.nodes):
                 self._on_change("nodes", name)
             if self._loaded.is_set():
-                self.lease.start()
+                self._owner_changed.set()
             return
         log.error("%s", self.foreign)
         for link in self.links:
             self.links.remove_node(link.node)
-        self._tasks.append(background(self.lease.stop(), "giving up the lease"))
+        self._owner_changed.set()
         self._on_active(False)
 
     def _on_record(self, shard: ShardId) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
 from fake_node import FakeNode
 from tidemark_operator.admin import add_admin
-from tidemark_operator.metadata import NodeRecord
+from tidemark_operator.etcd import EtcdStore
+from tidemark_operator.metadata import Keys, NodeRecord
 from tidemark_operator.service import OperatorService
 from tidemark_wire.channel import bind, open_channel
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
@@ -31,6 +34,8 @@ kind: LogGroup
 metadata: {name: orders}
 spec: {clusterRef: {name: %s}, shards: 1, replication: {factor: 3}}
 """
+
+KEYS = Keys("/t")
 
 
 def conditions(service: OperatorService) -> dict[str, tuple[str, str, str]]:
@@ -119,6 +124,66 @@ async def test_an_operator_whose_metadata_is_replaced_by_another_clusters_steps_
     await service.store.put(key, item.value, expected=changed.revision)
     await until(lambda: service.active and any(link.up for link in service.links))
     assert conditions(service)["MetadataStoreReachable"][:2] == ("True", "Connected")
+
+
+async def rename(store: EtcdStore, old: bytes, new: bytes) -> None:
+    """Make the key prefix that of the cluster `new`."""
+    key = KEYS.object("TidemarkCluster", "dev")
+    item = await store.get(key)
+    assert item is not None
+    renamed = item.value.replace(b'"name":"%s"' % old, b'"name":"%s"' % new)
+    assert renamed != item.value
+    await store.put(key, renamed, expected=item.revision)
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+async def test_an_operator_takes_part_once_the_key_prefix_is_its_own_again(
+    etcd: Any, node: FakeNode, tmp_path: Path, at_start: bool
+) -> None:
+    """It holds the lease and stores the nodes of its machine again, without a restart."""
+    await etcd.ready()
+    store = EtcdStore([etcd.url])
+    (tmp_path / "dev-1.json").write_text(json.dumps({"node": "dev-1", "address": node.address}), encoding="utf-8")
+    first = OperatorService([etcd.url], "/t", "dev", nodes_directory=tmp_path)
+    await first.start()
+    await until(lambda: first.active)
+    assert await first.objects.apply(CLUSTER) == ["TidemarkCluster/dev created"]
+    await until(lambda: "dev-1" in first.mirror.nodes)
+    if at_start:
+        await first.stop()
+        await rename(store, b"dev", b"other")
+    operator = OperatorService([etcd.url], "/t", "dev", nodes_directory=tmp_path) if at_start else first
+    try:
+        if at_start:
+            await operator.start()
+        else:
+            await rename(store, b"dev", b"other")
+        await until(lambda: bool(operator.foreign) and not operator.active and not operator.mirror.active_operator)
+        stored = await store.get(KEYS.node("dev-1"))
+        assert stored is not None
+        await store.delete(KEYS.node("dev-1"), expected=stored.revision)
+        await until(lambda: "dev-1" not in operator.mirror.nodes)
+        await rename(store, b"other", b"dev")
+        await until(lambda: operator.active, "it holds the lease again")
+        await until(lambda: "dev-1" in operator.mirror.nodes, "it stores the nodes of its machine again")
+        await until(lambda: any(link.up for link in operator.links))
+    finally:
+        await operator.stop()
+        await store.close()
+
+
+async def test_a_key_prefix_that_changes_hands_and_back_at_once_leaves_the_operator_active(
+    service: OperatorService
+) -> None:
+    await until(lambda: any(link.up for link in service.links))
+    before = service.mirror.cluster
+    await rename(service.store, b"dev", b"other")
+    await rename(service.store, b"other", b"dev")
+    await until(
+        lambda: before is not None and service.mirror.cluster is not None
+        and service.mirror.cluster.revision >= before.revision + 2, "it saw both")
+    await until(lambda: not service.foreign and service.active and service.driver.active)
+    await until(lambda: any(link.up for link in service.links))
 
 
 async def test_a_node_of_another_cluster_is_not_linked_and_named(service: OperatorService, node: FakeNode) -> None:

@@ -25,6 +25,7 @@ from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.resources.events import EventReason
 from tidemark_operator.status.cluster import ClusterFacts, cluster_status
 from tidemark_operator.status.group import GroupFacts, group_status
+from tidemark_operator.status.standing import Standstill
 from tidemark_operator.tending import Tender
 from tidemark_wire.v1 import admin_pb2
 
@@ -46,14 +47,17 @@ def of_group(stored: Any) -> dict[str, Any]:
     return group_status(GroupFacts(ONE, 3, {SHARD.shard: SHARD}, {SHARD.shard: stored}, nodes(3), 7))
 
 
-def of_cluster(stored: Any) -> dict[str, Any]:
+def of_cluster(stored: Any, *, foreign: bool = False, standstill: Standstill | None = None) -> dict[str, Any]:
+    there = nodes(3)
+    if foreign:
+        there["n2"] = replace(there["n2"], of_other_cluster=True, reason="it is a node of the cluster 'test'")
     manifest = {"metadata": {"name": "dev"}, "spec": {
         "version": "1", "nodePools": [{"name": "default", "replicas": 3}],
         "metadataStore": {"etcd": {"endpoints": ["http://e:2379"]}}}}
     return cluster_status(ClusterFacts(
         stored=StoredObject(manifest, "uid", "2026-01-01T00:00:00Z"),
-        world=world(SHARD, nodes=nodes(3), groups=[ONE]), records={SHARD.shard: stored}, key_prefix="/t", endpoints=1,
-        last_node_id=3, version="1"))
+        world=world(SHARD, nodes=there, groups=[ONE]), records={SHARD.shard: stored}, key_prefix="/t", endpoints=1,
+        last_node_id=3, version="1", standstill=standstill))
 
 
 @pytest.mark.parametrize(("kind", "status"), [("LogGroup", of_group), ("TidemarkCluster", of_cluster)])
@@ -66,6 +70,17 @@ def test_k14c_group_and_cluster_are_not_ready_and_say_who_holds_more(
     told = conditions(status(SUSPECTED), kind)
     assert told["DataLossSuspected"] == ("True", "TruncationRefused", MESSAGE)
     assert told["Ready"] == ("False", "DataLossSuspected", MESSAGE)
+
+
+def test_k14c_a_node_of_another_cluster_does_not_mask_the_loss() -> None:
+    told = conditions(of_cluster(RECORD, foreign=True), "TidemarkCluster")
+    assert told["Ready"][:2] == ("False", "ClusterIDMismatch")
+    told = conditions(of_cluster(SUSPECTED, foreign=True), "TidemarkCluster")
+    assert told["Ready"] == ("False", "DataLossSuspected", MESSAGE)
+    assert told["DataLossSuspected"] == ("True", "TruncationRefused", MESSAGE)
+    halted = Standstill(R.CLUSTER_ID_MISMATCH, "another cluster's")
+    told = conditions(of_cluster(SUSPECTED, standstill=halted), "TidemarkCluster")
+    assert told["Ready"][1] == "Stalled" and told["DataLossSuspected"][0] == "True"
 
 
 def test_k14c_an_event_is_told_once() -> None:

@@ -82,12 +82,12 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     full = disk_full(shards.values(), facts.world.groups, nodes)
     if full is not None and full[2] is R.APPENDS_REFUSED and ready[1]:
         ready = (T.READY, False, R.DISK_FULL, full[3])
-    loss = data_loss(shards.values(), facts.records)
-    if loss:
-        ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
     others = [node for node in nodes.values() if node.of_other_cluster]
     if others:
         ready = (T.READY, False, R.CLUSTER_ID_MISMATCH, some(f"{node.node}: {node.reason}" for node in others) + ".")
+    loss = data_loss(shards.values(), facts.records)
+    if loss:    # nothing else masks it
+        ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
     available: Condition
     if not shards:
         available = (T.AVAILABLE, bool(up), R.NOTHING_HOSTED if up else R.NO_NODES, "")
