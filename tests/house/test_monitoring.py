@@ -19,6 +19,7 @@ from tidemark_operator import metrics as operator_metrics
 from tidemark_operator.kube import health
 from tidemark_operator.kube.object_metrics import ObjectMetrics
 from tidemark_operator.resources import KINDS
+from tidemark_wire.budgets import Line
 
 REPOSITORY = Path(__file__).parents[2]
 CHART = REPOSITORY / "charts" / "tidemark"
@@ -39,6 +40,7 @@ def families() -> Iterator[Metric]:
     node.watch_store(dict)
     node.watch_limbo(list[LimboView])
     node.watch_subscriptions(list)
+    node.watch_budgets([("frame_bytes", Line("bytes of frames", 1))])
     yield from node.registry.collect()
     assert health.ACTIVE
     assert operator_metrics.ELECTIONS
