@@ -68,7 +68,7 @@ class NodeCore:
         address = event.address
         plane = self.planes.get(address[0])
         if plane is None:
-            return [Trace(address, "violation", f"this node has no plane {address.plane}")]
+            return [Trace(NODE, "violation", f"this node has no plane {address.plane}, unit {address.id}")]
         if kind is Received:
             voice = _NODE if event.sender.__class__ is Member else _OPERATOR
             if plane.voices.get(event.message.__class__) is not voice:

@@ -61,7 +61,7 @@ STORY_TRACES = 1000
 OFTEN_MS = {
     "quorum_timeout": 1000, "payloads_dropped": 1000, "released_late": 1000, "payload_unavailable": 1000,
     "damaged_above_commit": 1000, "damage_reported": 1000,
-    "truncate_below_commit_refused": 60_000, STRANGER_REFUSED: 10_000,
+    "truncate_below_commit_refused": 60_000, STRANGER_REFUSED: 10_000, "violation": 10_000,
 }
 """Traces that come often: each is counted, and the log has one for a shard in so many milliseconds."""
 

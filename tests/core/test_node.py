@@ -24,7 +24,7 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, Address, EntryId, Member, OperatorId, ShardId, of_shard, shard_id
 from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.node import NodeCore, recovery_start
+from tidemark_core.node import NODE, NodeCore, recovery_start
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
 from tidemark_core.replication.messages import (
     Append,
@@ -382,6 +382,7 @@ def test_k14_an_install_for_a_deleted_epoch_is_refused_also_by_a_fresh_process(n
 def test_a_unit_of_a_plane_that_the_node_does_not_have_is_traced_and_has_a_name(node: Node) -> None:
     effects = node.step(Received(Address(77, 5), B, A, "hello"))
 
-    assert [Trace(Address(77, 5), "violation", "this node has no plane 77")] == effects
+    traced = Trace(NODE, "violation", "this node has no plane 77, unit 5")
+    assert [traced] == effects, "it is of the node, for a peer chooses the unit"
     assert node.core is not None and {"unit": "plane 77 unit 5"} == node.core.name_of(Address(77, 5))
     assert ["shard"] == list(node.core.name_of(AT))

@@ -23,6 +23,7 @@ from tidemark_core.base.effects import (
     Persist,
     PutEntry,
     ReadLog,
+    Received,
     Released,
     Reply,
     Send,
@@ -326,6 +327,17 @@ async def test_what_happens_often_is_counted_always_and_told_once_a_second(rig: 
     counted = generate_latest(rig.driver.metrics.registry).decode()
     assert 'tidemark_traces_total{what="quorum_timeout"} 200.0' in counted
     assert "tidemark_limbo_timeouts_total 200.0" in counted and "tidemark_limbo_rollbacks_total 2.0" in counted
+
+
+async def test_messages_of_an_unknown_plane_are_counted_and_told_once(rig: Rig) -> None:
+    """The peer chooses the unit: each one must not have a line, nor a place in memory."""
+    core = NodeCore(ME)
+    effects = [core.step(0, [Received(Address(77, unit), ME, ME, "hello")])[0] for unit in range(300)]
+    rig.driver.post(Do([*effects, Trace(AT, "rolled_back")]))
+    await until(lambda: bool(rig.driver.story) and rig.driver.story[-1]["what"] == "rolled_back")
+    assert ["violation", "rolled_back"] == [story["what"] for story in rig.driver.story]
+    counted = generate_latest(rig.driver.metrics.registry).decode()
+    assert 'tidemark_traces_total{what="violation"} 300.0' in counted
 
 
 async def test_a_refused_truncation_below_commit_is_critical_and_told_once_a_minute(

@@ -22,7 +22,7 @@ from tidemark_operator.nodes import NodeLink, NodeLinks
 from tidemark_operator.publisher import MapPublisher
 from tidemark_wire.channel import INCARNATION_KEY, NODE_KEY, WIRE_VERSION_KEY
 from tidemark_wire.convert import DiskReport, Draining
-from tidemark_wire.frames import encode_message
+from tidemark_wire.frames import SLICE_WORK, encode_message
 from tidemark_wire.v1 import common_pb2
 
 from tests.waiting import remains, until
@@ -361,3 +361,29 @@ async def test_c5_the_clock_of_a_node_is_looked_at_again_and_again(
         await until(lambda skew_ms=skew_ms: wrong_by(skew_ms))
     assert told.clocks == ["n1"] * 3
     assert told.events == [("up", ME, "boot-1")], "a clock breaks no link"
+
+
+async def test_a_frame_full_of_work_lets_the_loop_do_other_work(
+    links: NodeLinks, node: FakeNode, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stolen key of a node packs many messages into one frame; the test counts work, not seconds."""
+    between = [0]
+
+    async def count_turns() -> None:
+        while True:
+            await asyncio.sleep(0)
+            between.append(0)
+
+    def on_message(*_: Any) -> None:
+        between[-1] += 1
+
+    links.set_node(NodeRecord("n1", node.address))
+    await until(lambda: bool(node.links))
+    monkeypatch.setattr(told, "on_message", on_message)
+    other = asyncio.ensure_future(count_turns())
+    (context,) = node.links
+    one = encode_message(of_shard(SHARD), None, BecameLeader(3, 4), node.wire_version)
+    await context.write(one * (3 * SLICE_WORK))
+    await until(lambda: sum(between) == 3 * SLICE_WORK, "all of it is taken in")
+    other.cancel()
+    assert 0 < max(between) <= SLICE_WORK

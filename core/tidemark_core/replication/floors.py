@@ -21,6 +21,9 @@ FLOORS = "floors"
 EPOCH_MAX = 1 << 63
 """No record is written above this epoch: messages hold 64 bits, and elections go on from it (N12)."""
 
+FLOORS_MAX = 1 << 18
+"""A node keeps so many, some tens of MiB; beyond it promises only for shards whose replica it holds (N10)."""
+
 _NUMBER = struct.Struct(">Q")
 
 
@@ -55,7 +58,7 @@ class Floors:
         return self._held.get(shard, 0)
 
     def refusal(self, wanted: Mapping[ShardId, int], epoch_of: Callable[[ShardId], int]) -> Refused | None:
-        """Say why these floors cannot be promised, None when they can (N12).
+        """Say why these floors cannot be promised, None when they can (N10, N12).
 
         `epoch_of` returns the epoch of the replica here, 0 without one.
         """
@@ -63,6 +66,10 @@ class Floors:
             own = epoch_of(shard)
             if not 0 < floor <= EPOCH_MAX or 0 < own < floor - EPOCH_JUMP_MAX:
                 return Refused(Reason.WRONG_STATE, f"N12: floor {floor} of shard {shard:#x} is far above {own}", own)
+        more = [shard for shard in wanted if shard not in self._held]
+        if len(self._held) + len(more) > FLOORS_MAX and not all(epoch_of(shard) for shard in more):
+            many = f"N10: {len(self._held)} floors are promised, more than {FLOORS_MAX} are for replicas that are here"
+            return Refused(Reason.WRONG_STATE, many)
         return None
 
     def promise(self, wanted: Mapping[ShardId, int]) -> list[Put]:

@@ -12,8 +12,8 @@ from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardId, ShardKind
 from tidemark_core.base.quorum import has_majority, majority
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
-from tidemark_core.replication import invariants, recovery
-from tidemark_core.replication.floors import PromiseRequest
+from tidemark_core.replication import floors, invariants, recovery
+from tidemark_core.replication.floors import Floors, PromiseRequest
 from tidemark_core.replication.messages import (
     EPOCH_JUMP_MAX,
     Append,
@@ -135,6 +135,22 @@ def test_n10_n12_a_floor_that_no_record_may_have_is_refused(floor: int) -> None:
     assert isinstance(refused, Refused) and "N12" in refused.message
     fence(node, 7)
     assert 7 == node.replica.state.epoch
+
+
+def test_n10_floors_of_shards_that_are_not_here_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floors, "FLOORS_MAX", 2)
+    held, here = Floors(), {ShardId(1): 6}
+    absent = [ShardId(number) for number in range(2, 6)]
+
+    def refused(*shards: ShardId) -> Refused | None:
+        return held.refusal({shard: 7 for shard in shards}, lambda shard: here.get(shard, 0))
+
+    assert refused(*absent[:2]) is None and refused(*absent[:3]) is not None
+    held.promise({shard: 7 for shard in absent[:2]})
+    why = refused(absent[2])
+    assert why is not None and Reason.WRONG_STATE is why.reason and "2 floors" in why.message
+    assert refused(absent[0]) is None, "it has one"
+    assert refused(ShardId(1)) is None, "its replica is here"
 
 
 def test_n10_the_record_begins_at_the_floor_or_above() -> None:
