@@ -16,7 +16,7 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_wire.budgets import RETRY_AFTER_MS, Budget, Grant, Line, name_of
+from tidemark_wire.budgets import RETRY_AFTER_MS, Budget, Grant, Line, Pace, name_of
 from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 
@@ -36,6 +36,16 @@ REQUEST_LOOK_SECONDS = 1.0
 """Time counts in looks, so that a loop that stood still refuses no request that lies there."""
 LARGE_REQUEST_SECONDS = 0.5
 """So long a request above its bound keeps the place of the next one: to take it in costs the loop milliseconds."""
+
+SEND_BYTES = 1 << 20
+"""Frames of so many bytes together, at most, are encoded and handed to gRPC in one turn of the loop."""
+SEND_COST_BYTES = 32 << 10
+"""The cost of a frame of any size, in bytes that take as long."""
+SEND_TURN_SECONDS = 0.002
+"""Turns of the loop that last longer have fewer frames: those of appends come in between."""
+LARGE_FRAME_SECONDS = 10.0
+"""So long a frame beside the budget may be under way while another one waits for its place."""
+SEND_LOOK_SECONDS = 1.0
 
 SEARCHES_AT_ONCE = 2
 MAP_BYTES_MAX = 64 << 20
@@ -63,7 +73,7 @@ class Budgets:
         self.maps = Line("bytes of shard maps", MAP_BYTES_MAX)
         self._requests = Line("requests under way", REQUESTS_AT_ONCE)
         self._searches = Line("searches", SEARCHES_AT_ONCE)
-        self._sends = Line("frames being sent", 1)
+        self._sends = Pace(SEND_BYTES, SEND_TURN_SECONDS)
         self._of_cost = {
             Cost.STREAM: self.streams, Cost.WATCH: self.watches, Cost.CALL: self.calls, Cost.SEARCH: self.calls,
         }
@@ -102,16 +112,34 @@ class Budgets:
         """Wait for room for a frame of `least` to `most` bytes."""
         return await self.frames.grant(who, FRAME_COPIES * least, FRAME_COPIES * most)
 
-    async def send(self, who: str, context: Any, frame: Callable[[], bytes]) -> None:
-        """Encode a frame and hand it to gRPC, one in each turn of the loop; return when the caller's side has it."""
-        async with self._sends.granted(who):
-            writing = asyncio.ensure_future(context.write(frame()))
-            try:
-                await asyncio.sleep(0)      # gRPC copies and encrypts it now, on the loop
-            except asyncio.CancelledError:
-                writing.cancel()
-                raise
-        await writing
+    async def send(
+        self, who: str, context: Any, frame: Callable[[], bytes], size: int = SEND_BYTES, grant: Grant | None = None
+    ) -> None:
+        """Encode a frame of about `size` bytes and hand it to gRPC; return when the caller's side has it.
+
+        The frames of all callers have at most `SEND_BYTES` in each turn of the loop.  A frame beside the budget (its grant
+        says so) ends the call where it takes long and another such frame waits.
+        """
+        await self._sends.turn(who, SEND_COST_BYTES + size)
+        writing = context.write(frame())    # gRPC copies and encrypts it on the loop
+        if grant is None or not grant.beside:
+            await writing
+            return
+        if not await self._written(asyncio.ensure_future(writing)):
+            await context.abort(*to_rpc_error(self.refusal(self.frames, who)))
+
+    async def _written(self, writing: asyncio.Future[None]) -> bool:
+        """Wait for a frame beside the budget; return whether its caller took it in time."""
+        waited = 0.0
+        try:
+            while not (await asyncio.wait((writing,), timeout=SEND_LOOK_SECONDS))[0]:
+                waited += SEND_LOOK_SECONDS
+                if waited >= LARGE_FRAME_SECONDS and self.frames.wants_beside:
+                    return False
+        finally:
+            writing.cancel()
+        writing.result()
+        return True
 
     def limited(self, method: Method, handler: Handler) -> Handler:
         """Return a gRPC handler that takes what a call costs and receives its request, unless that is a stream."""

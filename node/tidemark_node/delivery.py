@@ -94,6 +94,7 @@ class _Run:
         self.shard = shard
         self.unknown = unknown                 # why nobody here knows the shard yet
         self.peer = peer
+        self.refused: Refused | None = None    # why its reader may not go on; the audit has it once
         bytes_max = min(max(call.frame_bytes or FRAME_BYTES_DEFAULT, FRAME_BYTES_MIN), FRAME_BYTES_MAX)
         self.sender = Sender(call.start, me, bytes_max)
 
@@ -224,7 +225,9 @@ class _Stream:
         return not self._unavailable(run) and self._refusal(run) is None
 
     def _refusal(self, run: _Run) -> Refused | None:
-        return self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
+        if run.refused is None:
+            run.refused = self._all.access.refusal(self._caller, METHOD, (Role.READER,), run.call.group)
+        return run.refused
 
     def _unavailable(self, run: _Run) -> str:
         """Say why this node has nothing to send to any reader of the shard; empty when it has."""
@@ -295,14 +298,15 @@ class _Stream:
 
     async def _say(self, run: _Run, message: Started | Shipment) -> None:
         """Write; only the sending task does, so nothing of an older generation follows STARTED of a newer one."""
+        size = sum(item.size for item in message.items) if isinstance(message, Shipment) else 0
         if isinstance(message, Shipment):
             self._metrics.delivery_left_out.inc(message.left_out)
             if message.items:
-                self._metrics.delivery_bytes.inc(sum(item.size for item in message.items))
+                self._metrics.delivery_bytes.inc(size)
                 sent = sum(item.entry_count for item in message.items)
                 self._metrics.delivery_items.labels(str(run.start.mode)).inc(sent)
         if isinstance(message, Shipment) and message.items:
-            await self._budgets.send(self._who, self._context, partial(encode_answer, message))
+            await self._budgets.send(self._who, self._context, partial(encode_answer, message), size, self._grant)
             self._release()
         else:
             await self._context.write(encode_answer(message))

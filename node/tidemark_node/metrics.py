@@ -20,7 +20,10 @@ from tidemark_wire.budgets import Budget, Line
 
 REQUEST_BYTES_MAX = 8 << 10
 CONNECTIONS_MAX = 32
-"""Scrapers and kubelets ask one at a time; each request ends its connection after at most ten seconds."""
+"""Scrapers and kubelets ask one at a time; each request ends its connection after at most ten seconds.
+
+A connection above this takes the place of the oldest one from the address that holds the most.
+"""
 _LATENCY_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -139,7 +142,10 @@ class _Budgets(Collector):
         self._budgets = budgets
 
     def collect(self) -> Iterator[Metric]:
-        used = GaugeMetricFamily("tidemark_budget_used", "What callers hold of a budget.", labels=["budget"])
+        used = GaugeMetricFamily(
+            "tidemark_budget_used", "What callers hold of a budget, one large frame above its limit included.",
+            labels=["budget"],
+        )
         limit = GaugeMetricFamily("tidemark_budget_limit", "What all callers may hold of it.", labels=["budget"])
         waiting = GaugeMetricFamily("tidemark_budget_waiting", "Requests that wait for it.", labels=["budget"])
         refused = CounterMetricFamily(
@@ -147,7 +153,8 @@ class _Budgets(Collector):
             labels=["budget"],
         )
         for name, budget in self._budgets:
-            used.add_metric([name], float(budget.used))
+            beside = budget.beside if isinstance(budget, Line) else 0
+            used.add_metric([name], float(budget.used + beside))
             limit.add_metric([name], float(budget.total))
             refused.add_metric([name], float(budget.refused))
             if isinstance(budget, Line):
@@ -237,7 +244,7 @@ class MetricsEndpoint:
         self._metrics = metrics
         self._ready = ready
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        self._connections: dict[str, dict[asyncio.StreamWriter, None]] = {}   # of each address, the oldest first
 
     async def start(self, host: str, port: int) -> str:
         """Listen and return the address as host:port."""
@@ -250,10 +257,9 @@ class MetricsEndpoint:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections >= CONNECTIONS_MAX:
-            writer.close()
-            return
-        self._connections += 1
+        self._make_room()
+        address = str((writer.get_extra_info("peername") or ("",))[0])
+        self._connections.setdefault(address, {})[writer] = None
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout=5)
             status, kind, body = self._answer(*head.split(b"\r\n", 1)[0].split(b" ")[:2])
@@ -265,8 +271,23 @@ class MetricsEndpoint:
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a scraper that went away or does not speak HTTP is owed nothing
         finally:
-            self._connections -= 1
+            self._forget(address, writer)
             writer.close()
+
+    def _make_room(self) -> None:
+        """Where all connections are taken, end the oldest one of the address with the most."""
+        if sum(map(len, self._connections.values())) < CONNECTIONS_MAX:
+            return
+        address = max(self._connections, key=lambda known: len(self._connections[known]))
+        oldest = next(iter(self._connections[address]))
+        self._forget(address, oldest)
+        oldest.transport.abort()
+
+    def _forget(self, address: str, writer: asyncio.StreamWriter) -> None:
+        held = self._connections.get(address, {})
+        held.pop(writer, None)
+        if not held:
+            self._connections.pop(address, None)
 
     def _answer(self, verb: bytes = b"", path: bytes = b"") -> tuple[str, str, bytes]:
         match verb, path:

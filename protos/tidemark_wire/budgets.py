@@ -90,16 +90,22 @@ class Budget:
 
 
 class _Waiter(NamedTuple):
-    granted: asyncio.Future[int]
+    granted: asyncio.Future[Grant]
     least: int
     most: int
 
 
 class Line(Budget):
-    """A budget that callers wait for.  Callers take turns; the requests of one caller are served in order."""
+    """A budget that callers wait for.  Callers take turns; the requests of one caller are served in order.
+
+    A large request (above one part in `PARTS` of the line) that does not fit is served beside the budget, one at a
+    time.  So it waits for no sum of small ones, and the line is overdrawn by one request at most.
+    """
 
     def __init__(self, what: str, total: int, setting: str = "") -> None:
         super().__init__(what, total, setting)
+        self.beside = 0
+        """The count that one large request holds above the budget."""
         self._waiting: dict[str, deque[_Waiter]] = {}
 
     @property
@@ -107,16 +113,26 @@ class Line(Budget):
         """The number of requests that wait."""
         return sum(map(len, self._waiting.values()))
 
+    @property
+    def wants_beside(self) -> bool:
+        """Whether a large request waits for another one that is served beside the budget."""
+        return any(self._is_large(waiter.least) for requests in self._waiting.values() for waiter in requests)
+
+    def fits(self, who: str, count: int) -> bool:
+        return self.used + count <= self.total and (not self.held(who) or count <= self.left(who))
+
     def give_back(self, who: str, count: int = 1) -> None:
         super().give_back(who, count)
-        if self._waiting:
-            self._serve()
+        self._serve()
+
+    def give_back_beside(self, count: int) -> None:
+        """Return what a large request held above the budget."""
+        self.beside -= count
+        self._serve()
 
     def grant_now(self, who: str, least: int = 1, most: int = 0) -> Grant | None:
         """Return what `grant` would, None where a caller has to wait."""
-        if who not in self._waiting and (count := self._now(who, least, most)):
-            return Grant(self, who, count)
-        return None
+        return self._now(who, least, most) if who not in self._waiting else None
 
     async def grant(self, who: str, least: int = 1, most: int = 0) -> Grant:
         """Wait for `least` to `most` of the budget: the less is left for a caller, the smaller is its grant."""
@@ -125,12 +141,12 @@ class Line(Budget):
         waiter = _Waiter(asyncio.get_running_loop().create_future(), least, most)
         self._waiting.setdefault(who, deque()).append(waiter)
         try:
-            return Grant(self, who, await waiter.granted)
+            return await waiter.granted
         except asyncio.CancelledError:
             if waiter.granted.cancelled():
                 self._serve()   # the next one may need less
             else:
-                self.give_back(who, waiter.granted.result())
+                waiter.granted.result().release()
             raise
 
     @asynccontextmanager
@@ -149,25 +165,31 @@ class Line(Budget):
         self._add(who, count)
         return True
 
-    def _now(self, who: str, least: int, most: int) -> int:
-        """Take what a caller gets now, and return how much that is; 0: it has to wait."""
+    def _is_large(self, least: int) -> bool:
+        return least > max(1, self.total // PARTS)
+
+    def _now(self, who: str, least: int, most: int) -> Grant | None:
+        """Return what a caller gets now, None where it has to wait."""
         count = max(least, min(most, self.left(who) // PARTS))
-        if not self.fits(who, count):
-            return 0
-        self._add(who, count)
-        return count
+        if self.fits(who, count):
+            self._add(who, count)
+            return Grant(self, who, count)
+        if self.beside or not self._is_large(least):
+            return None
+        self.beside = least
+        return Grant(self, who, least, beside=True)
 
     def _serve(self) -> None:
         """Serve one waiting request of each caller, then the next of each, as long as something fits."""
-        served = True
+        served = bool(self._waiting)
         while served:
             served = False
             for who in list(self._waiting):
                 requests = self._waiting[who]
                 while requests and requests[0].granted.done():
                     requests.popleft()   # its caller went away
-                if requests and (count := self._now(who, requests[0].least, requests[0].most)):
-                    requests.popleft().granted.set_result(count)
+                if requests and (grant := self._now(who, requests[0].least, requests[0].most)) is not None:
+                    requests.popleft().granted.set_result(grant)
                     served = True
                     del self._waiting[who]
                     self._waiting[who] = requests   # the last in the next round
@@ -176,29 +198,86 @@ class Line(Budget):
 
 
 class Grant:
-    """A part of a line that one caller holds until it is released."""
+    """A part of a line that one caller holds until it is released; `beside` says that it lies above the budget."""
 
-    __slots__ = ("_line", "_who", "count")
+    __slots__ = ("_line", "_who", "beside", "count")
 
-    def __init__(self, line: Line, who: str, count: int) -> None:
+    def __init__(self, line: Line, who: str, count: int, *, beside: bool = False) -> None:
         self._line = line
         self._who = who
+        self.beside = beside
         self.count = count
 
     def grow(self, count: int) -> bool:
         """Hold `count` instead, if that fits at once; say whether it does."""
         more = count - self.count
-        if more > 0 and not self._line.grow(self._who, more):
+        if more > 0 and (self.beside or not self._line.grow(self._who, more)):
             return False
         self.count = max(self.count, count)
         return True
 
     def shrink(self, count: int) -> None:
         """Return what is held above `count`."""
-        if count < self.count:
-            self._line.give_back(self._who, self.count - count)
-            self.count = count
+        less, self.count = self.count - count, min(count, self.count)
+        if less <= 0:
+            return
+        if self.beside:
+            self._line.give_back_beside(less)
+        else:
+            self._line.give_back(self._who, less)
 
     def release(self) -> None:
         """Return all of it; once more does nothing."""
         self.shrink(0)
+
+
+class Pace:
+    """Work that is done on the loop, at most `per_turn` of it in one turn, so that other work comes in between.
+
+    Turns that last longer than `turn_seconds` halve that, down to a piece a turn; shorter ones double it again.
+    Callers take turns; the work of one caller stays in order.
+    """
+
+    def __init__(self, per_turn: int, turn_seconds: float) -> None:
+        self._per_turn = self.allowed = per_turn
+        self._turn_seconds = turn_seconds
+        self._done = 0           # in this turn
+        self._began = 0.0
+        self._ticking = False
+        self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
+
+    async def turn(self, who: str, work: int) -> None:
+        """Wait for the turn of a piece of work, which the caller then does at once."""
+        if not self._waiting and self._take(work):
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append((waiter, work))
+        await waiter
+
+    def _take(self, work: int) -> bool:
+        if self._done and self._done + work > self.allowed:
+            return False
+        self._done += work
+        if not self._ticking:
+            self._ticking = True
+            loop = asyncio.get_running_loop()
+            self._began = loop.time()
+            loop.call_soon(self._tick)
+        return True
+
+    def _tick(self) -> None:
+        """Begin the next turn with the work that waits, a piece of each caller by turns."""
+        late = asyncio.get_running_loop().time() - self._began > self._turn_seconds
+        self.allowed = self.allowed // 2 if late else min(self._per_turn, 2 * self.allowed or 1)
+        self._done, self._ticking = 0, False
+        while self._waiting:
+            who, pieces = next(iter(self._waiting.items()))
+            while pieces and pieces[0][0].done():
+                pieces.popleft()     # its caller went away
+            if pieces and not self._take(pieces[0][1]):
+                return
+            del self._waiting[who]
+            if pieces:
+                pieces.popleft()[0].set_result(None)
+            if pieces:
+                self._waiting[who] = pieces   # the last in the next round

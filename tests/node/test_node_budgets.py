@@ -23,7 +23,7 @@ from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_node import budgets as budgets_module
 from tidemark_node import delivery
-from tidemark_node.budgets import REQUEST_BYTES_MAX, Budgets
+from tidemark_node.budgets import REQUEST_BYTES_MAX, SEND_BYTES, Budgets
 from tidemark_node.main import Node
 from tidemark_node.settings import FRAME_COPIES, Settings
 from tidemark_node.subscription_names import SubscriptionNames
@@ -157,20 +157,24 @@ async def test_t12_a_stream_that_waits_for_room_still_hears_that_it_may_not_go_o
     node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch, why: Status
 ) -> None:
     monkeypatch.setattr(delivery, "ROOM_LOOK_SECONDS", 0.05)
-    frames, deliveries = node.budgets.frames, node.deliveries
+    frames, deliveries, judged = node.budgets.frames, node.deliveries, list[Refused]()
     assert frames.take(OTHER, frames.total)
     call = await calls.deliver(GREEDY)
     assert isinstance(started := decode_answer(await call.read()), Started) and Status.OK is started.status
     await until(lambda: frames.waiting == 1, "it waits for room")
     if why is Status.ACCESS:
-        gone = Refused(Reason.PERMISSION_DENIED, "not any more")
-        monkeypatch.setattr(deliveries.access, "refusal", lambda *_: gone)
+        def gone(*_: Any) -> Refused:
+            judged.append(Refused(Reason.PERMISSION_DENIED, "not any more"))
+            return judged[-1]
+
+        monkeypatch.setattr(deliveries.access, "refusal", gone)
     else:
         monkeypatch.setattr(node.driver, "reloading", True)
     async with asyncio.timeout(10):
         answer = decode_answer(await call.read())
     monkeypatch.undo()
     assert isinstance(answer, Started) and why is answer.status
+    assert len(judged) == (why is Status.ACCESS), "each refusal is a line of the audit"
     assert not frames.waiting
     frames.give_back(OTHER, frames.total)
 
@@ -179,7 +183,7 @@ async def test_t12_an_entry_larger_than_a_share_goes_out_when_nothing_else_is_he
     node.budgets.frames.total = RECORD_BYTES * FRAME_COPIES // 2
     async with asyncio.timeout(20):
         assert RECORDS * RECORD_BYTES == await read_all(await calls.read(OTHER, until=RECORDS, tail=False))
-    await until(lambda: not node.budgets.frames.used, "all is given back")
+    await until(lambda: not node.budgets.frames.used and not node.budgets.frames.beside, "all is given back")
 
 
 async def test_t12_streams_and_watches_and_calls_are_bounded_for_one_caller(node: Node, calls: Calls) -> None:
@@ -209,7 +213,7 @@ async def test_t12_streams_and_watches_and_calls_are_bounded_for_one_caller(node
 async def test_t12_a_watch_of_the_shard_map_does_not_wait_for_readers_of_its_caller(node: Node, calls: Calls) -> None:
     frames = node.budgets.frames
     assert frames.take(GREEDY, FRAMES_MAX // 2)
-    reader = asyncio.ensure_future(frames.grant(GREEDY, FRAMES_MAX // 2))
+    reader = asyncio.ensure_future(frames.grant(GREEDY, FRAMES_MAX // 32))
     await until(lambda: frames.waiting == 1, "a reader waits for room")
     watch = (await calls.opened()).unary_stream("/tidemark.v1.Tidemark/WatchShardMap")
     async with asyncio.timeout(10):
@@ -350,8 +354,11 @@ async def test_t12_unanswered_batches_of_one_caller_leave_room_for_others(node: 
     assert not pending.take(GREEDY, 1) and pending.take(OTHER, pending.total // 4)
 
 
-async def test_t12_one_frame_is_encoded_in_each_turn_of_the_loop(node: Node) -> None:
-    """Many streams that may send at once: what an append needs of the loop comes in between."""
+@pytest.mark.parametrize(("size", "at_once_max", "turns_max"), [(SEND_BYTES, 1, 17), (100, 31, 2)])
+async def test_t12_frames_have_a_bound_of_bytes_in_each_turn_of_the_loop(
+    node: Node, size: int, at_once_max: int, turns_max: int
+) -> None:
+    """Many streams that may send at once: small frames go together, and what an append needs comes in between."""
     turns, encoded_in = 0, list[int]()
     blocked = asyncio.Event()
 
@@ -369,10 +376,52 @@ async def test_t12_one_frame_is_encoded_in_each_turn_of_the_loop(node: Node) -> 
             await blocked.wait()
 
     tick()
-    sends = [asyncio.ensure_future(node.budgets.send(who, Slow(), encode)) for who in (GREEDY, OTHER) for _ in range(9)]
+    sends = [
+        asyncio.ensure_future(node.budgets.send(who, Slow(), encode, size)) for who in (GREEDY, OTHER) for _ in range(9)
+    ]
     sends[4].cancel()
     await until(lambda: 17 == len(encoded_in), "a stream that is not read keeps no other from sending")
-    assert len(set(encoded_in)) == len(encoded_in)
+    assert len(set(encoded_in)) <= turns_max
+    assert max(map(encoded_in.count, encoded_in)) <= at_once_max
     blocked.set()
     answers = await asyncio.gather(*sends, return_exceptions=True)
     assert 1 == sum(isinstance(answer, asyncio.CancelledError) for answer in answers)
+
+
+async def test_t12_a_large_frame_that_is_not_taken_makes_room_for_another(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets_module, "SEND_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(budgets_module, "LARGE_FRAME_SECONDS", 0.1)
+    frames, never, taken = node.budgets.frames, asyncio.Event(), asyncio.Event()
+
+    class Stuck:
+        async def write(self, frame: bytes) -> None:
+            await never.wait()
+
+        async def abort(self, code: Any, details: str, trailing: Any = ()) -> None:
+            raise ConnectionAbortedError(details)
+
+    class Slow(Stuck):
+        async def write(self, frame: bytes) -> None:
+            await taken.wait()
+
+    async def send(who: str, context: Any) -> None:
+        grant = await node.budgets.frame(who, FRAMES_MAX, FRAMES_MAX)
+        assert grant.beside
+        try:
+            await node.budgets.send(who, context, lambda: b"large", FRAMES_MAX, grant)
+        finally:
+            grant.release()
+
+    first = asyncio.ensure_future(send(GREEDY, Stuck()))
+    await until(lambda: 0 < frames.beside, "it is under way")
+    await asyncio.sleep(0.2)
+    assert not first.done(), "alone, it has its time"
+    second = asyncio.ensure_future(send(OTHER, Slow()))
+    with pytest.raises(ConnectionAbortedError, match="bytes of frames"):
+        await asyncio.wait_for(first, 10)
+    await until(lambda: 0 < frames.beside, "the next one is under way")
+    taken.set()
+    await asyncio.wait_for(second, 10)
+    assert not frames.beside and not frames.used

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tidemark_core.base.refusals import Reason
-from tidemark_wire.budgets import Budget, Grant, Line, name_of
+from tidemark_wire.budgets import Budget, Grant, Line, Pace, name_of
 from tidemark_wire.identity import Identity, Kind
 
 
@@ -103,18 +103,18 @@ async def test_t12_grants_shrink_with_what_is_left_and_end_in_waiting() -> None:
 
 @pytest.mark.parametrize("granted_first", [False, True])
 async def test_t12_a_caller_that_goes_away_while_it_waits_loses_nothing(granted_first: bool) -> None:
-    line = Line("bytes", 10)
-    whole = await line.grant("a", 10)
+    line = Line("bytes", 160)
+    assert line.take("a", 160)
     leaves = asyncio.ensure_future(line.grant("b", 8))
     stays: asyncio.Future[Grant] = asyncio.ensure_future(line.grant("c", 4))
     await settle()
     if granted_first:
-        whole.release()    # the grant is on its way when the caller goes
+        line.give_back("a", 160)    # the grant is on its way when the caller goes
         leaves.cancel()
     else:
         leaves.cancel()
         await settle()
-        whole.release()
+        line.give_back("a", 160)
     grant = await stays
     assert leaves.cancelled() or (await asyncio.gather(leaves, return_exceptions=True))
     assert 4 == line.used
@@ -123,13 +123,112 @@ async def test_t12_a_caller_that_goes_away_while_it_waits_loses_nothing(granted_
 
 
 async def test_t12_whoever_needs_less_goes_on_when_the_one_in_front_leaves() -> None:
-    line = Line("bytes", 10)
-    held = await line.grant("b", 4)
+    line = Line("bytes", 160)
+    assert line.take("a", 150)
     large = asyncio.ensure_future(line.grant("b", 9))
+    held = await line.grant("c", 2)
     small = asyncio.ensure_future(line.grant("b", 1))
     await settle()
-    assert not small.done(), "the requests of one caller are served in order"
+    assert not large.done() and not small.done(), "the requests of one caller are served in order"
     large.cancel()
     (await small).release()
     held.release()
-    assert 0 == line.used
+    assert 150 == line.used
+
+
+async def test_t12_a_large_request_waits_for_no_sum_of_small_ones() -> None:
+    line = Line("bytes", 1600)
+    for who in ("stuck", "second", "third"):
+        assert line.take(who, line.left(who) if line.held(who) else (line.total - line.used) // 2)
+    used = line.used
+    large = await asyncio.wait_for(line.grant("victim", 500, 500), 1)
+    assert large.beside and 500 == large.count == line.beside and used == line.used, "it lies above the budget"
+    assert not large.grow(501) and large.grow(400)
+    next_one = asyncio.ensure_future(line.grant("other", 700, 700))
+    third = asyncio.ensure_future(line.grant("fourth", 600, 600))
+    small = await asyncio.wait_for(line.grant("fifth", 10, 10), 1)
+    await settle()
+    assert not next_one.done() and line.wants_beside, "one at a time"
+    assert 500 == line.beside
+    large.shrink(400)
+    await settle()
+    assert 400 == line.beside and not next_one.done()
+    large.release()
+    large.release()
+    assert 700 == (await next_one).count == line.beside and not third.done(), "in turn"
+    (await next_one).release()
+    (await third).release()
+    small.release()
+    assert 0 == line.beside and used == line.used and not line.wants_beside
+
+
+async def test_t12_a_request_above_the_line_is_served_alone_and_others_go_on() -> None:
+    line = Line("bytes", 1600)
+    whole = await line.grant("a", 4000)
+    assert whole.beside and not line.used
+    other = await asyncio.wait_for(line.grant("b", 10, 100), 1)
+    leaves = asyncio.ensure_future(line.grant("c", 5000))
+    stays = asyncio.ensure_future(line.grant("d", 6000))
+    await settle()
+    whole.release()
+    leaves.cancel()     # its grant is on its way
+    assert 6000 == (await stays).count == line.beside
+    (await stays).release()
+    other.release()
+    assert 0 == line.beside == line.used == line.waiting
+
+
+async def test_t12_work_of_all_callers_has_a_bound_in_each_turn_of_the_loop() -> None:
+    """Small pieces of many callers share a turn; a large one has its own; callers take turns."""
+    pace, turn, done = Pace(100, 60.0), 0, list[tuple[int, str, int]]()
+
+    def tick() -> None:
+        nonlocal turn
+        turn += 1
+        ticking.append(asyncio.get_running_loop().call_soon(tick))
+
+    async def piece(who: str, work: int) -> None:
+        await pace.turn(who, work)
+        done.append((turn, who, work))
+
+    ticking = list[asyncio.Handle]()
+    tick()
+    pieces = [asyncio.ensure_future(piece("greedy", 10)) for _ in range(40)]
+    pieces += [asyncio.ensure_future(piece("large", 1000)), asyncio.ensure_future(piece("other", 10))]
+    pieces[30].cancel()
+    await asyncio.gather(*pieces, return_exceptions=True)
+    ticking[-1].cancel()
+    assert 41 == len(done)
+    turns = sorted({at for at, _, _ in done})
+    of_turn = {at: [(who, work) for then, who, work in done if then == at] for at in turns}
+    for found in of_turn.values():
+        assert sum(work for _, work in found) <= 100 or found == [("large", 1000)]
+    assert 10 == len(of_turn[turns[0]]), "a turn is full"
+    assert len(turns) <= 7 and [("large", 1000)] in of_turn.values()
+    assert turns.index(next(at for at, who, _ in done if who == "other")) <= 3, "it is not behind all of another caller"
+
+
+async def test_t12_turns_that_last_long_have_less_work_and_short_ones_more_again(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, now, lasts = asyncio.get_running_loop(), 0.0, 0.0
+    monkeypatch.setattr(loop, "time", lambda: now)
+    pace, sizes = Pace(8, 0.002), list[int]()
+
+    async def piece() -> None:
+        nonlocal now
+        await pace.turn("reader", 1)
+        sizes.append(pace.allowed)
+        now += lasts
+
+    async def run(seconds: float) -> list[int]:
+        nonlocal lasts
+        lasts = seconds
+        sizes.clear()
+        await asyncio.gather(*(piece() for _ in range(40)))
+        return list(sizes)
+
+    assert {8} == set(await run(0.0001))
+    slow = await run(0.01)
+    assert slow == sorted(slow, reverse=True) and slow[-1] <= 1, "one piece a turn"
+    assert 8 == (await run(0.0001))[-1]
