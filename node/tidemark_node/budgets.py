@@ -117,8 +117,8 @@ class Budgets:
     ) -> None:
         """Encode a frame of about `size` bytes and hand it to gRPC; return when the caller's side has it.
 
-        The frames of all callers have at most `SEND_BYTES` in each turn of the loop.  A frame beside the budget (its grant
-        says so) ends the call where it takes long and another such frame waits.
+        The frames of all callers have at most `SEND_BYTES` in each turn of the loop.  A frame beside the budget (its
+        grant says so) ends the call where it takes long and another such frame waits.
         """
         await self._sends.turn(who, SEND_COST_BYTES + size)
         writing = context.write(frame())    # gRPC copies and encrypts it on the loop
