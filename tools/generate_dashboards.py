@@ -94,6 +94,13 @@ DASHBOARDS = {
             Panel("Driver: share of a core", [(_rate("tidemark_driver_turn_seconds_total", OF_NODES), "{{pod}}")],
                   "percentunit"),
             Panel("Refused calls", [(_rate("tidemark_refused_calls_total", OF_NODES, "method"), "{{method}}")], "ops"),
+            Panel("Budgets of callers, part in use", [
+                (f"max by (budget) (tidemark_budget_used{OF_NODES} / tidemark_budget_limit{OF_NODES})", "{{budget}}")],
+                  "percentunit"),
+            Panel("Requests that wait for a budget", [
+                (f"sum by (budget) (tidemark_budget_waiting{OF_NODES})", "{{budget}}")]),
+            Panel("Callers refused over their share", [
+                (_rate("tidemark_budget_refused_total", OF_NODES, "budget"), "{{budget}}")], "ops"),
         ]),
     "log-groups": Dashboard(
         "tidemark-log-groups", "Tidemark / Log groups",
