@@ -77,7 +77,8 @@ def row_of(key: bytes, row: Row) -> messages.Row:
     """Return a row of `docs` as a stream shows it; the store does not say when a live document was written."""
     if row.live:
         return messages.Row(row.seqno, key, messages.Op.PUT, row.value, row.ms)
-    return messages.Row(row.seqno, key, messages.Op.DELETE, b"", 0, b"", row.ms)
+    op = messages.Op.EXPIRE if row.expired else messages.Op.DELETE
+    return messages.Row(row.seqno, key, op, b"", 0, b"", row.ms)
 
 
 def fed(changes: Changes) -> Fed:

@@ -152,9 +152,9 @@ class Documents:
     """The documents of one replica."""
 
     __slots__ = (
-        "_askers", "_batches", "_collect", "_control", "_job", "_looking", "_lost", "_number", "_read_until",
-        "_readers", "_refill", "_retrying", "_rounds", "_since_sweep", "_slice", "_sweep", "_token", "_waiting",
-        "durable", "failover", "replica", "summary",
+        "_askers", "_batches", "_collect", "_control", "_job", "_looking", "_lost", "_number", "_oldest", "_oldest_at",
+        "_read_until", "_readers", "_refill", "_retrying", "_rounds", "_since_sweep", "_slice", "_sweep", "_token",
+        "_waiting", "durable", "failover", "replica", "summary",
     )
 
     def __init__(
@@ -185,6 +185,7 @@ class Documents:
         self._looking = self._retrying = False
         self._read_until: int | None = None
         self._refill = Refill(replica)
+        self._oldest = self._oldest_at = -1       # offset that producers remember at least, and the trim that found it
 
     # --- what the shard calls -----------------------------------------------------------------------------
 
@@ -608,8 +609,10 @@ class Documents:
 
     def _forget_outcomes(self, first: int) -> DeleteRange:
         """Keep the outcome of each entry that the log has or that a producer may still retry (U50)."""
-        shard = self.replica.shard
-        kept = min(first, self.replica.log.producers.oldest)
+        shard, producers = self.replica.shard, self.replica.log.producers
+        if first > self._oldest and first - self._oldest_at >= len(producers):
+            self._oldest, self._oldest_at = producers.oldest, first   # it takes a look at each, and never falls
+        kept = min(first, self._oldest)
         return DeleteRange(EFFECTS, prefix(shard), seqno_key(shard, kept))
 
     def _forget(self) -> None:
@@ -620,6 +623,7 @@ class Documents:
         self._token += 1
         self._job, self._slice = "", None
         self._sweep, self._collect = False, None
+        self._oldest = self._oldest_at = -1
 
     def on_snapshot_rows(self, head: EntryId, m: SnapshotRows) -> tuple[list[Effect], bool | None]:
         """Take the next rows of a snapshot that ends at `head`.

@@ -154,6 +154,8 @@ def _while_cut(world: World) -> None:
     before = world.metadata.record(shard)
     assert before.leader is not None
     names = [member.node for member in before.ensemble]
+    if len(names) < 2:
+        return   # a member alone has no links to cut
     operator = next(operator.name for operator in world.operators.values() if operator.active)
     partition = partitions.draw(world.dice, names, before.leader.node, operator)
     world.trace.count(f"partial {partition.name}")

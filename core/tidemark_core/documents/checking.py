@@ -15,6 +15,7 @@ from .rows import (
     BYSEQ,
     DOCS,
     EFFECTS,
+    EXPIRED,
     EXPIRY,
     LIVE_CLASS,
     PINNED,
@@ -68,9 +69,9 @@ def _wrong_key(key: bytes) -> str | None:
     return None if 1 <= len(key) <= KEY_BYTES_MAX else f"a document's key has {len(key)} bytes"
 
 
-def _wrong_version(key: bytes, row: Row, live: int) -> str | None:
-    if live > 1 or row.ms < 0 or row.seqno > SEQNO_MAX or len(row.value) > VALUE_BYTES_MAX:
-        return f"seqno {row.seqno}, live {live}, ms {row.ms}, {len(row.value)} bytes of value"
+def _wrong_version(key: bytes, row: Row, state: int) -> str | None:
+    if state > EXPIRED or row.ms < 0 or row.seqno > SEQNO_MAX or len(row.value) > VALUE_BYTES_MAX:
+        return f"seqno {row.seqno}, state {state}, ms {row.ms}, {len(row.value)} bytes of value"
     return _wrong_key(key)
 
 

@@ -217,18 +217,18 @@ class _Folding:
         expires_at_ms = entry.logged_ms + write.ttl_ms if write.ttl_ms else 0   # U51
         self._replace(write.key, live_row(write.key, seqno, expires_at_ms, write.value), entry)
 
-    def _delete(self, entry: Entry, seqno: int, key: bytes) -> None:
+    def _delete(self, entry: Entry, seqno: int, key: bytes, expired: bool = False) -> None:
         """Write a tombstone; where no live document is, nothing changes: whether one was swept is no matter (U52)."""
         row = self._row(key)
         if row is not None and row.live:
-            self._replace(key, tombstone(seqno, entry.logged_ms), entry)
+            self._replace(key, tombstone(seqno, entry.logged_ms, expired), entry)
 
     def _expire(self, entry: Entry, expired: tuple[Expired, ...] | None) -> None:
         """Delete each version that is still the live one and past its time by the log's clock (U51)."""
         for number, (key, seqno) in enumerate(expired or ()):
             row = self._row(key)
             if row is not None and row.live and row.seqno == seqno and 0 < row.ms <= entry.logged_ms:
-                self._delete(entry, entry.base + number, key)
+                self._delete(entry, entry.base + number, key, expired=True)
 
     # --- rows ---------------------------------------------------------------------------------------------
 

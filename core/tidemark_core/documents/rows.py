@@ -10,6 +10,7 @@
     summary   shard                            applied and what goes with it
     summary   shard, "failover"                the failover log up to applied (`document_changes`)
 
+The first byte behind a seqno in `docs` is 1 for a live document, 0 for a deleted and 2 for an expired one.
 `ms` is when a live document expires (0: never) and when a deleted one was deleted.  `expiry` holds what time removes:
 class 0 are live documents with a ttl, class 1 are tombstones.  A tombstone has its row of `docs` and of `byseq`.
 Numbers are big-endian, so keys sort as numbers do.  Stays out: when a row is written (`fold`).
@@ -34,6 +35,7 @@ FAMILIES = (DOCS, BYSEQ, EXPIRY, EFFECTS, PINS, PINNED, SUMMARY)
 
 DIGEST_MASK = (1 << 128) - 1
 LIVE_CLASS, TOMBSTONE_CLASS = 0, 1
+EXPIRED = 2
 
 _SHARD = struct.Struct(">Q")
 _SHARD_SEQNO = struct.Struct(">QQ")
@@ -61,6 +63,7 @@ class Row(NamedTuple):
     ms: int
     hash: bytes
     value: bytes
+    expired: bool = False   # of a tombstone: time removed the document (U51)
 
     @property
     def number(self) -> int:
@@ -77,18 +80,18 @@ def live_row(key: bytes, seqno: int, expires_at_ms: int, value: bytes) -> Row:
     return Row(seqno, True, expires_at_ms, hash_of(key, seqno, expires_at_ms, value), value)
 
 
-def tombstone(seqno: int, deleted_ms: int) -> Row:
-    return Row(seqno, False, deleted_ms, bytes(16), b"")
+def tombstone(seqno: int, deleted_ms: int, expired: bool = False) -> Row:
+    return Row(seqno, False, deleted_ms, bytes(16), b"", expired)
 
 
 def encode_row(row: Row) -> bytes:
-    return _ROW.pack(row.seqno, row.live, row.ms, row.hash) + row.value
+    return _ROW.pack(row.seqno, EXPIRED if row.expired else row.live, row.ms, row.hash) + row.value
 
 
 def decode_row(data: bytes) -> Row:
     """Read `encode_row`; raises struct.error when it is cut short."""
-    seqno, live, ms, digest = _ROW.unpack_from(data)
-    return Row(seqno, bool(live), ms, digest, data[_ROW.size:])
+    seqno, state, ms, digest = _ROW.unpack_from(data)
+    return Row(seqno, state == 1, ms, digest, data[_ROW.size:], state == EXPIRED)
 
 
 # --- keys -------------------------------------------------------------------------------------------------

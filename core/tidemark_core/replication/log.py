@@ -29,6 +29,8 @@ MARK_BYTES = 1 << 20
 MARK_ENTRIES = 1024
 NEVER_MS = 1 << 62
 SLOT_ORDER = 0
+LOGGED_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999: an expiry or a lease counted from a stamp stays a number of 64 bits."""
 OFFSET_MAX = (1 << 63) - 1
 
 _DATA = Kind.DATA
@@ -218,6 +220,8 @@ class Log:
         top = self._top
         if entry.prev != top.id or entry.base != top.id.offset + 1 or entry.epoch < top.id.epoch:
             raise RemoteViolation(f"L2: entry {entry.id} behind {entry.prev} does not continue the log at {top.id}")
+        if entry.logged_ms > LOGGED_MS_MAX:
+            raise RemoteViolation(f"C3: entry {entry.id} is stamped {entry.logged_ms}, behind the year 9999")
         if entry.prev_chain != top.chain:
             raise RemoteViolation(f"entry {entry.id} continues another log: its chained checksum differs")
         base, last = entry.base, entry.last

@@ -119,8 +119,8 @@ def test_u56_batches_of_the_fold_are_what_a_scan_of_the_store_shows(desk: Desk) 
     cut = cut_of(SHARD, desk.rows)
     assert cut.here is not None
     assert (cut.here.applied, cut.here.failover.point(end)) == (end, fed(desk.changes[-1]).point)
-    assert sorted((row.seqno, row.key, row.value) for row in seen.values()) == [
-        (row.seqno, row.key, row.value) for row in scanned(desk)
+    assert sorted((row.seqno, row.key, row.op, row.value) for row in seen.values()) == [
+        (row.seqno, row.key, row.op, row.value) for row in scanned(desk)
     ]
     assert {key: row.op for key, row in seen.items()} == {
         b"a": Op.PUT, b"b": Op.DELETE, b"c": Op.PUT, b"t": Op.EXPIRE,

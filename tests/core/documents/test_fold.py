@@ -228,7 +228,11 @@ def test_u51_expire_deletes_the_version_it_names_once_its_time_is_over() -> None
 
     assert set(shown(documents)) == {b"b", b"c"}
     row = documents.row(b"a")
-    assert row is not None and (row.seqno, row.live, row.ms) == (8, False, 110)
+    assert row is not None and (row.seqno, row.live, row.ms, row.expired) == (8, False, 110, True)
+    author.write(delete(b"b"), logged_ms=111)
+    documents.fold(author)
+    deleted = documents.row(b"b")
+    assert deleted is not None and (deleted.live, deleted.expired) == (False, False)
 
 
 def swept_all(documents: Documents) -> int:

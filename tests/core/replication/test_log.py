@@ -11,7 +11,7 @@ from tidemark_core.base.ids import NOTHING, EntryId
 from tidemark_core.limbo.decisions import Decisions
 from tidemark_core.replication import invariants
 from tidemark_core.replication.checkpoint import Checkpoint, Mark, Run
-from tidemark_core.replication.log import MARK_BYTES, Log, recovery_start
+from tidemark_core.replication.log import LOGGED_MS_MAX, MARK_BYTES, Log, recovery_start
 from tidemark_core.replication.producers import ProducerTable
 
 from tests.core.support import OTHER_PRODUCER, PRODUCER, Author, batch
@@ -100,6 +100,18 @@ def test_o21_the_highest_entry_at_or_below_an_epoch(author: Author, epoch: int, 
 
 
 # --- append -----------------------------------------------------------------------------------------------
+
+
+def test_c3_a_stamp_behind_the_year_9999_is_refused_and_nothing_changes() -> None:
+    author = Author()
+    author.data()
+    head = author.log.head
+
+    with pytest.raises(RemoteViolation, match=r"C3: .* behind the year 9999"):
+        author.data(logged_ms=LOGGED_MS_MAX + 1, sequence=1)
+
+    assert (author.log.head, author.log.logged_ms) == (head, 0)
+    assert author.data(logged_ms=LOGGED_MS_MAX, sequence=1).logged_ms == author.log.logged_ms == LOGGED_MS_MAX
 
 
 def test_l2_an_entry_goes_behind_the_one_it_names_or_nowhere(author: Author) -> None:
