@@ -27,6 +27,10 @@ STAGES = {
     "DONE": "done",
 }
 
+OPTION_OF_FIELD = {
+    "nodeSwap.from": "--from", "nodeSwap.to.node": "--to", "leaderTransfer.from": "--from", "leaderTransfer.to": "--to",
+}
+"""Options by the field of the Reconfiguration that they become."""
 HOLDS_A_COPY = "already holds a copy"
 """Of the refusal of a target of a swap."""
 
@@ -121,6 +125,8 @@ def _whole_node(
                 with progress() as bar:
                     return await run_reconfiguration(service, bar, manifest)
             except CommandFailed as error:
+                for field, option in OPTION_OF_FIELD.items():
+                    error.message = error.message.replace(field, option)
                 if HOLDS_A_COPY in error.message:
                     error.advice = (
                         f"Where both nodes hold a copy of one shard, `tidemark swap --from {body['from']} --spread` "

@@ -23,6 +23,12 @@ UNAVAILABLE_REASONS = frozenset(
     }
 )
 
+OPTION_OF_ARGUMENT = {
+    "addresses": "--cluster", "from_": "--from", "group": "GROUP", "lease_s": "--lease", "location": "--location",
+    "mode": "--mode", "producer": "PRODUCER_HEX", "sequence": "SEQUENCE", "subscription": "--subscription",
+    "timeout_s": "--timeout", "until": "--until",
+}
+
 
 def of_refusal(refused: Refused) -> Failure:
     """Return what is shown of a typed no."""
@@ -37,7 +43,7 @@ def describe(error: BaseException) -> Failure | None:
         case RequestRefused():
             return of_refusal(error.refused)
         case InvalidArgument():
-            return Failure(error.message, error.advice, USAGE, error.reason)
+            return _of_argument(error)
         case Unavailable() | OutcomeUnknown():
             return Failure(error.message, error.advice, UNAVAILABLE, error.reason)
         case TidemarkError():
@@ -52,6 +58,16 @@ def describe(error: BaseException) -> Failure | None:
         case InvalidTls():
             return Failure(str(error), "Check --tls-ca, --tls-cert and --tls-key.", USAGE, "INVALID_TLS")
     return None
+
+
+def _of_argument(error: InvalidArgument) -> Failure:
+    """Return a refusal of the library with the name of the option in place of the argument's."""
+    option = OPTION_OF_ARGUMENT.get(error.field)
+    if option is None:
+        return Failure(error.message, error.advice, USAGE, error.reason)
+    return Failure(
+        f"{option}{error.message.removeprefix(error.field)}",
+        error.advice.replace(f"Correct {error.field} and call again.", f"Correct {option}."), USAGE, error.reason)
 
 
 def _of_rpc_error(error: grpc.RpcError) -> Failure:

@@ -23,15 +23,16 @@ from .routing import Group
 class Checks:
     """What a group accepts.  Made anew when the group changes."""
 
-    __slots__ = ("_group_name", "_keys_required", "payload_bytes_max", "record_bytes_max")
+    __slots__ = ("_group_name", "_keys_required", "_limit", "payload_bytes_max", "record_bytes_max")
 
     def __init__(self, group: Group, max_buffered_bytes: int) -> None:
         self._group_name = group.name
         self._keys_required = group.keys_required
         self.payload_bytes_max = max(1, group.batch_bytes_max - BATCH_OVERHEAD_BYTES)
-        self.record_bytes_max = min(
-            group.record_bytes_max, self.payload_bytes_max - RECORD_OVERHEAD_BYTES,
-            max_buffered_bytes - RECORD_OVERHEAD_BYTES,
+        self.record_bytes_max, self._limit = min(
+            (group.record_bytes_max, f"the limit of group {group.name!r}"),
+            (self.payload_bytes_max - RECORD_OVERHEAD_BYTES, f"the room of a batch of group {group.name!r}"),
+            (max_buffered_bytes - RECORD_OVERHEAD_BYTES, "the room of the buffer (max_buffered_bytes)"),
         )
 
     def record(self, value: bytes, key: bytes | None, headers: RecordHeaders) -> int:
@@ -51,7 +52,7 @@ class Checks:
         if size > self.record_bytes_max:
             raise RecordTooLarge(
                 "value",
-                f"the record has {size} bytes, the limit of group {self._group_name!r} is {self.record_bytes_max}",
+                f"the record has {size} bytes, {self._limit} is {self.record_bytes_max}",
                 advice="Split the record, store it elsewhere and append a reference, or raise the limit.",
             )
         return size + RECORD_OVERHEAD_BYTES

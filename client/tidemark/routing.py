@@ -130,7 +130,10 @@ def check_addresses(addresses: str | Sequence[str]) -> list[str]:
         raise InvalidArgument("addresses", "is empty; give at least one host:port of a node")
     for address in checked:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if "://" in address:
+            raise InvalidArgument("addresses", f"{address!r} is not host:port: leave the scheme away")
+        wrong = not host or not port.isascii() or not port.isdigit() or len(port) > 5 or not 0 < int(port) < 65536
+        if wrong or any(mark in host for mark in "/@ \t") or (":" in host and not host.startswith("[")):
             raise InvalidArgument("addresses", f"{address!r} is not host:port")
     return checked
 

@@ -39,6 +39,7 @@ from .local_processes import (
     stop,
 )
 from .local_state import (
+    DamagedState,
     LocalRuntimeError,
     NodeState,
     ProcessState,
@@ -52,7 +53,7 @@ from .local_state import (
 from .local_tls import LocalCertificates, etcd_files
 from .metadata import Keys
 from .model import certificate_policy
-from .process import identify, send_signal, wait_gone
+from .process import identify, send_signal, wait_gone, writers_into
 from .resources import Resource, TidemarkCluster
 from .resources.conditions import ConditionReason, ConditionType
 
@@ -351,7 +352,12 @@ async def attach(directory: Path | str = ".tidemark") -> Runtime:
 
 async def down(directory: Path | str = ".tidemark", *, wipe: bool = False) -> list[str]:
     """Stop everything, the operator first; with `wipe` the directory's data goes too.  Return what was stopped."""
-    runtime = await attach(directory)
+    try:
+        runtime = await attach(directory)
+    except DamagedState:
+        if not wipe:
+            raise
+        return _wipe_damaged(Path(directory).absolute())
     state, stopped = runtime.state, []
     async with locked(runtime.directory):
         # The operator goes first: stopping the whole cluster is no reason to elect anybody.
@@ -363,13 +369,30 @@ async def down(directory: Path | str = ".tidemark", *, wipe: bool = False) -> li
         await stop(state.etcd)
         save_state(runtime.directory, state)
         if wipe:
-            for name in ("etcd", "nodes", "ready", "logs", "tls", "state.json"):
-                path = runtime.directory / name
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
+            _wipe(runtime.directory)
     return stopped
+
+
+def _wipe(directory: Path) -> None:
+    for name in ("etcd", "nodes", "ready", "logs", "tls", "state.json"):
+        path = directory / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _wipe_damaged(directory: Path) -> list[str]:
+    """Kill the processes that log into this directory, whatever its state says, and delete the data."""
+    processes = writers_into((directory / "logs").resolve())
+    for process in processes:
+        send_signal(process, signal.SIGKILL)
+    for process in processes:
+        if not wait_gone(process, STOP_TIMEOUT_S):
+            raise LocalRuntimeError(
+                f"the process {process.pid} outlives SIGKILL", "The system keeps it; look at it with `ps`.")
+    _wipe(directory)
+    return [f"process {process.pid}" for process in processes]
 
 
 # --- parts ------------------------------------------------------------------------------------------------

@@ -37,6 +37,10 @@ class LocalRuntimeError(Exception):
         self.advice = advice
 
 
+class DamagedState(LocalRuntimeError):
+    """`state.json` is there and cannot be understood."""
+
+
 @dataclass(slots=True)
 class ProcessState:
     """One child: how it is run, and which process it was last."""
@@ -146,9 +150,10 @@ def load_state(directory: Path) -> State | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LocalRuntimeError(
+        raise DamagedState(
             f"{path} cannot be read: {error}",
-            "It is of another release or damaged: stop its processes, then delete the directory.") from error
+            "It is of another release or damaged: `tidemark dev down --wipe` stops its processes and deletes the data.",
+        ) from error
 
 
 def _with_process(raw: dict[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,16 @@ def send_signal(process: ProcessId, number: int) -> None:
             os.kill(process.pid, number)
 
 
+def writers_into(folder: Path) -> list[ProcessId]:
+    """Return the processes of this user whose output goes to a file in `folder`; none where there is no /proc."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (entry / "fd" / "1").readlink().is_relative_to(folder) and (seen := identify(int(entry.name))):
+                found.append(ProcessId(int(entry.name), seen.started))
+    return found
+
+
 def wait_gone(process: ProcessId, timeout_s: float) -> bool:
     """Wait for the end of a process; False when it outlives the timeout."""
     deadline = time.monotonic() + timeout_s

@@ -340,7 +340,7 @@ def test_a_swap_of_two_nodes_with_one_shard_offers_to_spread(on: Cli, group: str
     other = next(node for node in shard["ensemble"] if node != leader)
     result = on("swap", "--from", leader, "--to", other)
     assert result.code == 1
-    assert "already holds a copy" in result.err
+    assert f"--to: {other} already holds a copy" in result.err
     assert f"tidemark swap --from {leader} --spread" in result.err
     assert on("swap", "--from", leader).code == 2
     assert on("swap", "--from", leader, "--to", other, "--spread").code == 2

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
+from tidemark.errors import InvalidArgument
+from tidemark.routing import check_addresses
 from tidemark_cli import output
+from tidemark_cli.failures import describe
 
 NO_TLS_FILES = ("--tls-ca", "/no/ca", "--tls-cert", "/no/cert", "--tls-key", "/no/key")
 
@@ -85,3 +88,24 @@ def test_what_people_write_is_shown_as_it_is(capsys: pytest.CaptureFixture[str])
         bar.add_task(said)
         assert said in [str(column(bar.tasks[0])) for column in bar.columns if not isinstance(column, str)]
     assert capsys.readouterr() == ("", ""), "nothing is drawn where no terminal is"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://127.0.0.1:6690", "leave the scheme away"), ("127.0.0.1:66900", "not host:port"),
+        ("127.0.0.1/x:80", "not host:port"), ("a:b:6690", "not host:port"), ("me@host:80", "not host:port"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_at_once(cli: Cli, address: str, said: str):
+    with pytest.raises(InvalidArgument, match=said):
+        check_addresses(address)
+    result = cli("shards", "--cluster", address)
+    assert (result.code, "is not HOST:PORT" in result.err) == (2, True)
+
+
+def test_an_error_names_the_option_and_not_the_argument_of_the_library():
+    failure = describe(InvalidArgument("timeout_s", "is nan, must be a number of at least 0.001"))
+    assert failure is not None
+    assert failure.message == "--timeout: is nan, must be a number of at least 0.001"
+    assert failure.advice == "Correct --timeout."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import typer
+from rich.console import Console
 from tidemark import QUORUM, Appended, Record
 from tidemark_cli.demo import command, majority, packages, reading
 from tidemark_cli.demo.ledger import Ledger
@@ -21,6 +23,7 @@ from tidemark_cli.demo.outcomes import Findings
 from tidemark_cli.demo.packages import Change
 from tidemark_cli.demo.reading import Comparison, Delivery
 from tidemark_cli.demo.scenario import Failover, Outcome
+from tidemark_cli.demo.screen import Screen
 from tidemark_cli.failures import FAILED, CommandFailed
 
 
@@ -234,3 +237,28 @@ def test_a_demo_interrupted_while_nodes_are_paused_stops_every_process(tmp_path:
     assert "Traceback" not in err
     assert list(folder.iterdir()) == []
     assert not [pid for pid in demo_processes() if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_the_table_at_the_end_fits_eighty_columns():
+    """Every value whole, a mapping as words."""
+    text = io.StringIO()
+    etcd = "etcd 3.6.4 at /a/path/of/many/folders/that/is/longer/than/a/terminal/is/wide/and/then/some/etcd"
+    rows = {"acked": 12345, "shares": {"dev-1": 0.25, "dev-2": 0.75}, "rewinds": {}, "etcd": etcd}
+    Screen(Console(file=text, width=80)).summary(rows, good=True)
+    lines = text.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert "dev-1 0.25, dev-2 0.75" in text.getvalue()
+    assert "{" not in text.getvalue() and "…" not in text.getvalue()
+    assert etcd.partition(" at ")[2] in "".join(text.getvalue().split())
+
+
+@pytest.mark.parametrize(("terminal", "as_json", "written"), [(True, False, False), (True, True, True),
+                                                              (False, False, True)])
+def test_the_line_of_json_is_written_in_a_pipe_and_when_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, terminal: bool, as_json: bool, written: bool
+):
+    text = io.StringIO()
+    monkeypatch.setattr(text, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stdout", text)
+    command.write_line({"acked": 1}, as_json=as_json)
+    assert text.getvalue() == ('{"acked": 1}\n' if written else "")

@@ -19,7 +19,7 @@ from kubernetes.aio.client import Configuration
 from plugin_objects import PLAN, FakeServer, cluster, condition, group, healthy, shard, swap
 from tidemark_cli import main as entry
 from tidemark_cli.kubectl import server as room
-from tidemark_cli.kubectl.commands import app, run
+from tidemark_cli.kubectl.commands import app, command_first, run
 from tidemark_operator.kube.api import KubeAway, KubeRefused, load_configuration, load_user_configuration
 
 from tests.ran import Ran
@@ -532,3 +532,16 @@ def test_a_report_holds_objects_and_logs_and_no_secret(plugin: Plugin, fake: Fak
     assert "services is forbidden" in held["not-read.txt"]
     assert yaml.safe_load(held["status.yaml"])["cluster"] == "prod"
     assert "exists" in plugin("report", "--file", str(file)).err
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (["--kubeconfig", "f", "status", "-o", "json"], ["status", "--kubeconfig", "f", "-o", "json"]),
+        (["--kubeconfig=f", "-n", "tide", "nodes"], ["nodes", "--kubeconfig=f", "-n", "tide"]),
+        (["status", "--kubeconfig", "f"], ["status", "--kubeconfig", "f"]), (["--help"], ["--help"]), ([], []),
+        (["--kubeconfig"], ["--kubeconfig"]),
+    ],
+)
+def test_what_kubectl_takes_in_front_of_a_command_is_taken_there(given: list[str], taken: list[str]):
+    assert command_first(given) == taken

@@ -486,6 +486,21 @@ async def test_flush_sends_without_linger_and_waits(cluster, client):
     await appender.close()
 
 
+@pytest.mark.parametrize(
+    ("group", "options", "said"),
+    [
+        ({"max_record_bytes": 1000}, {}, "the limit of group 'orders' is 1000"),
+        ({"max_record_bytes": 9 << 20}, {}, r"the room of a batch of group 'orders' is 8\d{6}$"),
+        ({}, {"max_buffered_bytes": 1000}, r"the room of the buffer \(max_buffered_bytes\) is 9\d\d$"),
+    ],
+)
+async def test_an_error_names_the_limit_that_a_record_is_over(connect_to, group, options, said):
+    _cluster, client = await connect_to(**group)
+    async with client.appender("orders", **options) as appender:
+        with pytest.raises(errors.RecordTooLarge, match=said):
+            await appender.append(b"x" * (1100 if "1000" in f"{group}{options}" else (8 << 20) - 10), key=b"k")
+
+
 async def test_bad_records_are_refused_before_anything_is_sent(connect_to):
     cluster, client = await connect_to(keys_required=True, max_record_bytes=1000)
     async with client.appender("orders") as appender:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import socket
+from pathlib import Path
 
 import pytest
-from tidemark_operator import local_state
-from tidemark_operator.local_state import PRIVATE_PORTS_FROM, free_ports
+from tidemark_operator import local, local_state
+from tidemark_operator.local_state import PRIVATE_PORTS_FROM, LocalRuntimeError, free_ports
+from tidemark_operator.process import alive, send_signal, spawn
 
 
 def test_ports_are_free_all_different_and_none_that_the_system_picks_itself() -> None:
@@ -34,3 +37,23 @@ def test_processes_that_begin_at_the_same_moment_take_different_ports() -> None:
 def test_where_the_system_keeps_all_ports_it_picks_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_state, "_PRIVATE", range(0))
     assert len(set(free_ports(4))) == 4
+
+
+async def test_a_damaged_directory_is_stopped_and_wiped(tmp_path: Path) -> None:
+    """A process of it runs, one of another directory too; the state cannot be read."""
+    other = tmp_path / "other"
+    mine = spawn(["sleep", "600"], tmp_path / "mine" / "logs" / "dev-1.log")
+    stranger = spawn(["sleep", "600"], other / "logs" / "dev-1.log")
+    try:
+        (tmp_path / "mine" / "state.json").write_text("{broken")
+        with pytest.raises(LocalRuntimeError, match="cannot be read") as caught:
+            await local.down(tmp_path / "mine")
+        assert "tidemark dev down --wipe" in caught.value.advice
+        assert await local.down(tmp_path / "mine", wipe=True) == [f"process {mine.pid}"]
+        assert not alive(mine)
+        assert alive(stranger)
+        assert not (tmp_path / "mine" / "state.json").exists()
+        assert not (tmp_path / "mine" / "logs").exists()
+    finally:
+        for process in (mine, stranger):
+            send_signal(process, signal.SIGKILL)

@@ -35,7 +35,7 @@ def demo(
         Path | None, typer.Option("--keep", metavar="DIR", help="Leave the cluster's state and logs there, stopped.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Tell the story on stderr; stdout has the last line only.")
+        bool, typer.Option("--json", help="Tell the story on stderr; stdout has one line of JSON only.")
     ] = False,
 ) -> None:
     """Lose a leader, swap a node, kill a sender, pause a majority, lose no record: in about a minute."""
@@ -68,9 +68,15 @@ def demo(
             shutil.rmtree(directory, ignore_errors=True)
     document = summary(outcome, seconds)
     screen.summary(document, good=outcome.good)
-    sys.stdout.write(json.dumps(document) + "\n")
+    write_line(document, as_json=as_json)
     if not outcome.good:
         raise typer.Exit(FAILED)
+
+
+def write_line(document: dict[str, Any], *, as_json: bool) -> None:
+    """Write the last line for programs; a person has the table."""
+    if as_json or not sys.stdout.isatty():
+        sys.stdout.write(json.dumps(document) + "\n")
 
 
 def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:

@@ -56,7 +56,13 @@ class Screen:
         """Write the table at the end."""
         table = Table(title="what was promised, and what was found", box=None, show_header=False, title_justify="left")
         table.add_column(style="bold")
-        table.add_column(justify="right", style="green" if good else "red")
+        table.add_column(style="green" if good else "red", overflow="fold")
         for name, value in rows.items():
-            table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+            table.add_row(name, _shown(value))
         self._console.print(table)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items()) or "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -42,7 +42,19 @@ def _app() -> None:
     """Tidemark on Kubernetes: look at clusters, swap and drain nodes, follow what runs, see what blocks."""
 
 
+ANYWHERE = ("--kubeconfig", "--context", "--namespace", "-n")
+"""Options that kubectl takes in front of a command too."""
+
+
+def command_first(arguments: list[str]) -> list[str]:
+    """Return a command line with the options in front of the command behind it."""
+    front = 0
+    while front < len(arguments) and arguments[front].partition("=")[0] in ANYWHERE:
+        front += 1 if "=" in arguments[front] else 2
+    return [*arguments[front : front + 1], *arguments[:front], *arguments[front + 1 :]]
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
+    given = command_first(sys.argv[1:] if arguments is None else arguments)
     return run_app(app, PROGRAM, given, form=asked_for(given))
