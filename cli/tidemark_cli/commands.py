@@ -25,6 +25,9 @@ ROOMS = {
     "read": Room("reads", "read", "Read the records of GROUP, each shard in its order."),
     "tail": Room(
         "tails", "tail", "Read the last records of each shard of GROUP, and with --follow what comes behind them."),
+    "put": Room("document_puts", "put", "Put one document, or with --file one for each line."),
+    "scan": Room("documents", "scan", "Write the documents of GROUP to stdout: key, a tab and value, one per line."),
+    "pin": Room("documents", "pin_app", "Named states of documents, which every member keeps for a while."),
     "subscriptions": Room("subscriptions", "subscriptions_app", "Named readers: where they stand, what they keep."),
     "explain": Room("explain", "explain_app", "Say why things go as they go."),
     "outcome": Room("outcomes", "outcome", "Say what became of a batch: CONFIRMED, ROLLED_BACK, UNKNOWN or NOT_FOUND."),
@@ -32,9 +35,9 @@ ROOMS = {
     "shards": Room(
         "views", "shards",
         "Show every shard: its leader (*), its members, those away in brackets, how many keep each payload."),
-    "get": Room("views", "get", "Show objects with their status."),
+    "get": Room("documents", "get", "Show documents by key, or objects with their status."),
     "apply": Room("views", "apply", "Apply manifests, the same files that kubectl takes."),
-    "delete": Room("views", "delete", "Delete an object, as its own policy says."),
+    "delete": Room("documents", "delete", "Delete a document, or an object as its own policy says."),
     "swap": Room("changes", "swap", "Replace a member by another node: of one shard, or of every shard of a node."),
     "expand": Room("changes", "expand", "Add a member to a shard."),
     "contract": Room("changes", "contract", "Remove a member from a shard."),

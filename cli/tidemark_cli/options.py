@@ -21,8 +21,8 @@ ClusterOption = Annotated[
     str | None,
     typer.Option(
         "--cluster", metavar="HOST:PORT", envvar="TIDEMARK_CLUSTER",
-        help="The operator's Admin service, or for append, read, tail, subscriptions, explain, outcome, limbo and "
-             "shards any node. Default: the local cluster.",
+        help="The operator's Admin service, or for append, read, tail, put, scan, pin, subscriptions, "
+             "explain, outcome, limbo, shards and documents any node. Default: the local cluster.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]

@@ -66,11 +66,11 @@ def options_of(subscription: str | None, lease: str | None) -> ReadOptions:
     return {"subscription": subscription, "lease_s": seconds_of(lease)}
 
 
-def seconds_of(duration: str) -> int:
+def seconds_of(duration: str, option: str = "--lease") -> int:
     """Return what `7d`, `12h`, `30m` or `90s` is in seconds."""
     number, unit = duration[:-1], _UNITS_S.get(duration[-1:])
     if unit is None or not (number.isascii() and number.isdecimal()):
-        raise typer.BadParameter(f"{duration!r} is no duration such as 90s, 30m, 12h or 7d", param_hint="--lease")
+        raise typer.BadParameter(f"{duration!r} is no duration such as 90s, 30m, 12h or 7d", param_hint=option)
     return int(number) * unit
 
 

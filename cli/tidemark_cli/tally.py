@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark import Appended, Durability
-from tidemark.errors import Closed, OutcomeUnknown, QuorumTimeout, RolledBack, Unavailable
+from tidemark import Appended, Durability, Written
+from tidemark.errors import Closed, ConditionFailed, OutcomeUnknown, QuorumTimeout, RolledBack, Unavailable
 
 BATCHES_LISTED_MAX = 20
 
 CONFIRMED, COMMITTED, LOCAL = "confirmed", "committed", "local"
 QUORUM_TIMEOUT, UNKNOWN, ROLLED_BACK = "quorum_timeout", "unknown", "rolled_back"
 NOT_APPENDED, REFUSED = "not_appended", "refused"
+CONDITION_FAILED = "condition_failed"   # of documents alone, and counted only where it happened
 
 _PROMISED = {Durability.QUORUM: CONFIRMED, Durability.COMMIT: COMMITTED, Durability.LOCAL: LOCAL}
 _WORDS = {
@@ -64,14 +65,20 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(_WORDS, 0)
+        self.conditions: list[tuple[int, ConditionFailed]] = []   # line and error of writes that found another version
         self.failed: dict[tuple[int, bytes, int], FailedBatch] = {}
         self.failed_unlisted = 0
 
-    def appended(self, place: Appended) -> None:
+    def appended(self, place: Appended | Written) -> None:
         self.counts[_PROMISED[place.durability]] += 1
 
     def failed_with(self, error: BaseException, line: int) -> None:
         """Count an append that did not end well; `line` is where it came from, from 1."""
+        if isinstance(error, ConditionFailed):
+            self.counts[CONDITION_FAILED] = self.counts.get(CONDITION_FAILED, 0) + 1
+            if len(self.conditions) < BATCHES_LISTED_MAX:
+                self.conditions.append((line, error))
+            return
         kind = kind_of(error)
         self.counts[kind] += 1
         if not isinstance(error, OutcomeUnknown | RolledBack) or not error.producer:
@@ -87,5 +94,6 @@ class Tally:
 
     def sentence(self) -> str:
         """Return what happened, such as `97 confirmed, 3 rolled back`."""
-        said = [f"{count} {_WORDS[kind]}" for kind, count in self.counts.items() if count]
+        words = {**_WORDS, CONDITION_FAILED: "refused by their condition"}
+        said = [f"{count} {words[kind]}" for kind, count in self.counts.items() if count]
         return ", ".join(said) or "nothing appended"

@@ -47,6 +47,7 @@ class Documents:
         default = self._dispatcher.group.default_durability
         self._durability = settings.durability or (Durability.QUORUM if default is Durability.LOCAL else default)
         self.group_name = group_name
+        self.timeout_s = settings.timeout_s
         self.level = level
         self.written: dict[int, int] = {}
         """The newest seqno answered to writes of this object, by shard; as `min_seqno` of a read it shows them."""

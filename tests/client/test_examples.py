@@ -40,3 +40,12 @@ async def test_tail_and_resume(cluster: FakeCluster):
     assert "101 records" in await run("tail_and_resume.py", address, "orders", "one", "1")
     await run("without_asyncio.py", address, "orders")
     assert "101 records" in await run("tail_and_resume.py", address, "orders", "one", "1")
+
+
+async def test_documents(cluster: FakeCluster):
+    cluster.add_documents("settings", 2)
+    out = await run("documents.py", cluster.addresses()[0], "settings")
+    assert "too late" in out
+    assert "100 written" in out
+    assert "99 now, 100 at the pin" in out
+    assert "Document(b'theme', b'light'" in out
