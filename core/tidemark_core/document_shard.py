@@ -50,7 +50,7 @@ from .documents.payload import (
     Expired,
     MalformedWrites,
     Outcome,
-    decode,
+    check,
     decode_outcomes,
     encode_expired,
     encode_pin,
@@ -197,7 +197,7 @@ class Documents:
         if batch.durability is Durability.LOCAL:
             return Refused(Reason.INVALID_BATCH, "durability is LOCAL; documents take QUORUM or COMMIT")
         try:
-            decode(batch.payload, batch.count)
+            check(batch.payload, batch.count)
         except MalformedWrites as error:
             return Refused(Reason.INVALID_BATCH, str(error))
         return None

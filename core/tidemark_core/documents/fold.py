@@ -117,6 +117,9 @@ def fold(shard: ShardId, summary: Summary, steps: Iterable[Step], cut: int, epoc
     return folding.folded(cut, epoch)
 
 
+_NEW = Outcome(Verdict.APPLIED, NONE)
+
+
 class _Folding:
     """The fold of one batch, in the middle."""
 
@@ -127,6 +130,7 @@ class _Folding:
         "ops",
         "outcomes",
         "pins",
+        "prefix",
         "purged",
         "read",
         "rows",
@@ -138,6 +142,7 @@ class _Folding:
 
     def __init__(self, shard: ShardId, summary: Summary, read: ReadRow) -> None:
         self.shard = shard
+        self.prefix = prefix(shard)
         self.start = summary
         self.read = read
         self.rows: dict[bytes, Row | None] = {}
@@ -201,7 +206,7 @@ class _Folding:
             if write.expected is not None and write.expected != found:
                 outcomes.append(Outcome(Verdict.REFUSED, found))
                 continue
-            outcomes.append(Outcome(Verdict.APPLIED, found))
+            outcomes.append(Outcome(Verdict.APPLIED, found) if found else _NEW)
             live[write.key] = entry.base + number if write.op is Op.PUT else NONE
         if writes.atomic and any(outcome.verdict is Verdict.REFUSED for outcome in outcomes):
             return tuple(
@@ -241,7 +246,7 @@ class _Folding:
         if old is not None:
             self._forget(key, old, row.seqno)
         self.rows[key] = row
-        ops[DOCS, prefix(shard) + key] = encode_row(row)
+        ops[DOCS, self.prefix + key] = encode_row(row)
         ops[BYSEQ, seqno_key(shard, row.seqno)] = byseq_value(key, row.live)
         if row.live:
             self.count += 1

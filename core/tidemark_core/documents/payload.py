@@ -13,7 +13,7 @@ Stays out: what a write does to a document (`fold`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -39,6 +39,9 @@ class Op(IntEnum):
     DELETE = 2
 
 
+_OPS = {int(op): op for op in Op}
+
+
 class Write(NamedTuple):
     """One record.  `expected` None: whatever is there; 0: no live document; else the seqno of a live one (U49)."""
 
@@ -47,6 +50,9 @@ class Write(NamedTuple):
     value: bytes = b""
     ttl_ms: int = 0                # 0: it never expires
     expected: int | None = None
+
+
+_new_write = tuple.__new__   # half the time of the class, and a decoder makes very many
 
 
 class Writes(NamedTuple):
@@ -62,16 +68,20 @@ class MalformedWrites(ValueError):
 
 def wrong_write(write: Write) -> str | None:
     """Return what is wrong with one record, naming the field, or None."""
-    if not 1 <= len(write.key) <= KEY_BYTES_MAX:
-        return f"key has {len(write.key)} bytes, must have 1 to {KEY_BYTES_MAX}"
-    if len(write.value) > VALUE_BYTES_MAX:
-        return f"value has {len(write.value)} bytes, the limit is {VALUE_BYTES_MAX}"
-    if not 0 <= write.ttl_ms <= TTL_MS_MAX:
-        return f"ttl_ms is {write.ttl_ms}, must be 0 to {TTL_MS_MAX}"
-    if write.op is Op.DELETE and (write.value or write.ttl_ms):
+    return _wrong(write.op, len(write.key), len(write.value), write.ttl_ms, write.expected or 0)
+
+
+def _wrong(op: int, key_bytes: int, value_bytes: int, ttl_ms: int, expected: int) -> str | None:
+    if not 1 <= key_bytes <= KEY_BYTES_MAX:
+        return f"key has {key_bytes} bytes, must have 1 to {KEY_BYTES_MAX}"
+    if value_bytes > VALUE_BYTES_MAX:
+        return f"value has {value_bytes} bytes, the limit is {VALUE_BYTES_MAX}"
+    if not 0 <= ttl_ms <= TTL_MS_MAX:
+        return f"ttl_ms is {ttl_ms}, must be 0 to {TTL_MS_MAX}"
+    if op == Op.DELETE and (value_bytes or ttl_ms):
         return "a delete has neither a value nor a ttl"
-    if write.expected is not None and not 0 <= write.expected <= SEQNO_MAX:
-        return f"expected is {write.expected}, must be 0 to {SEQNO_MAX}"
+    if not 0 <= expected <= SEQNO_MAX:
+        return f"expected is {expected}, must be 0 to {SEQNO_MAX}"
     return None
 
 
@@ -98,6 +108,23 @@ def _too_many(count: int) -> str:
 
 def decode(payload: bytes, count: int) -> Writes:
     """Read the payload of an entry of `count` records; raises MalformedWrites, whatever the bytes are."""
+    table, atomic, keys_at, values_at = _read_table(payload, count)
+    records: list[Write] = []
+    for op, conditional, key_bytes, value_bytes, ttl_ms, expected in table:
+        key = payload[keys_at:keys_at + key_bytes]
+        value = payload[values_at:values_at + value_bytes]
+        keys_at, values_at = keys_at + key_bytes, values_at + value_bytes
+        records.append(_new_write(Write, (_OPS[op], key, value, ttl_ms, expected if conditional else None)))
+    return Writes(tuple(records), atomic)
+
+
+def check(payload: bytes, count: int) -> None:
+    """Raise MalformedWrites where `decode` does; it reads no key and no value."""
+    _read_table(payload, count)
+
+
+def _read_table(payload: bytes, count: int) -> tuple[list[tuple[int, ...]], bool, int, int]:
+    """Return the fields of all records, whether the entry is atomic, and where keys and values begin."""
     if count > RECORDS_MAX:
         raise MalformedWrites(_too_many(count))
     if len(payload) < _HEAD.size + count * _RECORD.size:
@@ -113,20 +140,15 @@ def decode(payload: bytes, count: int) -> Writes:
     ends_at = values_at + sum(row[3] for row in table)
     if ends_at != len(payload):
         raise MalformedWrites(f"payload has {len(payload)} bytes, its records say {ends_at}")
-    records: list[Write] = []
     for number, (op, conditional, key_bytes, value_bytes, ttl_ms, expected) in enumerate(table):
-        if op not in (Op.PUT, Op.DELETE):
+        if op not in _OPS:
             raise MalformedWrites(f"record {number}: operation is {op}, must be 1 or 2")
         if conditional > 1 or (expected and not conditional):
             raise MalformedWrites(f"record {number}: expected is {expected} and the condition is {conditional}")
-        key = payload[keys_at:keys_at + key_bytes]
-        value = payload[values_at:values_at + value_bytes]
-        keys_at, values_at = keys_at + key_bytes, values_at + value_bytes
-        write = Write(Op(op), key, value, ttl_ms, expected if conditional else None)
-        if (wrong := wrong_write(write)) is not None:
+        wrong = _wrong(op, key_bytes, value_bytes, ttl_ms, expected)
+        if wrong is not None:
             raise MalformedWrites(f"record {number}: {wrong}")
-        records.append(write)
-    return Writes(tuple(records), bool(flags))
+    return table, bool(flags), keys_at, values_at
 
 
 # --- control entries: leaders write them, and a fold ignores one that it cannot read --------------------------
@@ -231,8 +253,10 @@ OUTCOME_BYTES = _OUTCOME.size
 _VERDICTS = {int(verdict): verdict for verdict in Verdict}
 
 
-def encode_outcomes(outcomes: Iterable[Outcome]) -> bytes:
+def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
     """Return the row of `effects` of one entry."""
+    if outcomes and outcomes.count(outcomes[0]) == len(outcomes):   # nearly always: all keys were new
+        return _OUTCOME.pack(*outcomes[0]) * len(outcomes)
     return b"".join(_OUTCOME.pack(*outcome) for outcome in outcomes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 
 import pytest
@@ -19,6 +20,7 @@ from tidemark_core.documents.payload import (
     Verdict,
     Write,
     Writes,
+    check,
     decode,
     decode_expired,
     decode_outcomes,
@@ -124,10 +126,15 @@ def test_u49_no_bytes_raise_anything_else() -> None:
     for _ in range(4_000):
         at = dice.randrange(len(whole))
         data = whole[:at] + dice.randbytes(1) + whole[at + 1:] if dice.random() < 0.7 else whole[:at]
+        count = dice.choice((1, 2, 2, 2, 3, 1 << 20))
         try:
-            decode(data, dice.choice((1, 2, 2, 2, 3, 1 << 20)))
-        except MalformedWrites:
+            decode(data, count)
+        except MalformedWrites as wrong:
             refused += 1
+            with pytest.raises(MalformedWrites, match=re.escape(str(wrong))):   # the leader refuses what no fold reads
+                check(data, count)
+        else:
+            check(data, count)
 
     assert refused > 1_000
 
