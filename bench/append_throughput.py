@@ -63,7 +63,7 @@ def append(cluster: Cluster, how: Configuration, seconds: int) -> dict[str, Any]
     said["processor_share"] = {name: used / (seconds + WARM_SECONDS) for name, used in busy.items()}
     said["processor_share"]["client"] = said.pop("cpu_seconds") / seconds
     said["machine"] = _busy(machine)
-    said["syncs"] = {node: _syncs(cluster.metrics(node)) for node in cluster.nodes()}
+    said["syncs"] = {node: syncs_of(cluster.metrics(node)) for node in cluster.nodes()}
     return said
 
 
@@ -79,7 +79,7 @@ def _busy(spent: list[float]) -> dict[str, float]:
     }
 
 
-def _syncs(metrics: dict[str, float]) -> dict[str, float]:
+def syncs_of(metrics: dict[str, float]) -> dict[str, float]:
     count = metrics["tidemark_store_sync_seconds_count"]
     return {
         "count": count,

@@ -32,9 +32,11 @@ class Cluster:
     def addresses(self) -> list[str]:
         return self.runtime.bootstrap()
 
-    def make_group(self, name: str, shards: int, timeout_s: float = 60.0, **replication: Any) -> None:
+    def make_group(
+        self, name: str, shards: int, timeout_s: float = 60.0, kind: str = "Log", **replication: Any
+    ) -> None:
         """Create a log group of three copies, unless told otherwise, and wait until every shard of it has a leader."""
-        self._runner.run(self.runtime.apply(json.dumps(_group(name, shards, replication))))
+        self._runner.run(self.runtime.apply(json.dumps(_group(name, shards, kind, replication))))
 
         def led(objects: list[dict[str, Any]]) -> bool:
             return any(_available(item) for item in objects if item["metadata"]["name"] == name)
@@ -109,11 +111,12 @@ def _cluster(nodes: int, detector: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _group(name: str, shards: int, replication: dict[str, Any]) -> dict[str, Any]:
+def _group(name: str, shards: int, kind: str, replication: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "tidemark.dev/v1alpha1", "kind": "LogGroup", "metadata": {"name": name},
         "spec": {
-            "clusterRef": {"name": NAME}, "shards": shards, "shardProjection": "Full" if shards <= 1024 else "None",
+            "clusterRef": {"name": NAME}, "kind": kind,
+            "shards": shards, "shardProjection": "Full" if shards <= 1024 else "None",
             "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node", **replication},
             "maxRecordBytes": 1 << 20,
         },
