@@ -21,6 +21,8 @@ from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
 from .batch import timestamp_us_of
+from .change_settings import BEGINNING, BUFFER_BYTES, COMMIT_S, ChangeSettings, From, Key
+from .changes import Changes
 from .cursor import EARLIEST, LATEST, End, Start
 from .document_calls import LEVELS, LINEARIZABLE
 from .documents import Documents, checked_durability
@@ -47,7 +49,7 @@ class Client:
         self.links = Links(self.channels)
         self.questions = Questions(self.routing, self.channels)
         self._explanations = Explanations(self.routing, self.channels)
-        self._open: set[Appender | Documents | Reader] = set()
+        self._open: set[Appender | Changes | Documents | Reader] = set()
         self._closed = False
 
     async def group(self, name: str) -> Group:
@@ -187,6 +189,43 @@ class Client:
         self._open.add(reader)
         return reader
 
+    def changes(
+        self,
+        group: str,
+        *,
+        from_: From = BEGINNING,
+        level: str = "committed",
+        prefix: Key | Sequence[Key] | None = None,
+        key_range: tuple[Key | None, Key | None] | None = None,
+        values: bool = True,
+        history: str = "latest",
+        on_lost: str = "fail",
+        consumer: str | None = None,
+        lease_s: float = DEFAULT_LEASE_S,
+        commit_s: float | None = COMMIT_S,
+        skip_deletes: bool = False,
+        buffer_bytes: int = BUFFER_BYTES,
+        timeout_s: float = 30.0,
+    ) -> Changes:
+        """Return the changes of a group of documents; iterate over it, over its `snapshots()` or its `batches()`.
+
+        `from_` is 'beginning', 'now', a position (`Changes.position`, also that of a scan) or an aware datetime.
+        `prefix` (one or several) and `key_range` (first, end) choose keys; without `values` rows have keys alone.  With
+        `consumer` the stream goes on where the consumer of that name stands; its position is committed every
+        `commit_s`, at close and by `ack`, and protects deletes from a purge for `lease_s`.  When deletes were purged
+        behind the consumer, or its history is not the shard's, `on_lost` 'fail' raises ChangesFailed and 'rebuild'
+        gives a fresh snapshot.  With `skip_deletes` the first scan leaves deletes out.  Raises InvalidArgument.
+        """
+        self._check_open()
+        settings = ChangeSettings.checked(
+            from_=from_, level=level, prefix=prefix, key_range=key_range, values=values, history=history,
+            on_lost=on_lost, consumer=consumer, lease_s=lease_s, commit_s=commit_s, skip_deletes=skip_deletes,
+            buffer_bytes=buffer_bytes, timeout_s=timeout_s,
+        )
+        changes = Changes(self, group, settings)
+        self._open.add(changes)
+        return changes
+
     async def outcome(
         self, group: str, shard: int, producer: bytes, sequence: int, *, wait: bool = True, timeout_s: float = 30.0
     ) -> Outcome:
@@ -287,7 +326,7 @@ class Client:
             group, shard, first=first, count=count, mode=mode, location=location, down=down, timeout_s=timeout_s
         )
 
-    def forget(self, part: Appender | Documents | Reader) -> None:
+    def forget(self, part: Appender | Changes | Documents | Reader) -> None:
         """Called by a part that closes."""
         self._open.discard(part)
 

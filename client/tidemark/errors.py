@@ -213,6 +213,26 @@ class DataLoss(_OfRange):
     )
 
 
+class ChangesFailed(TidemarkError):
+    """A change stream ended for good; every try from this position ends the same way.
+
+    `reason` is PURGED or HISTORY_LOST (the view has to be rebuilt: `on_lost="rebuild"`; `common` is the seqno up to
+    which the shard and the consumer agree, -1 when not said), POSITION_REFUSED, HISTORY_TRIMMED, CANNOT_SEND (one
+    document is too large for a message), PROTOCOL_ERROR or PERMISSION_DENIED.  `shard` is -1 where it concerns all.
+    """
+
+    reason = "CHANGES_FAILED"
+    advice = (
+        "After PURGED and HISTORY_LOST build the view again, from_='beginning' or with on_lost='rebuild'; otherwise "
+        "correct the fact that the message names."
+    )
+
+    def __init__(self, message: str, *, reason: str, shard: int = -1, common: int = -1) -> None:
+        super().__init__(message, reason=reason)
+        self.shard = shard
+        self.common = common
+
+
 class AccessDenied(_OfRange):
     """The reader may not read on."""
 

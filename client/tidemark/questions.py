@@ -18,7 +18,9 @@ from tidemark_core.base.refusals import Reason
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Fate, Outcome, PositionCommitted, SubscriptionDeleted
 from tidemark_core.subscriptions.view import SubscriptionsView
+from tidemark_core.upr.history import FailoverLog
 from tidemark_wire import channel as wire
+from tidemark_wire.changes import CHANGES, AskIndex, Index, NoIndex, decode_answers, encode_request
 from tidemark_wire.frames import ReadFrame, decode_read
 from tidemark_wire.limbo import ENTRIES_MAX, limbo_from_proto, outcome_from_proto
 from tidemark_wire.subscriptions import committed_from_proto, deleted_from_proto, subscriptions_from_proto
@@ -132,6 +134,31 @@ class Questions:
             else:
                 high = min(middle, entry.base)
         return max(low, 0)
+
+    async def read_index(self, group_name: str, shard: int, *, timeout_s: float) -> tuple[int, FailoverLog]:
+        """Return a seqno of documents that covers everything confirmed before the call, and the history there (U68)."""
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        request = encode_request(AskIndex(1, group_name, shard))
+
+        async def send(address: str, left_s: float) -> tuple[int, FailoverLog]:
+            method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channels.to(address).stream_stream(CHANGES)
+            call = method(timeout=left_s, metadata=wire.hello_metadata())
+            try:
+                await call.write(request)
+                frame: Any = await call.read()
+                for answer in decode_answers(frame) if frame is not grpc.aio.EOF else ():
+                    if isinstance(answer, Index):
+                        return answer.seqno, answer.failover
+                    if isinstance(answer, NoIndex):
+                        raise RemoteViolation(f"no read index: {answer.message}")
+                raise RemoteViolation("the node ended the stream")
+            except asyncio.InvalidStateError as error:   # the call ended while we wrote; its status says why
+                raise RemoteViolation(f"the call ended: {error}") from error
+            finally:
+                call.cancel()
+
+        return await self.ask(group_name, shard, send, deadline, timeout_s)
 
     async def _frame_at(
         self, group_name: str, shard: int, first: int, until: int, deadline: float, timeout_s: float

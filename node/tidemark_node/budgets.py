@@ -50,6 +50,11 @@ SEND_LOOK_SECONDS = 1.0
 SEARCHES_AT_ONCE = 2
 MAP_BYTES_MAX = 64 << 20
 """Of shard maps on their way to watches.  A map counts once: all watches share its bytes, gRPC copies them."""
+CHANGE_STREAMS_MAX = 1024
+FEED_BYTES = 512 << 10
+"""Of one change stream, at most: entries that were folded and are not sent yet."""
+SNAPSHOTS_MAX = 64
+"""Of the store, held by scans of change streams; meanwhile what is overwritten stays on the disk."""
 OUTCOMES_MAX = 1024
 POSITIONS_MAX = 4096
 NEWS_SECONDS = 1.0
@@ -71,6 +76,9 @@ class Budgets:
         self.positions = Budget("waits for a position", POSITIONS_MAX)
         self.frames = Line("bytes of frames", settings.frame_bytes_max, "--frame-bytes-max")
         self.maps = Line("bytes of shard maps", MAP_BYTES_MAX)
+        self.change_streams = Budget("change streams", CHANGE_STREAMS_MAX)
+        self.feed_bytes = FEED_BYTES
+        self.snapshots = Line("snapshots of change streams", SNAPSHOTS_MAX)
         self._requests = Line("requests under way", REQUESTS_AT_ONCE)
         self._searches = Line("searches", SEARCHES_AT_ONCE)
         self._sends = Pace(SEND_BYTES, SEND_TURN_SECONDS)
@@ -88,6 +96,8 @@ class Budgets:
         yield "positions", self.positions
         yield "frame_bytes", self.frames
         yield "map_bytes", self.maps
+        yield "change_streams", self.change_streams
+        yield "change_snapshots", self.snapshots
         yield "requests", self._requests
         yield "searches", self._searches
 

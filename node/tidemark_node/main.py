@@ -34,6 +34,7 @@ from tidemark_wire.wire_version import VERSION_OF_PLANES
 from .access import Access
 from .appends import Appends
 from .budgets import Budgets
+from .changes import Changes
 from .control import Control
 from .debug import Debug
 from .delivery import Deliveries
@@ -187,6 +188,7 @@ class Node:
         self.budgets = budgets = Budgets(settings, access)
         metrics.watch_budgets(budgets)
         self.deliveries = Deliveries(driver, routing, metrics, access, budgets)
+        self.changes = Changes(driver, routing, metrics, access, budgets)
         driver.on_space = self._report_space
         self.reclaimer = Reclaimer(driver, metrics, settings.reclaim_seconds, settings.reclaim_bytes)
         self.remembered = Remembered(driver, driver.store.remembered())
@@ -201,8 +203,8 @@ class Node:
             self.links, snapshot_server, control, Inventory(driver, routing, self.remembered),
             Debug(driver, self.links, routing, self.snapshots, self.deliveries),
             ShardMaps(routing, budgets), self.appends, Reads(driver, routing, metrics, access, budgets),
-            self.deliveries, Outcomes(driver, routing, metrics, budgets), self.subscriptions, Explain(driver, routing),
-            DocumentCalls(driver, routing, access, budgets),
+            self.deliveries, self.changes, Outcomes(driver, routing, metrics, budgets), self.subscriptions,
+            Explain(driver, routing), DocumentCalls(driver, routing, access, budgets),
             *self._contributes(self),
         ))
         metrics.watch_shards(lambda: [driver.core.log.status(shard) for shard in driver.core.log.shards])
@@ -255,6 +257,7 @@ class Node:
         await self.health.say(False)
         self.driver.board.wake_all()
         self.deliveries.stop()
+        await self.changes.stop()
         stopping = asyncio.ensure_future(self.server.stop(SERVER_GRACE_SECONDS))
         await self.reporter.stop()
         await self.links.close()

@@ -93,6 +93,10 @@ class Metrics:
         self.delivery_not_held = counter(
             "delivery_not_held", "Entries this node was asked for by delivery though other members keep their payloads."
         )
+        self.change_streams = gauge("change_streams", "Open change streams: one for each shard of a consumer.")
+        self.change_rows = counter("change_rows", "Rows sent on change streams.")
+        self.change_bytes = counter("change_scan_bytes", "Bytes that change streams read from the store.")
+        self.change_stream_ends = counter("change_stream_ends", "Change streams that this node ended.", "reason")
         self.snapshot_sent_bytes = counter("snapshot_sent_bytes", "Bytes of snapshots served.")
         self.snapshot_received_bytes = counter("snapshot_received_bytes", "Bytes of snapshots pulled.")
         self.snapshot_bytes_per_second = gauge(

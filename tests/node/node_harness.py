@@ -180,7 +180,10 @@ def shard_map(
             common_pb2.GroupInfo(
                 name=GROUP, group_id=GROUP_ID, kind=kind, max_batch_bytes=max_batch_bytes,
                 shards=[
-                    common_pb2.ShardInfo(index=i, epoch=1, leader=leader, ensemble=[m.node for m, _ in nodes])
+                    common_pb2.ShardInfo(
+                        index=i, epoch=1, leader=leader, ensemble=[m.node for m, _ in nodes],
+                        hash_min=(i << 32) // shards, hash_max=((i + 1 << 32) // shards) - 1,
+                    )
                     for i in range(shards)
                 ],
                 **group,

@@ -1,0 +1,57 @@
+"""Pages of a scan: the rows of one shard's documents by seqno, from one snapshot of the store (U56, U59).
+
+Work for a thread.  Stays out: which pages are read, and when (`upr.serving`).
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple
+
+from tidemark_core.base.ids import ShardId
+from tidemark_core.document_changes import row_of
+from tidemark_core.documents.rows import BYSEQ, DOCS, decode_row, doc_key, prefix, seqno_key, seqno_of
+from tidemark_core.upr.messages import Row
+
+from .database import Rows, Snapshot
+from .store_errors import StoreDamaged
+
+ROWS_AT_ONCE = 256
+ROWS_FIRST = 8
+"""So many rows are read before their size is known: a value may have some MiB."""
+_SEQNO_BYTES = 8
+
+
+class Page(NamedTuple):
+    """Rows in order; the snapshot holds no other row up to `through`."""
+
+    rows: list[Row]
+    through: int
+    size: int
+
+
+def page(newest: Rows, snapshot: Snapshot, shard: ShardId, after: int, upto: int, bytes_max: int) -> Page:
+    """Return rows of the snapshot in (after, upto], about `bytes_max` of them, at least one where there is one.
+
+    Raises StoreDamaged.
+    """
+    found = snapshot.each(BYSEQ, seqno_key(shard, after + 1), seqno_key(shard, upto + 1))
+    rows: list[Row] = []
+    size = 0
+    head = len(prefix(shard))
+    count = ROWS_FIRST
+    while size < bytes_max:
+        part = list(islice(found, count))
+        keys = [doc_key(shard, value[1:]) for _, value in part]
+        # The newest version is the one of the snapshot as long as its seqno is the same; that costs no seek.
+        for (of_seqno, _), key, stored in zip(part, keys, newest.many([(DOCS, key) for key in keys]), strict=True):
+            if stored is None or stored[:_SEQNO_BYTES] != of_seqno[head:]:
+                stored = snapshot.get(DOCS, key)
+                if stored is None or stored[:_SEQNO_BYTES] != of_seqno[head:]:
+                    raise StoreDamaged(f"no document has the seqno {seqno_of(of_seqno)} of shard {shard:#x}")
+            rows.append(row_of(key[head:], decode_row(stored)))
+            size += len(key) + len(stored)
+        if len(part) < count:
+            return Page(rows, upto, size)
+        count = max(1, min(ROWS_AT_ONCE, (bytes_max - size) * len(rows) // max(size, 1)))
+    return Page(rows, rows[-1].seqno, size)
