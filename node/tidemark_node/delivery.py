@@ -122,6 +122,7 @@ class _Stream:
         self._budgets = deliveries.budgets
         self._who = deliveries.budgets.who(context)
         self._grant: Grant | None = None       # for the frame that was read and is not written yet
+        self._wants_room = False
         self._large: tuple[Asked, int] | None = None   # a look that found more than there was room for, and how much
         self._news = asyncio.Event()
         self._ended = False                    # the reader closed its side
@@ -130,6 +131,11 @@ class _Stream:
 
     def wake(self) -> None:
         self._news.set()
+
+    def _on_board(self) -> None:
+        """Wake for new records, unless the stream waits for room: hundreds may, and each append would wake them."""
+        if not self._wants_room:
+            self.wake()
 
     async def run(self) -> None:
         listener = asyncio.get_running_loop().create_task(self._listen())
@@ -191,7 +197,7 @@ class _Stream:
 
     async def _serve(self, run: _Run) -> None:
         """Answer START and send until the generation is over: everything told, replaced, or this node cannot go on."""
-        self._driver.board.watch(run.shard, self.wake)
+        self._driver.board.watch(run.shard, self._on_board)
         try:
             while self.run_now is run and not self._ended and self._wrong is None:
                 step = self._next(run)
@@ -208,7 +214,7 @@ class _Stream:
                     case End():
                         return
         finally:
-            self._driver.board.unwatch(run.shard, self.wake)
+            self._driver.board.unwatch(run.shard, self._on_board)
             self._release()
 
     def _next(self, run: _Run) -> Step:
@@ -282,10 +288,12 @@ class _Stream:
         run.sender.doing = "waiting for room among the frames of this client"
         granting = asyncio.ensure_future(self._budgets.frame(self._who, least, most))
         granting.add_done_callback(lambda _: self.wake())
+        self._wants_room = True
         try:
             while not granting.done() and self.run_now is run and not self._ended and self._may_go_on(run):
                 await self._wait(ROOM_LOOK_SECONDS)   # a map with other access lists wakes no stream
         finally:
+            self._wants_room = False
             if not granting.cancel():
                 self._grant = granting.result()
 

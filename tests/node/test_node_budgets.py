@@ -18,7 +18,7 @@ from node_harness import GROUP, Appender, OperatorHand, batch, push_map, shard_m
 from prometheus_client import generate_latest
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.delivery.messages import Start, Started, Status
+from tidemark_core.delivery.messages import Shipment, Start, Started, Status
 from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_node import budgets as budgets_module
@@ -177,6 +177,36 @@ async def test_t12_a_stream_that_waits_for_room_still_hears_that_it_may_not_go_o
     assert len(judged) == (why is Status.ACCESS), "each refusal is a line of the audit"
     assert not frames.waiting
     frames.give_back(OTHER, frames.total)
+
+
+async def test_t12_appends_do_not_wake_streams_that_wait_for_room(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of streams may wait, and each append would cost the loop a look of each."""
+    monkeypatch.setattr(delivery, "ROOM_LOOK_SECONDS", 600)
+    frames, looks = node.budgets.frames, 0
+    refusal = node.deliveries.access.refusal
+
+    def count(*judged: Any) -> Refused | None:
+        nonlocal looks
+        looks += judged[1] == delivery.METHOD
+        return refusal(*judged)
+
+    assert frames.take(OTHER, frames.total)
+    streams = [await calls.deliver(GREEDY) for _ in range(8)]
+    await until(lambda: frames.waiting == len(streams), "all wait for room")
+    monkeypatch.setattr(node.deliveries.access, "refusal", count)
+    appender = Appender(node.address)
+    for sequence in range(RECORDS, RECORDS + 20):
+        assert isinstance(await appender.append(batch(sequence)), Appended)
+    await appender.close()
+    assert frames.waiting == len(streams) and not looks
+    frames.give_back(OTHER, frames.total)
+    through = -1
+    async with asyncio.timeout(20):
+        while through < RECORDS + 20:    # offset 0 is the opening of the epoch
+            answer = decode_answer(await streams[0].read())
+            through = answer.through if isinstance(answer, Shipment) else through
 
 
 async def test_t12_an_entry_larger_than_a_share_goes_out_when_nothing_else_is_held(node: Node, calls: Calls) -> None:
