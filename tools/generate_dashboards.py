@@ -45,6 +45,10 @@ OF_NODES = '{namespace="$namespace", cluster="$cluster", pod=~"$pod"}'
 OF_GROUP = '{namespace="$namespace", group="$group"}'
 
 
+def _of_documents(name: str) -> str:
+    return f'max by (shard) (tidemark_{name}{{namespace="$namespace", shard=~"$id/.*"}})'
+
+
 def _rate(metric: str, selector: str, by: str = "pod") -> str:
     return f"sum by ({by}) (rate({metric}{selector}[$__rate_interval]))"
 
@@ -131,6 +135,15 @@ DASHBOARDS = {
             Panel("Subscriptions: pinned, overrun", [
                 ('sum(tidemark_subscription_pinned_bytes{namespace="$namespace"})', "pinned bytes"),
                 ('sum(increase(tidemark_pin_overruns_total{namespace="$namespace"}[$__rate_interval]))', "overruns")]),
+            Panel("Documents: live, deleted", [
+                (_of_documents("documents"), "{{shard}} live"),
+                (_of_documents("document_tombstones"), "{{shard}} deleted")]),
+            Panel("Documents: records to fold, pins", [
+                (_of_documents("documents_lag_records"), "{{shard}} to fold"),
+                (_of_documents("document_pins"), "{{shard}} pins")]),
+            Panel("Documents: written by verdict, reads", [
+                (_rate("tidemark_document_writes_total", '{namespace="$namespace"}', "verdict"), "{{verdict}}"),
+                (_rate("tidemark_document_reads_total", '{namespace="$namespace"}', "method"), "{{method}}")], "ops"),
         ]),
     "operator": Dashboard(
         "tidemark-operator", "Tidemark / Operator", [],

@@ -187,6 +187,16 @@ class Documents:
         self._refill = Refill(replica)
         self._oldest = self._oldest_at = -1       # offset that producers remember at least, and the trim that found it
 
+    def status(self) -> dict[str, Any]:
+        """Return what a person wants to know of the documents, ready for JSON."""
+        summary, lag = self.summary, self.replica.confirmed - self.summary.applied
+        return {
+            "applied": summary.applied, "durable": self.durable, "lag": max(lag, 0),
+            "count": summary.count, "digest": f"{summary.digest:032x}", "expiring": summary.expiring,
+            "tombstones": summary.tombstones, "purged": summary.purged,
+            "pins": {name: pin.at for name, pin in sorted(summary.pins.items())},
+        }
+
     # --- what the shard calls -----------------------------------------------------------------------------
 
     def refuse(self, request: AppendRequest) -> Refused | None:

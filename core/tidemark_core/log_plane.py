@@ -385,6 +385,8 @@ class LogPlane:
             "disk_full": bool(replica.space),
             "space": replica.space.name,
         }
+        if shard.documents is not None:
+            view["documents"] = shard.documents.status()
         if leader is not None and replica.state.role is Role.LEADER:
             view["leader"] = {
                 "active": leader.active,

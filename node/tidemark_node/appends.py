@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ import grpc.aio
 from tidemark_core.base.entry import check_batch
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.payload import Verdict
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended
@@ -107,6 +109,7 @@ class Appends:
         self._batch_bytes_max = batch_bytes_max
         self._access = access
         self._appended = metrics.appends.labels("APPENDED")  # found once, for it is counted per batch
+        self._applied = metrics.document_writes.labels(Verdict.APPLIED.name)
         self._budgets = budgets
         self._pending = budgets.appends
         metrics.append_pending_bytes.set_function(lambda: self._pending.used)
@@ -191,6 +194,8 @@ class Appends:
     ) -> None:
         if isinstance(value, Appended | Written):
             self._appended.inc()
+            if isinstance(value, Written):
+                self._count(value)
             stream.put(AppendAnswer(request, value))
             return
         if target is not None:
@@ -200,6 +205,14 @@ class Appends:
         self._metrics.appends.labels(str(value.reason)).inc()
         hint = self._routing.hint(target) if value.reason is Reason.NOT_LEADER else NO_HINT
         stream.put(AppendAnswer(request, value, hint.node, hint.address, self._routing.map.version))
+
+    def _count(self, written: Written) -> None:
+        applied = sum(outcome.verdict is Verdict.APPLIED for outcome in written.outcomes)
+        self._applied.inc(applied)
+        if applied < written.count:
+            for verdict, count in Counter(outcome.verdict for outcome in written.outcomes).items():
+                if verdict is not Verdict.APPLIED:
+                    self._metrics.document_writes.labels(verdict.name).inc(count)
 
     # The groups are named in the frames: each call is judged there.
     METHODS: ClassVar[tuple[Method, ...]] = (Method(METHOD, Shape.BIDI, serve, kinds=PEOPLE),)

@@ -49,6 +49,7 @@ from .budgets import Budgets, fitted, frame_bytes
 from .database import Snapshot
 from .driver import RELOADING, Driver
 from .methods import Cost, Method, Shape
+from .metrics import Metrics
 from .routing import Routing, Target
 from .store_errors import StoreFailed
 
@@ -107,9 +108,11 @@ class _TooLarge(Exception):
 class DocumentCalls:
     """All callers who read, pin or look at documents."""
 
-    def __init__(self, driver: Driver, routing: Routing, access: Access, budgets: Budgets) -> None:
+    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, access: Access, budgets: Budgets) -> None:
         self._driver = driver
         self._routing = routing
+        self._read_bytes = metrics.read_bytes
+        self._gets, self._scans = (metrics.document_reads.labels(method) for method in ("Get", "Scan"))
         self._access = access
         self._budgets = budgets
 
@@ -139,6 +142,8 @@ class DocumentCalls:
                 grant.release()
                 raise
             fitted(grant, len(answer))
+            self._gets.inc()
+            self._read_bytes.inc(len(answer))
             context.add_done_callback(partial(_release, grant))
             return answer
 
@@ -165,6 +170,8 @@ class DocumentCalls:
                     page: _Page = await self._answered(context, ask, state(work))
                     fitted(grant, len(page.frame))
                     await self._send(context, who, page.frame)
+                    self._scans.inc()
+                    self._read_bytes.inc(len(page.frame))
                 except _TooLarge as large:
                     least = large.size
                     continue

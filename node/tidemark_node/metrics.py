@@ -69,6 +69,8 @@ class Metrics:
         )
         self.appends = counter("appends", "Batches answered, by outcome.", "outcome")
         self.append_bytes = counter("append_bytes", "Payload bytes of batches accepted for appending.")
+        self.document_writes = counter("document_writes", "Records written to documents, by verdict.", "verdict")
+        self.document_reads = counter("document_reads", "Gets and pages of scans answered.", "method")
         self.append_pending_bytes = gauge("append_pending_bytes", "Bytes of batches that wait for their answer.")
         self.outcomes = counter("outcomes", "Outcomes asked for, by answer.", "outcome")
         self.outcomes_waiting = gauge("outcomes_waiting", "Callers that wait for an outcome.")
@@ -199,6 +201,17 @@ class _Store(Collector):
         yield held
 
 
+_DOCUMENTS = {
+    "count": ("documents", "Live documents of a shard."),
+    "tombstones": ("document_tombstones", "Deleted documents of a shard whose rows are still stored here."),
+    "applied": ("documents_applied", "Offset up to which the documents of a shard are folded here."),
+    "lag": ("documents_lag_records", "Confirmed offsets that are not folded yet."),
+    "purged": ("documents_purged", "Offset up to which deleted documents are forgotten; -1 for none."),
+    "pins": ("document_pins", "Active pins of a shard."),
+}
+"""Metrics of shards of documents: the key in their status, the name and the help."""
+
+
 class _Shards(Collector):
     def __init__(self, status: Callable[[], Iterable[dict[str, Any]]]) -> None:
         self._status = status
@@ -222,7 +235,14 @@ class _Shards(Collector):
         )
         skew_ms: dict[str, int] = {}
         leading = GaugeMetricFamily("tidemark_shard_leading", "1 where this node leads.", labels=["shard"])
+        documents = {
+            key: GaugeMetricFamily(f"tidemark_{name}", text, labels=["shard"])
+            for key, (name, text) in _DOCUMENTS.items()
+        }
         for view in self._status():
+            for key, family in documents.items() if "documents" in view else ():
+                value = view["documents"][key]
+                family.add_metric([view["shard"]], float(len(value) if key == "pins" else value))
             for key, family in families.items():
                 family.add_metric([view["shard"]], float(view[key]))
             leading.add_metric([view["shard"]], 1.0 if "leader" in view else 0.0)
@@ -231,6 +251,7 @@ class _Shards(Collector):
                 for node, skew in view["leader"]["clock_skews_ms"].items():
                     skew_ms[node] = max(skew, skew_ms.get(node, 0), key=abs)
         yield from families.values()
+        yield from documents.values()
         yield complete
         yield leading
         for node, skew in skew_ms.items():

@@ -403,9 +403,35 @@ async def test_rows_of_a_snapshot_are_there_whole_or_not_at_all(
     assert old == await scan(spare, level="follower", min_seqno=(await describe(found.source)).applied)
 
 
-async def received(node: NodeProcess) -> float:
-    """Return the bytes of snapshots that a node has received since its start."""
+async def metrics_of(node: NodeProcess) -> dict[str, float]:
     url = f"http://{node.ready['metrics_address']}/metrics"
     text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
-    (line,) = (line for line in text.splitlines() if line.startswith("tidemark_snapshot_received_bytes_total"))
-    return float(line.split()[1])
+    return {name: float(value) for name, value in (
+        line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))}
+
+
+async def received(node: NodeProcess) -> float:
+    """Return the bytes of snapshots that a node has received since its start."""
+    return (await metrics_of(node))["tidemark_snapshot_received_bytes_total"]
+
+
+async def test_metrics_say_what_is_kept_written_and_read(three: Three):
+    a, b, _ = three.nodes
+    await three.write(
+        writes(0, *(put(b"%d" % number, b"v") for number in range(5))),
+        writes(1, Write(Op.DELETE, b"0"), put(b"1", b"w", expected=0)))
+    async with documents_of(a) as stub:
+        await stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="p", ttl_ms=600_000), timeout=20)
+    cut = (await describe(a)).applied
+    await get(b, b"1", level="follower", min_seqno=cut)
+    for node in (a, b):
+        found = await metrics_of(node)
+        of = {name: found[f'tidemark_{name}{{shard="7/0"}}'] for name in (
+            "documents", "document_tombstones", "document_pins", "documents_purged", "documents_lag_records")}
+        assert of == {
+            "documents": 4, "document_tombstones": 1, "document_pins": 1, "documents_purged": -1,
+            "documents_lag_records": 0}
+        assert found['tidemark_documents_applied{shard="7/0"}'] >= cut
+    written = await metrics_of(a)
+    assert [written[f'tidemark_document_writes_total{{verdict="{name}"}}'] for name in ("APPLIED", "REFUSED")] == [6, 1]
+    assert (await metrics_of(b))['tidemark_document_reads_total{method="Get"}'] == 1
