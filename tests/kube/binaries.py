@@ -28,6 +28,7 @@ PROMETHEUS = ASSETS / "promtool"
 KUBELETS = ASSETS / "kubelets"
 COREDNS = ASSETS / "coredns"
 PEERS = Path(__file__).parents[2] / "bench" / "go"
+JUDGES = ASSETS / "porcupine"
 KUBERNETES_MIN = (1, 32)
 
 
@@ -83,9 +84,15 @@ PEER_TOOLS: Mapping[str, Tool] = {
         "tidemark.dev/bench/etcdload", "go.etcd.io/etcd/client/v3", ("--version",), ("main.version",)),
 }
 """The last two are ours, in Go: their version is that of the client library that they measure with."""
+JUDGE_TOOLS: Mapping[str, Tool] = {
+    "judge": Tool(
+        "tidemark.dev/tests/porcupine/judge", "github.com/anishathalye/porcupine", ("--version",), ("main.version",)),
+}
 OTHER_TOOLS: Mapping[Path, Mapping[str, Tool]] = {
-    PROMETHEUS: PROMETHEUS_TOOLS, KUBELETS: KUBELET_TOOLS, COREDNS: COREDNS_TOOLS, PEERS: PEER_TOOLS}
-"""The programs of the other go.mod files: promtool for tests, the peers for `bench`, the rest for `tools/cluster`."""
+    PROMETHEUS: PROMETHEUS_TOOLS, KUBELETS: KUBELET_TOOLS, COREDNS: COREDNS_TOOLS, PEERS: PEER_TOOLS,
+    JUDGES: JUDGE_TOOLS}
+"""The programs of the other go.mod files: promtool and the judge of histories for tests, the peers for `bench`, the
+rest for `tools/cluster`."""
 MORE_FLAGS: Mapping[Path, tuple[str, ...]] = {PROMETHEUS: ("-tags=remove_all_sd",)}
 """promtool without service discovery, which is half of it."""
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly -p=2"}
@@ -207,7 +214,7 @@ def check_version(program: Path, tool: Tool, version: str) -> None:
 
 def main(*, optional: bool) -> None:
     """Build what is missing and print where each program is."""
-    for assets in (ASSETS, PROMETHEUS):
+    for assets in (ASSETS, PROMETHEUS, JUDGES):
         try:
             found = prepare(lambda text: print(text, flush=True), assets)
         except Unavailable as problem:
