@@ -38,8 +38,8 @@ OFFSET_DIGITS_MAX = 19
 
 
 def start_of(text: str) -> int | str | datetime:
-    """Return `earliest`, an offset or a time."""
-    if text == tidemark.EARLIEST:
+    """Return `earliest`, `latest`, an offset or a time."""
+    if text in (tidemark.EARLIEST, tidemark.LATEST):
         return text
     if text.isdecimal():
         return offset_of(text, "--from")
@@ -49,7 +49,7 @@ def start_of(text: str) -> int | str | datetime:
         time.timestamp()
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is neither 'earliest' nor an offset nor a time such as 2026-01-31T12:00:00+00:00",
+            f"{text!r} is neither 'earliest' nor 'latest' nor an offset nor a time such as 2026-01-31T12:00:00+00:00",
             param_hint="--from",
         ) from None
     return max(time, EPOCH)  # nothing was logged before
@@ -87,7 +87,8 @@ def read(
     from_: Annotated[
         str,
         typer.Option(
-            "--from", metavar="OFFSET|TIME|earliest", help="First offset wanted, or what was logged from a time on."
+            "--from", metavar="OFFSET|TIME|earliest|latest",
+            help="First offset wanted, or what was logged from a time on.",
         ),
     ] = "earliest",
     until: Annotated[str, typer.Option("--until", metavar="OFFSET|latest", help="Last offset wanted.")] = "latest",

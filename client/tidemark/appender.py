@@ -38,6 +38,7 @@ class Appender:
         self._room = self._dispatcher.room
         self._closed = False
         self._on_close = client.forget
+        self._home = client.home
         group = self._dispatcher.group
         self.group_name = group_name
         self.timeout_s = settings.timeout_s
@@ -145,12 +146,14 @@ class Appender:
 
         Failures are reported to those who appended, not here.
         """
+        self._home.check()
         await self._dispatcher.flush()
 
     async def close(self) -> None:
         """Flush, then close.  Ends at the latest when the last append's time is over."""
         if self._closed:
             return
+        self._home.check()
         self._closed = True
         self._room.close(Closed("the appender is closed"))
         try:
@@ -176,6 +179,11 @@ class Appender:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the appender is closed")
+        self._home.check()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.buffered_bytes} bytes without an answer"
+        return f"<tidemark.Appender to {self.group_name!r}, {self.durability.name}, {state}>"
 
     async def _wait(self, size: int) -> None:
         await self._room.wait(size)

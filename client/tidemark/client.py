@@ -29,9 +29,11 @@ from .documents import Documents, checked_durability
 from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .explain import Explanation, Explanations
 from .gaps import Gap
+from .home import Home
 from .links import Links
 from .options import ReadOptions
 from .payload import DECODED_BYTES_MAX
+from .profiles import resolved
 from .questions import Questions
 from .read_settings import DEFAULT_MODE, RAISE, SCD, ReadSettings
 from .reader import Reader
@@ -51,6 +53,7 @@ class Client:
         self._explanations = Explanations(self.routing, self.channels)
         self._open: set[Appender | Changes | Documents | Reader] = set()
         self._closed = False
+        self.home = Home()
 
     async def group(self, name: str) -> Group:
         """Return what is known of a log group; raises UnknownGroup."""
@@ -157,9 +160,10 @@ class Client:
     ) -> Reader[Gap]:
         """Return a reader of a group; iterate over it for records, over its `batches()` for whole batches.
 
-        `from_` is 'earliest' or an offset, `until` is 'latest' (what is acknowledged when the read begins), the last
-        offset wanted, or None to go on for ever; both may be mappings by shard.  With `gaps` the offsets without a
-        record are yielded too, as `Gap`s between the records.
+        `from_` is 'earliest', 'latest' (behind what is acknowledged when the read begins) or an offset; `until` is
+        'latest' (what is acknowledged when the read begins), the last offset wanted, or None to go on for ever; both
+        may be mappings by shard.  With `gaps` the offsets without a record are yielded too, as `Gap`s between the
+        records.
 
         A batch that is not what an appender writes, or that decompresses to more than `decoded_bytes_max`, ends the
         read with UndecodableBatch.  With `gaps` it is a `Gap`; with `undecodable` 'skip' the read passes it over and
@@ -334,6 +338,7 @@ class Client:
         """Flush and close every appender, stop every reader, drop every connection."""
         if self._closed:
             return
+        self.home.check()
         self._closed = True
         try:
             await asyncio.gather(*(part.close() for part in list(self._open)))
@@ -345,6 +350,11 @@ class Client:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the client is closed")
+        self.home.check()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._open)} open parts"
+        return f"<tidemark.Client of {self.shard_map.cluster or 'no cluster yet'} at {self.routing.at()}, {state}>"
 
     async def __aenter__(self) -> Client:
         return self
@@ -358,18 +368,22 @@ class Client:
 
 
 async def connect(
-    addresses: str | Sequence[str],
+    addresses: str | Sequence[str] | None = None,
     *,
+    profile: str | None = None,
     timeout_s: float = 10.0,
     tls: TlsSettings | None = None,
 ) -> Client:
     """Return a client of the cluster that any of these nodes (host:port) belongs to.
 
+    Without addresses it is the cluster of `profile` (`tidemark profile add`), else of TIDEMARK_CLUSTER, with a
+    certificate of TIDEMARK_TLS_*, else of TIDEMARK_PROFILE, else the current profile.
     `tls` names our certificate, its key and the CAs we trust; files that are replaced are used from the next connection
     on.  Without it the connection is in the clear, which a cluster with TLS refuses.
     Raises InvalidArgument for a malformed address or unusable files, Unavailable when no node answers within
     `timeout_s`.
     """
+    addresses, tls = resolved(addresses, profile, tls)
     checked = check_addresses(addresses)
     at_least("timeout_s", timeout_s, 0.001)
     try:

@@ -43,6 +43,7 @@ class Documents:
         self._gets = Gets(self._calls)
         self._routing = client.routing
         self._on_close = client.forget
+        self._home = client.home
         self._closed = False
         default = self._dispatcher.group.default_durability
         self._durability = settings.durability or (Durability.QUORUM if default is Durability.LOCAL else default)
@@ -341,6 +342,7 @@ class Documents:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the documents are closed")
+        self._home.check()
 
     async def _wait(self, size: int) -> None:
         if not self._room.fits(size):

@@ -184,6 +184,16 @@ class Closed(TidemarkError):
     advice = "Open a new one."
 
 
+class WrongLoop(TidemarkError):
+    """A client, or a part of it, was called outside the event loop, thread or process that connected; nothing was sent.
+
+    A client belongs to the loop in which `connect` ran; a forked child has none of its connections.
+    """
+
+    reason = "WRONG_LOOP"
+    advice = "Connect again in this loop, thread or process; threads may share one client of `tidemark.sync`."
+
+
 class _OfRange(TidemarkError):
     """An error about the offsets from `first` to `last` of a shard; to read on behind them, begin at `last + 1`."""
 

@@ -69,11 +69,13 @@ class Reader(Generic[GapT]):
         wanted = sorted(group.shards) if shards is None else list(dict.fromkeys(shards))
         for shard in wanted:
             client.routing.check_shard(group, shard)
+        starts = {shard: _start(from_, shard) for shard in wanted}
         kind = ShardCursor if settings.mode == LEADER else ShardDelivery
         self.cursors: dict[int, ShardCursor | ShardDelivery] = {
-            shard: kind(self, shard, _start(from_, shard), _end(until, shard))
-            for shard in wanted
+            shard: kind(self, shard, EARLIEST if start == LATEST else start, _end(until, shard))
+            for shard, start in starts.items()
         }
+        self._from_latest = {shard for shard, start in starts.items() if start == LATEST}
         self.epochs_begun = 0
         self.holes = 0
         self.undecodable = 0
@@ -89,6 +91,7 @@ class Reader(Generic[GapT]):
         self._started = self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._on_close = client.forget
+        self._home = client.home
         self.subscription = None if subscription is None else Subscription(self, subscription)
         self._stop_listening = self.routing.listen(self._on_map)
 
@@ -98,6 +101,7 @@ class Reader(Generic[GapT]):
         """Yield whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
         if self._closed:
             raise Closed("the reader is closed")
+        self._home.check()
         try:
             # What is there needs no wait; only a subscription must hear that the one before is done.
             while (self._ready and self.subscription is None) or await self._filled():
@@ -110,6 +114,7 @@ class Reader(Generic[GapT]):
     async def next_batches(self, count_max: int) -> list[ReadBatch | GapT]:
         """Return the batches (and gaps) that are there, at least one, at most `count_max`; none is the end."""
         batches: list[ReadBatch | GapT] = []
+        self._home.check()
         while not batches and await self._filled():
             while self._ready and len(batches) < count_max:
                 item = self._take()
@@ -183,6 +188,7 @@ class Reader(Generic[GapT]):
 
         Returns once a majority has it; raises Unavailable, RequestRefused.  A position never moves back.
         """
+        self._home.check()
         subscription = self.subscription
         if subscription is None:
             raise InvalidArgument("subscription", "is missing: this reader has no name to commit under")
@@ -233,6 +239,15 @@ class Reader(Generic[GapT]):
                 raise InvalidArgument("shards", f"shard {shard!r} is not among those read, {sorted(self.cursors)}")
         return shards or list(self.cursors)
 
+    @property
+    def closed(self) -> bool:
+        """Say whether the reader was closed, by `close` or by the end of an iteration."""
+        return self._closed
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "reading" if self._started else "not begun"
+        return f"<tidemark.Reader of {self.group_name!r}, {self.settings.mode}, at {self.positions}, {state}>"
+
     async def __aenter__(self) -> Reader[GapT]:
         return self
 
@@ -245,6 +260,7 @@ class Reader(Generic[GapT]):
         Whoever calls it returns when all is done: an iteration that was left closes the reader behind the scenes.
         """
         if self._closing is None:
+            self._home.check()
             self._closed = True
             self._closing = asyncio.create_task(self._close(), name=f"tidemark-close-{self.group_name}")
         await asyncio.shield(self._closing)
@@ -323,11 +339,12 @@ class Reader(Generic[GapT]):
             task.add_done_callback(self._on_task_done)
 
     async def _run(self, shard: int, cursor: ShardCursor | ShardDelivery) -> None:
-        if self.subscription is not None:
-            offset = await self.subscription.start_of(shard)
-            if offset is not None:
-                cursor.start_at(offset)
-                self.positions[shard] = offset
+        offset = None if self.subscription is None else await self.subscription.start_of(shard)
+        if offset is None and shard in self._from_latest:
+            offset = 1 + await self.questions.latest(self.group_name, shard, timeout_s=self.settings.timeout_s)
+        if offset is not None:
+            cursor.start_at(offset)
+            self.positions[shard] = offset
         await cursor.run()
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
@@ -352,9 +369,9 @@ def _size(item: Item) -> int:
 
 def _start(given: Start | Mapping[int, Start], shard: int) -> Start:
     start = given.get(shard, EARLIEST) if isinstance(given, Mapping) else given
-    if start == EARLIEST or (type(start) is int and start >= 0):
+    if start in (EARLIEST, LATEST) or (type(start) is int and 0 <= start < 1 << 62):
         return start
-    raise InvalidArgument("from_", f"{start!r} is neither 'earliest' nor an offset of 0 or more")
+    raise InvalidArgument("from_", f"{start!r} is neither 'earliest' nor 'latest' nor an offset of 0 or more")
 
 
 def _end(given: End | Mapping[int, End], shard: int) -> End:

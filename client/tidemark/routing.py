@@ -243,6 +243,10 @@ class Routing:
         """Return how many members of a shard keep each payload, 0: all of them, or it is not in the map."""
         return self._copies.get((group, shard), 0)
 
+    def at(self) -> str:
+        """Return the addresses that were given, as people read them."""
+        return ", ".join(self._bootstrap)
+
     def node(self, name: str) -> common_pb2.NodeInfo | None:
         """Return what the map says of a node."""
         return self._nodes.get(name)

@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import datetime
 import itertools
+import os
 import threading
 from collections.abc import (
     AsyncGenerator,
@@ -37,6 +38,7 @@ from .client import connect as connect_async
 from .document import BulkWritten, Cut, Delete, Document, Put, ShardDocuments, Written
 from .document_scans import Scan
 from .documents import Documents, Seqnos
+from .errors import Closed, WrongLoop
 from .explain import Explanation
 from .gaps import Gap, GapT
 from .loop import new_event_loop
@@ -62,6 +64,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _READ_AHEAD_BATCHES = 64
+_CLOSED = "the client is closed"
 
 
 class _LoopThread:
@@ -69,27 +72,68 @@ class _LoopThread:
 
     def __init__(self) -> None:
         self.loop = new_event_loop()
+        self._process = os.getpid()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="tidemark-sync", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()  # another thread may wait for it
+        self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and return its result; an interrupt cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Run `work` on the loop and return its result; an interrupt cancels it.  Raises Closed, WrongLoop."""
+        future = self.begin(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            if self._stopped:
+                raise Closed(_CLOSED) from None
+            raise
         except BaseException:
             future.cancel()
             raise
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run `work` on the loop and return its future; raises Closed, WrongLoop."""
+        try:
+            self._check()
+            return asyncio.run_coroutine_threadsafe(work, self.loop)
+        except RuntimeError:  # the loop was closed a moment ago
+            work.close()
+            raise Closed(_CLOSED) from None
+        except BaseException:
+            work.close()
+            raise
+
+    def end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Close a part of the client; where the client is closed, the part is too."""
+        if not self._stopped:
+            self.wait(close())
+
+    def _check(self) -> None:
+        if self._process != os.getpid():
+            raise WrongLoop("called in a forked child: the thread that serves this client is in its parent")
+        if threading.current_thread() is self._thread:
+            raise WrongLoop("called in the thread that serves this client: the call would wait for itself")
+        if self._stopped:
+            raise Closed(_CLOSED)
+
     def stop(self) -> None:
+        """End the thread; calls that wait in other threads get Closed."""
+        self._stopped = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
 
 
 class SyncAppender:
@@ -107,7 +151,7 @@ class SyncAppender:
         self, value: bytes, **options: Unpack[RecordOptions]
     ) -> concurrent.futures.Future[Appended]:
         """Append one record without waiting for the answer.  Waits in the loop for room in the buffer."""
-        return asyncio.run_coroutine_threadsafe(self._appender.append(value, **options), self._thread.loop)
+        return self._thread.begin(self._appender.append(value, **options))
 
     def append_batch(
         self, records: Iterable[bytes | Record], *, durability: Durability | str | None = None
@@ -120,7 +164,7 @@ class SyncAppender:
         self._thread.wait(self._appender.flush())
 
     def close(self) -> None:
-        self._thread.wait(self._appender.close())
+        self._thread.end(self._appender.close)
 
     def __enter__(self) -> SyncAppender:
         return self
@@ -180,6 +224,8 @@ class SyncReader(Generic[GapT]):
             self.close()
 
     def _taken(self) -> Iterator[ReadBatch | GapT]:
+        if self._reader.closed:
+            raise Closed("the reader is closed")
         while batches := self._thread.wait(self._reader.next_batches(_READ_AHEAD_BATCHES)):
             yield from batches
 
@@ -204,7 +250,7 @@ class SyncReader(Generic[GapT]):
         self._thread.wait(self._reader.commit(dict(self._given) if positions is None else positions))
 
     def close(self) -> None:
-        self._thread.wait(self._reader.close())
+        self._thread.end(self._reader.close)
 
 
 class SyncScan:
@@ -234,7 +280,7 @@ class SyncScan:
             yield from page
 
     def close(self) -> None:
-        self._thread.wait(self._scan.close())
+        self._thread.end(self._scan.close)
 
 
 async def _next(pages: AsyncIterator[list[Document]]) -> list[Document] | None:
@@ -357,7 +403,7 @@ class SyncDocuments:
         self._thread.wait(self._documents.flush())
 
     def close(self) -> None:
-        self._thread.wait(self._documents.close())
+        self._thread.end(self._documents.close)
 
     def __enter__(self) -> SyncDocuments:
         return self
@@ -445,10 +491,20 @@ class SyncClient:
             group, shard, first=first, count=count, mode=mode, location=location, down=down, timeout_s=timeout_s))
 
     def close(self) -> None:
+        """Close every appender and reader and the client; once more does nothing."""
+        if self._thread.stopped:
+            return
         try:
             self._thread.wait(self._client.close())
-        finally:
+        except WrongLoop:
+            raise
+        except BaseException:
             self._thread.stop()
+            raise
+        self._thread.stop()
+
+    def __repr__(self) -> str:
+        return f"<tidemark.sync of {self._client!r}>"
 
     def __enter__(self) -> SyncClient:
         return self
@@ -462,12 +518,13 @@ async def _call(function: Callable[P, T], *arguments: P.args, **options: P.kwarg
 
 
 def connect(
-    addresses: str | Sequence[str], *, timeout_s: float = 10.0, tls: TlsSettings | None = None
+    addresses: str | Sequence[str] | None = None, *, profile: str | None = None, timeout_s: float = 10.0,
+    tls: TlsSettings | None = None,
 ) -> SyncClient:
     """Return a client of the cluster; see `tidemark.connect`."""
     thread = _LoopThread()
     try:
-        return SyncClient(thread, thread.wait(connect_async(addresses, timeout_s=timeout_s, tls=tls)))
+        return SyncClient(thread, thread.wait(connect_async(addresses, profile=profile, timeout_s=timeout_s, tls=tls)))
     except BaseException:
         thread.stop()
         raise
