@@ -55,6 +55,12 @@ class Cluster:
         shards = self._runner.run(self.runtime.objects("Shard"))
         return {item["metadata"]["name"]: item["status"]["epoch"] for item in shards}
 
+    def shard(self, name: str) -> dict[str, Any]:
+        """Return the status of a shard."""
+        (found,) = self._runner.run(self.runtime.objects("Shard", name))
+        status: dict[str, Any] = found["status"]
+        return status
+
     def processor_seconds(self) -> float:
         """Return what all nodes have used so far."""
         return sum(used.user + used.system for used in (node.cpu_times() for node in self.nodes().values()))
