@@ -13,7 +13,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
 import grpc.aio
+from tidemark_core.base.ids import shard_id
 from tidemark_core.documents.payload import KEY_BYTES_MAX
+from tidemark_core.upr.history import Point
+from tidemark_core.upr.positions import Scope, Token, encode, wrong_point
 from tidemark_wire import channel as wire
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tasks import cancelled
@@ -135,10 +138,24 @@ class ShardScan:
         if call is not None:
             call.cancel()
 
+    @property
+    def reading(self) -> bool:
+        """Say whether there may be more documents."""
+        return not self._done
+
     def close(self) -> None:
         """Stop; no page follows."""
-        self._done = True
         self._drop()
+
+
+def position_of(scope: Scope, cuts: Mapping[int, Cut]) -> str | None:
+    """Return the token of these states, None where one of them does not say its place in history."""
+    points = {
+        shard_id(scope.group, shard): Point(cut.lineage, cut.epoch, cut.seqno) for shard, cut in cuts.items()
+    }
+    if any(wrong_point(point) is not None for point in points.values()):
+        return None
+    return encode(Token(scope, points))
 
 
 async def _read(call: Any) -> documents_pb2.ScanDocumentsPage:
@@ -154,8 +171,9 @@ class Scan:
     Leave an iteration early with `await scan.close()`, or use the scan with `async with`.
     """
 
-    def __init__(self, parts: Sequence[ShardScan], *, ordered: bool, limit: int | None) -> None:
+    def __init__(self, parts: Sequence[ShardScan], scope: Scope | None, *, ordered: bool, limit: int | None) -> None:
         self._parts = list(parts)
+        self._scope = scope             # of changes that go on behind it, None where none can
         self._ordered = ordered
         self._left = limit
         self._reading: dict[asyncio.Task[list[Document] | None], ShardScan] = {}
@@ -168,6 +186,17 @@ class Scan:
         A shard whose documents came from more than one state is not in it.
         """
         return {part.shard: part.cut for part in self._parts if part.cut is not None and part.states == 1}
+
+    @property
+    def position(self) -> str | None:
+        """The position from which `Client.changes` goes on without a gap, once the scan is at its end.
+
+        None for a scan with a limit or of some shards, and where a shard showed more than one state.
+        """
+        if self._scope is None or any(part.reading for part in self._parts):
+            return None
+        cuts = self.cuts
+        return position_of(self._scope, cuts) if len(cuts) == len(self._parts) else None
 
     async def pages(self) -> AsyncGenerator[list[Document], None]:
         """Yield documents page by page; each page is of one shard unless the scan is ordered."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.entry import Durability
 from tidemark_core.documents.payload import KEY_BYTES_MAX, RECORDS_MAX, SEQNO_MAX, wrong_pin
+from tidemark_core.upr.filters import Filter, KeyRange
+from tidemark_core.upr.positions import Scope
 from tidemark_wire.v1 import documents_pb2
 
 from .document import ActivePin, BulkWritten, Cut, Delete, Document, HistoryEntry, Put, ShardDocuments, Written
@@ -223,6 +225,10 @@ class Documents:
         if prefix is not None:
             first, until = prefix, behind_prefix(prefix)
         wanted = self._shards(shards)
+        scope = None
+        if shards is None and limit is None:
+            ranges = (KeyRange(first or b"", until or None),) if first or until else ()
+            scope = Scope(self._dispatcher.group.group_id, Filter(ranges, values=not keys_only).digest)
         page_bytes = max(PAGE_BYTES_MIN, min(PAGE_BYTES_MAX, SCAN_BYTES_MAX // max(1, 2 * len(wanted))))
         return Scan(
             [
@@ -232,7 +238,7 @@ class Documents:
                 )
                 for shard in wanted
             ],
-            ordered=ordered, limit=limit,
+            scope, ordered=ordered, limit=limit,
         )
 
     # --- pins
@@ -247,7 +253,8 @@ class Documents:
         ttl_ms = _checked_pin(name, ttl_s)
         shards = self._shards(None)
         cuts = await asyncio.gather(*(self._pin(shard, name, ttl_ms) for shard in shards))
-        return Pin(self, name, dict(zip(shards, cuts, strict=True)))
+        scope = Scope(self._dispatcher.group.group_id)
+        return Pin(self, name, dict(zip(shards, cuts, strict=True)), scope)
 
     async def _pin(self, shard: int, name: str, ttl_ms: int) -> Cut:
         answer: documents_pb2.PinDocumentsResponse = await self._calls.leader(
@@ -266,7 +273,7 @@ class Documents:
             if at is None:
                 raise not_pinned(name, shard)
             cuts[shard] = Cut(at)
-        return Pin(self, name, cuts)
+        return Pin(self, name, cuts, Scope(self._dispatcher.group.group_id))
 
     async def unpin(self, name: str) -> list[int]:
         """End the pin of a name on every shard; return the shards that had it."""

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.upr.positions import Scope
 
 from .document import Cut, Document
 from .document_calls import LINEARIZABLE, PinnedAt
-from .document_scans import Scan
+from .document_scans import Scan, position_of
 from .document_writes import checked_key
 from .errors import NotPinned
 
@@ -26,11 +27,20 @@ class Pin:
     `cuts` are the states by shard: seqno, and for a pin made here also epoch, lineage, count and digest.
     """
 
-    def __init__(self, documents: Documents, name: str, cuts: dict[int, Cut]) -> None:
+    def __init__(self, documents: Documents, name: str, cuts: dict[int, Cut], scope: Scope) -> None:
         self._documents = documents
+        self._scope = scope
         self.name = name
         self.cuts: Mapping[int, Cut] = cuts
         self._at = {shard: PinnedAt(name, cut.seqno) for shard, cut in cuts.items()}
+
+    @property
+    def position(self) -> str | None:
+        """The position from which `Client.changes` goes on behind the pin; None for a pin made elsewhere.
+
+        A scan of such a pin has it.
+        """
+        return position_of(self._scope, self.cuts)
 
     async def get(self, key: bytes) -> Document | None:
         """Return a document as the pin shows it; raises NotPinned once the pin has ended."""

@@ -265,6 +265,11 @@ class SyncScan:
         """The state shown of each shard; `Scan.cuts`."""
         return dict(self._scan.cuts)
 
+    @property
+    def position(self) -> str | None:
+        """The position from which changes go on, once the scan is at its end; `Scan.position`."""
+        return self._scan.position
+
     def pages(self) -> Iterator[list[Document]]:
         """Yield documents page by page; `Scan.pages`."""
         pages = self._scan.pages()
@@ -306,6 +311,11 @@ class SyncPin:
     def cuts(self) -> Mapping[int, Cut]:
         """The states by shard."""
         return self._pin.cuts
+
+    @property
+    def position(self) -> str | None:
+        """The position from which changes go on behind the pin; `Pin.position`."""
+        return self._pin.position
 
     def get(self, key: bytes) -> Document | None:
         """Return a document as the pin shows it; see `Pin.get`."""

@@ -203,7 +203,7 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the node is stopping")
             page = documents_pb2.ScanDocumentsPage(
                 applied=request.pin.at if request.HasField("pin") else folded.summary.applied,
-                epoch=folded.summary.epoch, lineage=bytes(16), last=start + documents.page_max >= len(found))
+                epoch=folded.summary.epoch, lineage=b"L" * 16, last=start + documents.page_max >= len(found))
             for each in found[start : start + documents.page_max]:
                 page.documents.add(
                     key=each.key, seqno=each.seqno, expires_at_ms=each.expires_at_ms,
@@ -215,7 +215,7 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
         documents.control(Kind.PIN, encode_pin(request.name, request.ttl_ms))
         pin = documents.through(-1).summary.pins[request.name]
         return documents_pb2.PinDocumentsResponse(
-            at=pin.at, epoch=pin.epoch, count=pin.count, digest=pin.digest.to_bytes(16, "big"), lineage=bytes(16))
+            at=pin.at, epoch=pin.epoch, count=pin.count, digest=pin.digest.to_bytes(16, "big"), lineage=b"L" * 16)
 
     async def Unpin(self, request: Any, context: Any) -> documents_pb2.UnpinDocumentsResponse:
         documents = await self._of(request, context, "Unpin", leader=True)

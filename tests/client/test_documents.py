@@ -13,7 +13,10 @@ import tidemark.sync
 from fake_cluster import FakeCluster, FakeShard
 from fake_documents import FakeDocuments
 from tidemark import COMMIT, LOCAL, Delete, Documents, Put, errors
+from tidemark_core.base.ids import index_of
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.upr.filters import Filter, KeyRange
+from tidemark_core.upr.positions import Scope, decode
 
 from tests.waiting import until
 
@@ -423,6 +426,32 @@ async def test_u53_a_scan_has_a_cut_of_each_shard_that_showed_one_state(setup: S
     broken = setup.documents.scan()
     assert sorted([document.key async for document in broken]) == keys, "it goes on behind the last document"
     assert set(broken.cuts) == {0, 1, 3}, "of shard 2 it showed two states"
+
+
+async def test_a_whole_scan_has_a_position_for_changes_at_its_end(setup: Setup):
+    await filled(setup)
+    scan = setup.documents.scan()
+    assert scan.position is None
+    assert [document async for document in scan]
+    token = decode(scan.position)
+    assert {index_of(shard): point.seqno for shard, point in token.points.items()} == setup.documents.written
+    assert token.scope == Scope(2)
+    some = setup.documents.scan(prefix=b"01", keys_only=True)
+    assert len([document async for document in some]) == 10
+    assert decode(some.position).scope == Scope(2, Filter((KeyRange(b"01", b"02"),), values=False).digest)
+    for options in ({"limit": 100}, {"shards": [0, 1]}):
+        part = setup.documents.scan(**options)
+        assert [document async for document in part]
+        assert part.position is None
+    setup.of(1).breaks.append(1)
+    broken = setup.documents.scan()
+    assert [document async for document in broken]
+    assert broken.position is None
+    pin = await setup.documents.pin("p", 60)
+    found = pin.scan()
+    assert [document async for document in found]
+    assert found.position == pin.position is not None
+    assert (await setup.documents.pinned("p")).position is None
 
 
 async def test_a_broken_scan_goes_on_behind_the_longest_key(one: Setup):

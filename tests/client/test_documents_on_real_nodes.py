@@ -88,6 +88,29 @@ async def test_every_call_once(runtime: local.Runtime, documents: Documents):
     assert (await documents.get(b"large", level="follower", min_seqno=documents.written)).value == large
 
 
+async def test_r3_changes_go_on_behind_a_scan_and_behind_a_pin(runtime: local.Runtime, documents: Documents):
+    keys = [b"%04d" % number for number in range(1_000)]
+    await documents.put_many((key, b"before") for key in keys)
+    whole, some = documents.scan(), documents.scan(prefix=b"00")
+    assert len([document async for document in whole]) == 1_000
+    assert len([document async for document in some]) == 100
+    pin = await documents.pin("p", 60)
+    await documents.put_many([Put(b"0001", b"after"), Put(b"0500", b"after"), Delete(b"0002")])
+    async with await tidemark.connect(runtime.bootstrap()) as client:
+        await client.group(GROUP)
+        for position, filters, wanted in (
+            (whole.position, {}, {b"0001", b"0002", b"0500"}), (some.position, {"prefix": b"00"}, {b"0001", b"0002"}),
+            (pin.position, {}, {b"0001", b"0002", b"0500"}),
+        ):
+            seen: list[bytes] = []
+            async with client.changes(GROUP, from_=position, **filters) as changes, asyncio.timeout(PATIENCE_S):
+                async for snapshot in changes.snapshots():
+                    seen += [row.key for row in snapshot.rows]
+                    if len(seen) >= len(wanted):
+                        break
+            assert sorted(seen) == sorted(wanted)
+
+
 async def test_u50_counters_count_every_increment_once_while_leaders_fall(
     runtime: local.Runtime, documents: Documents
 ):
