@@ -32,6 +32,12 @@ ROOMS = {
     "explain": Room("explain", "explain_app", "Say why things go as they go."),
     "outcome": Room("outcomes", "outcome", "Say what became of a batch: CONFIRMED, ROLLED_BACK, UNKNOWN or NOT_FOUND."),
     "limbo": Room("limbo", "limbo", "Show what is appended and not yet confirmed: who waits for whom."),
+    "backup": Room(
+        "backups", "backup",
+        "Write the documents of GROUP to a folder, at one state of each shard; or verify such a folder."),
+    "restore": Room(
+        "backups", "restore",
+        "Restore a backup into an empty group of kind Documents, and compare the two key by key."),
     "shards": Room(
         "views", "shards",
         "Show every shard: its leader (*), its members, those away in brackets, how many keep each payload."),

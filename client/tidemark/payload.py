@@ -97,6 +97,17 @@ def decode(payload: bytes, count: int, decoded_bytes_max: int = DECODED_BYTES_MA
     return record_batch
 
 
+def check_stored_plain(message: pa.Message) -> None:
+    """Raise UndecodablePayload unless a message is a record batch of any schema without compression."""
+    try:
+        metadata = memoryview(message.metadata)
+        _, slots, slots_bytes, _, _ = _batch_table(metadata)
+        if slots_bytes >= 12 and _U16(metadata, slots + 10)[0]:
+            raise UndecodablePayload("record batch is compressed")
+    except struct.error as error:
+        raise UndecodablePayload(f"no record batch: {error}") from error
+
+
 def _check_metadata(message: pa.Message, decoded_bytes_max: int) -> None:
     """Check what Arrow believes unseen: which arrays have nulls, and what buffers say that they decompress to.
 
@@ -105,6 +116,20 @@ def _check_metadata(message: pa.Message, decoded_bytes_max: int) -> None:
     the buffers (offset and length in the body), and 3 says that they are compressed.
     """
     metadata = memoryview(message.metadata)
+    table, slots, slots_bytes, nodes, buffers = _batch_table(metadata)
+    nodes += table
+    found = _NODES(metadata, nodes + _U32(metadata, nodes)[0])
+    if found[0] != NODES:
+        raise UndecodablePayload(f"payload has {found[0]} arrays, the schema has {NODES}")
+    if found[4] or found[6] or found[10] or found[12] or found[14]:
+        raise UndecodablePayload("payload has nulls where the schema allows none")
+    if slots_bytes >= 12 and _U16(metadata, slots + 10)[0]:
+        buffers += table
+        _check_compressed(metadata, buffers + _U32(metadata, buffers)[0], memoryview(message.body), decoded_bytes_max)
+
+
+def _batch_table(metadata: memoryview) -> tuple[int, int, int, int, int]:
+    """Return where the table of a record batch and its slots are, the slots' bytes, and fields 1 and 2."""
     root = _U32(metadata, 0)[0]
     version, header = _MESSAGE_SLOTS(metadata, root - _I32(metadata, root)[0])
     if not version or not header or _U16(metadata, root + version)[0] != METADATA_V5:
@@ -116,15 +141,7 @@ def _check_metadata(message: pa.Message, decoded_bytes_max: int) -> None:
     slots_bytes, nodes, buffers = _BATCH_SLOTS(metadata, slots)
     if slots_bytes < 10 or not nodes or not buffers:
         raise UndecodablePayload("payload is no record batch")
-    nodes += table
-    found = _NODES(metadata, nodes + _U32(metadata, nodes)[0])
-    if found[0] != NODES:
-        raise UndecodablePayload(f"payload has {found[0]} arrays, the schema has {NODES}")
-    if found[4] or found[6] or found[10] or found[12] or found[14]:
-        raise UndecodablePayload("payload has nulls where the schema allows none")
-    if slots_bytes >= 12 and _U16(metadata, slots + 10)[0]:
-        buffers += table
-        _check_compressed(metadata, buffers + _U32(metadata, buffers)[0], memoryview(message.body), decoded_bytes_max)
+    return table, slots, slots_bytes, nodes, buffers
 
 
 def _check_compressed(metadata: memoryview, vector: int, body: memoryview, decoded_bytes_max: int) -> None:

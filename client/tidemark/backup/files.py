@@ -1,0 +1,136 @@
+"""Arrow files of a backup: written page by page, read back with every byte taken for hostile.
+
+A file is an Arrow IPC file of the schema of documents, without compression, rows ascending by key.
+Stays out: names and durability (folder), which files there are (manifest).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from xxhash import xxh3_128
+
+from ..document import Document
+from ..payload import UndecodablePayload, check_stored_plain
+from .document_rows import SCHEMA, Tally, batch_of, documents_of
+from .errors import BackupDamaged
+from .folder import Folder
+from .manifest import FileRecord, hex_of
+
+MAGIC = b"ARROW1\0\0"
+_CHUNK_BYTES = 1 << 20
+
+
+class _Hashing:
+    """A file that is written from front to end, and the hash of its bytes."""
+
+    closed = False
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.fdopen(descriptor, "wb", buffering=1 << 18)
+        self.size = 0
+        self.hash = xxh3_128()
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self.hash.update(data)
+        size = memoryview(data).nbytes
+        self.size += size
+        return size
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.close()
+
+    def close(self) -> None:
+        self.closed = True
+        self._file.close()
+
+
+class FileWriter:
+    """Writes the documents of one file."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
+        self._folder = folder
+        self.path = path
+        self._file = _Hashing(folder.create(path))
+        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), SCHEMA)
+        self._tally = Tally()
+        self._last_key = b""
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def write(self, documents: list[Document]) -> None:
+        """Add a page of documents."""
+        self._writer.write_batch(batch_of(documents))
+        self._tally = self._tally.and_(documents)
+        self._last_key = documents[-1].key
+
+    def finish(self) -> FileRecord:
+        """Make the file durable under its name, and return its record."""
+        self._writer.close()
+        self._file.sync()
+        self._folder.publish(self.path)
+        rows, digest, content = self._tally
+        return FileRecord(
+            self.path, self._file.size, rows, hex_of(self._file.hash.intdigest()), digest, content, self._last_key)
+
+    def abort(self) -> None:
+        """Leave the file as it is, without its name."""
+        self._file.close()
+
+
+def pages(folder: Folder, shard: int, record: FileRecord) -> Iterator[list[Document]]:
+    """Yield the documents of a file; raises BackupDamaged, before the first one when the checksum differs."""
+    path = folder.path(record.path)
+    try:
+        with pa.memory_map(str(path)) as source:
+            if source.size() != record.size:
+                raise BackupDamaged([f"{record.path} has {source.size()} bytes, the manifest says {record.size}"])
+            hashed = xxh3_128()
+            while data := source.read_buffer(_CHUNK_BYTES):
+                hashed.update(data)
+            if hex_of(hashed.intdigest()) != record.checksum:
+                raise BackupDamaged([f"{record.path} is damaged: its checksum is not that of the manifest"])
+            source.seek(0)
+            if source.read(len(MAGIC)) != MAGIC:
+                raise BackupDamaged([f"{record.path} is no Arrow file"])
+            yield from _decoded(shard, record, pa.ipc.MessageReader.open_stream(source))
+    except FileNotFoundError:
+        raise BackupDamaged([f"{record.path} is missing"]) from None
+    except (pa.ArrowException, UndecodablePayload, EOFError, OSError) as error:
+        raise BackupDamaged([f"{record.path} cannot be read: {error}"]) from None
+
+
+def _decoded(shard: int, record: FileRecord, messages: Any) -> Iterator[list[Document]]:
+    schema = next(messages, None)
+    if schema is None or not pa.ipc.read_schema(schema).equals(SCHEMA):
+        raise BackupDamaged([f"{record.path} has other columns than a backup"])
+    tally, last = Tally(), b""
+    for message in messages:
+        check_stored_plain(message)
+        batch = pa.ipc.read_record_batch(message, SCHEMA)
+        batch.validate(full=True)
+        if any(column.null_count for column in batch.columns[:3]):
+            raise BackupDamaged([f"{record.path} has nulls where none may be"])
+        documents = list(documents_of(shard, batch))
+        for each in documents:
+            if each.key <= last:
+                raise BackupDamaged([f"{record.path} has keys out of order"])
+            last = each.key
+        tally = tally.and_(documents)
+        yield documents
+    if tally != (record.rows, record.digest, record.content) or last != record.last_key:
+        raise BackupDamaged([f"{record.path} has other rows than the manifest says"])

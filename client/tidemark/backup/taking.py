@@ -1,0 +1,245 @@
+"""Take a backup: the documents that a pin shows, shard by shard, into files; the manifest is written last.
+
+A run that ended early goes on where its last complete file ends, as long as its pin lasts.
+Stays out: what a pin is (pins), how files are written (files, folder).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemark_wire.tasks import cancelled
+from tidemark_wire.version import VERSION
+
+from ..client import Client
+from ..document import Cut
+from ..document_scans import behind_key
+from ..documents import Documents
+from ..errors import InvalidArgument, NotPinned, RequestRefused, TidemarkError, Unavailable
+from ..pins import Pin
+from ..settings import at_least
+from .errors import BackupDamaged, BackupMismatch, FolderRefused
+from .files import FileWriter
+from .folder import Folder
+from .in_thread import in_thread
+from .manifest import DOCUMENTS, FILE_BYTES_MAX, FileRecord, Manifest, ShardRecord, path_of
+from .verifying import OnRows, check_file, problems_of_shard
+
+LEASE_S = 1800.0
+LEASE_MIN_S = 3.0
+FILE_BYTES = 64 << 20
+SHARDS_AT_ONCE = 4
+RENEWALS = 3
+"""Renewals of a lease within its time: two may fail."""
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup that is complete.  `kept_files` were written by runs before; `notes` are for the person."""
+
+    directory: Path
+    manifest: Manifest
+    kept_files: int
+    notes: tuple[str, ...]
+
+
+async def take(
+    client: Client, group: str, directory: Path | str, *, lease_s: float = LEASE_S, file_bytes: int = FILE_BYTES,
+    timeout_s: float = 60.0, on_rows: OnRows | None = None, on_note: Callable[[str], None] | None = None,
+) -> Backup:
+    """Write the documents of a group, as they are now, to a new folder, and return what is there.
+
+    Each shard is at one seqno, which a pin keeps.  The pin's lease is renewed while this runs; when it ends early,
+    another call with the same folder goes on within `lease_s`, and later begins with a new pin.  Files have about
+    `file_bytes`.  `timeout_s` is how long the cluster may be away.  Raises FolderRefused, BackupMismatch,
+    NotPinned, WrongKind, UnknownGroup, InvalidArgument, Unavailable, OSError.
+    """
+    at_least("lease_s", lease_s, LEASE_MIN_S)
+    at_least("file_bytes", file_bytes, 1)
+    if file_bytes > FILE_BYTES_MAX // 2:
+        raise InvalidArgument("file_bytes", f"is {file_bytes}, the limit is {FILE_BYTES_MAX // 2}")
+    async with client.documents(group, timeout_s=timeout_s) as documents:
+        folder = Folder(Path(directory))
+        with folder.locked():
+            return await _Run(client, documents, folder, lease_s, file_bytes, on_rows, on_note).run()
+
+
+class _Run:
+    """One run of a backup."""
+
+    def __init__(
+        self, client: Client, documents: Documents, folder: Folder, lease_s: float, file_bytes: int,
+        on_rows: OnRows | None, on_note: Callable[[str], None] | None,
+    ) -> None:
+        self._documents = documents
+        self._folder = folder
+        self._lease_s = lease_s
+        self._file_bytes = file_bytes
+        self._on_rows = on_rows
+        self._on_note = on_note
+        self._notes: list[str] = []
+        self._spec = _spec_of(client, documents)
+        self._saving = asyncio.Lock()
+        self._open_rows = 0
+
+    async def run(self) -> Backup:
+        before = self._folder.unfinished()
+        if before is not None and before.group != self._documents.group_name:
+            raise FolderRefused(
+                f"{self._folder.root} has an unfinished backup of {before.group!r}", reason="OTHER_BACKUP",
+                advice="Choose another folder.",
+            )
+        self._manifest = self._new(before.pin if before is not None else f"backup-{secrets.token_hex(8)}")
+        if before is None:
+            self._folder.save_unfinished(self._manifest)   # first the name: a run after a crash takes the pin over
+        pin = await self._documents.pin(self._manifest.pin, self._lease_s)
+        kept = await self._begin(pin, before)
+        try:
+            await self._while_leased(pin)
+        except BackupMismatch:
+            await self._release(pin)
+            raise
+        self._folder.finish(self._manifest)
+        await self._release(pin)
+        return Backup(self._folder.root, self._manifest, kept, tuple(self._notes))
+
+    def _new(self, pin: str) -> Manifest:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return Manifest(self._documents.group_name, DOCUMENTS, now, VERSION, self._spec, pin)
+
+    async def _begin(self, pin: Pin, before: Manifest | None) -> int:
+        """Decide what of an earlier run is kept; return how many files."""
+        shards = [_record(shard, cut) for shard, cut in sorted(pin.cuts.items())]
+        self._manifest.shards = shards
+        files = 0
+        if before is not None and before.shards:
+            if [each.same_cut for each in before.shards] == [each.same_cut for each in shards]:
+                self._manifest.created = before.created
+                for shard, old in zip(shards, before.shards, strict=True):
+                    shard.files = await in_thread(self._good, old)
+                    files += len(shard.files)
+                dropped = sum(len(each.files) for each in before.shards) - files
+                self._note(f"goes on with {files} files of an interrupted run" + (
+                    f"; {dropped} are damaged and written again" if dropped else ""))
+            else:
+                self._note("the pin of the interrupted run has ended: the backup begins again")
+        if not files:
+            self._folder.clear()
+        self._folder.save_unfinished(self._manifest)
+        return files
+
+    def _good(self, shard: ShardRecord) -> list[FileRecord]:
+        """Return the files of a shard in front of the first that is damaged."""
+        good: list[FileRecord] = []
+        for file in shard.files:
+            try:
+                check_file(self._folder, shard.shard, file, good[-1].last_key if good else b"")
+            except BackupDamaged:
+                break
+            good.append(file)
+        return good
+
+    async def _while_leased(self, pin: Pin) -> None:
+        """Copy all shards while the lease is renewed; raises NotPinned when the pin ends meanwhile."""
+        copying = asyncio.create_task(self._copy(pin), name="tidemark-backup")
+        renewing = asyncio.create_task(self._renew(pin), name="tidemark-backup-lease")
+        try:
+            await asyncio.wait((copying, renewing), return_when=asyncio.FIRST_COMPLETED)
+            await (renewing if renewing.done() and not copying.done() else copying)
+        finally:
+            await cancelled(copying, renewing)
+
+    async def _renew(self, pin: Pin) -> None:
+        pause_s = self._lease_s / RENEWALS
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await pin.renew(self._lease_s)
+                pause_s = self._lease_s / RENEWALS
+            except NotPinned:
+                raise
+            except (Unavailable, RequestRefused):   # the scans say when it is over
+                pause_s = RETRY_S
+
+    async def _copy(self, pin: Pin) -> None:
+        left = list(reversed(self._manifest.shards))
+
+        async def some() -> None:
+            while left:
+                await self._copy_shard(pin, left.pop())
+
+        tasks = [asyncio.create_task(some()) for _ in range(SHARDS_AT_ONCE)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await cancelled(*tasks)
+
+    async def _copy_shard(self, pin: Pin, shard: ShardRecord) -> None:
+        writer: FileWriter | None = None
+        first = behind_key(shard.files[-1].last_key) if shard.files else None
+        try:
+            if first != b"":
+                async with pin.scan(shards=[shard.shard], first=first) as scan:
+                    async for page in scan.pages():
+                        if writer is None:
+                            writer = FileWriter(self._folder, path_of(shard.shard, len(shard.files)))
+                        await in_thread(writer.write, page)
+                        self._progress(len(page))
+                        if writer.size >= self._file_bytes:
+                            await self._finish(shard, writer)
+                            writer = None
+            if writer is not None:
+                await self._finish(shard, writer)
+                writer = None
+        finally:
+            if writer is not None:
+                writer.abort()
+        problems = problems_of_shard(shard)
+        if problems:
+            raise BackupMismatch("; ".join(problems), shard=shard.shard)
+
+    async def _finish(self, shard: ShardRecord, writer: FileWriter) -> None:
+        record = await in_thread(writer.finish)
+        async with self._saving:
+            shard.files.append(record)
+            self._open_rows -= record.rows
+            await in_thread(self._folder.save_unfinished, self._manifest)
+
+    async def _release(self, pin: Pin) -> None:
+        try:
+            await pin.release()
+        except TidemarkError as error:
+            self._note(f"the pin {pin.name} could not be released and ends with its lease: {error.message}")
+
+    def _progress(self, rows: int) -> None:
+        self._open_rows += rows
+        if self._on_rows is not None:
+            done = sum(each.rows for each in self._manifest.shards) + self._open_rows
+            self._on_rows(done, self._manifest.count)
+
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+        if self._on_note is not None:
+            self._on_note(text)
+
+
+def _record(shard: int, cut: Cut) -> ShardRecord:
+    return ShardRecord(shard, cut.seqno, cut.epoch, cut.lineage, cut.count, int.from_bytes(cut.digest, "big"))
+
+
+def _spec_of(client: Client, documents: Documents) -> dict[str, Any]:
+    """Return what a reader of the manifest should know of the group."""
+    group = client.routing.find(documents.group_name)
+    if group is None:
+        return {}
+    return {
+        "shards": len(group.shards), "defaultDurability": group.default_durability.name,
+        "quorumTimeoutSeconds": group.quorum_timeout_s, "recordBytesMax": group.record_bytes_max,
+    }

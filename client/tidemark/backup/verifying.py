@@ -1,0 +1,64 @@
+"""Check a backup without a cluster: every file, every row, every digest.
+
+Stays out: how a file is read (files).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .document_rows import MODULUS
+from .errors import BackupDamaged
+from .files import pages
+from .folder import Folder
+from .manifest import FileRecord, Manifest, ShardRecord
+
+PROBLEMS_MAX = 100
+
+OnRows = Callable[[int, int], None]
+"""Hears of progress: rows done, rows in all."""
+
+
+def verify(directory: Path | str, *, on_rows: OnRows | None = None) -> Manifest:
+    """Return the manifest of a backup whose files are all there and as they were written.
+
+    Raises FolderRefused, BackupVersion, and BackupDamaged, whose `problems` names up to 100 of them.
+    """
+    folder = Folder(Path(directory))
+    manifest = folder.manifest()
+    problems: list[str] = []
+    done = 0
+    for shard in manifest.shards:
+        problems += problems_of_shard(shard)
+        for file, behind in zip(shard.files, [b"", *(each.last_key for each in shard.files)], strict=False):
+            try:
+                check_file(folder, shard.shard, file, behind)
+            except BackupDamaged as error:
+                problems += error.problems
+            done += file.rows
+            if on_rows is not None:
+                on_rows(done, manifest.count)
+    if problems:
+        raise BackupDamaged(problems[:PROBLEMS_MAX])
+    return manifest
+
+
+def check_file(folder: Folder, shard: int, file: FileRecord, behind: bytes) -> None:
+    """Read a file to its end; raises BackupDamaged, also when it begins at or before the key `behind`."""
+    first = True
+    for page in pages(folder, shard, file):
+        if first and page and page[0].key <= behind:
+            raise BackupDamaged([f"{file.path} begins before the end of the file in front of it"])
+        first = False
+
+
+def problems_of_shard(shard: ShardRecord) -> list[str]:
+    """Return how count and digest of the files differ from those of the pin."""
+    problems = []
+    if shard.rows != shard.count:
+        problems.append(f"shard {shard.shard} has {shard.rows} documents in its files, its pin has {shard.count}")
+    digest = sum(each.digest for each in shard.files) % MODULUS
+    if digest != shard.digest:
+        problems.append(f"shard {shard.shard} has files of another digest than its pin")
+    return problems
