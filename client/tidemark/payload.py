@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Iterator
 from typing import cast
 
 import pyarrow as pa
@@ -97,15 +98,29 @@ def decode(payload: bytes, count: int, decoded_bytes_max: int = DECODED_BYTES_MA
     return record_batch
 
 
-def check_stored_plain(message: pa.Message) -> None:
-    """Raise UndecodablePayload unless a message is a record batch of any schema without compression."""
+def plain_batches(source: pa.NativeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of an Arrow stream, or of a file from behind its magic; each is checked as by `decode`.
+
+    Raises UndecodablePayload for another schema, compression, nulls where the schema allows none (T11).
+    """
     try:
-        metadata = memoryview(message.metadata)
-        _, slots, slots_bytes, _, _ = _batch_table(metadata)
-        if slots_bytes >= 12 and _U16(metadata, slots + 10)[0]:
-            raise UndecodablePayload("record batch is compressed")
-    except struct.error as error:
-        raise UndecodablePayload(f"no record batch: {error}") from error
+        messages = pa.ipc.MessageReader.open_stream(source)
+        first = next(messages, None)
+        if first is None or not pa.ipc.read_schema(first).equals(schema):
+            raise UndecodablePayload("columns are not those of the schema")
+        for message in messages:
+            metadata = memoryview(message.metadata)
+            _, slots, slots_bytes, _, _ = _batch_table(metadata)
+            if slots_bytes >= 12 and _U16(metadata, slots + 10)[0]:
+                raise UndecodablePayload("record batch is compressed")
+            record_batch = pa.ipc.read_record_batch(message, schema)
+            record_batch.validate(full=True)
+            for field, column in zip(schema, record_batch.columns, strict=True):
+                if column.null_count and not field.nullable:
+                    raise UndecodablePayload(f"column {field.name} has nulls")
+            yield record_batch
+    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
+        raise UndecodablePayload(f"no Arrow record batches of the schema: {error}") from error
 
 
 def _check_metadata(message: pa.Message, decoded_bytes_max: int) -> None:

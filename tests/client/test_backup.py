@@ -345,7 +345,8 @@ async def test_rows_are_checked_beside_the_checksum(setup: Setup, made: Path, tm
     for change, match in (
         (lambda: table.slice(1), "other rows than the manifest says"),
         (lambda: table.take(list(range(len(table)))[::-1]), "keys out of order"),
-        (lambda: table.drop_columns(["seqno"]), "other columns"),
+        (lambda: table.drop_columns(["seqno"]), "columns are not those"),
+        (lambda: table.set_column(1, table.schema.field(1), pa.nulls(len(table), pa.binary())), "column value has nulls"),
     ):
         with pa.ipc.new_file(str(path), change().schema) as writer:
             writer.write_table(change())
@@ -357,7 +358,7 @@ async def test_rows_are_checked_beside_the_checksum(setup: Setup, made: Path, tm
     await refused_whole(setup, made, "compressed")
     path.write_bytes(b"ARROW1\0\0" + bytes(500))
     vouch(made, record["path"])
-    await refused_whole(setup, made, "cannot be read|other columns")
+    await refused_whole(setup, made, "cannot be read")
 
 
 def vouch(directory: Path, name: str) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from xxhash import xxh3_128
 
 from ..document import Document
-from ..payload import UndecodablePayload, check_stored_plain
+from ..payload import UndecodablePayload, plain_batches
 from .document_rows import SCHEMA, Tally, batch_of, documents_of
 from .errors import BackupDamaged
 from .folder import Folder
@@ -64,7 +64,7 @@ class FileWriter:
         self._folder = folder
         self.path = path
         self._file = _Hashing(folder.create(path))
-        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), SCHEMA)
+        self._writer = pa.RecordBatchFileWriter(pa.PythonFile(self._file, mode="w"), SCHEMA)
         self._tally = Tally()
         self._last_key = b""
 
@@ -107,24 +107,16 @@ def pages(folder: Folder, shard: int, record: FileRecord) -> Iterator[list[Docum
             source.seek(0)
             if source.read(len(MAGIC)) != MAGIC:
                 raise BackupDamaged([f"{record.path} is no Arrow file"])
-            yield from _decoded(shard, record, pa.ipc.MessageReader.open_stream(source))
+            yield from _checked(shard, record, source)
     except FileNotFoundError:
         raise BackupDamaged([f"{record.path} is missing"]) from None
     except (pa.ArrowException, UndecodablePayload, EOFError, OSError) as error:
         raise BackupDamaged([f"{record.path} cannot be read: {error}"]) from None
 
 
-def _decoded(shard: int, record: FileRecord, messages: Any) -> Iterator[list[Document]]:
-    schema = next(messages, None)
-    if schema is None or not pa.ipc.read_schema(schema).equals(SCHEMA):
-        raise BackupDamaged([f"{record.path} has other columns than a backup"])
+def _checked(shard: int, record: FileRecord, source: pa.NativeFile) -> Iterator[list[Document]]:
     tally, last = Tally(), b""
-    for message in messages:
-        check_stored_plain(message)
-        batch = pa.ipc.read_record_batch(message, SCHEMA)
-        batch.validate(full=True)
-        if any(column.null_count for column in batch.columns[:3]):
-            raise BackupDamaged([f"{record.path} has nulls where none may be"])
+    for batch in plain_batches(source, SCHEMA):
         documents = list(documents_of(shard, batch))
         for each in documents:
             if each.key <= last:
