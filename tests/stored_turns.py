@@ -15,6 +15,7 @@ from tidemark_core.base.effects import (
     Put,
     PutCheckpoint,
     PutEntry,
+    PutMany,
     PutState,
     Wipe,
     Write,
@@ -91,6 +92,9 @@ def plane_write(dice: Random) -> Write:
             return Delete(family, key)
         case 1:
             return DeleteRange(family, key, dice.choice(KEYS))
+        case 2:
+            keys = dice.choices(KEYS, k=dice.randint(0, 3))
+            return PutMany(family, tuple((each, dice.randbytes(2)) for each in keys))
         case _:
             return Put(family, key, dice.randbytes(2))
 

@@ -10,7 +10,7 @@ Stays out: what entries do to rows (`documents.fold`); replication, which knows 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -117,7 +117,7 @@ class _Batch(NamedTuple):
 
     number: int
     applied: int
-    rows: dict[bytes, Row | None]
+    rows: Mapping[bytes, Row | None]
     outcomes: dict[int, tuple[Outcome, ...]]
 
 

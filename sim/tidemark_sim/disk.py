@@ -24,6 +24,7 @@ from tidemark_core.base.effects import (
     Put,
     PutCheckpoint,
     PutEntry,
+    PutMany,
     PutState,
     StoreWrite,
     Wipe,
@@ -33,7 +34,7 @@ from tidemark_core.base.entry import FOLDED_WITH_PAYLOAD, Entry, Kind, folded_pa
 from tidemark_core.base.ids import LOG_PLANE, Address, ShardId
 from tidemark_core.base.layout import RESERVED, UnknownFamily
 
-STORE_WRITES = frozenset((Put, Delete, DeleteRange))
+STORE_WRITES = frozenset((Put, PutMany, Delete, DeleteRange))
 
 
 class Image:
@@ -146,7 +147,7 @@ class Tables:
             self.units[address] = write.state, checkpoint
         elif isinstance(write, PutCheckpoint):
             self.units[address] = state, write.checkpoint
-        elif isinstance(write, Put | Delete | DeleteRange):
+        elif isinstance(write, Put | PutMany | Delete | DeleteRange):
             self._apply(write)
         else:
             raise TypeError(f"plane {address.plane} has no log: only the log plane emits {type(write).__name__}")
@@ -155,10 +156,11 @@ class Tables:
         if write.family in RESERVED:
             raise UnknownFamily(f"family {write.family!r} is reserved: a plane writes to families of its own")
         keys, values = self._families.setdefault(write.family, ([], {}))
-        if isinstance(write, Put):
-            if write.key not in values:
-                insort(keys, write.key)
-            values[write.key] = write.value
+        if isinstance(write, Put | PutMany):
+            for key, value in write.rows if isinstance(write, PutMany) else ((write.key, write.value),):
+                if key not in values:
+                    insort(keys, key)
+                values[key] = value
         elif isinstance(write, Delete):
             if values.pop(write.key, None) is not None:
                 del keys[bisect_left(keys, write.key)]

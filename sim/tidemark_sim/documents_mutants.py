@@ -19,7 +19,6 @@ from tidemark_core.documents.fold import Folded, _Folding
 from tidemark_core.documents.payload import Expired, Outcome, Verdict, Writes, decode_pin
 from tidemark_core.documents.requests import Level, ReadDocuments
 from tidemark_core.documents.rows import (
-    BYSEQ,
     DIGEST_MASK,
     EFFECTS,
     FAMILIES,
@@ -99,7 +98,7 @@ def _log_removed_above_applied(stack: ExitStack) -> None:
 
 def _old_row_by_seqno_kept(stack: ExitStack) -> None:
     def forget(self: _Folding, key: bytes, old: Row, replaced_by: int) -> None:
-        self.ops.pop((BYSEQ, seqno_key(self.shard, old.seqno)), None)
+        self.byseq.pop(old.seqno, None)
 
     _after(stack, _Folding, "_forget", forget)
 

@@ -35,6 +35,7 @@ from tidemark_core.base.effects import (
     Put,
     PutCheckpoint,
     PutEntry,
+    PutMany,
     PutState,
     ReadLog,
     Received,
@@ -273,6 +274,8 @@ class Image:
         match write:
             case Put(family, key, value):
                 self.rows[family, key] = value
+            case PutMany(family, rows):
+                self.rows.update(((family, key), value) for key, value in rows)
             case Delete(family, key):
                 self.rows.pop((family, key), None)
             case DeleteRange(family, begin, behind):

@@ -33,6 +33,14 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
+class PutMany:
+    """Store rows, each a key and its value, in a column family; one object for many of them."""
+
+    family: str
+    rows: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Remove `key` of a column family; a key that is not there is no error."""
 
@@ -101,7 +109,7 @@ class Wipe:
     """Remove every entry and the checkpoint of the shard; the state written beside it stays."""
 
 
-StoreWrite = Put | Delete | DeleteRange
+StoreWrite = Put | PutMany | Delete | DeleteRange
 LogWrite = PutEntry | DropAfter | DropBefore | DropPayloads | PutState | PutCheckpoint | Wipe
 Write = LogWrite | StoreWrite
 

@@ -27,6 +27,7 @@ from .effects import (
     Put,
     PutCheckpoint,
     PutEntry,
+    PutMany,
     PutState,
     Wipe,
     Write,
@@ -121,6 +122,10 @@ def lower(
                 put(CHECKPOINT + address(plane, unit), write.checkpoint, system)
             elif type(write) is Put:
                 put(write.key, write.value, _own(write.family, families))
+            elif type(write) is PutMany:
+                family = _own(write.family, families)
+                for key, value in write.rows:
+                    put(key, value, family)
             elif type(write) is Delete:
                 sink.delete(write.key, _own(write.family, families))
             elif type(write) is DeleteRange:

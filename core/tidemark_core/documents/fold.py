@@ -8,11 +8,11 @@ Stays out: which entries are confirmed, reading rows and storing them (`document
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..base.effects import Delete, Put, StoreWrite
+from ..base.effects import Delete, Put, PutMany, StoreWrite
 from ..base.entry import Entry, Kind
 from ..base.ids import ShardId
 from .payload import (
@@ -71,7 +71,7 @@ class Folded(NamedTuple):
 
     summary: Summary
     writes: tuple[StoreWrite, ...]
-    rows: dict[bytes, Row | None]              # of `docs` that changed, by key
+    rows: Mapping[bytes, Row | None]           # of `docs` that changed, by key
     outcomes: dict[int, tuple[Outcome, ...]]   # by base offset of each visible data entry
 
 
@@ -117,13 +117,15 @@ def fold(shard: ShardId, summary: Summary, steps: Iterable[Step], cut: int, epoc
     return folding.folded(cut, epoch)
 
 
-_NEW = Outcome(Verdict.APPLIED, NONE)
+_PUT, _APPLIED = Op.PUT, Verdict.APPLIED   # the lookup of an enum's member costs as much as a record's tuple
+_NEW = Outcome(_APPLIED, NONE)
 
 
 class _Folding:
     """The fold of one batch, in the middle."""
 
     __slots__ = (
+        "byseq",
         "count",
         "digest",
         "expiring",
@@ -145,8 +147,9 @@ class _Folding:
         self.prefix = prefix(shard)
         self.start = summary
         self.read = read
-        self.rows: dict[bytes, Row | None] = {}
-        self.ops: dict[tuple[str, bytes], bytes | None] = {}   # the last write of each row: a value, or it is removed
+        self.rows: dict[bytes, Row] = {}
+        self.byseq: dict[int, bytes | None] = {}               # by seqno: a value, or it is removed
+        self.ops: dict[tuple[str, bytes], bytes | None] = {}   # the same of the other families
         self.outcomes: dict[int, tuple[Outcome, ...]] = {}
         self.count, self.digest = summary.count, summary.digest
         self.expiring, self.tombstones = summary.expiring, summary.tombstones
@@ -159,9 +162,17 @@ class _Folding:
             self.start, applied=cut, epoch=epoch, purged=self.purged, count=self.count, digest=self.digest,
             expiring=self.expiring, tombstones=self.tombstones, pins=self.pins,
         )
+        shard, start = self.shard, self.prefix
         writes: list[StoreWrite] = [
-            Delete(family, key) if value is None else Put(family, key, value)
-            for (family, key), value in self.ops.items()
+            PutMany(DOCS, tuple([(start + key, encode_row(row)) for key, row in self.rows.items()])),
+            PutMany(BYSEQ, tuple([
+                (seqno_key(shard, seqno), value) for seqno, value in self.byseq.items() if value is not None
+            ])),
+            *(Delete(BYSEQ, seqno_key(shard, seqno)) for seqno, value in self.byseq.items() if value is None),
+            *(
+                Delete(family, key) if value is None else Put(family, key, value)
+                for (family, key), value in self.ops.items()
+            ),
         ]
         writes.append(Put(SUMMARY, prefix(self.shard), summary.encode()))
         return Folded(summary, tuple(writes), self.rows, self.outcomes)
@@ -187,9 +198,9 @@ class _Folding:
             outcomes = (Outcome(Verdict.MALFORMED),) * entry.count
         else:
             outcomes = self._judge(entry, writes)
-            for number, (write, outcome) in enumerate(zip(writes.records, outcomes, strict=True)):
-                if outcome.verdict is Verdict.APPLIED:
-                    self._apply(entry, entry.base + number, write)
+            for seqno, (write, outcome) in enumerate(zip(writes.records, outcomes, strict=True), entry.base):
+                if outcome[0] is _APPLIED:
+                    self._apply(entry, seqno, write)
         self.outcomes[entry.base] = outcomes
         self.ops[EFFECTS, seqno_key(self.shard, entry.base)] = encode_outcomes(outcomes)
 
@@ -198,16 +209,16 @@ class _Folding:
         """
         live: dict[bytes, int] = {}
         outcomes: list[Outcome] = []
-        for number, write in enumerate(writes.records):
-            found = live.get(write.key, -1)
+        for seqno, (op, key, _, _, expected) in enumerate(writes.records, entry.base):
+            found = live.get(key, -1)
             if found < 0:
-                row = self._row(write.key)
+                row = self._row(key)
                 found = row.seqno if row is not None and row.live else NONE
-            if write.expected is not None and write.expected != found:
+            if expected is not None and expected != found:
                 outcomes.append(Outcome(Verdict.REFUSED, found))
                 continue
-            outcomes.append(Outcome(Verdict.APPLIED, found) if found else _NEW)
-            live[write.key] = entry.base + number if write.op is Op.PUT else NONE
+            outcomes.append(Outcome(_APPLIED, found) if found else _NEW)
+            live[key] = seqno if op is _PUT else NONE
         if writes.atomic and any(outcome.verdict is Verdict.REFUSED for outcome in outcomes):
             return tuple(
                 outcome if outcome.verdict is Verdict.REFUSED else Outcome(Verdict.ABORTED, outcome.seqno)
@@ -216,11 +227,12 @@ class _Folding:
         return tuple(outcomes)
 
     def _apply(self, entry: Entry, seqno: int, write: Write) -> None:
-        if write.op is Op.DELETE:
-            self._delete(entry, seqno, write.key)
+        op, key, value, ttl_ms, _ = write
+        if op is not _PUT:
+            self._delete(entry, seqno, key)
             return
-        expires_at_ms = entry.logged_ms + write.ttl_ms if write.ttl_ms else 0   # U51
-        self._replace(write.key, live_row(write.key, seqno, expires_at_ms, write.value), entry)
+        expires_at_ms = entry.logged_ms + ttl_ms if ttl_ms else 0   # U51
+        self._replace(key, live_row(key, seqno, expires_at_ms, value), entry)
 
     def _delete(self, entry: Entry, seqno: int, key: bytes, expired: bool = False) -> None:
         """Write a tombstone; where no live document is, nothing changes: whether one was swept is no matter (U52)."""
@@ -242,25 +254,24 @@ class _Folding:
 
     def _replace(self, key: bytes, row: Row, entry: Entry) -> None:
         """Write the newest version of a key; the rows of the one before go in the same batch (U48)."""
-        shard, ops, old = self.shard, self.ops, self._row(key)
+        old, (seqno, live, ms, hashed, _, _) = self._row(key), row
         if old is not None:
-            self._forget(key, old, row.seqno)
+            self._forget(key, old, seqno)
         self.rows[key] = row
-        ops[DOCS, self.prefix + key] = encode_row(row)
-        ops[BYSEQ, seqno_key(shard, row.seqno)] = byseq_value(key, row.live)
-        if row.live:
+        self.byseq[seqno] = byseq_value(key, live)
+        if live:
             self.count += 1
-            self.digest = self.digest + row.number & DIGEST_MASK
-            if row.ms:
+            self.digest = self.digest + int.from_bytes(hashed, "big") & DIGEST_MASK
+            if ms:
                 self.expiring += 1
-                ops[EXPIRY, expiry_key(shard, LIVE_CLASS, row.ms, row.seqno)] = due_value(key, entry.last)
+                self.ops[EXPIRY, expiry_key(self.shard, LIVE_CLASS, ms, seqno)] = due_value(key, entry.last)
         else:
             self.tombstones += 1
-            ops[EXPIRY, expiry_key(shard, TOMBSTONE_CLASS, row.ms, row.seqno)] = due_value(key, entry.last)
+            self.ops[EXPIRY, expiry_key(self.shard, TOMBSTONE_CLASS, ms, seqno)] = due_value(key, entry.last)
 
     def _forget(self, key: bytes, old: Row, replaced_by: int) -> None:
         shard, ops = self.shard, self.ops
-        ops[BYSEQ, seqno_key(shard, old.seqno)] = None
+        self.byseq[old.seqno] = None
         if not old.live:
             self.tombstones -= 1
             ops[EXPIRY, expiry_key(shard, TOMBSTONE_CLASS, old.ms, old.seqno)] = None

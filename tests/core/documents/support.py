@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from tidemark_core.base.effects import Delete, DeleteRange, Put, StoreWrite
+from tidemark_core.base.effects import Delete, DeleteRange, Put, PutMany, StoreWrite
 from tidemark_core.base.entry import Entry, Kind, control
 from tidemark_core.documents import payload
 from tidemark_core.documents.fold import Folded, decoded, fold, keys_of
@@ -27,6 +27,8 @@ class MemoryRows:
             family = self.families.setdefault(write.family, {})
             if isinstance(write, Put):
                 family[write.key] = write.value
+            elif isinstance(write, PutMany):
+                family.update(write.rows)
             elif isinstance(write, Delete):
                 family.pop(write.key, None)
             else:
