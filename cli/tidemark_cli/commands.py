@@ -28,6 +28,7 @@ ROOMS = {
     "put": Room("document_puts", "put", "Put one document, or with --file one for each line."),
     "scan": Room("documents", "scan", "Write the documents of GROUP to stdout: key, a tab and value, one per line."),
     "pin": Room("documents", "pin_app", "Named states of documents, which every member keeps for a while."),
+    "view": Room("view", "view_app", "A SQLite file that follows the documents of a group."),
     "subscriptions": Room("subscriptions", "subscriptions_app", "Named readers: where they stand, what they keep."),
     "explain": Room("explain", "explain_app", "Say why things go as they go."),
     "outcome": Room("outcomes", "outcome", "Say what became of a batch: CONFIRMED, ROLLED_BACK, UNKNOWN or NOT_FOUND."),

@@ -39,6 +39,7 @@ from .pending import AppendedBatch
 from .pins import Pin
 from .read_stats import ReadStats
 from .reader import Reader
+from .view import SqliteView, Verification
 
 QUORUM = Durability.QUORUM
 COMMIT = Durability.COMMIT
@@ -48,9 +49,9 @@ __all__ = [
     "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "ActivePin", "Appended", "AppendedBatch",
     "Appender", "BulkWritten", "Client", "Cut", "Delete", "Document", "Documents", "Durability", "ExplainedItem",
     "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "LimboEntry", "LimboView", "Location", "Outcome",
-    "Pin", "Put", "ReadBatch", "ReadStats", "Reader", "Record", "Scan", "ShardDocuments", "SlowDetection",
-    "SubscriptionView", "SubscriptionsView", "TidemarkError", "TlsSettings", "Written", "__version__", "connect",
-    "errors", "run", "sync",
+    "Pin", "Put", "ReadBatch", "ReadStats", "Reader", "Record", "Scan", "ShardDocuments", "SlowDetection", "SqliteView",
+    "SubscriptionView", "SubscriptionsView", "TidemarkError", "TlsSettings", "Verification", "Written",
+    "__version__", "connect", "errors", "run", "sync",
 ]
 
 

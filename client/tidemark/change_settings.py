@@ -54,8 +54,7 @@ class ChangeSettings:
             raise InvalidArgument("level", f"is {level!r}, must be 'committed'")
         if history != "latest":
             raise InvalidArgument("history", f"is {history!r}, must be 'latest'")
-        if on_lost not in ("fail", "rebuild"):
-            raise InvalidArgument("on_lost", f"is {on_lost!r}, must be 'fail' or 'rebuild'")
+        cls.check_on_lost(on_lost)
         wanted = _filter(prefix, key_range, bool(values))
         if consumer is not None:
             consumer = checked_name(consumer)
@@ -66,6 +65,12 @@ class ChangeSettings:
             None if commit_s is None else at_least("commit_s", commit_s, 0.01), bool(skip_deletes),
             int(at_least("buffer_bytes", buffer_bytes, WINDOW_BYTES_MIN)), at_least("timeout_s", timeout_s, 0.001),
         )
+
+    @staticmethod
+    def check_on_lost(on_lost: Any) -> None:
+        """Raise InvalidArgument unless `on_lost` is one of its two values."""
+        if on_lost not in ("fail", "rebuild"):
+            raise InvalidArgument("on_lost", f"is {on_lost!r}, must be 'fail' or 'rebuild'")
 
     def window(self, shards: int) -> int:
         """Return how many bytes each of so many shards may send ahead of the application."""

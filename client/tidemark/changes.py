@@ -168,6 +168,12 @@ class Changes:
         return encode(Token(self._scope, {shard: point for shard, point in points.items() if point != START}))
 
     @property
+    def next_position(self) -> str:
+        """The position that holds once everything handed out is applied: a sink stores it with those rows (U55)."""
+        points = {shard: followed.pending or followed.machine.point for shard, followed in self._shards.items()}
+        return encode(Token(self._scope, {shard: point for shard, point in points.items() if point != START}))
+
+    @property
     def positions(self) -> dict[int, int]:
         """The seqno up to which the application has applied, by shard."""
         return {followed.index: followed.machine.point.seqno for followed in self._shards.values()}

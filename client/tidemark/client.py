@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Never, Unpack, overload
 
 from tidemark_core.base.entry import Durability
@@ -21,6 +22,7 @@ from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
 from .batch import timestamp_us_of
+from .change_events import BatchEvent
 from .change_settings import BEGINNING, BUFFER_BYTES, COMMIT_S, ChangeSettings, From, Key
 from .changes import Changes
 from .cursor import EARLIEST, LATEST, End, Start
@@ -40,6 +42,7 @@ from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
 from .settings import AppendSettings, at_least, one_of
 from .subscription import AUTO_COMMIT_S, DEFAULT_LEASE_S, SubscriptionSettings, checked_lease_ms, checked_name
+from .view import SqliteView
 
 
 class Client:
@@ -229,6 +232,24 @@ class Client:
         changes = Changes(self, group, settings)
         self._open.add(changes)
         return changes
+
+    def view(
+        self, group: str, path: Path | str, *, on_lost: str = "rebuild",
+        on_event: Callable[[BatchEvent], None] | None = None,
+    ) -> SqliteView:
+        """Return a view: a SQLite file at `path` that follows the documents of a group, each change applied once.
+
+        It goes on from the position in the file.  When deletes were purged behind it, or its history is lost, `on_lost`
+        'rebuild' replaces it by a fresh scan, 'fail' raises ChangesFailed.  `on_event` hears each event once it is
+        applied.  Raises InvalidArgument.
+        """
+        self._check_open()
+        ChangeSettings.check_on_lost(on_lost)
+
+        def changes_from(position: str) -> Changes:
+            return self.changes(group, from_=position or BEGINNING, on_lost=on_lost)
+
+        return SqliteView(self, group, path, changes_from, on_event)
 
     async def outcome(
         self, group: str, shard: int, producer: bytes, sequence: int, *, wait: bool = True, timeout_s: float = 30.0

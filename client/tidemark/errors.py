@@ -243,6 +243,28 @@ class ChangesFailed(TidemarkError):
         self.common = common
 
 
+class ViewRefused(TidemarkError):
+    """The file is no view of this group, or another process feeds it; nothing was changed."""
+
+    reason = "VIEW_REFUSED"
+    advice = "Name another file, or stop the other process."
+
+
+class ViewDiverged(TidemarkError):
+    """The view and the shard differ at `seqno`; the view stays at `last_equal`, where they were equal (U73)."""
+
+    reason = "VIEW_DIVERGED"
+    advice = "Delete the view's file and build it again; when that ends the same way, report both digests."
+
+    def __init__(self, shard: int, seqno: int, last_equal: int, found: str) -> None:
+        super().__init__(
+            f"shard {shard}: at seqno {seqno} the view has {found}; it stays at seqno {last_equal}"
+        )
+        self.shard = shard
+        self.seqno = seqno
+        self.last_equal = last_equal
+
+
 class AccessDenied(_OfRange):
     """The reader may not read on."""
 
