@@ -187,10 +187,10 @@ class SqliteView:
     # --- verifying ----------------------------------------------------------------------------------------
 
     async def verify(self, timeout_s: float = CATCH_UP_S) -> Verification:
-        """Compare view and store document by document, sum up every row anew, and compare the digests (U73).
+        """Compare view and store document by document, add up every row again, and compare the digests (U73).
 
-        Writes may go on: a key that differs is looked at again, and counts when the view is behind a write that was
-        confirmed before it caught up.  The comparison takes a scan of the whole group.
+        Writes may go on: a key that differs is checked again, and counts when the view is behind a write that was
+        confirmed before the view caught up.  The comparison takes a scan of the whole group.
         """
         store = self._opened()
         await self.catch_up(timeout_s)

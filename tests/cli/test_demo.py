@@ -17,7 +17,7 @@ import pytest
 import typer
 from rich.console import Console
 from tidemark import QUORUM, Appended, Record
-from tidemark_cli.demo import command, majority, packages, reading
+from tidemark_cli.demo import command, majority, packages, reading, view
 from tidemark_cli.demo.ledger import Ledger
 from tidemark_cli.demo.outcomes import Findings
 from tidemark_cli.demo.packages import Change
@@ -125,6 +125,10 @@ def test_wrong_data_is_named(tmp_path: Path):
         packages.load(file)
 
 
+DOCUMENTS = 4_647
+"""Packages in the bundled data."""
+
+
 def demo_processes() -> set[int]:
     """Process ids of everything that runs out of a demo's temporary folder."""
     found = set()
@@ -159,6 +163,9 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     assert document["killed_reading"] in document["shares"]
     assert sum(document["shares"].values()) == pytest.approx(1, abs=0.01)
     assert f"SIGKILL to {document['killed_reading']}" in done.stdout
+    assert (document["view_mismatches"], document["view_digest"]) == (0, "equal")
+    assert document["view_documents"] == DOCUMENTS
+    assert f"SIGKILL to {document['killed_putting']}, which leads shard 0" in done.stdout
     assert document["contradictions"] == 0
     assert document["told_confirmed"] == majority.BEFORE + majority.LATE
     assert document["told_local"] == majority.LOCALS
@@ -170,21 +177,27 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("contradictions", "wrong"), [((), 0), (("something is read that was rolled back",), 0), ((), 1)]
+    ("contradictions", "wrong", "mismatches", "digest"),
+    [
+        ((), 0, 0, "equal"), (("something is read that was rolled back",), 0, 0, "equal"), ((), 1, 0, "equal"),
+        ((), 0, 1, "equal"), ((), 0, 0, "different"), ((), 0, 0, "moving"),
+    ],
 )
-def test_a_contradiction_or_a_wrong_record_fails_the_demo(
+def test_a_contradiction_or_a_wrong_record_or_view_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
-    contradictions: tuple[str, ...], wrong: int,
+    contradictions: tuple[str, ...], wrong: int, mismatches: int, digest: str,
 ):
     found = Findings(1, 2, 3, 4, 1, 2, 8, contradictions)
     delivery = Delivery(300 << 20, wrong, 1.0042, 2, {"demo-1": 0.25, "demo-2": 0.75}, "demo-2", 1.5)
-    outcome = Outcome(Ledger().judge([]), delivery, found, 1.0, 5, 1, 100, "demo-1", "demo-2", "demo-5", "an etcd")
+    viewed = view.Findings(10, mismatches, digest, "demo-3")
+    outcome = Outcome(
+        Ledger().judge([]), delivery, viewed, found, 1.0, 5, 1, 100, "demo-1", "demo-2", "demo-5", "an etcd")
 
     async def run(*_: object) -> Outcome:
         return outcome
 
     monkeypatch.setattr(command, "run", run)
-    if contradictions or wrong:
+    if contradictions or wrong or mismatches or digest != "equal":
         with pytest.raises(typer.Exit) as ended:
             command.demo(keep=tmp_path, as_json=True)
         assert ended.value.exit_code == FAILED
@@ -192,6 +205,7 @@ def test_a_contradiction_or_a_wrong_record_fails_the_demo(
         command.demo(keep=tmp_path, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["contradictions"] == len(contradictions)
+    assert [document[f"view_{name}"] for name in ("documents", "mismatches", "digest")] == [10, mismatches, digest]
     assert (document["read_wrong"], document["received_over_delivered"], document["rewinds"]) == (wrong, 1.0042, 2)
     assert [document[name] for name in ("told_confirmed", "told_local", "told_unknown", "told_rolled_back")] == [
         1, 2, 3, 4,

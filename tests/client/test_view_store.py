@@ -1,4 +1,4 @@
-"""The file of a view: whole snapshots with their position in one transaction, and a digest that counts (U55, U58, U73)."""
+"""The file of a view: whole snapshots with their position in one transaction, and a digest (U55, U58, U73)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ ACT_TIMEOUT_S = 40.0
 
 
 async def create_group(
-    service: Admin, runtime: local.Runtime, name: str, *, shards: int, copies: int, **replication: Any
+    service: Admin, runtime: local.Runtime, name: str, *, shards: int, copies: int, kind: str = "Log",
+    **replication: Any,
 ) -> None:
     """Create a log group and wait until every shard of it has a leader."""
     manifest = {
@@ -30,7 +31,7 @@ async def create_group(
         "kind": "LogGroup",
         "metadata": {"name": name},
         "spec": {
-            "clusterRef": {"name": CLUSTER}, "shards": shards,
+            "clusterRef": {"name": CLUSTER}, "kind": kind, "shards": shards,
             "replication": {"factor": copies, "defaultAck": "Quorum", "spread": "Node", **replication},
         },
     }

@@ -81,7 +81,7 @@ def write_line(document: dict[str, Any], *, as_json: bool) -> None:
 
 def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
     """Return the last line."""
-    verdict, delivery, limbo = outcome.verdict, outcome.delivery, outcome.limbo
+    verdict, delivery, view, limbo = outcome.verdict, outcome.delivery, outcome.view, outcome.limbo
     return {
         "acked": verdict.acked, "read": verdict.read, "lost": verdict.lost, "duplicated": verdict.duplicated,
         "reordered": verdict.reordered, "elections": outcome.elections, "swaps": outcome.swaps,
@@ -90,7 +90,8 @@ def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
         "read_bytes": delivery.read_bytes, "read_wrong": delivery.wrong, "seconds_reading": round(delivery.seconds, 1),
         "received_over_delivered": round(delivery.received_over_delivered, 4), "rewinds": delivery.rewinds,
         "shares": {node: round(share, 3) for node, share in delivery.shares.items()},
-        "killed_reading": delivery.killed,
+        "killed_reading": delivery.killed, "view_documents": view.documents, "view_mismatches": view.mismatches,
+        "view_digest": view.digest, "killed_putting": view.killed,
         "told_confirmed": limbo.confirmed, "told_local": limbo.local, "told_unknown": limbo.unknown,
         "told_rolled_back": limbo.rolled_back, "then_confirmed": limbo.then_confirmed,
         "then_rolled_back": limbo.then_rolled_back, "seconds_limbo": round(outcome.seconds_limbo, 1),

@@ -1,5 +1,6 @@
 """What happens in the demo, in order: load, a leader killed, a node swapped, the dead one back, everything read; then
-a group that is read while a node dies, and one of which the majority is paused.
+a group that is read while a node dies, one of documents that a SQLite view follows, and one of which the majority is
+paused.
 
 The writer never stops: up to the next mark it runs at its pace, and where a fault takes longer it goes on at a
 trickle, so that every act happens under load.  Stays out: folders and exit codes (command).
@@ -22,7 +23,7 @@ from tidemark_operator import local
 from ..admin import Admin
 from ..failures import UNAVAILABLE, CommandFailed
 from ..reconfigurations import condition, reconfiguration
-from . import majority, reading
+from . import majority, reading, view
 from .acts import CLUSTER, create_group, together, within
 from .ledger import Ledger, Verdict
 from .outcomes import Findings
@@ -41,6 +42,7 @@ class Outcome(NamedTuple):
 
     verdict: Verdict
     delivery: reading.Delivery
+    view: view.Findings
     limbo: Findings
     seconds_limbo: float
     elections: int
@@ -54,7 +56,9 @@ class Outcome(NamedTuple):
     @property
     def good(self) -> bool:
         """Whether every promise was kept."""
-        return self.verdict.kept and not self.delivery.wrong and not self.limbo.contradictions
+        return (
+            self.verdict.kept and not self.delivery.wrong and self.view.good and not self.limbo.contradictions
+        )
 
 
 class Failover:
@@ -102,11 +106,12 @@ async def run(directory: Path, changes: Sequence[Change], screen: Screen) -> Out
             killed, source, swaps = acted
             verdict, elections = await _read_back(client, ledger, screen)
             delivery = await reading.run(service, runtime, client, changes, screen)
+            viewed = await view.run(service, runtime, client, changes, directory, screen)
             began = screen.seconds
             limbo = await majority.run(service, runtime, client, changes, screen)
             seconds_limbo = screen.seconds - began
     return Outcome(
-        verdict, delivery, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed, source, spare,
+        verdict, delivery, viewed, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed, source, spare,
         runtime.etcd_origin,
     )
 
