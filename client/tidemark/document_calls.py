@@ -76,9 +76,15 @@ class DocumentCalls:
         self._questions = questions
         self._turn = random.randrange(1 << 16)  # noqa: S311
         self._avoided: dict[str, float] = {}    # address: until when
+        self._stubs: dict[str, tuple[grpc.aio.Channel, documents_pb2_grpc.DocumentsStub]] = {}
 
     def stub(self, address: str) -> documents_pb2_grpc.DocumentsStub:
-        return documents_pb2_grpc.DocumentsStub(self._channels.to(address))
+        """Return the calls of a node; they are kept, for making them costs as much as the rest of a call here."""
+        channel = self._channels.to(address)
+        known = self._stubs.get(address)
+        if known is None or known[0] is not channel:
+            known = self._stubs[address] = channel, documents_pb2_grpc.DocumentsStub(channel)
+        return known[1]
 
     def deadline(self) -> float:
         return asyncio.get_running_loop().time() + self.timeout_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -27,6 +28,8 @@ from .document_calls import ELSEWHERE, DocumentCalls, View
 from .errors import Closed, Unavailable, error_of
 from .retrying import Backoff
 
+SHARDS_AT_ONCE = 16
+"""Shards that one scan reads side by side; a scan in the order of keys reads all of them."""
 PAGE_BYTES_MIN, PAGE_BYTES_MAX = 64 << 10, 1 << 20
 
 
@@ -226,7 +229,8 @@ class Scan:
         return task
 
     async def _side_by_side(self) -> AsyncIterator[list[Document]]:
-        for part in self._parts:
+        to_begin = iter(self._parts)
+        for part in itertools.islice(to_begin, SHARDS_AT_ONCE):
             self._read(part)
         while self._reading:
             done, _ = await asyncio.wait(self._reading, return_when=asyncio.FIRST_COMPLETED)
@@ -235,6 +239,8 @@ class Scan:
                 if page is not None:
                     self._read(part)
                     yield page
+                elif (following := next(to_begin, None)) is not None:
+                    self._read(following)
 
     async def _merged(self) -> AsyncIterator[list[Document]]:
         """Yield the documents of all shards by key; a page holds what is known to come next."""

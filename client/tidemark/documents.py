@@ -19,7 +19,7 @@ from tidemark_wire.v1 import documents_pb2
 from .document import ActivePin, BulkWritten, Cut, Delete, Document, HistoryEntry, Put, ShardDocuments, Written
 from .document_calls import LEVELS, LINEARIZABLE, DocumentCalls, PinnedAt, View
 from .document_gets import Gets
-from .document_scans import PAGE_BYTES_MAX, PAGE_BYTES_MIN, Scan, ShardScan, behind_prefix
+from .document_scans import PAGE_BYTES_MAX, PAGE_BYTES_MIN, SHARDS_AT_ONCE, Scan, ShardScan, behind_prefix
 from .document_writes import Bulk, WriteDispatcher, checked_key, checked_ttl_ms, size_of
 from .errors import Closed, InvalidArgument, SeveralShards
 from .pins import Pin, not_pinned
@@ -229,7 +229,8 @@ class Documents:
         if shards is None and limit is None:
             ranges = (KeyRange(first or b"", until or None),) if first or until else ()
             scope = Scope(self._dispatcher.group.group_id, Filter(ranges, values=not keys_only).digest)
-        page_bytes = max(PAGE_BYTES_MIN, min(PAGE_BYTES_MAX, SCAN_BYTES_MAX // max(1, 2 * len(wanted))))
+        at_once = len(wanted) if ordered else min(len(wanted), SHARDS_AT_ONCE)
+        page_bytes = max(PAGE_BYTES_MIN, min(PAGE_BYTES_MAX, SCAN_BYTES_MAX // max(1, 2 * at_once)))
         return Scan(
             [
                 ShardScan(

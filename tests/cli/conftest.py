@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tidemark
-from cli_harness import Cli
+from cli_harness import Cli, holds
 from tidemark_cli import output
 from tidemark_cli.commands import run as run_cli
 from tidemark_operator import local
@@ -76,11 +76,3 @@ def group(on: Cli, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     assert result.code == 0, result.err
     wait_until(lambda: holds(on, "loggroup", name, "Ready", "FullyReplicated"), f"{name} is led and fully replicated")
     return name
-
-
-def holds(on: Cli, kind: str, name: str, *conditions: str) -> bool:
-    """Say whether the operator says of an object that all these conditions are true."""
-    shown = on("get", kind, name, "--json")
-    assert shown.code == 0, shown.err
-    said = {each["type"]: each["status"] for each in shown.document["status"]["conditions"]}
-    return all(said.get(each) == "True" for each in conditions)

@@ -411,6 +411,26 @@ async def test_an_ordered_scan_merges_the_shards_by_key(setup: Setup):
     assert [each async for each in setup.documents.scan(prefix=b"\xff\xff")] == []
 
 
+async def test_a_scan_reads_a_bounded_number_of_shards_at_once(connect_to):
+    cluster, client = await connect_to(nodes=2, shards=1)
+    shards = cluster.add_documents("settings", 40)
+    await until(lambda: client.routing.find("settings"))
+    async with client.documents("settings") as documents:
+        await documents.put_many((b"%03d" % number, b"v") for number in range(400))
+        began = 0
+
+        def begun() -> int:
+            return sum(method == "Scan" for shard in shards for _, method in shard.documents.asked)
+
+        keys = []
+        async for page in documents.scan().pages():
+            began = began or begun()
+            keys += [document.key for document in page]
+        assert sorted(keys) == [b"%03d" % number for number in range(400)]
+        assert 1 <= began <= 16
+        assert begun() == 40
+
+
 async def test_a_limit_holds_over_all_shards(setup: Setup):
     await filled(setup)
     assert len([each async for each in setup.documents.scan(limit=5)]) == 5
