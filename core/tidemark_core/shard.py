@@ -541,8 +541,13 @@ class Shard:
         return [replica.trace("entry_repaired", f"{entry.id}"), repaired]
 
     def snapshot_part(self, epoch: int, entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], bool]:
-        """Return what of `entries` a pull of `epoch` may get from here, and whether it goes on behind (K12)."""
+        """Return what of `entries` a pull of `epoch` may get from here, and whether it goes on behind (K12).
+
+        A pull of an earlier epoch gets none: its log may be another one since (T10d).
+        """
         leader, replica = self.leader, self.replica
+        if epoch < replica.state.epoch:
+            return (), False
         if leader is not None and leader.epoch == epoch and leader.change is not None and leader.change.new is not None:
             return leader.snapshot_part(entries)
         seat = replica.seat

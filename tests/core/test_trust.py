@@ -324,6 +324,18 @@ def test_t10d_a_stranger_pulls_nothing(node: Node, situation: Callable[[Node], A
     assert node.core.log.pull_refused(SHARD, B) is None
 
 
+def test_t10d_a_pull_of_an_earlier_epoch_gets_nothing(node: Node) -> None:
+    """A later leader may have replaced what the pull asks for; the member that pulls hears of that epoch first."""
+    follows(node)
+    assert node.core is not None
+    entries, epoch = node.stored(), node.replica.state.epoch
+    assert entries and (tuple(entries), True) == node.core.log.snapshot_part(SHARD, epoch, entries)
+    assert ((), False) == node.core.log.snapshot_part(SHARD, epoch - 1, entries)
+    fence_naming(node, epoch + 1, (A, B, C))
+    assert ((), False) == node.core.log.snapshot_part(SHARD, epoch, entries)
+    assert (tuple(entries), True) == node.core.log.snapshot_part(SHARD, epoch + 1, entries)
+
+
 # --- whom a replica knows of ------------------------------------------------------------------------------------
 
 
