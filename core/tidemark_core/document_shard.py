@@ -42,6 +42,7 @@ from .base.ids import EntryId, Member
 from .base.plane import Stored
 from .base.refusals import Reason, Refused
 from .document_changes import Changes, failover_key, opened
+from .document_comparing import COMPARE_TIMER, Comparing
 from .document_refill import Refill
 from .documents.fold import PINS_MAX, Folded, Step, decoded, fold, keys_of
 from .documents.payload import (
@@ -98,7 +99,7 @@ from .upr.history import FailoverLog
 LOOK_TIMER = "documents_look"
 RETRY_TIMER = "documents_retry"
 WAIT_TIMER = "documents_wait"
-TIMERS = frozenset((LOOK_TIMER, RETRY_TIMER, WAIT_TIMER))
+TIMERS = frozenset((LOOK_TIMER, RETRY_TIMER, WAIT_TIMER, COMPARE_TIMER))
 
 TAG = "documents"
 """Reads with this tag are the fold's."""
@@ -154,7 +155,7 @@ class Documents:
     __slots__ = (
         "_askers", "_batches", "_collect", "_control", "_job", "_looking", "_lost", "_number", "_oldest", "_oldest_at",
         "_read_until", "_readers", "_refill", "_retrying", "_rounds", "_since_sweep", "_slice", "_sweep", "_token",
-        "_waiting", "durable", "failover", "replica", "summary",
+        "_waiting", "comparing", "durable", "failover", "replica", "summary",
     )
 
     def __init__(
@@ -185,6 +186,7 @@ class Documents:
         self._looking = self._retrying = False
         self._read_until: int | None = None
         self._refill = Refill(replica)
+        self.comparing = Comparing(replica)
         self._oldest = self._oldest_at = -1       # offset that producers remember at least, and the trim that found it
 
     def status(self) -> dict[str, Any]:
@@ -222,7 +224,8 @@ class Documents:
                 changed.append(effect)
         changed += self._lost
         self._lost = []
-        return [*changed, *self._next(), *self._look_later(now_ms, leader)]
+        changed += self._next()
+        return [*changed, *self._look_later(now_ms, leader), *self.comparing.later(now_ms, leader, self.summary)]
 
     def on_request(self, now_ms: int, leader: Leader | None, m: DocumentRequest) -> list[Effect]:
         if self.replica.state.role in (Role.SEEDING, Role.DELETED):
@@ -237,6 +240,8 @@ class Documents:
         if name == LOOK_TIMER:
             self._looking = False
             return self._look(now_ms, leader) if leader is not None else []
+        if name == COMPARE_TIMER:
+            return self.comparing.on_timer(leader)
         if name == RETRY_TIMER:
             self._retrying = False
             if self._job == "retry":
@@ -259,6 +264,7 @@ class Documents:
         askers, self._askers, self._control, self._looking = self._askers, [], -1, False
         return [
             SetTimer(self.replica.address, LOOK_TIMER, None),
+            *self.comparing.resigned(),
             *(self._refused(each.request, Reason.NOT_LEADER, "leadership ended; repeat the request") for each in askers)
         ]
 
@@ -370,6 +376,7 @@ class Documents:
 
     def _store(self, folded: Folded) -> list[Effect]:
         self.summary = folded.summary
+        self.comparing.folded(folded.digests)
         self._number += 1
         self._batches.append(_Batch(self._number, folded.summary.applied, folded.rows, folded.outcomes))
         return [self.replica.persist(folded.writes, [Feed(RowsDurable(self.replica.shard, self._number))])]
@@ -621,8 +628,9 @@ class Documents:
         """Keep the outcome of each entry that the log has or that a producer may still retry (U50)."""
         shard, producers = self.replica.shard, self.replica.log.producers
         if first > self._oldest and first - self._oldest_at >= len(producers):
-            self._oldest, self._oldest_at = producers.oldest, first   # it takes a look at each, and never falls
-        kept = min(first, self._oldest)
+            # It takes a look at each producer.  Places that are remembered later lie behind what is confirmed now.
+            self._oldest, self._oldest_at = min(producers.oldest, first), first
+        kept = max(min(first, self._oldest), 0)
         return DeleteRange(EFFECTS, prefix(shard), seqno_key(shard, kept))
 
     def _forget(self) -> None:
@@ -634,6 +642,7 @@ class Documents:
         self._job, self._slice = "", None
         self._sweep, self._collect = False, None
         self._oldest = self._oldest_at = -1
+        self.comparing.forget()
 
     def on_snapshot_rows(self, head: EntryId, m: SnapshotRows) -> tuple[list[Effect], bool | None]:
         """Take the next rows of a snapshot that ends at `head`.
@@ -655,21 +664,21 @@ class Documents:
         if pulled.applied > head.offset and pulled.epoch > head.epoch:
             # The source follows a later leader by now: these rows do not fit the entries of this snapshot.
             return [replica.trace("snapshot_superseded", f"documents are at {pulled.applied}, it ends at {head}")], None
-        writes.append(self._refill.summary_row(pulled))
-        self._adopt(pulled)
-        return [replica.persist(writes)], True
-
-    def _adopt(self, summary: Summary) -> None:
         self._forget()
-        self._go_on_from(summary)
-        self.durable = self.replica.folded = summary.applied
         self.replica.rows_wanted = False
+        return [self._adopt(pulled, writes)], True
 
-    def _go_on_from(self, summary: Summary) -> None:
+    def _adopt(self, summary: Summary, writes: Sequence[Write] = ()) -> Effect:
+        """Go on from rows of another member, once the store shows them with their summary."""
         self.summary, self.failover = summary, self._refill.failover
+        row = self._refill.summary_row(summary)
         self._refill.forget()
         self._sweep = summary.tombstones > 0 and summary.purged >= 0
         self._collect = prefix(self.replica.shard)
+        self._job = "replaced"
+        self._number += 1
+        self._batches.append(_Batch(self._number, summary.applied, {}, {}))
+        return self.replica.persist([*writes, row], [Feed(RowsDurable(self.replica.shard, self._number))])
 
     # --- where no member has the next entry (U47b) --------------------------------------------------------
 
@@ -723,15 +732,7 @@ class Documents:
         """The log has the cut of the rows: they are the documents once the summary is durable beside them."""
         pulled = self._refill.pulled
         assert pulled is not None, "U47b: no rows to go on from"
-        self._go_on_from(pulled)
-        self._job = "replaced"
-        self._number += 1
-        self._batches.append(_Batch(self._number, pulled.applied, {}, {}))
-        replica = self.replica
-        return [
-            replica.trace("documents_replaced", f"folded up to {pulled.applied}"),
-            replica.persist([self._refill.summary_row(pulled)], [Feed(RowsDurable(replica.shard, self._number))]),
-        ]
+        return [self.replica.trace("documents_replaced", f"folded up to {pulled.applied}"), self._adopt(pulled)]
 
     def _answer_replaced(self) -> list[Effect]:
         """Answer the callers whose entries another member folded."""

@@ -46,7 +46,7 @@ from .replication.floors import FLOORS, Floors, PromiseRequest
 from .replication.holding import may_lack
 from .replication.inspection import limbo_view
 from .replication.log import recovery_start
-from .replication.messages import Append, AppendRefused, Fence, InstallSnapshot, Reach, Rejected, Unheard
+from .replication.messages import Append, AppendRefused, Diverged, Fence, InstallSnapshot, Reach, Rejected, Unheard
 from .replication.positions import subscriptions_view
 from .replication.producer_rows import PRODUCERS, span_of
 from .replication.recovery import ReplicaReport
@@ -188,7 +188,12 @@ class LogPlane:
                 unheard.append(found)
             if not again:
                 del self._restless[shard_id]
-        return Reach(tuple(self._peers_up), tuple(self._peers_down), tuple(unheard))
+        diverged = tuple(
+            Diverged(shard_id, held.leader.epoch, member, at) for shard_id, held in self.shards.items()
+            if held.documents is not None and held.leader is not None
+            for member, at in held.documents.comparing.diverged.items()
+        )
+        return Reach(tuple(self._peers_up), tuple(self._peers_down), tuple(unheard), diverged)
 
     def _kind_to_create(self, event: Received) -> ShardKind | None:
         """A replica begins when an operator fences a new member or seeds one; never by a peer's word."""

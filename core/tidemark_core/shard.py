@@ -66,6 +66,8 @@ from .replication.messages import (
     BecomeLeader,
     Commit,
     DeleteShard,
+    Digests,
+    DigestsAsked,
     Drop,
     Fence,
     Fetch,
@@ -334,6 +336,8 @@ class Shard:
                 return follower.on_read_round(sender, message)
             case ReadRoundAck():
                 return leader.read_index.on_ack(sender, message) if leader else []
+            case DigestsAsked() | Digests():
+                return self._on_digests(sender, message)
             case Fetch():
                 return self._on_fetch(sender, message)
             case Fetched():
@@ -345,6 +349,15 @@ class Shard:
             case Filled():
                 return leader.on_filled(sender, message) if leader else []
         raise RemoteViolation(f"{type(message).__name__} from {sender} is not for a node")
+
+    def _on_digests(self, sender: Member, m: DigestsAsked | Digests) -> list[Effect]:
+        """Rule U73b; a log has no documents to compare."""
+        documents, leader = self.documents, self.leader
+        if documents is None:
+            return []
+        if isinstance(m, DigestsAsked):
+            return documents.comparing.on_asked(sender, m, documents.summary)
+        return documents.comparing.on_digests(leader, sender, m, documents.summary) if leader is not None else []
 
     def _on_operator_message(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
         leader, follower = self.leader, self.follower

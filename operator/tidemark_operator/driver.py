@@ -24,7 +24,7 @@ from tidemark_core.base.ids import Member, ShardId, of_shard
 from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NODE
-from tidemark_core.replication.messages import Reach
+from tidemark_core.replication.messages import Diverged, Reach
 from tidemark_core.replication.reach import Reports
 from tidemark_core.replication.records import (
     CancelChange,
@@ -82,6 +82,8 @@ class CoordinatorMachine(Protocol):
     def reports(self) -> Reports: ...
 
     def unheard(self, now_ms: int) -> Mapping[ShardId, tuple[Member, ...]]: ...
+
+    def diverged(self, now_ms: int) -> Mapping[ShardId, tuple[Diverged, ...]]: ...
 
     def step(self, now_ms: int, event: Any) -> list[Any]: ...
 
@@ -156,6 +158,10 @@ class CoordinatorDriver:
         """Return the nodes of each shard that its leader does not hear, as leaders say; only shards with some (O45)."""
         found = self._machine.unheard(now_ms())
         return {shard: frozenset(member.node for member in members) for shard, members in found.items()}
+
+    def diverged(self) -> Mapping[ShardId, tuple[Diverged, ...]]:
+        """Return the members of each shard whose documents its leader finds to differ; only shards with some (U73b)."""
+        return self._machine.diverged(now_ms())
 
     def cut(self) -> list[tuple[str, str]]:
         """Return the pairs of nodes of which one lost the other, though both report (O43)."""

@@ -402,12 +402,12 @@ class OperatorService:
             self.certificates.trouble)
 
     def _show_groups(self, name: str) -> list[dict[str, Any]]:
-        world, records, cut = self.world(), self.records(), self.driver.cut()
+        world, records, cut, diverged = self.world(), self.records(), self.driver.cut(), self.driver.diverged()
         return [
             self._show(self.mirror.groups[group.name].value, "LogGroup", group_status(GroupFacts(
                 group, self.mirror.groups[group.name].value.generation, world.shards, records, world.nodes,
                 self._revision_of(group), self.keeper.trouble.get(group.name), self.tender.copies_trouble,
-                self._standing("LogGroup", group.name), self._damage(group), cut,
+                self._standing("LogGroup", group.name), self._damage(group), cut, diverged,
             )))
             for group in sorted(world.groups.values(), key=lambda group: group.name)
             if name in ("", group.name)

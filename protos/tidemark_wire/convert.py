@@ -162,6 +162,9 @@ def _descriptor_from_proto(proto: replication_pb2.SnapshotDescriptor) -> Snapsho
     )
 
 
+DIGEST_BYTES = 16
+
+
 # --- fields: how a core field of each shape is written and read -------------------------------------------
 
 _Field = tuple[Callable[[Any, str, Any], None], Callable[[Any, str], Any]]
@@ -226,6 +229,31 @@ def _unheard_from_proto(proto: replication_pb2.Unheard) -> core.Unheard:
     return core.Unheard(ShardId(proto.shard), proto.epoch, members, proto.silent_ms)
 
 
+def _diverged_to_proto(found: core.Diverged) -> replication_pb2.Diverged:
+    return replication_pb2.Diverged(
+        shard=found.shard, epoch=found.epoch, member=member_to_proto(found.member), at=found.at)
+
+
+def _diverged_from_proto(proto: replication_pb2.Diverged) -> core.Diverged:
+    return core.Diverged(ShardId(proto.shard), proto.epoch, member_from_proto(proto.member), proto.at)
+
+
+def _cut_to_proto(cut: core.FoldedCut) -> replication_pb2.FoldedCut:
+    return replication_pb2.FoldedCut(applied=cut.applied, count=cut.count, digest=cut.digest)
+
+
+def _cut_from_proto(proto: replication_pb2.FoldedCut) -> core.FoldedCut:
+    if len(proto.digest) != DIGEST_BYTES:
+        raise RemoteViolation(f"U73: a digest has {len(proto.digest)} bytes, must have {DIGEST_BYTES}")
+    return core.FoldedCut(proto.applied, proto.count, proto.digest)
+
+
+def _get_cuts(proto: replication_pb2.Digests, name: str) -> tuple[core.FoldedCut, ...]:
+    if len(proto.cuts) > core.DIGESTS_MAX:
+        raise RemoteViolation(f"U73b: {len(proto.cuts)} digests in one answer, the limit is {core.DIGESTS_MAX}")
+    return tuple(_cut_from_proto(cut) for cut in proto.cuts)
+
+
 _PLAIN: _Field = (_set_plain, getattr)
 _ID: _Field = (_set_message(id_to_proto), _get_message(id_from_proto))
 _MEMBER: _Field = (_set_message(member_to_proto), _get_message(member_from_proto))
@@ -239,6 +267,8 @@ _NUMBER_OR_NONE: _Field = (
     lambda proto, name, value: None if value is None else setattr(proto, name, value),
     lambda proto, name: getattr(proto, name) if proto.HasField(name) else None,
 )
+_DIVERGED: _Field = (_set_list(_diverged_to_proto), _get_list(_diverged_from_proto))
+_CUTS: _Field = (_set_list(_cut_to_proto), _get_cuts)
 _UNHEARD: _Field = (_set_list(_unheard_to_proto), _get_list(_unheard_from_proto))
 _CLOCKS: _Field = (_set_list(_clock_to_proto), _get_list(_clock_from_proto))
 _OPERATION: _Field = (_set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
@@ -348,6 +378,8 @@ CODECS: tuple[Codec, ...] = (
     _codec(10, core.Filled, epoch=_PLAIN, upto=_PLAIN),
     _codec(11, core.ReadRound, older=_not_before, epoch=_PLAIN, number=_PLAIN),
     _codec(12, core.ReadRoundAck, older=_not_before, epoch=_PLAIN, number=_PLAIN),
+    _codec(13, core.DigestsAsked, older=_not_before, epoch=_PLAIN),
+    _codec(14, core.Digests, older=_not_before, epoch=_PLAIN, cuts=_CUTS),
     _codec(
         16, core.Fence, older=_fence_before,
         epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN, members=_MEMBERS, kind=_KIND,
@@ -390,7 +422,7 @@ CODECS: tuple[Codec, ...] = (
     _codec(34, core.DeleteShard, epoch=_PLAIN, election=_PLAIN),
     _codec(35, core.ShardDeleted, epoch=_PLAIN),
     _codec(36, core.Rejected, older=_older_rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL, nonce=_PLAIN),
-    _codec(37, core.Reach, older=_not_before, reached=_MEMBERS, lost=_MEMBERS, unheard=_UNHEARD),
+    _codec(37, core.Reach, older=_not_before, reached=_MEMBERS, lost=_MEMBERS, unheard=_UNHEARD, diverged=_DIVERGED),
     _codec(64, Draining, draining=_PLAIN),
     _codec(65, DiskReport, older=_not_before, space=_PLAIN, free_bytes=_PLAIN),
 )

@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from tidemark_core import document_shard
+from tidemark_core import document_refill, document_shard
 from tidemark_core.base.effects import DeleteRange, Persist
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import ShardKind
+from tidemark_core.document_comparing import Comparing
 from tidemark_core.document_shard import Documents
 from tidemark_core.documents import fold as folding
 from tidemark_core.documents.fold import Folded, _Folding
@@ -105,6 +106,14 @@ def _old_row_by_seqno_kept(stack: ExitStack) -> None:
 
 def _rows_wiped_apart(stack: ExitStack) -> None:
     substitute(stack, document_shard, "wipe", lambda shard: ())
+    substitute(stack, document_refill, "wipe", lambda shard: ())
+
+
+def _adopted_rows_count_at_once(stack: ExitStack) -> None:
+    def adopt(self: Documents, summary: Summary, writes: Any = ()) -> None:
+        self.durable = summary.applied
+
+    _after(stack, Documents, "_adopt", adopt)
 
 
 def _stands_still(stack: ExitStack) -> None:
@@ -327,12 +336,29 @@ def _digest_never_falls(stack: ExitStack) -> None:
     _after(stack, _Folding, "_forget", forget)
 
 
+def _one_member_folds_otherwise(stack: ExitStack) -> None:
+    """The comparison of the product has to find it: its story looks at no rows."""
+    def fold_slice(self: Documents, rows: dict[bytes, Row | None]) -> list[Any]:
+        effects: list[Any] = original(self, rows)
+        if self.replica.me.node == "n2" and self.summary.count:
+            self.summary = replace(self.summary, digest=self.summary.digest ^ 1)
+        return effects
+
+    original = Documents._fold
+    substitute(stack, Documents, "_fold", fold_slice)
+
+
+def _nothing_compared(stack: ExitStack) -> None:
+    substitute(stack, Comparing, "on_digests", lambda self, leader, sender, m, summary: [])
+
+
 DOCUMENTS_MUTANTS: tuple[Mutant, ...] = (
     Mutant("U46", "the rollback is known before what it hides is folded", _no_look_ahead, PROFILE),
     Mutant("U47", "the cut is stored with the rows", _watermark_in_a_later_write, PROFILE),
     Mutant("U47 whole", "an entry is folded whole", _half_an_entry, PROFILE),
     Mutant("U47 trim", "the log is kept above the durable rows", _log_removed_above_applied, PROFILE),
     Mutant("U47 wipe", "rows go with the log", _rows_wiped_apart, PROFILE),
+    Mutant("U47 adopted", "rows of a snapshot are shown once they are durable", _adopted_rows_count_at_once, PROFILE),
     Mutant("U47b", "a member that cannot fold on takes the rows of another one", _stands_still, PROFILE),
     Mutant("U48", "the old row by seqno goes with the new one", _old_row_by_seqno_kept, PROFILE),
     Mutant("U49", "one refusal refuses all of an atomic entry", _atomic_ignored, PROFILE),
@@ -359,5 +385,7 @@ DOCUMENTS_MUTANTS: tuple[Mutant, ...] = (
     Mutant("U71 snapshot", "a new member has the versions", _versions_not_in_snapshot, PROFILE),
     Mutant("N13", "a recovery that loses nothing keeps the lineage", _another_lineage, RECOVERY_PROFILE),
     Mutant("N13 kind", "a rebuilt record names its kind", _recovered_as_a_log, RECOVERY_PROFILE),
+    Mutant("U73b fold", "members fold alike", _one_member_folds_otherwise, PROFILE),
+    Mutant("U73b", "a leader compares the digests of its followers", _nothing_compared, PROFILE),
     Mutant("U73", "the digest loses what is replaced", _digest_never_falls, PROFILE),
 )

@@ -534,6 +534,7 @@ PROFILES["upr_recovery"] = {
 
 
 SILENCE_MS = (150, 400)
+COMPARE_MS = 100
 
 
 def draw(profile: str, dice: Dice) -> Options:
@@ -592,7 +593,7 @@ def draw(profile: str, dice: Dice) -> Options:
     if options.documents.keys:
         options.limits = replace(
             options.limits, fold_bytes_max=dice.between(1, 3_000), expire_look_ms=dice.between(10, 120),
-            tombstone_ms=dice.between(20, 600),
+            tombstone_ms=dice.between(20, 600), compare_ms=COMPARE_MS,
         )
     return options
 

@@ -33,7 +33,7 @@ RULES = [
     *(f"N{number}" for number in range(1, 14)), *(f"M{number}" for number in range(1, 5)),
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
     "T10", "T10b", "T10c", "T10d", "T11", "T12",
-    *(f"U{number}" for number in range(46, 74)), "U47b", "U54b",
+    *(f"U{number}" for number in range(46, 74)), "U47b", "U54b", "U73b",
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",

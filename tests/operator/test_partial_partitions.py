@@ -128,6 +128,9 @@ class Machine:
             self.version += bool(event.message.unheard)
         return []
 
+    def diverged(self, now_ms: int) -> dict[Any, tuple[Any, ...]]:
+        return {}
+
     def unheard(self, now_ms: int) -> dict[Any, tuple[Member, ...]]:
         return {WHOLE.shard: (member("n3"),)}
 

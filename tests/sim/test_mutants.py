@@ -54,6 +54,8 @@ STORIES: dict[str, Callable[[], None]] = {
         losses.test_k14d_every_acknowledged_record_comes_back_from_the_member_that_holds_it, 3, 4, 1),
     "O43 links only": partial(partitions.test_o43_o44_a_leader_cut_off_from_its_followers_is_replaced, noticed=False),
     "U47b": _patched(upr.test_u47b_a_member_that_cannot_fold_on_takes_the_rows_of_another_one),
+    "U73b fold": upr.test_u73b_members_that_fold_alike_are_compared_and_agree,
+    "U73b": upr.test_u73b_members_that_fold_alike_are_compared_and_agree,
     "T10b chain": lambda: trust.test_t10b_a_copy_is_compared_with_the_headers_around_it(Node(A)),
     "O44 no patience": partitions.test_o44_elections_become_rare_where_they_do_not_help,
 }

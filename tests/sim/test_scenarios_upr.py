@@ -13,6 +13,7 @@ from scenario import Scenario
 from tidemark_core.base.effects import SnapshotRows
 from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.document_comparing import Comparing
 from tidemark_core.documents.payload import Op, Outcome, Verdict, Write, Writes, encode
 from tidemark_core.documents.reading import get, get_at
 from tidemark_core.documents.requests import Level, PinDocuments, Pinned, ReadDocuments, Written
@@ -21,6 +22,7 @@ from tidemark_core.replication import log
 from tidemark_core.replication.clients import AppendRequest, CommitPosition, TrimRequest
 from tidemark_core.replication.messages import Operation
 from tidemark_sim.checkers.documents import StoreView
+from tidemark_sim.documents_mutants import DOCUMENTS_MUTANTS
 
 WRITER = b"writer of stories"[:16]
 
@@ -242,6 +244,43 @@ def test_u47b_a_crash_while_the_rows_come_leaves_none_that_were_not_whole(
     story.settle(3)
     assert (story.value(3, b"a"), story.value(3, b"b")) == (b"4", b"3")
     story.finish()
+
+
+def compared(story: Story, digests_differ: bool) -> Comparing:
+    """Write, and have the leader compare; only its own comparison looks, no checker of the simulator does."""
+    story.world.checkers.documents._on = False
+    story.world.checkers.node_wrote = lambda node, shard, written: None   # type: ignore[method-assign]
+    story.wait_led(1)
+    for number in range(3):
+        story.written(1, number, b"a", b"%d" % number)
+    core = story.world.nodes["n1"].core
+    assert core is not None
+    documents = core.log.shards[story.shard].documents
+    assert documents is not None
+    story.run(500)
+    found = core.log.reach(story.world.now_ms, 100).diverged
+    others = {story.member(2), story.member(3)}
+    assert set(documents.comparing._agreed) == others, "both followers were compared"
+    assert {each.member for each in found} == ({story.member(2)} if digests_differ else set())
+    assert all(each.shard == story.shard and each.at <= documents.summary.applied for each in found)
+    return documents.comparing
+
+
+def test_u73b_members_that_fold_alike_are_compared_and_agree() -> None:
+    story = Story(compare_ms=100)
+
+    comparing = compared(story, digests_differ=False)
+
+    assert not comparing._armed, "members at rest that agree cost nothing"
+
+
+def test_u73b_a_member_that_folds_otherwise_is_found_by_its_leader_and_named() -> None:
+    [mutant] = [each for each in DOCUMENTS_MUTANTS if each.name == "U73b fold"]
+    with mutant.active():
+        story = Story(compare_ms=100)
+        compared(story, digests_differ=True)
+
+        assert story.world.trace.counts["core_documents_diverged"] >= 1
 
 
 def test_u53_a_deposed_leader_grants_no_linearizable_read() -> None:

@@ -37,6 +37,7 @@ from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
 from tidemark_core.replication.replica import Limits
 from tidemark_wire import convert, frames
 from tidemark_wire.frames import AppendAnswer, AppendCall, ReadFrame
+from tidemark_wire.v1 import replication_pb2
 from tidemark_wire.wire_version import WIRE_VERSION, WIRE_VERSION_OLDEST
 
 unsigned = st.integers(0, (1 << 64) - 1)
@@ -80,6 +81,8 @@ descriptors = st.builds(
     unsigned, st.lists(members, max_size=3).map(tuple),
 )
 unheard = st.builds(messages.Unheard, unsigned, unsigned, st.lists(members, max_size=3).map(tuple), unsigned)
+diverged = st.builds(messages.Diverged, unsigned, unsigned, members, signed)
+cuts = st.builds(messages.FoldedCut, signed, unsigned, st.binary(min_size=16, max_size=16))
 refusals = st.builds(Refused, st.sampled_from(Reason), st.text(max_size=50), signed, signed, signed)
 
 
@@ -95,7 +98,7 @@ def field_strategy(annotation: object, name: str, owner: type) -> st.SearchStrat
     table = {
         Member: members, EntryId: ids, SnapshotDescriptor: descriptors, Refused: refusals,
         Entry: chains().filter(len).map(lambda chain: chain[0]),
-        messages.Unheard: unheard, bytes: st.binary(max_size=16),
+        messages.Unheard: unheard, messages.Diverged: diverged, messages.FoldedCut: cuts, bytes: st.binary(max_size=16),
     }
     if annotation in table:
         return table[annotation]
@@ -120,9 +123,9 @@ CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.Latest, messages.PositionCommitted,
     messages.SubscriptionDeleted,
 }
-NEW = (messages.ReadRound, messages.ReadRoundAck, messages.Reach)
-"""The release before knows none of these (O43, O46)."""
-PARTS = {messages.Unheard}
+NEW = (messages.ReadRound, messages.ReadRoundAck, messages.Reach, messages.DigestsAsked, messages.Digests)
+"""The release before knows none of these (O43, O46, U73b)."""
+PARTS = {messages.Unheard, messages.Diverged, messages.FoldedCut}
 AT = of_shard(1)
 CHECKPOINT = Checkpoint(EntryId(1, 4), 7, 1000, 300, 5, (), (), (), (), tuple(fold() for fold in FOLDS))
 OF_SHELLS = {
@@ -143,6 +146,17 @@ def strategy(message: type) -> st.SearchStrategy:
 def test_every_message_of_the_core_has_a_codec():
     packed = {messages.Append, messages.AppendAck}
     assert {*LINK_MESSAGES} == ({codec.message for codec in convert.CODECS} | packed) - {*OF_SHELLS}
+
+
+@pytest.mark.parametrize(("cuts", "what"), [
+    ([{"digest": b"short"}], "5 bytes"), ([{"digest": bytes(16)}] * 65, "65 digests"),
+])
+def test_u73b_a_hostile_answer_about_digests_is_refused(cuts: list[dict[str, bytes]], what: str):
+    body = replication_pb2.Digests(epoch=1, cuts=[replication_pb2.FoldedCut(**cut) for cut in cuts])
+    codec = convert.PLANE_CODECS[LOG_PLANE].by_message[messages.Digests]
+
+    with pytest.raises(RemoteViolation, match=what):
+        codec.decode(body.SerializeToString())
 
 
 @pytest.mark.parametrize("message", [*LINK_MESSAGES, *OF_SHELLS], ids=lambda cls: cls.__name__)
@@ -198,7 +212,7 @@ def test_the_release_before_reads_every_message_on_a_link_of_its_version():
 @pytest.mark.parametrize("message", [*NEW, convert.DiskReport], ids=lambda cls: cls.__name__)
 def test_a_message_that_is_new_in_this_release_is_not_sent_to_the_release_before(message: type):
     with pytest.raises(frames.NotOnThisWire, match=message.__name__):
-        frames.encode_message(AT, None, message(1, 1), 4)
+        frames.encode_message(AT, None, message(*[1] * min(2, len(dataclasses.fields(message)))), 4)
 
 
 @given(st.lists(st.tuples(unsigned, members, strategy(messages.Append) | strategy(messages.Truncate))))

@@ -15,6 +15,7 @@ U70 A pin is a cut that lasts
 U71 Superseded versions are kept for pins
 U72 Any member serves a pin
 U73 A digest of all live documents
+U73b Leaders compare digests
 
 `payload` has the bytes of entries, `requests` what clients ask, `rows` the families, `fold` what entries do, `sweeping`
 what is removed in the background, `reading` what a snapshot of the rows shows.  All of it is pure: values in, values

@@ -59,11 +59,22 @@ from .rows import (
 PINS_MAX = 64
 """Active pins of one shard; a PIN of one more name has no effect."""
 
+DIGEST_EVERY = 4096
+"""Members keep the digest at the first entry that ends behind each multiple of so many offsets (U73b)."""
+
 NONE = 0
 """The seqno of a document that is not there."""
 
 ReadRow = Callable[[bytes], Row | None]
 """Return the row of `docs` of a document's key, as the fold of everything before left it."""
+
+
+class DigestAt(NamedTuple):
+    """Count and digest of the live documents at a cut."""
+
+    applied: int
+    live: int
+    digest: int
 
 
 class Folded(NamedTuple):
@@ -73,6 +84,7 @@ class Folded(NamedTuple):
     writes: tuple[StoreWrite, ...]
     rows: Mapping[bytes, Row | None]           # of `docs` that changed, by key
     outcomes: dict[int, tuple[Outcome, ...]]   # by base offset of each visible data entry
+    digests: tuple[DigestAt, ...] = ()         # at cuts that are the same on every member, whatever its slices
 
 
 class Step(NamedTuple):
@@ -125,9 +137,11 @@ class _Folding:
     """The fold of one batch, in the middle."""
 
     __slots__ = (
+        "at",
         "byseq",
         "count",
         "digest",
+        "digests",
         "expiring",
         "ops",
         "outcomes",
@@ -146,6 +160,8 @@ class _Folding:
         self.shard = shard
         self.prefix = prefix(shard)
         self.start = summary
+        self.at = summary.applied
+        self.digests: list[DigestAt] = []
         self.read = read
         self.rows: dict[bytes, Row] = {}
         self.byseq: dict[int, bytes | None] = {}               # by seqno: a value, or it is removed
@@ -175,7 +191,7 @@ class _Folding:
             ),
         ]
         writes.append(Put(SUMMARY, prefix(self.shard), summary.encode()))
-        return Folded(summary, tuple(writes), self.rows, self.outcomes)
+        return Folded(summary, tuple(writes), self.rows, self.outcomes, tuple(self.digests))
 
     def step(self, step: Step) -> None:
         entry = step.entry
@@ -190,6 +206,9 @@ class _Folding:
                 self._pin(entry)
             case Kind.UNPIN:
                 self._unpin(entry)
+        if entry.last // DIGEST_EVERY != self.at // DIGEST_EVERY:
+            self.digests.append(DigestAt(entry.last, self.count, self.digest))
+        self.at = entry.last
 
     # --- writes -------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ..base.ids import Member, ShardId
 from ..base.refusals import Reason, Refused
 from .coordinator import Coordinator, CoordinatorEffect
 from .ensembles import concerned
-from .messages import Reach
+from .messages import Diverged, Reach
 from .reach import Reports
 from .records import CoordinatorSettings, MetadataLoaded, NodeDown, NodeUp, SetActive, ShardRecord
 
@@ -71,6 +71,15 @@ class Coordinators:
             record = self.shards[said.shard].record if said.shard in self.shards else None
             if said.members and record is not None and (record.leader, record.epoch) == (member, said.epoch):
                 found[said.shard] = said.members
+        return found
+
+    def diverged(self, now_ms: int) -> dict[ShardId, tuple[Diverged, ...]]:
+        """Return the members of each shard whose documents its leader finds to differ from its own (U73b)."""
+        found: dict[ShardId, tuple[Diverged, ...]] = {}
+        for member, said in self.reports.diverged(now_ms):
+            record = self.shards[said.shard].record if said.shard in self.shards else None
+            if record is not None and (record.leader, record.epoch) == (member, said.epoch):
+                found[said.shard] = (*found.get(said.shard, ()), said)
         return found
 
     def _on_reach(self, now_ms: int, sender: Member, m: Reach) -> list[CoordinatorEffect]:

@@ -252,8 +252,18 @@ class Unheard:
 
 
 @dataclass(frozen=True, slots=True)
+class Diverged:
+    """A shard whose leader finds other documents at `member` than its own, both folded up to `at` (U73b)."""
+
+    shard: ShardId
+    epoch: int
+    member: Member
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
-    """Which members this node has a link with, which it lost, and what its leaders do not hear (O43).
+    """Which members this node has a link with, which it lost, and what its leaders do not hear (O43) or find (U73b).
 
     A member in neither list is not known.  One message speaks for all shards of the node.  The node repeats it, and a
     later one replaces it.
@@ -262,6 +272,7 @@ class Reach:
     reached: tuple[Member, ...]
     lost: tuple[Member, ...]
     unheard: tuple[Unheard, ...] = ()
+    diverged: tuple[Diverged, ...] = ()
 
 
 # --- leader -> follower, and the answers -----------------------------------------------------------------
@@ -344,6 +355,35 @@ class ReadRoundAck:
 
     epoch: int
     number: int
+
+
+DIGESTS_MAX = 64
+"""Cuts in one answer about documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestsAsked:
+    """Leader to follower: say the digests of your documents (U73b).  Wire version 4 has logs alone, and no such word.
+    """
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedCut:
+    """The documents of a member at the cut `applied`: how many are live, and their digest, 16 bytes (U73)."""
+
+    applied: int
+    count: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """The cuts that the sender kept, at most `DIGESTS_MAX`, the newest last; a loss is harmless."""
+
+    epoch: int
+    cuts: tuple[FoldedCut, ...]
 
 
 # --- where fewer than all members keep payloads -----------------------------------------------------------

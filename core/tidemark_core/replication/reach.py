@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..base.ids import EntryId, Member
 from ..base.quorum import has_majority
 from .ensembles import Ensembles
-from .messages import Reach, Unheard
+from .messages import Diverged, Reach, Unheard
 
 FRESH_SILENCES = 2
 """So many times `quorum_silence_ms` a report counts; a node repeats it three times in one."""
@@ -28,6 +28,7 @@ class _Report:
     reached: frozenset[Member]
     lost: frozenset[Member]
     unheard: tuple[Unheard, ...]
+    diverged: tuple[Diverged, ...]
 
 
 class Reports:
@@ -41,7 +42,7 @@ class Reports:
 
     def take(self, now_ms: int, sender: Member, m: Reach) -> None:
         before = self._reports.get(sender.node)
-        after = _Report(sender, now_ms, frozenset(m.reached), frozenset(m.lost), m.unheard)
+        after = _Report(sender, now_ms, frozenset(m.reached), frozenset(m.lost), m.unheard, m.diverged)
         self._reports[sender.node] = after
         self._note(sender.node, {*m.lost, *(member for found in m.unheard for member in found.members)}, now_ms)
         self.version += before is None or _facts(before) != _facts(after)
@@ -76,6 +77,13 @@ class Reports:
                 for found in report.unheard:
                     yield report.member, found
 
+    def diverged(self, now_ms: int) -> Iterator[tuple[Member, Diverged]]:
+        """Yield the members whose documents leaders find to differ, each with the member that says so (U73b)."""
+        for report in self._reports.values():
+            if report.diverged and self._fresh(now_ms, report.member) is not None:
+                for found in report.diverged:
+                    yield report.member, found
+
     def cut(self, now_ms: int) -> list[tuple[str, str]]:
         """Return the pairs of nodes of which the first has not heard the second for a silence, though both report."""
         return sorted(
@@ -93,7 +101,7 @@ class Reports:
 
 def _facts(report: _Report) -> tuple[object, ...]:
     unheard = {(found.shard, found.epoch, found.members) for found in report.unheard}
-    return report.member, report.reached, report.lost, unheard
+    return report.member, report.reached, report.lost, unheard, report.diverged
 
 
 # --- decisions ----------------------------------------------------------------------------------------------

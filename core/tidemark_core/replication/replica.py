@@ -80,6 +80,7 @@ class Limits:
     drop_bytes: int = 8 << 20            # and at least whenever so much was committed
     fold_bytes_max: int = 256 << 10      # of log in one slice of the fold of documents (U46)
     expire_look_ms: int = 1_000          # how often a leader looks what time removes (U51, U52)
+    compare_ms: int = 60_000             # how often a leader compares the documents of its members (U73b)
     tombstone_ms: int = 7 * 24 * 3600 * 1000   # a younger one is not purged (U52)
     extra_folds: Table = ()
     kinds: tuple[ShardKind, ...] = tuple(ShardKind)

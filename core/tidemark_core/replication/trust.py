@@ -30,6 +30,8 @@ from .messages import (
     BecomeLeader,
     Commit,
     DeleteShard,
+    Digests,
+    DigestsAsked,
     Drop,
     Fence,
     Fetch,
@@ -69,6 +71,7 @@ STANDINGS: dict[type, Standing] = {
     Append: Standing.MEMBER,
     Truncate: Standing.MEMBER,
     ReadRound: Standing.MEMBER,
+    DigestsAsked: Standing.MEMBER,
     Drop: Standing.MEMBER,
     Fill: Standing.MEMBER,
     Fetch: Standing.MEMBER,
@@ -77,6 +80,7 @@ STANDINGS: dict[type, Standing] = {
     Truncated: Standing.FOLLOWER,
     ReadRoundAck: Standing.FOLLOWER,
     Filled: Standing.FOLLOWER,
+    Digests: Standing.FOLLOWER,
     Fetched: Standing.ASKED,
 }
 """Every kind of message that a replica takes.  A kind that is not here is taken from no sender."""

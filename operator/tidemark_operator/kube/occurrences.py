@@ -193,6 +193,9 @@ def _group(before: Status, after: Status) -> Iterator[Occurrence]:
     loss = _turn(before, after, T.DATA_LOSS_SUSPECTED)
     if _became(loss, "True", "message"):
         yield Occurrence(E.DATA_LOSS_SUSPECTED, loss[1]["message"])
+    differing = _turn(before, after, T.DOCUMENTS_DIVERGED)
+    if _became(differing, "True"):
+        yield Occurrence(E.DOCUMENTS_DIVERGED, differing[1]["message"])
     yield from _refusal(before, after)
 
 

@@ -34,6 +34,7 @@ class ConditionType(StrEnum):
     RECONCILING = "Reconciling", "the operator is still making the object as its spec asks"
     STALLED = "Stalled", "the operator cannot go on by itself"
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "a member holds acknowledged records that its leader lacks"
+    DOCUMENTS_DIVERGED = "DocumentsDiverged", "members that folded equally far hold other documents"
     CLOCK_SKEW = "ClockSkew", "the clock of a node differs by more than a minute from the median of all nodes"
     NODES_DISCONNECTED = "NodesDisconnected", "nodes that are up do not hear each other"
     DISK_FULL = "DiskFull", "nodes have full disks; the reason says whether appends are refused"
@@ -80,6 +81,7 @@ class ConditionReason(StrEnum):
     SHARDS_LEADERLESS = "ShardsLeaderless", "shards have no leader"
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "see condition DataLossSuspected"
     TRUNCATION_REFUSED = "TruncationRefused", "a member refuses to cut its log below its commit"
+    DIGESTS_DIFFER = "DigestsDiffer", "a leader compared digests of documents, and a member has another one"
     NODES_DISCONNECTED = "NodesDisconnected", "see condition NodesDisconnected"
     LINK_SILENT = "LinkSilent", "one node gets no answer of another one that the operator reaches"
     DISK_FULL = "DiskFull", "see condition DiskFull"
@@ -226,6 +228,7 @@ def _progress(ready: ConditionRule, stalled: Iterable[ConditionReason]) -> tuple
 
 
 _DATA_LOSS = ConditionRule(T.DATA_LOSS_SUSPECTED, (R.TRUNCATION_REFUSED,), (), abnormal=True, optional=True)
+_DIVERGED = ConditionRule(T.DOCUMENTS_DIVERGED, (R.DIGESTS_DIFFER,), (), abnormal=True, optional=True)
 _DISCONNECTED = ConditionRule(T.NODES_DISCONNECTED, (R.LINK_SILENT,), (), abnormal=True, optional=True)
 _DISK_FULL = ConditionRule(T.DISK_FULL, (R.APPENDS_REFUSED, R.DISKS_FULL), (), abnormal=True, optional=True)
 _UNSEEN = (R.METADATA_STORE_UNREACHABLE,)
@@ -282,6 +285,7 @@ _LOG_GROUP = (
             _ORPHAN),
         (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND, R.ADOPTION_MISMATCH, R.NOT_ENOUGH_NODES, R.NOT_SUPPORTED)),
     _DATA_LOSS,
+    _DIVERGED,
     _DISCONNECTED,
     _DISK_FULL,
     ConditionRule(

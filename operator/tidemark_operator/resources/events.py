@@ -43,6 +43,7 @@ class EventReason(StrEnum):
     DELETED = "Deleted"
     SHARD_LEADERLESS = "ShardLeaderless"
     DATA_LOSS_SUSPECTED = "DataLossSuspected"
+    DOCUMENTS_DIVERGED = "DocumentsDiverged"
     NODES_DISCONNECTED = "NodesDisconnected"
     NODES_RECONNECTED = "NodesReconnected"
     DISK_FULL = "DiskFull"
@@ -154,6 +155,7 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.DISK_FULL, A.OBSERVE, "disks of members are full; says whether appends are refused", True),
         EventRule(E.DISK_HAS_SPACE, A.OBSERVE, "no disk of a member is full any more"),
         EventRule(E.DATA_LOSS_SUSPECTED, A.OBSERVE, "a member holds acknowledged records that its leader lacks", True),
+        EventRule(E.DOCUMENTS_DIVERGED, A.OBSERVE, "a member holds other documents than its leader", True),
         EventRule(E.NOT_SUPPORTED, A.VALIDATE, NOT_SERVED, True),
         EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),
     ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark_core.base.ids import ShardId
+from tidemark_core.replication.messages import Diverged
 from tidemark_core.replication.records import ShardRecord, Status
 
 from ..condition_memory import Condition, some
@@ -18,7 +19,7 @@ from ..model import Group, Node, Shard, out_of_sync, wanted_copies, zones_of
 from ..resources.conditions import ConditionReason as R
 from ..resources.conditions import ConditionType as T
 from ..resources.kinds import does_not_serve
-from .shard import crowded, data_loss, disconnected, disk_full, electing, leaderless, unconfirmed
+from .shard import crowded, data_loss, disconnected, disk_full, diverged, electing, leaderless, unconfirmed
 from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
 
 
@@ -42,6 +43,8 @@ class GroupFacts:
     damage: Mapping[ShardId, str] = field(default_factory=dict)
     cut: Sequence[tuple[str, str]] = ()
     """Pairs of nodes that are up: the first does not hear the second."""
+    diverged: Mapping[ShardId, Sequence[Diverged]] = field(default_factory=dict)
+    """Members of shards whose documents their leaders find to differ."""
 
 
 def group_status(facts: GroupFacts) -> dict[str, Any]:
@@ -121,6 +124,8 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
         conditions.append((T.NODES_DISCONNECTED, True, R.LINK_SILENT, f"{apart}."))
     if loss:
         conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
+    if differing := diverged(present, facts.diverged):
+        conditions.append((T.DOCUMENTS_DIVERGED, True, R.DIGESTS_DIFFER, f"{differing}."))
     if full is not None:
         conditions.append(full)
     if group.unserved:

@@ -5,11 +5,12 @@ Pure.  Stays out: storing anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidemark_core.base.ids import ShardId
+from tidemark_core.replication.messages import Diverged
 from tidemark_core.replication.records import Phase, ShardRecord, Status
 
 from ..condition_memory import Condition, some
@@ -138,6 +139,14 @@ def data_loss(shards: Iterable[Shard], records: Mapping[ShardId, ShardRecord]) -
     return some(
         f"{each.member.node} holds records of {shard.name} up to offset {each.commit} that its leader lacks"
         for shard in shards for each in records[shard.shard].holdouts)
+
+
+def diverged(shards: Iterable[Shard], found: Mapping[ShardId, Sequence[Diverged]]) -> str:
+    """Say which members hold other documents than their leaders, empty when there is none (U73b)."""
+    return some(
+        f"the documents of {shard.name} on {each.member.node} differ from those of its leader {shard.leader} at "
+        f"offset {each.at}"
+        for shard in shards for each in found.get(shard.shard, ()))
 
 
 def disconnected(shards: Iterable[Shard], cut: Iterable[tuple[str, str]]) -> str:

@@ -811,6 +811,75 @@ class ReadRoundAck(_message.Message):
 Global___ReadRoundAck: _TypeAlias = ReadRoundAck  # noqa: Y015
 
 @_typing.final
+class DigestsAsked(_message.Message):
+    """Documents: a digest has 16 bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DigestsAsked: _TypeAlias = DigestsAsked  # noqa: Y015
+
+@_typing.final
+class FoldedCut(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLIED_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    applied: _builtins.int
+    count: _builtins.int
+    digest: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        applied: _builtins.int = ...,
+        count: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "count", b"count", "digest", b"digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FoldedCut: _TypeAlias = FoldedCut  # noqa: Y015
+
+@_typing.final
+class Digests(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    CUTS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    @_builtins.property
+    def cuts(self) -> _containers.RepeatedCompositeFieldContainer[Global___FoldedCut]: ...
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        cuts: _abc.Iterable[Global___FoldedCut] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cuts", b"cuts", "epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Digests: _TypeAlias = Digests  # noqa: Y015
+
+@_typing.final
 class Drop(_message.Message):
     """Where fewer than all members keep payloads.  Matches are by slot of the ensemble, -1 where a slot does not count."""
 
@@ -981,28 +1050,61 @@ class Unheard(_message.Message):
 Global___Unheard: _TypeAlias = Unheard  # noqa: Y015
 
 @_typing.final
+class Diverged(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    epoch: _builtins.int
+    at: _builtins.int
+    @_builtins.property
+    def member(self) -> _common_pb2.Member: ...
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        member: _common_pb2.Member | None = ...,
+        at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "epoch", b"epoch", "member", b"member", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Diverged: _TypeAlias = Diverged  # noqa: Y015
+
+@_typing.final
 class Reach(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REACHED_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     UNHEARD_FIELD_NUMBER: _builtins.int
+    DIVERGED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def reached(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
     @_builtins.property
     def lost(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
     @_builtins.property
     def unheard(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unheard]: ...
+    @_builtins.property
+    def diverged(self) -> _containers.RepeatedCompositeFieldContainer[Global___Diverged]: ...
     def __init__(
         self,
         *,
         reached: _abc.Iterable[_common_pb2.Member] | None = ...,
         lost: _abc.Iterable[_common_pb2.Member] | None = ...,
         unheard: _abc.Iterable[Global___Unheard] | None = ...,
+        diverged: _abc.Iterable[Global___Diverged] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "reached", b"reached", "unheard", b"unheard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diverged", b"diverged", "lost", b"lost", "reached", b"reached", "unheard", b"unheard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -123,6 +123,8 @@ class Documents:
             now = (documents.summary.applied, documents.durable)
             if self._seen.get(key) == now or held.replica.state.role in (Role.SEEDING, Role.DELETED):
                 continue
+            if documents.comparing.diverged:
+                raise Violation("U73b", f"{node.name} finds other documents at {documents.comparing.diverged}")
             self.history.look(node, shard)
             before, self._seen[key] = self._seen.get(key), now
             self._compare_summary(node, shard, documents.summary)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tidemark_core.base.effects import Delete, DeleteRange, Put, PutMany, StoreWrite
 from tidemark_core.base.entry import Entry, Kind, control
 from tidemark_core.documents import payload
-from tidemark_core.documents.fold import Folded, decoded, fold, keys_of
+from tidemark_core.documents.fold import DigestAt, Folded, decoded, fold, keys_of
 from tidemark_core.documents.payload import Op, Outcome, Verdict, Write, Writes
 from tidemark_core.documents.rows import DOCS, Row, Summary, decode_row, doc_key, load
 
@@ -50,6 +50,7 @@ class Documents:
     def __init__(self) -> None:
         self.rows = MemoryRows()
         self.outcomes: dict[int, tuple[Outcome, ...]] = {}
+        self.on_folded: Callable[[tuple[DigestAt, ...]], None] = lambda digests: None
 
     @property
     def summary(self) -> Summary:
@@ -76,6 +77,7 @@ class Documents:
             folded = fold(SHARD, self.summary, steps, at, taken[-1].epoch, wanted.__getitem__)
             self.rows.apply(folded.writes)
             self.outcomes |= folded.outcomes
+            self.on_folded(folded.digests)
         return folded
 
 

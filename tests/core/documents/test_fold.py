@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tidemark_core.documents import fold as folding
 from tidemark_core.documents.fold import PINS_MAX
 from tidemark_core.documents.payload import Expired, Outcome, Verdict
 from tidemark_core.documents.reading import Behind, NotPinned, get, get_at, scan, scan_at
@@ -409,6 +410,20 @@ def test_u73_a_digest_returns_to_zero_with_the_last_document() -> None:
     documents.fold(author)
 
     assert (documents.summary.count, documents.summary.digest) == (0, 0)
+
+
+def test_u73b_members_keep_digests_at_the_same_cuts_whatever_their_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "DIGEST_EVERY", 8)
+    for seed in range(20):
+        author = random_log(random.Random(seed), 60)
+        kept = []
+        for slice_entries in (1, 3, 1 << 30):
+            member, found = Documents(), []
+            member.on_folded = found.extend
+            member.fold(author, slice_entries=slice_entries)
+            kept.append(found)
+        assert kept[0] == kept[1] == kept[2]
+        assert len(kept[0]) > 3
 
 
 def test_u73_members_that_folded_equally_far_agree() -> None:
