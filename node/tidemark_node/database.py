@@ -52,6 +52,10 @@ class Range:
         except Exception as error:
             raise typed(error, "an iterator") from error
 
+    def close(self) -> None:
+        """Free the iterator, whatever still refers to this range: one that is alive keeps the database open."""
+        del self.found
+
     def broken(self) -> str | None:
         """Return why the iteration ended early, None when it did not."""
         try:
@@ -174,7 +178,9 @@ class Snapshot:
         return within
 
     def close(self) -> None:
-        """Let the database drop what was overwritten since."""
+        """Let the database drop what was overwritten since; a scan that is not at its end cannot go on."""
+        for within in self._ranges.values():
+            within.close()
         self._ranges.clear()
 
 
@@ -184,7 +190,10 @@ def _between(within: Range, first: bytes, behind: bytes | None, backwards: bool,
     if not backwards:
         found.seek(first)
         while found.valid() and (behind is None or found.key() < behind):
-            yield found.key(), found.value()
+            row = found.key(), found.value()
+            del found    # while the caller has the row, `close` may free it
+            yield row
+            found = within.found
             found.next()
     else:
         if behind is None:
@@ -194,7 +203,10 @@ def _between(within: Range, first: bytes, behind: bytes | None, backwards: bool,
             if found.valid() and found.key() == behind:
                 found.prev()
         while found.valid() and found.key() >= first:
-            yield found.key(), found.value()
+            row = found.key(), found.value()
+            del found
+            yield row
+            found = within.found
             found.prev()
     if not found.valid() and (why := within.broken()) is not None:
         raise StoreDamaged(f"{where}: {why}")

@@ -37,7 +37,7 @@ from tidemark_core.documents.requests import (
     UnpinDocuments,
     Unpinned,
 )
-from tidemark_core.documents.rows import DOCS, PINNED, PINS, SUMMARY, load
+from tidemark_core.documents.rows import DOCS, PINNED, PINS, SUMMARY, load_without_pins
 from tidemark_core.upr.history import FailoverLog
 from tidemark_wire.budgets import Grant
 from tidemark_wire.identity import Role
@@ -77,11 +77,10 @@ class StateRows:
 
 
 class _Cut(NamedTuple):
-    """The cut that a state shows, and the history that wrote the entry there (U54)."""
+    """The cut that a state shows, and the epoch of the entry there."""
 
     applied: int
     epoch: int
-    lineage: bytes
 
 
 class _Ask(NamedTuple):
@@ -93,16 +92,22 @@ class _Ask(NamedTuple):
     pin: tuple[str, int] | None
 
 
+Reading = Callable[[Callable[["StateRows"], Any]], Awaitable[Any]]
+"""Runs work on the rows of a state, in a thread."""
+
+
+class _Stalled(Exception):
+    """A reader took no page for `STALL_SECONDS`."""
+
+
 class _Gone(LookupError):
     """The rows that a read was granted are gone with their replica."""
 
 
-class _TooLarge(Exception):
-    """The first document alone has `size` bytes, more than the page may have."""
+class _TooLarge(NamedTuple):
+    """The first document alone has `size` bytes, more than the answer may have."""
 
-    def __init__(self, size: int) -> None:
-        super().__init__(f"a document of {size} bytes")
-        self.size = size
+    size: int
 
 
 class DocumentCalls:
@@ -133,14 +138,14 @@ class DocumentCalls:
             grant = await self._budgets.frame(who, least, PAGE_BYTES_DEFAULT)
             try:
                 work = partial(_get, ask, keys, frame_bytes(grant))
-                answer: bytes = await self._answered(context, ask, self._driver.deliver(partial(_in_state, work)))
-            except _TooLarge as large:
-                least = large.size
-                grant.release()
-                continue
+                answer = await self._answered(context, ask, self._driver.deliver(partial(_in_state, work)))
             except BaseException:
                 grant.release()
                 raise
+            if isinstance(answer, _TooLarge):
+                least = answer.size
+                grant.release()
+                continue
             fitted(grant, len(answer))
             self._gets.inc()
             self._read_bytes.inc(len(answer))
@@ -149,43 +154,46 @@ class DocumentCalls:
 
     async def scan(self, request: Any, context: Any) -> None:
         """Handler of one scan: pages of one state of the store, or of the cut of a pin."""
-        first, until = request.first, request.until or None
-        if len(first) > KEY_BYTES_MAX or len(request.until) > KEY_BYTES_MAX:
+        if len(request.first) > KEY_BYTES_MAX or len(request.until) > KEY_BYTES_MAX:
             await self._invalid(context, f"first and until have at most {KEY_BYTES_MAX} bytes")
         bytes_max = min(max(request.bytes_max or PAGE_BYTES_DEFAULT, PAGE_BYTES_MIN), PAGE_BYTES_MAX)
         ask = await self._granted(request, context)
+        try:
+            async with self._states(ask, context) as state:
+                await self._send_pages(ask, request, context, bytes_max, state)
+        except _Stalled:
+            late = f"the reader took no page for {STALL_SECONDS:.0f} s: scan again from the last key, with min_seqno"
+            await self._routing.refuse(context, Refused(Reason.OVERLOADED, late), None)
+
+    async def _send_pages(self, ask: _Ask, request: Any, context: Any, bytes_max: int, state: Reading) -> None:
+        """Send all pages.  Raises _Stalled; a call that is refused behind a page waits for its reader."""
         refusal = partial(
             self._access.refusal, self._access.caller(context), "Documents.Scan", (Role.READER,), request.group)
-        left, least, judged_at = request.documents_max or None, PAGE_BYTES_MIN, time.monotonic()
-        who = self._budgets.who(context)
-        async with self._states(ask, context) as state:
-            while True:
-                if time.monotonic() - judged_at > ASK_AGAIN_SECONDS:
-                    judged_at = time.monotonic()
-                    if (refused := refusal()) is not None:
-                        await self._routing.refuse(context, refused, None)
-                grant = await self._budgets.frame(who, least, max(least, bytes_max))
-                try:
-                    work = partial(_page, ask, first, until, left, frame_bytes(grant), request.keys_only)
-                    page: _Page = await self._answered(context, ask, state(work))
-                    fitted(grant, len(page.frame))
-                    await self._send(context, who, page.frame)
-                    self._scans.inc()
-                    self._read_bytes.inc(len(page.frame))
-                except _TooLarge as large:
-                    least = large.size
+        first, until, left = request.first, request.until or None, request.documents_max or None
+        who, least, judged_at = self._budgets.who(context), PAGE_BYTES_MIN, time.monotonic()
+        while True:
+            if time.monotonic() - judged_at > ASK_AGAIN_SECONDS:
+                judged_at = time.monotonic()
+                if (refused := refusal()) is not None:
+                    await self._routing.refuse(context, refused, None)
+            grant = await self._budgets.frame(who, least, max(least, bytes_max))
+            try:
+                work = partial(_page, ask, first, until, left, frame_bytes(grant), request.keys_only)
+                page: _Page | _TooLarge = await self._answered(context, ask, state(work))
+                if isinstance(page, _TooLarge):
+                    least = page.size
                     continue
-                finally:
-                    grant.release()
-                if page.next is None:
-                    return
-                first, least = page.next, PAGE_BYTES_MIN
-                left = None if left is None else left - page.documents
+                fitted(grant, len(page.frame))
+                await self._send(context, who, page.frame)
+            finally:
+                grant.release()
+            if page.next is None:
+                return
+            first, least = page.next, PAGE_BYTES_MIN
+            left = None if left is None else left - page.documents
 
     @asynccontextmanager
-    async def _states(
-        self, ask: _Ask, context: Any
-    ) -> AsyncIterator[Callable[[Callable[[StateRows], Any]], Awaitable[Any]]]:
+    async def _states(self, ask: _Ask, context: Any) -> AsyncIterator[Reading]:
         """Give what runs work on rows: of one state for the whole scan, at a pin of the newest for each page (U72)."""
         if ask.pin is not None:
             yield lambda work: self._driver.deliver(partial(_in_state, work))
@@ -200,9 +208,10 @@ class DocumentCalls:
         try:
             async with asyncio.timeout(STALL_SECONDS):
                 await self._budgets.send(who, context, lambda: frame)
-        except TimeoutError:
-            late = f"the reader took no page for {STALL_SECONDS:.0f} s: scan again from the last key, with min_seqno"
-            await self._routing.refuse(context, Refused(Reason.OVERLOADED, late), None)
+        except TimeoutError as late:
+            raise _Stalled from late
+        self._scans.inc()
+        self._read_bytes.inc(len(frame))
 
     async def _granted(self, request: Any, context: Any) -> _Ask:
         """Ask the core to grant a read (U53); refuses the call otherwise."""
@@ -349,15 +358,13 @@ def _in_state(work: Callable[[StateRows], T], store: Any) -> T:
 
 def _cut(rows: StateRows, ask: _Ask) -> _Cut:
     """Return the cut that these rows show.  Raises Behind, NotPinned and _Gone."""
-    summary = load(ask.shard, rows)
+    summary = load_without_pins(ask.shard, rows)
     if summary is None or summary.applied < ask.least:
         raise _Gone
-    failover = failover_of(ask.shard, rows)
     if ask.pin is None:
-        return _Cut(summary.applied, summary.epoch, _lineage(failover, summary.applied))
-    check_pin(rows, ask.shard, *ask.pin)
-    pin = summary.pins[ask.pin[0]]
-    return _Cut(pin.at, pin.epoch, _lineage(failover, pin.at))
+        return _Cut(summary.applied, summary.epoch)
+    pin = check_pin(rows, ask.shard, *ask.pin)
+    return _Cut(pin.at, pin.epoch)
 
 
 def _lineage(failover: FailoverLog, seqno: int) -> bytes:
@@ -365,11 +372,8 @@ def _lineage(failover: FailoverLog, seqno: int) -> bytes:
     return failover.id_at(seqno).lineage if failover.openings else b""
 
 
-def _get(ask: _Ask, keys: list[bytes], bytes_max: int, rows: StateRows) -> bytes:
-    """Return the encoded answer to a read of keys: as many as fit, at least one.
-
-    Raises Behind, NotPinned, _Gone, and _TooLarge where the first document does not fit.
-    """
+def _get(ask: _Ask, keys: list[bytes], bytes_max: int, rows: StateRows) -> bytes | _TooLarge:
+    """Return the encoded answer to a read of keys: as many as fit, at least one.  Raises Behind, NotPinned, _Gone."""
     cut = _cut(rows, ask)
     find = partial(get, rows, ask.shard) if ask.pin is None else partial(pinned, rows, ask.shard, ask.pin[1])
     found: list[wire.Document] = []
@@ -380,7 +384,7 @@ def _get(ask: _Ask, keys: list[bytes], bytes_max: int, rows: StateRows) -> bytes
             size += _size(document)
             if size > bytes_max:
                 if not answered:
-                    raise _TooLarge(size)
+                    return _TooLarge(size)
                 break
             found.append(wire.Document(
                 seqno=document.seqno, expires_at_ms=document.expires_at_ms, value=document.value, place=place))
@@ -392,8 +396,8 @@ def _get(ask: _Ask, keys: list[bytes], bytes_max: int, rows: StateRows) -> bytes
 def _page(
     ask: _Ask, first: bytes, until: bytes | None, documents_max: int | None, bytes_max: int, keys_only: bool,
     rows: StateRows,
-) -> _Page:
-    """Return the next page of a scan.  Raises Behind, NotPinned, _Gone, _TooLarge as `_get` does."""
+) -> _Page | _TooLarge:
+    """Return the next page of a scan.  Raises Behind, NotPinned, _Gone."""
     cut = _cut(rows, ask)
     documents: Iterable[Document] = (
         scan(rows, ask.shard, first, until) if ask.pin is None
@@ -408,13 +412,14 @@ def _page(
         size += _size(document) - len(document.value) + len(value)
         if size > bytes_max:
             if not found:
-                raise _TooLarge(size)
+                return _TooLarge(size)
             onward = document.key
             break
         found.append(wire.Document(
             key=document.key, seqno=document.seqno, expires_at_ms=document.expires_at_ms, value=value))
     frame = wire.ScanDocumentsPage(
-        applied=cut.applied, epoch=cut.epoch, lineage=cut.lineage, documents=found, last=onward is None,
+        applied=cut.applied, epoch=cut.epoch, lineage=_lineage(failover_of(ask.shard, rows), cut.applied),
+        documents=found, last=onward is None,
     ).SerializeToString()
     return _Page(frame, len(found), onward)
 

@@ -258,6 +258,11 @@ class Driver:
         done.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._read_ended))
         return await asyncio.wrap_future(done)
 
+    @property
+    def held_snapshots(self) -> int:
+        """Return how many states of the store are held."""
+        return len(self._held)
+
     @contextlib.asynccontextmanager
     async def hold(self, *families: str) -> AsyncIterator[HeldSnapshot]:
         """Hold one state of these families until the end of the block, to read it piece by piece.

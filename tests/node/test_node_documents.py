@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -35,6 +37,10 @@ from tidemark_core.replication.messages import (
     ShardDeleted,
     SnapshotInstalled,
 )
+from tidemark_node import documents
+from tidemark_node.main import Node
+from tidemark_node.settings import Settings
+from tidemark_node.store_errors import Faults
 from tidemark_wire import channel
 from tidemark_wire.status import HintedRefusal, refusal_from_rpc_error
 from tidemark_wire.v1 import documents_pb2 as wire
@@ -435,3 +441,68 @@ async def test_metrics_say_what_is_kept_written_and_read(three: Three):
     written = await metrics_of(a)
     assert [written[f'tidemark_document_writes_total{{verdict="{name}"}}'] for name in ("APPLIED", "REFUSED")] == [6, 1]
     assert (await metrics_of(b))['tidemark_document_reads_total{method="Get"}'] == 1
+
+
+@pytest.fixture
+async def alone(tmp_path: Path, operator: OperatorHand) -> AsyncIterator[Node]:
+    """A node of this process that leads a shard of 8 MB of documents by itself."""
+    node = Node(
+        Settings(node="a", data=tmp_path / "a", metrics_listen="off", disk_reserve_bytes=1 << 20), faults=Faults())
+    await node.start()
+    await lead_alone(node, operator, 1)
+    appender = Appender(node.address)
+    for number in range(20):
+        await appender.append(writes(number, *(put(b"%02d-%d" % (number, at), bytes(100_000)) for at in range(4))))
+    await appender.close()
+    yield node
+    await node.stop()
+
+
+async def lead_alone(node: Node, operator: OperatorHand, epoch: int) -> None:
+    await push_map(node.address, shard_map([(node.me, node.address)], "a", epoch, kind="Documents"))
+    await operator.link("a", node.address)
+    await operator.elect(epoch, node.me, (node.me,), kind=ShardKind.DOCUMENTS)
+
+
+async def test_t12_a_reader_that_takes_no_page_gives_up_its_state_of_the_store(
+    alone: Node, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(documents, "STALL_SECONDS", 1.0)
+    async with channel.open_channel(alone.address) as opened:
+        call = documents_pb2_grpc.DocumentsStub(opened).Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=60)
+        first = await call.read()
+        assert first.documents and alone.driver.held_snapshots == 1
+        await until(lambda: alone.driver.held_snapshots == 0)
+        assert alone.budgets.frames.used == 0
+
+        async def rest() -> None:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+
+        ended = await refused(rest())
+    assert (ended.refused.reason, "took no page for 1 s" in ended.refused.message) == (Reason.OVERLOADED, True)
+
+
+async def test_a_scan_ends_in_type_when_the_store_is_loaded_again(alone: Node, operator: OperatorHand):
+    async with channel.open_channel(alone.address) as opened:
+        stub = documents_pb2_grpc.DocumentsStub(opened)
+        call = stub.Scan(wire.ScanDocumentsRequest(group=GROUP, bytes_max=1), timeout=60)
+        first = await call.read()
+        assert alone.driver.held_snapshots == 1
+        alone._faults.sync = OSError(errno.EIO, "Input/output error")
+        appender = Appender(alone.address)
+        assert (await appender.append(writes(20, put(b"k", b"v")))).reason is Reason.NOT_LEADER
+        await appender.close()
+
+        async def rest() -> None:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+
+        assert Reason.NOT_LEADER is await reason(rest())
+        alone._faults.sync = None
+        await until(lambda: not alone.driver.reloading)
+        assert alone.driver.held_snapshots == 0
+        await lead_alone(alone, operator, 2)
+        found = [page async for page in stub.Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=60)]
+    assert 80 <= sum(len(page.documents) for page in found) <= 81
+    assert found[0].applied >= first.applied

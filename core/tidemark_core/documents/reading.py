@@ -10,7 +10,21 @@ from heapq import merge
 from typing import NamedTuple
 
 from ..base.ids import ShardId
-from .rows import DOCS, PINNED, Row, Rows, behind, decode_row, doc_key, load, pinned_key, pinned_of, prefix, superseded
+from .rows import (
+    DOCS,
+    PINNED,
+    Pin,
+    Row,
+    Rows,
+    behind,
+    decode_row,
+    doc_key,
+    load,
+    pinned_key,
+    pinned_of,
+    prefix,
+    superseded,
+)
 
 
 class Document(NamedTuple):
@@ -82,8 +96,11 @@ def scan_at(
         before = key
 
 
-def check_pin(rows: Rows, shard: ShardId, name: str, at: int) -> None:
-    """Raise Behind when the pin's cut is not folded here, NotPinned when the name is not active with this cut (U72)."""
+def check_pin(rows: Rows, shard: ShardId, name: str, at: int) -> Pin:
+    """Return the active pin `name`, whose cut is `at` (U72).
+
+    Raises Behind when the cut is not folded here, NotPinned when the name is not active with this cut.
+    """
     summary = load(shard, rows)
     applied = summary.applied if summary is not None else -1
     if applied < at:
@@ -91,6 +108,7 @@ def check_pin(rows: Rows, shard: ShardId, name: str, at: int) -> None:
     pin = summary.pins.get(name) if summary is not None else None
     if pin is None or pin.at != at:
         raise NotPinned(f"no pin {name!r} with the cut {at} is active")
+    return pin
 
 
 def _newest(stored: Iterable[tuple[bytes, bytes]], at: int, prefix_bytes: int) -> Iterator[tuple[bytes, Row]]:

@@ -252,11 +252,17 @@ def load(shard: ShardId, rows: Rows) -> Summary | None:
 
     Raises RemoteViolation when a row is damaged, FormatTooNew when a newer release wrote the summary.
     """
-    stored = rows.get(SUMMARY, prefix(shard))
-    if stored is None:
+    summary = load_without_pins(shard, rows)
+    if summary is None:
         return None
     try:
         pins = {name_of_pin(key): Pin.decode(value) for key, value in rows.scan(PINS, prefix(shard), behind(shard))}
     except (struct.error, UnicodeDecodeError) as error:
         raise RemoteViolation(f"a pin of shard {shard} is damaged: {error}") from error
-    return Summary.decode(stored, pins)
+    return replace(summary, pins=pins)
+
+
+def load_without_pins(shard: ShardId, rows: Rows) -> Summary | None:
+    """Return the stored summary of a shard, None when it has none; raises as `load`."""
+    stored = rows.get(SUMMARY, prefix(shard))
+    return Summary.decode(stored, {}) if stored is not None else None
