@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from tidemark_core.base.effects import Delete, DeleteRange, Put
+from tidemark_core.base.effects import Delete, DeleteRange, Put, PutMany
 from tidemark_core.base.entry import Entry, Kind, control
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents import reading
@@ -46,12 +46,16 @@ class MemoryRows:
             match write:
                 case Put():
                     self.families.setdefault(write.family, {})[write.key] = write.value
+                case PutMany():
+                    self.families.setdefault(write.family, {}).update(write.rows)
                 case Delete():
                     self.families.get(write.family, {}).pop(write.key, None)
                 case DeleteRange():
                     rows = self.families.get(write.family, {})
                     for key in [key for key in rows if write.first <= key < write.behind]:
                         del rows[key]
+                case _:
+                    raise TypeError(f"{type(write).__name__} is no write that this store knows")
 
 
 class Folded:
