@@ -1,4 +1,4 @@
-"""What is shown of errors that a cluster, its client library and the local runtime give.
+"""Messages for errors that a cluster, its client library and the local runtime give.
 
 Stays out: errors of the commands themselves (failures).
 """

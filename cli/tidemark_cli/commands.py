@@ -42,6 +42,15 @@ ROOMS = {
     "shards": Room(
         "views", "shards",
         "Show every shard: its leader (*), its members, those away in brackets, how many keep each payload."),
+    "status": Room(
+        "overviews", "status", "Show the cluster: its nodes, log groups, what is under way, and what blocks."),
+    "nodes": Room(
+        "overviews", "nodes", "Show the nodes: where they stand, whether they answer, what they hold and lead."),
+    "describe": Room(
+        "overviews", "describe_app", "Describe one group, node or Reconfiguration, and what holds it up."),
+    "doctor": Room(
+        "overviews", "doctor",
+        "Check processes, etcd, operator, nodes, disks, clocks, certificates and versions, and say what to do."),
     "get": Room("documents", "get", "Show documents by key, or objects with their status."),
     "apply": Room("views", "apply", "Apply manifests, the same files that kubectl takes."),
     "delete": Room("documents", "delete", "Delete a document, or an object as its own policy says."),

@@ -35,6 +35,7 @@ from .options import (
     TimeoutOption,
 )
 from .output import emit, table
+from .overviews import shard
 
 COUNT = 1000
 DUMP_TIMEOUT_S = 3.0
@@ -203,6 +204,9 @@ def render(document: dict[str, Any]) -> RenderableType:
         parts.append(Text("  nobody reads by delivery", style="dim"))
     parts += [Text(f"  {node} does not say: {error}", style="red") for node, error in document["silent"].items()]
     return Group(*parts)
+
+
+explain_app.command()(shard)
 
 
 @explain_app.command()

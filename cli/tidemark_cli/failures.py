@@ -23,7 +23,7 @@ class CommandFailed(Exception):
 
 
 class Failure(NamedTuple):
-    """What is shown of an error."""
+    """The parts of an error that are shown."""
 
     message: str
     advice: str

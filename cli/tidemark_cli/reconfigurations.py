@@ -12,6 +12,7 @@ from typing import Any
 from rich.progress import Progress
 
 from .failures import CommandFailed
+from .output import note
 
 Object = dict[str, Any]
 
@@ -96,8 +97,16 @@ def copied_text(item: Object) -> str:
     return f"{bytes_text(moved)} of {bytes_text(whole)} copied" if whole > moved else f"{bytes_text(moved)} copied"
 
 
-def progress_text(item: Object) -> str:
-    """Return how far it is in one line: its stage, what was copied, when it may be done, what holds it up."""
+def stalled_text(item: Object) -> str:
+    """Return what holds a Reconfiguration up, nothing where it goes on."""
+    stalled = condition_of(item, "Stalled")
+    if stalled.get("status") != "True":
+        return ""
+    return f"stalled: {stalled.get('reason', '')}: {stalled.get('message', '')}"
+
+
+def progress_text(item: Object, *, stalled: bool = True) -> str:
+    """Return how far it is in one line: its stage, what was copied, when it may be done, and why it is `stalled`."""
     found = status_of(item).get("progress") or {}
     parts = [stage(item)]
     if found:
@@ -110,25 +119,32 @@ def progress_text(item: Object) -> str:
         parts.append(f"{found['failed']} failed")
     if found.get("estimatedCompletionTime"):
         parts.append(f"until about {found['estimatedCompletionTime']}")
-    stalled = condition_of(item, "Stalled")
-    if stalled.get("status") == "True":
-        parts.append(f"stalled: {stalled.get('reason', '')}: {stalled.get('message', '')}")
+    if stalled and (why := stalled_text(item)):
+        parts.append(why)
     return " · ".join(parts)
 
 
 class Follower:
-    """One line of a progress display for one Reconfiguration: `see` it whenever it changed."""
+    """One line of a progress display for one Reconfiguration: `see` it whenever it changed.
+
+    What stalls it is a line of its own, above: the display cuts a long one.
+    """
 
     def __init__(self, bar: Progress, name: str) -> None:
         self._bar = bar
         self._name = name
         self._task = bar.add_task(name, total=None)
+        self._stalled = ""
 
     def see(self, item: Object) -> bool:
         """Show how far it is; True when it is over."""
         done, total = moves(item)
+        if (stalled := stalled_text(item)) != self._stalled:
+            note(f"{self._name} {stalled}" if stalled else f"{self._name} goes on")
+            self._stalled = stalled
+        text = progress_text(item, stalled=False) + (" · stalled" if stalled else "")
         self._bar.update(
-            self._task, description=f"{self._name}: {progress_text(item)}", total=total or None, completed=done)
+            self._task, description=f"{self._name}: {text}", total=total or None, completed=done)
         return stage(item) == "Finished"
 
 

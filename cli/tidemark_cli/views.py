@@ -110,8 +110,8 @@ def _table(kind: str, items: list[dict[str, Any]]) -> Table:
 
 
 def bad_news(kind: str, items: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each condition that is there only when something is wrong, as a full disk."""
-    types = {rule.type for rule in CONDITIONS[kind] if rule.abnormal and rule.optional}
+    """Return a line for each condition that says what is wrong, as a full disk, or why something stalls."""
+    types = {rule.type for rule in CONDITIONS[kind] if rule.abnormal and (rule.optional or rule.type == "Stalled")}
     return [
         f"{item['metadata']['name']}: {each['type']} ({each['reason']}): {each['message']}"
         for item in items for each in (item.get("status") or {}).get("conditions") or ()

@@ -18,11 +18,12 @@ from ..failures import CommandFailed
 from ..options import RateOption
 from ..output import note, table, write
 from ..reconfigurations import reconfiguration, status_of, throttled
+from .drawing import shard_of
 from .following import draw_outcome, follow, outcome
 from .options import ClusterOption, Given
 from .planning import move_rows, plan_of, unseen
 from .server import Server, on
-from .showing import ShardName, shard_of
+from .showing import ShardName
 from .state import State, name_of, some
 
 Object = dict[str, Any]

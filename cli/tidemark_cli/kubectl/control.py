@@ -17,10 +17,11 @@ from ..failures import CommandFailed
 from ..options import RateOption
 from ..output import stderr, write
 from ..reconfigurations import stage, status_of, throttle_text, throttled
+from .drawing import draw_plan, plan_document
 from .following import draw_outcome, follow, outcome
 from .options import ClusterOption, Given
 from .server import Server, on
-from .showing import NameArgument, draw_plan, plan_document, reconfiguration_and_state
+from .showing import NameArgument, reconfiguration_and_state
 from .state import missing, name_of
 
 Object = dict[str, Any]

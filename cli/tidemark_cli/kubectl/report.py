@@ -24,9 +24,9 @@ from ..failures import CommandFailed
 from ..output import note, table, write
 from ..reconfigurations import status_of
 from . import redaction
+from .drawing import status_document
 from .options import ClusterOption, Given
 from .server import Server, on
-from .showing import status_document
 from .state import State, name_of
 
 Object = dict[str, Any]

@@ -96,8 +96,8 @@ def run_status(run: RunFacts) -> dict[str, Any]:
         status["targetNode"] = run.target
     if run.outcome is not None:
         status["completionTime"] = f"{run.now:{TIME}}"
-    elif 0 < percent < 100:
-        eta = run.now + timedelta(seconds=run.running_s * (100 - percent) / percent)
+    elif not _is_stalled(status["conditions"]) and (left_s := _left_s(run, percent)) is not None:
+        eta = run.now + timedelta(seconds=left_s)
         status["progress"]["estimatedCompletionTime"] = f"{eta:{TIME}}"
     return status
 
@@ -127,6 +127,24 @@ def with_refusal(status: Mapping[str, Any], standing: Standing, now: str) -> dic
         "lastTransitionTime": standing.since or now}
     return {**status, "conditions": [
         {**each, **stalled} if each["type"] == T.STALLED else each for each in status["conditions"]]}
+
+
+def _is_stalled(conditions: list[Condition]) -> bool:
+    return any(type_ == T.STALLED and is_true for type_, is_true, *_ in conditions)
+
+
+def _left_s(run: RunFacts, percent: int) -> float | None:
+    """Return the seconds that are left at the rate so far: of bytes where logs are copied, else of moves.
+
+    None where that is not known: nothing was copied yet, or no node says how much there is.
+    """
+    if any(state.unsized for state in run.moves):
+        return None
+    whole = sum(state.total_bytes or 0 for state in run.moves)
+    moved = sum(state.received_bytes for state in run.moves)
+    if whole:
+        return run.running_s * max(0, whole - moved) / moved if moved else None
+    return run.running_s * (100 - percent) / percent if 0 < percent < 100 else None
 
 
 def _sizes(run: RunFacts) -> dict[str, Any]:
