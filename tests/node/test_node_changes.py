@@ -37,6 +37,8 @@ from tidemark_wire.changes import (
     encode_request,
 )
 
+from tests.waiting import until
+
 __all__ = ["three"]   # the fixture
 
 WAIT_S = 60.0
@@ -214,8 +216,7 @@ async def test_r8_now_shows_what_comes_later_only(three: Three, client: tidemark
     async with client.changes(GROUP, from_="now", consumer="later") as changes:
         following = asyncio.create_task(changes.snapshots().__anext__())
         async with asyncio.timeout(WAIT_S):
-            while not changes.positions.get(0):
-                await asyncio.sleep(0.02)
+            await until(lambda: changes.positions.get(0), "the position of now is known")
             await writer.write(put(b"new", b"2"))
             view.apply(await following)
 
