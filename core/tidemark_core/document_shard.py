@@ -416,11 +416,11 @@ class Documents:
             return []
         job, self._job = self._job, ""
         if job == "collect":
-            self._collect = m.rows[-1][0] + b"\0" if len(m.rows) == SWEEP_ROWS else None
+            self._collect = m.rows[-1][0] + b"\0" if m.more and m.rows else None
             writes = collected(self.summary, m.rows)
             return self._store(Folded(self.summary, writes, {}, {})) if writes else []
         writes, removed = swept(self.replica.shard, self.summary, m.rows)
-        self._sweep = len(removed) == SWEEP_ROWS
+        self._sweep = m.more and len(removed) == len(m.rows)
         if not removed:
             return []
         summary = replace(self.summary, tombstones=self.summary.tombstones - len(removed))

@@ -48,6 +48,7 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 
 from .clock import WallClock
+from .database import SCAN_BYTES
 from .disk import DiskGuard
 from .held_snapshot import HeldSnapshot
 from .inbox import Barrier, Inbox
@@ -88,9 +89,6 @@ RELOADED = Refused(
 RELOADING = Refused(Reason.NOT_LEADER, "this node loads its shards again after its disk failed a write; retry")
 STOPPING = Refused(Reason.SHUTTING_DOWN, "the node stops", retry_after_ms=100)
 
-_NO_BOUND = 1 << 62
-"""Bytes of a scan for the core, which takes a page with fewer rows than it asked for as the last one."""
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -122,8 +120,10 @@ def _answer_of(
             values = store.rows.many(effect.keys)
             return RowsRead(shard, tag, values), sum(len(value) for value in values if value is not None)
         case ScanRows():
-            rows = store.rows.scan(effect.family, effect.first, effect.behind, effect.rows_max, _NO_BOUND)
-            return RowsScanned(shard, tag, tuple(rows)), sum(len(key) + len(value) for key, value in rows)
+            rows = store.rows.scan(effect.family, effect.first, effect.behind, effect.rows_max, SCAN_BYTES)
+            size = sum(len(key) + len(value) for key, value in rows)
+            more = len(rows) == effect.rows_max or size >= SCAN_BYTES
+            return RowsScanned(shard, tag, tuple(rows), more), size
         case ReadLog():
             found = store.read(shard, effect.first, effect.last, effect.bytes_max)
             if found.entries or found.damaged_at is None:

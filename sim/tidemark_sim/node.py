@@ -489,8 +489,9 @@ class Node:
             values = tuple(tables.get(family, key) for family, key in effect.keys)
             self.feed(life, RowsRead(effect.shard, effect.tag, values))
         else:
-            rows = tables.scan(effect.family, effect.first, effect.behind)[: effect.rows_max]
-            self.feed(life, RowsScanned(effect.shard, effect.tag, tuple(rows)))
+            rows = tables.scan(effect.family, effect.first, effect.behind)
+            page = tuple(rows[: effect.rows_max])
+            self.feed(life, RowsScanned(effect.shard, effect.tag, page, len(rows) > len(page)))
 
     # --- timers -------------------------------------------------------------------------------------------
 

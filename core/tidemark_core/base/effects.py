@@ -172,9 +172,10 @@ class ReadRows:
 
 @dataclass(frozen=True, slots=True)
 class ScanRows:
-    """Read at most `rows_max` rows of `family` with keys in [first, behind), in byte order.
+    """Read at most `rows_max` rows of `family` with keys in [first, behind), in byte order; fewer where they are large.
 
-    Answer with the event `RowsScanned(shard, tag, rows)`; it shows one state of the store, like that of `ReadRows`.
+    At least one row when there is one.  Answer with the event `RowsScanned(shard, tag, rows, more)`; it shows one state
+    of the store, like that of `ReadRows`.
     """
 
     shard: ShardId
@@ -320,11 +321,12 @@ class RowsRead:
 
 @dataclass(frozen=True, slots=True)
 class RowsScanned:
-    """The rows that a `ScanRows` found: keys and values in order of the keys."""
+    """The rows that a `ScanRows` found: keys and values in order of the keys; with `more` there may be further ones."""
 
     shard: ShardId
     tag: Any
     rows: tuple[tuple[bytes, bytes], ...]
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)

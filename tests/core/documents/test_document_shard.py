@@ -62,7 +62,7 @@ from tidemark_core.replication.replica import ReplicaState, Role
 from tidemark_core.replication.settings import Configure
 from tidemark_core.shard import Shard
 
-from tests.core.documents.desk import LIMITS, Desk
+from tests.core.documents.desk import LIMITS, ROWS_MAX, Desk
 from tests.core.documents.support import DocumentAuthor, delete, put
 from tests.core.documents.support import Documents as Rows
 from tests.core.support import AT, OPERATOR, SHARD, A, B, C, append_of
@@ -584,6 +584,23 @@ def test_u52_the_leader_purges_old_tombstones_and_sweeps_them(desk: Desk) -> Non
     assert len(entries_of(desk, Kind.PURGE)) == 1
     assert desk.documents.summary.tombstones == 0
     assert [key[8:] for key, _ in desk.rows.scan(DOCS, prefix(SHARD), behind(SHARD))] == [b"b"]
+
+
+def test_u52_background_work_goes_on_behind_pages_of_any_size(desk: Desk) -> None:
+    """The store gives fewer rows than asked for where they are large; the next page brings the others."""
+    keys = [b"%02d" % number for number in range(4 * ROWS_MAX)]
+    desk.written(*(put(key, b"1") for key in keys))
+    desk.ask(PinDocuments, "cut", 300_000)
+    desk.written(*(put(key, b"2") for key in keys))
+    assert len(list(desk.rows.scan(PINNED, prefix(SHARD), behind(SHARD)))) == len(keys)
+    desk.ask(UnpinDocuments, "cut")
+    assert not list(desk.rows.scan(PINNED, prefix(SHARD), behind(SHARD)))
+
+    desk.written(*map(delete, keys))
+    desk.wait(70_000)
+
+    assert desk.documents.summary.tombstones == 0
+    assert not list(desk.rows.scan(DOCS, prefix(SHARD), behind(SHARD)))
 
 
 @pytest.mark.parametrize("protected", ["pin", "position"])
