@@ -127,6 +127,8 @@ OBJECTS: list[tuple[str, dict[str, Any], str | None]] = [
     ("LogGroup", {"spec.kind": "Documents"}, None),
     ("LogGroup", {"spec.kind": "Documents", f"{REPLICATION}.payloadCopies": 3}, None),
     ("LogGroup", {"spec.kind": "Documents", f"{REPLICATION}.payloadCopies": 2}, f"{REPLICATION}.payloadCopies"),
+    ("LogGroup", {"spec.kind": "Documents", "spec.documents": {"maxPinnedBytes": "1Gi"}}, None),
+    ("LogGroup", {"spec.kind": "Log", "spec.documents": {"tombstoneSeconds": 60}}, "spec.documents"),
     ("LogGroup", {"spec.placement.leaders.preference": "Zones"}, "spec.placement.leaders.zones"),
     ("LogGroup", {"spec.placement.leaders": {"preference": "Zones", "zones": []}}, "spec.placement.leaders.zones"),
     ("LogGroup", {"spec.placement.leaders": {"preference": "Zones", "zones": ["a"]}}, None),

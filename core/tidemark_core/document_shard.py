@@ -561,25 +561,33 @@ class Documents:
         return [SetTimer(self.replica.address, LOOK_TIMER, now_ms + self.replica.limits.expire_look_ms)]
 
     def _look(self, now_ms: int, leader: Leader) -> list[Effect]:
-        """Append UNPIN for leases that are over, and look for what may expire or be purged (U51, U52, U70)."""
+        """Append UNPIN where a lease is over or a pin keeps too much; look for what may expire or be purged (U51, U52).
+        """
         replica, summary = self.replica, self.summary
         # Entries of earlier leaders end at the opening: a lease that one of them renewed is judged once it is folded.
         if not self._may_append(leader) or max(self._control, leader.outcomes.limbo.opening) > summary.applied:
             return []
         agreed_ms = leader.clocks.agreed_ms(now_ms)
-        if agreed_ms is not None:
-            for name, pin in summary.pins.items():
-                if pin.until_ms <= agreed_ms:
-                    leader.append_control(now_ms, Kind.UNPIN, encode_unpin(name, Ended.LEASE))
-                    self._control = leader.head
+        bytes_max = replica.document_settings.pinned_bytes_max or replica.limits.pinned_bytes_max
         effects: list[Effect] = []
+        for name, pin in summary.pins.items():
+            reason = (
+                Ended.BYTES if pin.kept_bytes > bytes_max
+                else Ended.LEASE if agreed_ms is not None and pin.until_ms <= agreed_ms else None
+            )
+            if reason is not None:
+                leader.append_control(now_ms, Kind.UNPIN, encode_unpin(name, reason))
+                self._control = leader.head
+            if reason is Ended.BYTES:
+                what = f"pin {name!r} keeps {pin.kept_bytes} bytes, the limit is {bytes_max}"
+                effects.append(replica.trace("pin_over_bytes", what))
         shard, tag = replica.shard, (LOOK_TIMER, leader.epoch)
         if summary.expiring:
             behind_ms = leader.clocks.next_stamp(now_ms) + 1
             first, last = expiry_key(shard, LIVE_CLASS), expiry_key(shard, LIVE_CLASS, behind_ms)
             effects.append(ScanRows(shard, (*tag, LIVE_CLASS), EXPIRY, first, last, LOOK_ROWS))
         if summary.tombstones and agreed_ms is not None:
-            before_ms = agreed_ms - replica.limits.tombstone_ms
+            before_ms = agreed_ms - (replica.document_settings.tombstone_ms or replica.limits.tombstone_ms)
             first, last = expiry_key(shard, TOMBSTONE_CLASS), expiry_key(shard, TOMBSTONE_CLASS, max(before_ms, 0))
             effects.append(ScanRows(shard, (*tag, TOMBSTONE_CLASS, before_ms), EXPIRY, first, last, LOOK_ROWS))
         return effects

@@ -252,6 +252,7 @@ class Shard:
     def _on_configure(self, now_ms: int, event: Configure) -> list[Effect]:
         replica, leader = self.replica, self.leader
         replica.settings, replica.retention, replica.copy_settings = event.settings, event.retention, event.copies
+        replica.document_settings = event.documents
         # Followers mark their logs alike: any of them may lead next.
         replica.log.mark_ms = mark_every_ms(event.retention, replica.limits.retention_look_ms)
         if leader is None:

@@ -293,7 +293,7 @@ class DocumentCalls:
             applied=summary.applied, epoch=summary.epoch, count=summary.count,
             digest=summary.digest.to_bytes(16, "big"), purged=summary.purged, tombstones=summary.tombstones,
             pins=[
-                wire.ActivePin(name=name, at=pin.at, expires_in_ms=pin.until_ms - now_ms)
+                wire.ActivePin(name=name, at=pin.at, expires_in_ms=pin.until_ms - now_ms, kept_bytes=pin.kept_bytes)
                 for name, pin in sorted(summary.pins.items())
             ],
             failover_log=[

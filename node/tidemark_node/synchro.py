@@ -1,7 +1,8 @@
-"""Settings: each shard held here is told what its group asks of quorum, retention and copies, once and on every change.
+"""Settings: each shard held here is told what its group asks of quorum, retention, copies and documents.
 
-The shard map may come before a shard does, and shards are loaded again after a failed write: whichever comes last
-settles it.  Stays out: what a quorum is and when it is reached, what is removed when; the core knows.
+A shard hears it once, and on every change.  The shard map may come before a shard does, and shards are loaded again
+after a failed write: the last one settles it.
+Stays out: what a quorum is and when it is reached, what is removed when; the core knows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from tidemark_core.base.formula import InvalidFormula, quorum_in_force
 from tidemark_core.base.ids import ShardId, shard_id
 from tidemark_core.limbo.settings import QUORUM_TIMEOUT_MS, Rollback, SynchroSettings
 from tidemark_core.node import NodeCore
-from tidemark_core.replication.settings import Configure, CopySettings, RetentionSettings
+from tidemark_core.replication.settings import Configure, CopySettings, DocumentSettings, RetentionSettings
 from tidemark_wire.v1 import common_pb2
 
 from .driver import Driver
@@ -32,9 +33,10 @@ def settings_of(pushed: common_pb2.ShardMap) -> dict[ShardId, Configure]:
     found: dict[ShardId, Configure] = {}
     for group in pushed.groups:
         synchro, retention, copies = _synchro_of(group, zone_of), _retention_of(group), _copies_of(group)
+        documents = _documents_of(group)
         for info in group.shards:
             shard = shard_id(group.group_id, info.index)
-            found[shard] = Configure(shard, synchro, retention, copies)
+            found[shard] = Configure(shard, synchro, retention, copies, documents)
     return found
 
 
@@ -49,6 +51,14 @@ def _retention_of(group: common_pb2.GroupInfo) -> RetentionSettings:
             f"{group.retention_bytes}"
         )
     return RetentionSettings(group.retention_ms, group.retention_bytes, group.retention_bytes_hard)
+
+
+def _documents_of(group: common_pb2.GroupInfo) -> DocumentSettings:
+    if group.tombstone_ms > RETENTION_MAX_MS:
+        raise InvalidSettings(
+            f"groups[{group.name}].tombstone_ms: {group.tombstone_ms} is more than {RETENTION_MAX_MS}, a hundred years"
+        )
+    return DocumentSettings(group.tombstone_ms, group.pinned_bytes_max)
 
 
 def _copies_of(group: common_pb2.GroupInfo) -> CopySettings:

@@ -68,6 +68,8 @@ class Group:
     cluster: str
     deletion_policy: str
     access: AccessLists | None = None
+    tombstone_ms: int = 0
+    pinned_bytes_max: int = 0
     detached: bool = False
     """Nobody claims it any more: it was deleted, and its data is kept."""
     unserved: str = ""
@@ -226,6 +228,7 @@ def group_view(stored: StoredObject) -> Group:
     replication: Mapping[str, Any] = spec.get("replication") or {}
     placement: Mapping[str, Any] = spec.get("placement") or {}
     retention: Mapping[str, Any] = spec.get("retention") or {}
+    documents: Mapping[str, Any] = spec.get("documents") or {}
     return Group(
         name=stored.name,
         group_id=stored.number,
@@ -250,6 +253,8 @@ def group_view(stored: StoredObject) -> Group:
         cluster=spec["clusterRef"]["name"],
         deletion_policy=spec.get("deletionPolicy", "Retain"),
         access=_access(spec.get("access")),
+        tombstone_ms=1_000 * documents.get("tombstoneSeconds", 0),
+        pinned_bytes_max=min(quantity_bytes(documents.get("maxPinnedBytes") or "0"), BYTES_MAX),
         detached=stored.detached,
         unserved=not_served("LogGroup", spec),
     )

@@ -63,6 +63,8 @@ def build_shard_map(
             retention_ms=group.retention_ms,
             retention_bytes=group.retention_bytes,
             retention_bytes_hard=group.retention_bytes_hard,
+            tombstone_ms=group.tombstone_ms,
+            pinned_bytes_max=group.pinned_bytes_max,
             sync_leaders=group.sync_leaders,
             leaders=group.leaders,
         )

@@ -9,7 +9,7 @@ import pytest
 from node_harness import GROUP_ID, shard_map
 from tidemark_core.base.ids import Member, ShardId, shard_id
 from tidemark_core.limbo.settings import Rollback, SynchroSettings
-from tidemark_core.replication.settings import Configure, CopySettings, RetentionSettings
+from tidemark_core.replication.settings import Configure, CopySettings, DocumentSettings, RetentionSettings
 from tidemark_node.routing import Routing
 from tidemark_node.synchro import InvalidSettings, Synchro, settings_of
 
@@ -52,6 +52,13 @@ def test_map_says_all_of_a_group():
     )
     settings = SynchroSettings("N-1", 700, Rollback.IMMEDIATE, 2, (("a", "east"), ("c", "west")))
     assert {FIRST: Configure(FIRST, settings, RetentionSettings(60_000, 1 << 40, 1 << 41))} == settings_of(pushed)
+
+
+def test_u52_u70_map_says_how_long_deletes_and_pins_are_kept():
+    pushed = shard_map(NODES, "a", 1, tombstone_ms=60_000, pinned_bytes_max=1 << 33)
+    assert settings_of(pushed)[FIRST].documents == DocumentSettings(60_000, 1 << 33)
+    with pytest.raises(InvalidSettings, match=r"groups\[orders\]\.tombstone_ms"):
+        settings_of(shard_map(NODES, "a", 1, tombstone_ms=1 << 60))
 
 
 def test_map_that_says_nothing_means_the_defaults():

@@ -235,6 +235,16 @@ async def test_what_is_kept_is_applied(
     assert (seen.retention_ms, seen.retention_bytes, seen.retention_bytes_hard) == (kept_ms, kept_bytes, hard)
 
 
+@pytest.mark.parametrize(("asked", "seen"), [
+    ("", (0, 0)), (", documents: {}", (604_800_000, 10 << 30)),
+    (", documents: {tombstoneSeconds: 60, maxPinnedBytes: 2Gi}", (60_000, 2 << 30)),
+])
+async def test_bounds_of_documents_are_applied(objects: Objects, asked: str, seen: tuple[int, int]) -> None:
+    assert await objects.apply(group(more=f", kind: Documents{asked}")) == ["LogGroup/orders created"]
+    view = group_view(mirror(objects).groups["orders"].value)
+    assert (view.tombstone_ms, view.pinned_bytes_max) == seen
+
+
 async def test_an_unsafe_rollback_is_warned_of_when_it_is_new(objects: Objects) -> None:
     warning = (
         "; warning: spec.replication.rollback: Immediate is unsafe under failover: a record told rolled back may be "

@@ -72,7 +72,10 @@ def test_a_map_says_when_a_record_is_confirmed(quorum: int | str | None, text: s
 
 
 def test_a_map_says_what_is_kept() -> None:
-    one = group(shards=1, retention_ms=60_000, retention_bytes=1 << 40, retention_bytes_hard=1 << 41)
+    one = group(
+        shards=1, retention_ms=60_000, retention_bytes=1 << 40, retention_bytes_hard=1 << 41, tombstone_ms=70_000,
+        pinned_bytes_max=1 << 33)
     built = build_shard_map(1, "dev", [one], {shard_id(1, 0): record("n1", leader="n1")}, nodes(1).values())
     (shown,) = built.groups
     assert (shown.retention_ms, shown.retention_bytes, shown.retention_bytes_hard) == (60_000, 1 << 40, 1 << 41)
+    assert (shown.tombstone_ms, shown.pinned_bytes_max) == (70_000, 1 << 33)

@@ -47,6 +47,7 @@ from .rows import (
     due_value,
     encode_row,
     expiry_key,
+    kept_bytes,
     live_row,
     pin_key,
     pinned_key,
@@ -143,6 +144,7 @@ class _Folding:
         "digest",
         "digests",
         "expiring",
+        "kept",
         "ops",
         "outcomes",
         "pins",
@@ -171,9 +173,13 @@ class _Folding:
         self.expiring, self.tombstones = summary.expiring, summary.tombstones
         self.purged = summary.purged
         self.pins = dict(summary.pins)
+        self.kept: dict[str, int] = {}   # bytes of versions that pins show and this batch superseded
         self.since = max((pin.at for pin in self.pins.values()), default=-1)   # the newest pin
 
     def folded(self, cut: int, epoch: int) -> Folded:
+        for name, size in self.kept.items():
+            pin = self.pins[name] = replace(self.pins[name], kept_bytes=self.pins[name].kept_bytes + size)
+            self.ops[PINS, pin_key(self.shard, name)] = pin.encode()
         summary = replace(
             self.start, applied=cut, epoch=epoch, purged=self.purged, count=self.count, digest=self.digest,
             expiring=self.expiring, tombstones=self.tombstones, pins=self.pins,
@@ -302,6 +308,10 @@ class _Folding:
             ops[EXPIRY, expiry_key(shard, LIVE_CLASS, old.ms, old.seqno)] = None
         if self.since >= old.seqno:   # some pin shows this version (U71)
             ops[PINNED, pinned_key(shard, key, old.seqno)] = pinned_value(replaced_by, old)
+            size = kept_bytes(key, old.value)
+            for name, pin in self.pins.items():
+                if pin.at >= old.seqno:
+                    self.kept[name] = self.kept.get(name, 0) + size
 
     # --- pins ---------------------------------------------------------------------------------------------
 
@@ -328,6 +338,7 @@ class _Folding:
             name = decode_unpin(entry.payload)
         except MalformedWrites:
             return
+        self.kept.pop(name, None)
         if self.pins.pop(name, None) is not None:
             self.since = max((pin.at for pin in self.pins.values()), default=-1)
             self.ops[PINS, pin_key(self.shard, name)] = None

@@ -5,7 +5,7 @@
     byseq     shard, seqno                     live, key
     expiry    shard, class, ms, seqno          last offset of the entry, key
     effects   shard, base offset of an entry   one verdict and seqno for each record
-    pins      shard, name                      seqno of the cut, lease, epoch, count, digest
+    pins      shard, name                      seqno of the cut, lease, epoch, count, digest, bytes kept for it
     pinned    shard, key (escaped), seqno      seqno that replaced it, its row of docs
     summary   shard                            applied and what goes with it
     summary   shard, "failover"                the failover log up to applied (`document_changes`)
@@ -173,6 +173,11 @@ def superseded(value: bytes) -> tuple[int, Row]:
     return int(_SHARD.unpack_from(value)[0]), decode_row(value[_SHARD.size:])
 
 
+def kept_bytes(key: bytes, value: bytes) -> int:
+    """Return how many bytes the row of a superseded version counts, but for escapes in its key."""
+    return len(key) + len(value) + _KEPT_BYTES
+
+
 def wipe(shard: ShardId) -> tuple[DeleteRange, ...]:
     """Return the writes that remove all documents of a shard."""
     return tuple(DeleteRange(family, prefix(shard), behind(shard)) for family in FAMILIES)
@@ -180,7 +185,8 @@ def wipe(shard: ShardId) -> tuple[DeleteRange, ...]:
 
 # --- summary and pins -------------------------------------------------------------------------------------
 
-_PIN = struct.Struct(">QqQQ16s")
+_PIN = struct.Struct(">QqQQ16sQ")
+_KEPT_BYTES = 2 * _SHARD.size + len(_END) + _SHARD.size + _ROW.size
 _SUMMARY = struct.Struct(">BqQqQQQ16s")
 SUMMARY_FORMAT = 1
 
@@ -194,14 +200,17 @@ class Pin:
     epoch: int
     count: int
     digest: int
+    kept_bytes: int = 0   # of superseded versions that this pin shows (U71), key and row of each
 
     def encode(self) -> bytes:
-        return _PIN.pack(self.at, self.until_ms, self.epoch, self.count, self.digest.to_bytes(16, "big"))
+        return _PIN.pack(
+            self.at, self.until_ms, self.epoch, self.count, self.digest.to_bytes(16, "big"), self.kept_bytes
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> Pin:
-        at, until_ms, epoch, count, digest = _PIN.unpack(data)
-        return cls(at, until_ms, epoch, count, int.from_bytes(digest, "big"))
+        at, until_ms, epoch, count, digest, kept_bytes = _PIN.unpack(data)
+        return cls(at, until_ms, epoch, count, int.from_bytes(digest, "big"), kept_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from .log import OFFSET_MAX, Log
 from .messages import Fate, Fence, Operation, Rejected
 from .producer_rows import ProducerRows
 from .producers import Place
-from .settings import CopySettings, RetentionSettings
+from .settings import CopySettings, DocumentSettings, RetentionSettings
 
 STATE_FORMAT = 5
 STATE_FORMATS_READ = (3, 4, STATE_FORMAT)   # 3 does not know what was being changed, 4 whom an operator announced
@@ -82,6 +82,7 @@ class Limits:
     expire_look_ms: int = 1_000          # how often a leader looks what time removes (U51, U52)
     compare_ms: int = 60_000             # how often a leader compares the documents of its members (U73b)
     tombstone_ms: int = 7 * 24 * 3600 * 1000   # a younger one is not purged (U52)
+    pinned_bytes_max: int = 10 << 30     # of superseded versions for one pin of a shard (U70)
     extra_folds: Table = ()
     kinds: tuple[ShardKind, ...] = tuple(ShardKind)
 
@@ -238,8 +239,8 @@ class Replica:
 
     __slots__ = (
         "_checkpoint_at", "_rest", "_rows", "_trim_next", "_written", "address", "behind_ms", "beside", "commit",
-        "confirmed", "copy_settings", "fetches", "folded", "limits", "log", "me", "now_ms", "peers_down", "raw_end",
-        "released", "retention", "rows_wanted", "settings", "shard", "space", "state",
+        "confirmed", "copy_settings", "document_settings", "fetches", "folded", "limits", "log", "me", "now_ms",
+        "peers_down", "raw_end", "released", "retention", "rows_wanted", "settings", "shard", "space", "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
@@ -258,6 +259,7 @@ class Replica:
         self.settings: SynchroSettings | None = None   # what the operator asks of the shard; None: not told yet
         self.retention = RetentionSettings()   # nothing is removed until the operator asks
         self.copy_settings = CopySettings()
+        self.document_settings = DocumentSettings()
         self.space = Space.FREE   # of the node's disk
         self.now_ms = 0            # the shell's clock at the event that is being consumed
         self.behind_ms = 0         # how far the wall clock is behind it: it was set back (C1)

@@ -37,6 +37,14 @@ class CopySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentSettings:
+    """Bounds of a shard of documents; 0: the limit of the node.  The leader keeps them, so members need not agree."""
+
+    tombstone_ms: int = 0      # a younger tombstone is not purged (U52)
+    pinned_bytes_max: int = 0  # superseded versions that one pin may keep (U70)
+
+
+@dataclass(frozen=True, slots=True)
 class Configure:
     """The settings of a shard are these now; a shell feeds it when it learns them and when the shard appears."""
 
@@ -44,3 +52,4 @@ class Configure:
     settings: SynchroSettings
     retention: RetentionSettings = RetentionSettings()
     copies: CopySettings = CopySettings()
+    documents: DocumentSettings = DocumentSettings()

@@ -348,6 +348,20 @@ class Retention(ApiModel):
     )
 
 
+class Documents(ApiModel):
+    """Bounds of a log group of kind Documents."""
+
+    tombstone_seconds: Annotated[int, Field(ge=60, le=3_153_600_000)] = Field(
+        default=604_800,
+        description="A delete is remembered at least so long, for consumers of changes without a name. One that was "
+        "away for longer starts from the beginning. Named positions and pins keep deletes for longer.",
+    )
+    max_pinned_bytes: Quantity = Field(
+        default="10Gi",
+        description="Superseded versions that one pin may keep in each shard. A pin that keeps more is ended.",
+    )
+
+
 class LogGroupSpec(ApiModel):
     """What the log group should be."""
 
@@ -361,6 +375,7 @@ class LogGroupSpec(ApiModel):
     placement: Placement = Placement()
     delivery: Delivery = Field(default=Delivery(), description="How records reach readers.")
     retention: Retention = Retention()
+    documents: Documents | None = Field(default=None, description="Bounds of kind Documents. Unset: the defaults.")
     access: Access | None = Field(
         default=None,
         description="Who may do what, by the name in the certificate. Unset: every client of the cluster may read and "
@@ -393,6 +408,12 @@ class LogGroupSpec(ApiModel):
             holds=lambda self: self.kind is not GroupKind.DOCUMENTS
             or self.replication.copies == self.replication.factor,
             field="replication.payloadCopies",
+        ),
+        Rule(
+            cel="!has(self.documents) || self.kind == 'Documents'",
+            message="documents needs kind Documents",
+            holds=lambda self: self.documents is None or self.kind is GroupKind.DOCUMENTS,
+            field="documents",
         ),
     )
     TRANSITIONS: ClassVar[tuple[Transition, ...]] = (

@@ -242,6 +242,8 @@ class GroupInfo(_message.Message):
     SYNC_LEADERS_FIELD_NUMBER: _builtins.int
     LEADERS_FIELD_NUMBER: _builtins.int
     RETENTION_BYTES_HARD_FIELD_NUMBER: _builtins.int
+    TOMBSTONE_MS_FIELD_NUMBER: _builtins.int
+    PINNED_BYTES_MAX_FIELD_NUMBER: _builtins.int
     ACCESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     group_id: _builtins.int
@@ -270,6 +272,10 @@ class GroupInfo(_message.Message):
     """so many of the first have it when it is complete; 0: all who keep its payload"""
     retention_bytes_hard: _builtins.int
     """the same, whatever subscriptions pin; 0: no bound"""
+    tombstone_ms: _builtins.int
+    """kind Documents: deletes are remembered so long; 0: the default of a node"""
+    pinned_bytes_max: _builtins.int
+    """kind Documents: superseded versions that one pin may keep in a shard; 0: the default of a node"""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardInfo]: ...
     @_builtins.property
@@ -296,11 +302,13 @@ class GroupInfo(_message.Message):
         sync_leaders: _builtins.int = ...,
         leaders: _builtins.int = ...,
         retention_bytes_hard: _builtins.int = ...,
+        tombstone_ms: _builtins.int = ...,
+        pinned_bytes_max: _builtins.int = ...,
         access: Global___GroupAccess | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["access", b"access"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "default_ack", b"default_ack", "group_id", b"group_id", "keys_required", b"keys_required", "kind", b"kind", "leaders", b"leaders", "max_batch_bytes", b"max_batch_bytes", "max_record_bytes", b"max_record_bytes", "name", b"name", "quorum_timeout_ms", b"quorum_timeout_ms", "retention_bytes", b"retention_bytes", "retention_bytes_hard", b"retention_bytes_hard", "retention_ms", b"retention_ms", "rollback", b"rollback", "shards", b"shards", "sync_leaders", b"sync_leaders", "synchro_quorum", b"synchro_quorum", "synchro_zones", b"synchro_zones"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "default_ack", b"default_ack", "group_id", b"group_id", "keys_required", b"keys_required", "kind", b"kind", "leaders", b"leaders", "max_batch_bytes", b"max_batch_bytes", "max_record_bytes", b"max_record_bytes", "name", b"name", "pinned_bytes_max", b"pinned_bytes_max", "quorum_timeout_ms", b"quorum_timeout_ms", "retention_bytes", b"retention_bytes", "retention_bytes_hard", b"retention_bytes_hard", "retention_ms", b"retention_ms", "rollback", b"rollback", "shards", b"shards", "sync_leaders", b"sync_leaders", "synchro_quorum", b"synchro_quorum", "synchro_zones", b"synchro_zones", "tombstone_ms", b"tombstone_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

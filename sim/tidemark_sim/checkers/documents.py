@@ -24,6 +24,7 @@ from tidemark_core.documents.rows import (
     behind,
     byseq_value,
     decode_row,
+    kept_bytes,
     load,
     prefix,
     seqno_key,
@@ -148,8 +149,13 @@ class Documents:
         wanted = (len(state.documents), state.digest, state.purged, expiring)
         if told != wanted:
             raise Violation("U73", f"{node.name} says {told} of its documents at {summary.applied}, the log {wanted}")
-        pins = {name: (pin.at, pin.until_ms, pin.count) for name, pin in summary.pins.items()}
-        kept = {name: (pin.at, pin.until_ms, len(pin.documents)) for name, pin in state.pins.items()}
+        pins = {name: (pin.at, pin.until_ms, pin.count, pin.kept_bytes) for name, pin in summary.pins.items()}
+        kept = {
+            name: (pin.at, pin.until_ms, len(pin.documents), sum(
+                kept_bytes(key, version.value) for key, version in pin.documents.items()
+                if state.documents.get(key) != version
+            )) for name, pin in state.pins.items()
+        }
         if pins != kept:
             raise Violation("U70", f"{node.name} has pins {pins} at {summary.applied}, the log says {kept}")
 

@@ -46,6 +46,7 @@ from tidemark_core.documents.rows import (
     behind,
     decode_row,
     encode_row,
+    kept_bytes,
     live_row,
     load,
     prefix,
@@ -59,7 +60,7 @@ from tidemark_core.replication import log
 from tidemark_core.replication.clients import CommitPosition, TrimRequest
 from tidemark_core.replication.messages import Append, Fence, InstallSnapshot
 from tidemark_core.replication.replica import ReplicaState, Role
-from tidemark_core.replication.settings import Configure
+from tidemark_core.replication.settings import Configure, DocumentSettings
 from tidemark_core.shard import Shard
 
 from tests.core.documents.desk import LIMITS, ROWS_MAX, Desk
@@ -737,6 +738,41 @@ def test_u70_an_unpin_is_answered_and_bad_names_are_refused(desk: Desk) -> None:
     for request in (desk.ask(PinDocuments, "", 10), desk.ask(PinDocuments, "n", 0), desk.ask(UnpinDocuments, "\n")):
         refused = desk.replies[request]
         assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
+
+
+def test_u70_a_pin_that_keeps_too_much_is_ended_and_says_so(desk: Desk) -> None:
+    desk.written(*(put(b"%d" % number, b"x" * 100) for number in range(4)))
+    for name in ("early", "late"):
+        pinned = desk.replies[desk.ask(PinDocuments, name, 600_000)]
+        assert isinstance(pinned, Pinned)
+        desk.written(put(b"0", name.encode()), put(b"0", b"again"))
+    kept = {name: pin.kept_bytes for name, pin in desk.documents.summary.pins.items()}
+    assert kept == {"early": kept_bytes(b"0", b"x" * 100), "late": kept_bytes(b"0", b"again")}
+    bytes_max = 2 * kept["early"] + kept["late"]
+    desk.step(Configure(SHARD, SynchroSettings(), documents=DocumentSettings(pinned_bytes_max=bytes_max)))
+    desk.wait(3_000)
+    assert set(desk.documents.summary.pins) == {"early", "late"}
+
+    desk.written(put(b"1", b"y"), put(b"2", b"y"))
+    desk.wait(3_000)
+
+    assert set(desk.documents.summary.pins) == {"late"}
+    assert "pin_over_bytes" in desk.traces
+    crashed = desk.documents.summary
+    desk.crash()
+    assert desk.documents.summary == crashed
+
+
+def test_u52_a_group_says_how_old_tombstones_grow(desk: Desk) -> None:
+    desk.step(Configure(SHARD, SynchroSettings(), documents=DocumentSettings(tombstone_ms=5_000)))
+    desk.written(put(b"a"))
+    desk.written(delete(b"a"))
+    desk.wait(4_000)
+    assert desk.documents.summary.tombstones == 1
+
+    desk.wait(4_000)
+
+    assert desk.documents.summary.tombstones == 0 and desk.documents.summary.purged > 0
 
 
 def test_u70_no_lease_ends_while_its_renewal_is_not_folded(desk: Desk) -> None:
