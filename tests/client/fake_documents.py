@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from tidemark_core.base.entry import Entry, Kind, control
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents import reading
 from tidemark_core.documents.fold import decoded, fold
-from tidemark_core.documents.payload import Outcome, decode_outcomes, encode_pin, encode_unpin
+from tidemark_core.documents.payload import KEY_BYTES_MAX, Outcome, decode_outcomes, encode_pin, encode_unpin
 from tidemark_core.documents.payload import Reason as Ended
 from tidemark_core.documents.rows import DOCS, EFFECTS, Summary, decode_row, doc_key, seqno_key
 from tidemark_core.replication.messages import Appended
@@ -91,6 +91,7 @@ class FakeDocuments:
     lagging: dict[str, int] = field(default_factory=dict)     # node: it has applied no more than this
     refusals: deque[Refused] = field(default_factory=deque)   # given to the next reads, in turn
     breaks: deque[int] = field(default_factory=deque)         # the next scans break after so many pages
+    on_break: Callable[[], None] = lambda: None               # called when one does
     keys_max: int = 10_000                                    # of one answer to Get
     page_max: int = 3                                         # documents of one page
     gets: list[int] = field(default_factory=list)             # keys of each Get that came
@@ -193,6 +194,8 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
         return answer
 
     async def Scan(self, request: Any, context: Any) -> Any:
+        if len(request.first) > KEY_BYTES_MAX or len(request.until) > KEY_BYTES_MAX:
+            await self._refuse(context, Refused(Reason.INVALID_SPEC, "first and until have at most 1024 bytes"))
         documents, folded = await self._read(request, context, "Scan")
         bounds = (request.first, request.until or None)
         found = list(
@@ -204,6 +207,7 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
         breaks = documents.breaks.popleft() if documents.breaks else -1
         for number, start in enumerate(range(0, max(len(found), 1), documents.page_max)):
             if number == breaks:
+                documents.on_break()
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the node is stopping")
             page = documents_pb2.ScanDocumentsPage(
                 applied=request.pin.at if request.HasField("pin") else folded.summary.applied,

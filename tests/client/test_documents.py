@@ -262,6 +262,22 @@ async def test_a_write_whose_time_is_over_has_an_unknown_outcome_and_the_shard_g
     assert (outcome.fate, outcome.base) == (tidemark.Fate.CONFIRMED, 1)
 
 
+async def test_an_answer_that_comes_too_late_disturbs_no_other_write(one: Setup):
+    one.shards[0].limbo = True
+    async with one.client.documents("settings", timeout_s=0.8) as documents:
+        first = documents.put_nowait(Put(b"a", b"v"))
+        await until(lambda: len(one.shards[0].sent) == 1)
+        half = asyncio.get_running_loop().time() + 0.4
+        await until(lambda: asyncio.get_running_loop().time() > half)   # the second write has more time left
+        second = documents.put_nowait(Put(b"b", b"v"))
+        with pytest.raises(errors.OutcomeUnknown):
+            await first
+        one.shards[0].confirm()
+        assert (await second).seqno == 2
+        assert documents.written == {0: 2}
+        assert one.cluster.nodes["n0"].streams == 1, "the stream goes on"
+
+
 async def test_a_rolled_back_write_is_written_again_with_its_condition(one: Setup):
     one.shards[0].limbo = True
     writing = asyncio.create_task(one.documents.put(b"k", b"v", expected=0))
@@ -342,8 +358,9 @@ async def test_no_member_that_has_enough_is_behind(connect_to):
     cluster, client = await connect_to(nodes=3, shards=1)
     cluster.add_documents("settings", 1)
     await until(lambda: client.routing.find("settings"))
-    async with client.documents("settings", timeout_s=0.3) as documents:
+    async with client.documents("settings") as documents:
         await documents.put(b"k", b"v")
+    async with client.documents("settings", timeout_s=1) as documents:
         for level in ("follower", "leader", "linearizable"):
             with pytest.raises(errors.Behind) as caught:
                 await documents.get(b"k", level=level, min_seqno=99)
@@ -485,11 +502,13 @@ async def test_a_broken_scan_goes_on_behind_the_longest_key(one: Setup):
 
 
 async def test_a_scan_that_goes_on_shows_no_older_state(one: Setup):
+    """Behind its first page the scan breaks, and from then on two of three members lag far behind."""
     await filled(one, 9)
-    one.of().breaks.append(1)
-    one.of().lagging.update(n1=2, n2=2)
-    scan = one.documents.scan(level="follower", min_seqno=one.documents.written)
-    assert len([document async for document in scan]) == 9
+    for _ in range(6):
+        one.of().lagging.clear()
+        one.of().breaks.append(1)
+        one.of().on_break = lambda: one.of().lagging.update(n1=2, n2=2)
+        assert len([document async for document in one.documents.scan(level="follower")]) == 9
 
 
 async def test_a_scan_is_left_early(setup: Setup):
