@@ -27,6 +27,15 @@ ROOMS = {
         "tails", "tail", "Read the last records of each shard of GROUP, and with --follow what comes behind them."),
     "put": Room("document_puts", "put", "Put one document, or with --file one for each line."),
     "scan": Room("documents", "scan", "Write the documents of GROUP to stdout: key, a tab and value, one per line."),
+    "changes": Room(
+        "document_streams", "changes",
+        "Show the changes of GROUP: first its documents as they are, and with --follow what comes later."),
+    "barrier": Room(
+        "document_streams", "barrier",
+        "Say up to where GROUP is confirmed now, on every shard: a consumer that has this has everything."),
+    "failover-log": Room(
+        "document_streams", "failover_log",
+        "Show which epoch wrote which seqnos of GROUP: the newest 25 elections of every shard."),
     "pin": Room("documents", "pin_app", "Named states of documents, which every member keeps for a while."),
     "view": Room("view", "view_app", "A SQLite file that follows the documents of a group."),
     "subscriptions": Room("subscriptions", "subscriptions_app", "Named readers: where they stand, what they keep."),

@@ -19,12 +19,27 @@ from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboEntry, LimboView
 from tidemark_core.replication.messages import Fate, Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
+from tidemark_core.upr.messages import Op as ChangeOp
 from tidemark_wire.tls import TlsSettings
 from tidemark_wire.version import VERSION as __version__
 
 from . import errors, sync
 from .appender import Appender
 from .batch import Appended, ReadBatch, Record
+from .change_events import (
+    Advanced,
+    BarrierResult,
+    Change,
+    ChangeBatch,
+    Discarded,
+    Rebuilding,
+    Snapshot,
+    SnapshotBegin,
+    SnapshotEnd,
+    Vector,
+)
+from .change_settings import BEGINNING, NOW
+from .changes import Changes
 from .client import Client, connect
 from .cursor import EARLIEST, LATEST
 from .document import ActivePin, BulkWritten, Cut, Delete, Document, HistoryEntry, Put, ShardDocuments, Written
@@ -46,12 +61,13 @@ COMMIT = Durability.COMMIT
 LOCAL = Durability.LOCAL
 
 __all__ = [
-    "COMMIT", "EARLIEST", "LATEST", "LOCAL", "QUORUM", "SCHEMA", "ActivePin", "Appended", "AppendedBatch",
-    "Appender", "BulkWritten", "Client", "Cut", "Delete", "Document", "Documents", "Durability", "ExplainedItem",
-    "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "LimboEntry", "LimboView", "Location", "Outcome",
-    "Pin", "Put", "ReadBatch", "ReadStats", "Reader", "Record", "Scan", "ShardDocuments", "SlowDetection", "SqliteView",
-    "SubscriptionView", "SubscriptionsView", "TidemarkError", "TlsSettings", "Verification", "Written",
-    "__version__", "connect", "errors", "run", "sync",
+    "BEGINNING", "COMMIT", "EARLIEST", "LATEST", "LOCAL", "NOW", "QUORUM", "SCHEMA", "ActivePin", "Advanced",
+    "Appended", "AppendedBatch", "Appender", "BarrierResult", "BulkWritten", "Change", "ChangeBatch", "ChangeOp",
+    "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability", "ExplainedItem",
+    "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "LimboEntry", "LimboView", "Location", "Outcome", "Pin",
+    "Put", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "ShardDocuments", "SlowDetection",
+    "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "SubscriptionView", "SubscriptionsView", "TidemarkError",
+    "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect", "errors", "run", "sync",
 ]
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tidemark_core.upr.messages import Op, Row, Summary
+from tidemark_core.upr.messages import Op as ChangeOp
+from tidemark_core.upr.messages import Row, Summary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,7 @@ class Change(NamedTuple):
     shard: int
     seqno: int
     key: bytes
-    op: Op
+    op: ChangeOp
     value: bytes
     expires_at_ms: int = 0
     headers: bytes = b""
@@ -38,7 +39,7 @@ class Change(NamedTuple):
 
     @property
     def deleted(self) -> bool:
-        return self.op is not Op.PUT
+        return self.op is not ChangeOp.PUT
 
 
 class ChangeBatch(NamedTuple):
@@ -139,6 +140,14 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Vector:
+    """Where a group of documents is confirmed at least, on every shard: `position` is that as a token for `from_`."""
+
+    position: str
+    seqnos: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierResult:
     """How a barrier ended: complete when `not_covered` is empty.
 
@@ -162,7 +171,7 @@ def _record_batch(rows: tuple[Row, ...]) -> pa.RecordBatch:
             pa.array([row.seqno for row in rows], pa.int64()),
             pa.array([row.key for row in rows], pa.binary()),
             pa.array([row.op.name for row in rows], pa.string()),
-            pa.array([row.value if row.op is Op.PUT else None for row in rows], pa.binary()),
+            pa.array([row.value if row.op is ChangeOp.PUT else None for row in rows], pa.binary()),
             pa.array([row.expires_at_ms or None for row in rows], pa.int64()),
         ],
         names=["seqno", "key", "op", "value", "expires_at_ms"],

@@ -18,7 +18,7 @@ from tidemark_core.upr.positions import History, PositionRefused, Token, decode
 from .batch import timestamp_us_of
 from .errors import InvalidArgument
 from .settings import at_least
-from .subscription import DEFAULT_LEASE_S, checked_lease_ms, checked_name
+from .subscription import checked_lease_ms, checked_name
 
 BEGINNING, NOW = "beginning", "now"
 BUFFER_BYTES = 64 << 20
@@ -117,5 +117,3 @@ def _filter(prefixes: Any, key_range: Any, values: bool) -> Filter:
         raise InvalidArgument("prefix" if prefixes is not None else "key_range", wrong)
     return wanted
 
-
-DEFAULT_LEASE = DEFAULT_LEASE_S

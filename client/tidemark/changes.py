@@ -125,14 +125,14 @@ class Changes:
 
     async def batches(self) -> AsyncIterator[BatchEvent]:
         """Yield the same with the changes in `ChangeBatch`es; memory is bounded whatever a snapshot's size."""
-        await self._start()
+        await self.open()
         while True:
             for event in await self._next():
                 yield event
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         """Yield whole snapshots; each lies in memory until the next one is asked for, and counts as applied then."""
-        await self._start()
+        await self.open()
         while True:
             if (again := self._redeliver) is not None:
                 await asyncio.sleep(max(0.0, self._redeliver_at - self._loop.time()))
@@ -197,7 +197,7 @@ class Changes:
 
         Another task goes on to iterate meanwhile: a barrier waits for the application.
         """
-        await self._start()
+        await self.open()
         self._barrier_count += 1
         cookie = f"barrier-{self._barrier_count}"
         done: asyncio.Future[barriers.Return] = self._loop.create_future()
@@ -288,8 +288,8 @@ class Changes:
                 events.append(Discarded(index))
             case consuming.Rebuild(refusal):
                 self._barriers.rebuilding.add(followed.shard)
-                reason = "PURGED" if isinstance(refusal, Purged) else "HISTORY_LOST"
-                events.append(Rebuilding(index, reason, str(refusal)))
+                why = _lost(index, refusal)
+                events.append(Rebuilding(index, why.reason, why.message))
             case consuming.Reopen(where, delay_ms):
                 self._leave(followed)
                 self._reopen(followed, where, delay_ms / 1000)
@@ -444,7 +444,8 @@ class Changes:
 
     # --- life -----------------------------------------------------------------------------------------------
 
-    async def _start(self) -> None:
+    async def open(self) -> None:
+        """Find the shards and begin; iterating does this too.  Raises InvalidArgument, UnknownGroup, Unavailable."""
         if self._closed:
             raise Closed("the change stream is closed")
         if self._starting is None:
@@ -557,15 +558,20 @@ class Changes:
 def _failure(shard: int, fail: consuming.Fail) -> ChangesFailed:
     """Return the error that says why a stream is over for good."""
     match fail.refusal:
-        case Purged(purged):
-            text = f"deletes up to {purged} are gone that this consumer has not seen"
-            return ChangesFailed(f"shard {shard}: {text}", reason="PURGED", shard=shard)
-        case Lost(common):
-            text = f"its history is not the shard's any more; both agree up to {common}"
-            return ChangesFailed(f"shard {shard}: {text}", reason="HISTORY_LOST", shard=shard, common=common)
+        case Purged() | Lost() as lost:
+            return _lost(shard, lost)
         case HistoryTrimmed(first):
             return ChangesFailed(f"shard {shard}: the log begins at {first}", reason="HISTORY_TRIMMED", shard=shard)
         case PositionRefused(field, message):
             return ChangesFailed(f"shard {shard}: {field}: {message}", reason="POSITION_REFUSED", shard=shard)
     reason = fail.reason.value if fail.reason is not EndReason.LOST_PRIVILEGES else "PERMISSION_DENIED"
     return ChangesFailed(f"shard {shard}: {fail.message or reason}", reason=reason, shard=shard)
+
+
+def _lost(shard: int, refusal: Purged | Lost) -> ChangesFailed:
+    """Return the error that says why a view has to be built again (U58)."""
+    if isinstance(refusal, Purged):
+        text = f"deletes up to {refusal.purged} are gone that this consumer has not seen"
+        return ChangesFailed(f"shard {shard}: {text}", reason="PURGED", shard=shard)
+    text = f"the consumer's history is not the shard's; both agree up to {refusal.common}"
+    return ChangesFailed(f"shard {shard}: {text}", reason="HISTORY_LOST", shard=shard, common=refusal.common)

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Literal, Never, Unpack, overload
 
 from tidemark_core.base.entry import Durability
+from tidemark_core.base.ids import index_of, shard_id
 from tidemark_core.delivery.location import Location
 from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView
+from tidemark_core.upr.positions import Scope, Token, encode
 from tidemark_wire.tls import Credentials, FileCredentials, InvalidTls, TlsSettings
 from tidemark_wire.v1 import common_pb2
 
 from .appender import Appender
 from .batch import timestamp_us_of
-from .change_events import BatchEvent
+from .change_events import BatchEvent, Vector
 from .change_settings import BEGINNING, BUFFER_BYTES, COMMIT_S, ChangeSettings, From, Key
 from .changes import Changes
 from .cursor import EARLIEST, LATEST, End, Start
@@ -216,7 +218,7 @@ class Client:
     ) -> Changes:
         """Return the changes of a group of documents; iterate over it, over its `snapshots()` or its `batches()`.
 
-        `from_` is 'beginning', 'now', a position (`Changes.position`, also that of a scan) or an aware datetime.
+        `from_` is 'beginning', 'now', a position (also that of a scan or a pin) or an aware datetime.
         `prefix` (one or several) and `key_range` (first, end) choose keys; without `values` rows have keys alone.  With
         `consumer` the stream goes on where the consumer of that name stands; its position is committed every
         `commit_s`, at close and by `ack`, and protects deletes from a purge for `lease_s`.  When deletes were purged
@@ -250,6 +252,22 @@ class Client:
             return self.changes(group, from_=position or BEGINNING, on_lost=on_lost)
 
         return SqliteView(self, group, path, changes_from, on_event)
+
+    async def barrier(self, group: str, *, timeout_s: float = 30.0) -> Vector:
+        """Return seqnos of all shards of a group of documents that cover every write confirmed before the call (U68).
+
+        A consumer whose position reaches it has everything; `Changes.barrier` waits for that.  Raises Unavailable.
+        """
+        shards = await self._shards(group, None)
+        found = await asyncio.gather(
+            *(self.questions.read_index(group, shard, timeout_s=timeout_s) for shard in shards))
+        group_id = (await self.routing.find_group(group)).group_id
+        points = {
+            shard_id(group_id, shard): failover.point(seqno)
+            for shard, (seqno, failover) in zip(shards, found, strict=True)
+        }
+        return Vector(
+            encode(Token(Scope(group_id), points)), {index_of(shard): point.seqno for shard, point in points.items()})
 
     async def outcome(
         self, group: str, shard: int, producer: bytes, sequence: int, *, wait: bool = True, timeout_s: float = 30.0

@@ -14,6 +14,7 @@ from tidemark_core.delivery.location import Location
 from tidemark_core.delivery.slowness import SlowDetection
 
 from .batch import Headers
+from .change_settings import From, Key
 from .cursor import End, Start
 from .errors import LocalAppendsLost
 
@@ -103,3 +104,21 @@ class ReadOptions(TypedDict, total=False):
     subscription: str | None
     lease_s: float
     auto_commit_s: float | None
+
+
+class ChangeOptions(TypedDict, total=False):
+    """The options of `Client.changes` beside the group."""
+
+    from_: From
+    level: str
+    prefix: Key | Sequence[Key] | None
+    key_range: tuple[Key | None, Key | None] | None
+    values: bool
+    history: str
+    on_lost: str
+    consumer: str | None
+    lease_s: float
+    commit_s: float | None
+    skip_deletes: bool
+    buffer_bytes: int
+    timeout_s: float

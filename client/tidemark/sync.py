@@ -33,6 +33,9 @@ from tidemark_wire.tls import TlsSettings
 
 from .appender import Appender
 from .batch import Appended, ReadBatch, Record
+from .change_events import BarrierResult, BatchEvent, ChangeBatch, ChangeEvent, Snapshot, Vector
+from .change_settings import BARRIER_S
+from .changes import Changes
 from .client import Client
 from .client import connect as connect_async
 from .document import BulkWritten, Cut, Delete, Document, Put, ShardDocuments, Written
@@ -44,6 +47,7 @@ from .gaps import Gap, GapT
 from .loop import new_event_loop
 from .options import (
     AppenderOptions,
+    ChangeOptions,
     DocumentsOptions,
     RangeOptions,
     ReadOptions,
@@ -58,7 +62,7 @@ from .read_stats import ReadStats
 from .reader import Reader, items_of
 from .subscription import DEFAULT_LEASE_S
 
-__all__ = ["SyncAppender", "SyncClient", "SyncDocuments", "SyncPin", "SyncReader", "SyncScan", "connect"]
+__all__ = ["SyncAppender", "SyncChanges", "SyncClient", "SyncDocuments", "SyncPin", "SyncReader", "SyncScan", "connect"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -422,6 +426,66 @@ class SyncDocuments:
         self.close()
 
 
+class SyncChanges:
+    """`tidemark.Changes` as ordinary iterators.  An event counts as applied when the next one is asked for."""
+
+    def __init__(self, thread: _LoopThread, changes: Changes) -> None:
+        self._thread = thread
+        self._changes = changes
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """Yield whole snapshots; `Changes.snapshots`."""
+        return self._each(self._changes.snapshots())
+
+    def batches(self) -> Iterator[BatchEvent]:
+        """Yield the events of the streams with changes in batches; `Changes.batches`."""
+        return self._each(self._changes.batches())
+
+    def __iter__(self) -> Iterator[ChangeEvent]:
+        for event in self.batches():
+            if isinstance(event, ChangeBatch):
+                yield from event
+            else:
+                yield event
+
+    def _each(self, events: AsyncIterator[T]) -> Iterator[T]:
+        async def following() -> T:
+            return await anext(events)
+
+        while True:
+            yield self._thread.wait(following())
+
+    @property
+    def position(self) -> str:
+        """The position behind what was applied, as one token; `Changes.position`."""
+        return self._thread.wait(_call(lambda: self._changes.position))
+
+    @property
+    def positions(self) -> dict[int, int]:
+        return self._thread.wait(_call(lambda: self._changes.positions))
+
+    def ack(self, *, timeout_s: float | None = None) -> None:
+        """Count what was yielded as applied now; `Changes.ack`."""
+        self._thread.wait(self._changes.ack(timeout_s=timeout_s))
+
+    def nack(self, delay_s: float = 1.0) -> None:
+        """Have the last snapshot yielded again; `Changes.nack`."""
+        self._thread.wait(_call(self._changes.nack, delay_s))
+
+    def barrier(self, timeout_s: float = BARRIER_S) -> BarrierResult:
+        """Wait until everything confirmed before is applied; another thread goes on to iterate (`Changes.barrier`)."""
+        return self._thread.wait(self._changes.barrier(timeout_s))
+
+    def close(self) -> None:
+        self._thread.wait(self._changes.close())
+
+    def __enter__(self) -> SyncChanges:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class SyncClient:
     """`tidemark.Client`, waiting.  Close it, or use it with `with`."""
 
@@ -449,6 +513,14 @@ class SyncClient:
     def documents(self, group: str, **options: Unpack[DocumentsOptions]) -> SyncDocuments:
         """Return the documents of a group; the options are those of `Client.documents`."""
         return SyncDocuments(self._thread, self._thread.wait(_call(self._client.documents, group, **options)))
+
+    def changes(self, group: str, **options: Unpack[ChangeOptions]) -> SyncChanges:
+        """Return the changes of a group of documents; the options are those of `Client.changes`."""
+        return SyncChanges(self._thread, self._thread.wait(_call(lambda: self._client.changes(group, **options))))
+
+    def barrier(self, group: str, *, timeout_s: float = 30.0) -> Vector:
+        """Return where a group of documents is confirmed at least; see `Client.barrier`."""
+        return self._thread.wait(self._client.barrier(group, timeout_s=timeout_s))
 
     def outcome(
         self, group: str, shard: int, producer: bytes, sequence: int, *, wait: bool = True, timeout_s: float = 30.0

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
+from fake_changes import ChangeFaults, ChangesHandler
 from fake_delivery import FakeStream, Faults
 from fake_documents import DocumentsServicer, FakeDocuments
 from tidemark_core.base.entry import Durability, Entry, Kind, check_batch, control, seal
@@ -279,6 +280,7 @@ class FakeNode:
         self.read_delay_s = 0.0  # between two frames of a read
         self.delivery = Faults()
         self.serves_documents = True
+        self.changes = ChangeFaults()
         self.zone = ""
         self.location = ""
         self.known = common_pb2.ShardMap()  # what it would say of the map; set by FakeCluster.push
@@ -290,6 +292,7 @@ class FakeNode:
         server = self._server = grpc.aio.server(options=wire.server_options())
         servicer = _Servicer(self)
         node_pb2_grpc.add_TidemarkServicer_to_server(servicer, server)
+        ChangesHandler(self).register(server)   # in front of the service that does not implement it
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsServicer(self), server)
         server.add_generic_rpc_handlers(
             [

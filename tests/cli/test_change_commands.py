@@ -1,0 +1,97 @@
+"""changes, barrier and failover-log, on the fake cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_harness import Cli
+from fake_in_a_thread import FakeInAThread
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeInAThread]:
+    """Three nodes, the log `orders` and the documents `settings` of two shards."""
+    started = FakeInAThread(shards=1, nodes=3)
+
+    async def add() -> None:
+        started.cluster.add_documents("settings", 2)
+
+    started.call(add())
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def on_fake(fake: FakeInAThread, cli: Cli) -> Cli:
+    return lambda *arguments: cli(*arguments, "--cluster", fake.address)
+
+
+def test_changes_shows_the_documents_and_a_position_to_go_on_from(on_fake: Cli):
+    for key, value in (("a1", "one"), ("a2", "two"), ("b1", "three")):
+        assert on_fake("put", "settings", key, value).code == 0
+    assert on_fake("delete", "settings", "a2").code == 0
+    shown = on_fake("changes", "settings")
+    assert shown.code == 0, shown.err
+    lines = [line.split("\t")[1:] for line in shown.out.splitlines()]
+    assert sorted(lines) == [["DELETE", "a2"], ["PUT", "a1", "one"], ["PUT", "b1", "three"]]
+    assert "position tmc1." in shown.err
+
+    found = [json.loads(line) for line in on_fake("changes", "settings", "--json").out.splitlines()]
+    rows = [each for each in found if "op" in each]
+    assert {(row["key"], row["op"]) for row in rows} == {("a1", "PUT"), ("a2", "DELETE"), ("b1", "PUT")}
+    assert all("value" not in row for row in rows if row["op"] == "DELETE")
+    position = found[-1]["position"]
+
+    assert on_fake("put", "settings", "c1", "four").code == 0
+    later = [json.loads(line) for line in on_fake("changes", "settings", "--from", position, "--json").out.splitlines()]
+    assert [row["key"] for row in later if "op" in row] == ["c1"]
+    assert on_fake("changes", "settings", "--from", position).out.split("\t")[1:] == ["PUT", "c1", "four\n"]
+    assert on_fake("changes", "settings", "--prefix", "b", "--keys-only").out.split("\t")[1:] == ["PUT", "b1", "\n"]
+    limited = on_fake("changes", "settings", "-f", "--limit", "2")
+    assert (limited.code, len(limited.out.splitlines())) == (0, 2)
+
+
+def test_changes_under_a_name_goes_on(on_fake: Cli):
+    assert on_fake("put", "settings", "a", "1").code == 0
+    assert "PUT\ta\t1" in on_fake("changes", "settings", "--consumer", "cli").out
+    assert on_fake("put", "settings", "b", "2").code == 0
+    second = on_fake("changes", "settings", "--consumer", "cli").out
+    assert "PUT\tb\t2" in second and "PUT\ta" not in second
+
+
+def test_a_position_that_is_none_and_a_group_that_is_a_log(on_fake: Cli):
+    wrong = on_fake("changes", "settings", "--from", "tmc1.AAAA", "--json")
+    assert (wrong.code, wrong.document["error"]) == (2, "POSITION_REFUSED")
+    assert on_fake("changes", "nowhere", "--json").document["error"] == "UNKNOWN_GROUP"
+
+
+def test_barrier_names_every_shard_and_a_position(on_fake: Cli):
+    seqno = on_fake("put", "settings", "a", "1", "--json").document["seqno"]
+    vector = on_fake("barrier", "settings", "--json").document
+    assert sorted(each["shard"] for each in vector["shards"]) == [0, 1]
+    assert max(each["seqno"] for each in vector["shards"]) >= seqno
+    assert on_fake("changes", "settings", "--from", vector["position"]).out == ""
+    assert vector["position"].startswith("tmc1.")
+    assert "SEQNO" in on_fake("barrier", "settings").out
+
+
+def test_failover_log_lists_the_epochs_of_each_shard(on_fake: Cli):
+    shown = on_fake("failover-log", "settings", "--json")
+    assert (shown.code, shown.document["group"]) == (0, "settings"), shown.err
+    assert all(each["epoch"] >= 1 and len(each["history"]) == 32 for each in shown.document["entries"])
+    assert "EPOCH" in on_fake("failover-log", "settings").out
+
+
+@pytest.mark.parametrize("arguments", [
+    ("changes",), ("changes", "g", "--from", "17"), ("changes", "g", "--from", "soon"),
+    ("changes", "g", "--limit", "0"),
+    ("barrier",), ("failover-log",),
+])
+def test_wrong_usage_is_exit_code_2(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    result = cli(*arguments)
+    assert result.code == 2, result.err
+    assert "Traceback" not in result.err

@@ -1,0 +1,358 @@
+"""Change streams of the client on the fake cluster: positions, breaks, acknowledgements, ends, barriers, consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import tidemark
+from fake_cluster import FakeCluster
+from tidemark import Change, ChangeBatch, Discarded, Rebuilding, Snapshot, SnapshotBegin, SnapshotEnd
+from tidemark.errors import ChangesFailed, Closed, InvalidArgument, UnknownGroup
+from tidemark_core.upr.decision import Behind, NotMyShard, Purged
+from tidemark_core.upr.messages import EndReason, StreamEnd
+
+GROUP = "settings"
+WAIT_S = 20.0
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    started = await FakeCluster().start(shards=1)
+    started.add_documents(GROUP, 2)
+    yield started
+    await started.stop()
+
+
+@pytest.fixture
+async def client(cluster: FakeCluster) -> AsyncIterator[tidemark.Client]:
+    async with await tidemark.connect(cluster.addresses()) as client:
+        yield client
+
+
+@pytest.fixture
+async def documents(client: tidemark.Client) -> Any:
+    return client.documents(GROUP)
+
+
+class View:
+    def __init__(self) -> None:
+        self.documents: dict[bytes, bytes] = {}
+        self.snapshots: list[Snapshot] = []
+
+    def apply(self, snapshot: Snapshot) -> None:
+        self.snapshots.append(snapshot)
+        if snapshot.fresh:
+            self.documents = {
+                key: value for key, value in self.documents.items() if self.shards.get(key) != snapshot.shard}
+        for change in snapshot:
+            self.shards[change.key] = change.shard
+            if change.deleted:
+                self.documents.pop(change.key, None)
+            else:
+                self.documents[change.key] = change.value
+
+    shards: dict[bytes, int] = {}   # noqa: RUF012
+
+
+async def catch_up(client: tidemark.Client, changes: tidemark.Changes, view: View) -> None:
+    """Apply snapshots until a barrier that began now is complete."""
+    ends = (await client.barrier(GROUP)).seqnos
+
+    async def consume() -> None:
+        async for snapshot in changes.snapshots():
+            view.apply(snapshot)
+            await changes.ack()
+
+    consuming = asyncio.create_task(consume())
+    over = await changes.barrier(WAIT_S)
+    consuming.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await consuming
+    assert over.complete, over
+    assert all(changes.positions[shard] >= end for shard, end in ends.items())
+
+
+async def test_it_shows_the_documents_and_then_the_changes(client: tidemark.Client, documents: Any) -> None:
+    for number in range(40):
+        await documents.put(b"k%d" % number, b"v%d" % number)
+    await documents.delete(b"k3")
+    view = View()
+    async with client.changes(GROUP) as changes:
+        await catch_up(client, changes, view)
+        assert view.documents == {b"k%d" % at: b"v%d" % at for at in range(40) if at != 3}
+        await documents.put(b"k3", b"again")
+        await documents.put(b"k4", b"new")
+        await catch_up(client, changes, view)
+        assert (view.documents[b"k3"], view.documents[b"k4"]) == (b"again", b"new")
+        token = changes.position
+
+    await documents.delete(b"k5")
+    later = View()
+    async with client.changes(GROUP, from_=token) as changes, asyncio.timeout(WAIT_S):
+        async for snapshot in changes.snapshots():
+            later.apply(snapshot)
+            break
+    assert [(change.key, change.deleted) for each in later.snapshots for change in each] == [(b"k5", True)]
+
+
+async def test_events_come_in_order_and_one_by_one(client: tidemark.Client, documents: Any) -> None:
+    for number in range(30):
+        await documents.put(b"k%d" % number, b"v" * 200)
+    seen: list[Any] = []
+    async with client.changes(GROUP) as changes, asyncio.timeout(WAIT_S):
+        async for event in changes:
+            seen.append(event)
+            if sum(isinstance(each, SnapshotEnd) for each in seen) == 2:
+                break
+    for shard in (0, 1):
+        kinds = [type(each) for each in seen if each.shard == shard]
+        assert (kinds[0], kinds[-1]) == (SnapshotBegin, SnapshotEnd)
+        rows = [each for each in seen if isinstance(each, Change) and each.shard == shard]
+        assert len(kinds) == len(rows) + 2 and [row.seqno for row in rows] == sorted(row.seqno for row in rows)
+    async with client.changes(GROUP) as changes, asyncio.timeout(WAIT_S):
+        found = 0
+        async for event in changes.batches():
+            if isinstance(event, ChangeBatch):
+                found += event.record_batch.num_rows
+                assert event.record_batch.column("key")[0].as_py() == event.rows[0].key
+            if found == 30:
+                break
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_u62_connections_that_break_anywhere_lose_and_repeat_nothing(
+    cluster: FakeCluster, client: tidemark.Client, documents: Any, seed: int,
+) -> None:
+    dice = random.Random(seed)
+    expected: dict[bytes, bytes] = {}
+    view = View()
+    for node in cluster.nodes.values():
+        node.changes.breaks.extend(dice.randrange(1, 12) for _ in range(6))
+        node.changes.garbage.extend(dice.choice((-1, 2, 5)) for _ in range(6))
+    async with client.changes(GROUP, buffer_bytes=128 << 10) as changes:
+        for _ in range(4):
+            for _ in range(25):
+                key = b"k%d" % dice.randrange(40)
+                if dice.random() < 0.25 and key in expected:
+                    await documents.delete(key)
+                    del expected[key]
+                else:
+                    expected[key] = b"v" * dice.randrange(400)
+                    await documents.put(key, expected[key])
+            if dice.random() < 0.5:
+                shard = cluster.groups[GROUP][dice.randrange(2)]
+                cluster.elect(shard, dice.choice(list(cluster.nodes)))
+            await catch_up(client, changes, view)
+            assert view.documents == expected, "U59: the view is not the store"
+    assert sum(node.changes.connections for node in cluster.nodes.values()) > 6
+    for shard in (0, 1):
+        ends = [(each.start, each.seqno) for each in view.snapshots if each.shard == shard]
+        assert all(before[1] <= after[0] for before, after in pairwise(ends)), "U55: nothing comes twice"
+
+
+async def test_u61_each_byte_is_acknowledged_once_and_a_window_bounds_what_waits(
+    cluster: FakeCluster, client: tidemark.Client, documents: Any,
+) -> None:
+    for number in range(120):
+        await documents.put(b"k%d" % number, b"v" * 3_000)
+    async with client.changes(GROUP, buffer_bytes=128 << 10) as changes:
+        stream = changes.batches()
+        async with asyncio.timeout(WAIT_S):
+            await anext(stream)
+            await asyncio.sleep(0.3)   # the application does nothing: no more than the windows may come
+            assert max(node.changes.most_owed for node in cluster.nodes.values()) <= (64 << 10) + 3_200
+            ended = 0
+            while ended < 2:
+                ended += isinstance(await anext(stream), SnapshotEnd)
+            taking = asyncio.ensure_future(anext(stream))
+
+            def books() -> tuple[dict[Any, int], dict[Any, int]]:
+                nodes = cluster.nodes.values()
+                return (
+                    {(node.name, *key): size for node in nodes for key, size in node.changes.sent.items()},
+                    {(node.name, *key): size for node in nodes for key, size in node.changes.acked.items()},
+                )
+
+            while books()[0] != books()[1]:
+                await asyncio.sleep(0.02)
+            taking.cancel()
+
+
+@pytest.mark.parametrize("end", [
+    StreamEnd(EndReason.TOO_SLOW), StreamEnd(EndReason.OVERLOADED), StreamEnd(EndReason.STATE_CHANGED),
+    StreamEnd(EndReason.SHUTTING_DOWN), StreamEnd(EndReason.READ_FAILED),
+    StreamEnd(EndReason.REFUSED, Behind(1)), StreamEnd(EndReason.REFUSED, NotMyShard(1)),
+])
+async def test_an_end_that_another_try_helps_against_is_followed_by_one(
+    cluster: FakeCluster, client: tidemark.Client, documents: Any, end: StreamEnd,
+) -> None:
+    await documents.put(b"a", b"1")
+    for node in cluster.nodes.values():
+        node.changes.ends.extend((end, end))
+    view = View()
+    async with client.changes(GROUP) as changes:
+        await catch_up(client, changes, view)
+    assert view.documents == {b"a": b"1"}
+
+
+@pytest.mark.parametrize(("end", "reason"), [
+    (StreamEnd(EndReason.LOST_PRIVILEGES, None, "no reader"), "PERMISSION_DENIED"),
+    (StreamEnd(EndReason.CANNOT_SEND, None, "document b'k' at seqno 4"), "CANNOT_SEND"),
+    (StreamEnd(EndReason.PROTOCOL_ERROR, None, "more than was sent"), "PROTOCOL_ERROR"),
+    (StreamEnd(EndReason.REFUSED, Purged(9)), "PURGED"),
+])
+async def test_an_end_for_good_is_raised_in_type(
+    cluster: FakeCluster, client: tidemark.Client, end: StreamEnd, reason: str,
+) -> None:
+    for node in cluster.nodes.values():
+        node.changes.ends.append(end)
+    async with client.changes(GROUP) as changes, asyncio.timeout(WAIT_S):
+        with pytest.raises(ChangesFailed) as failed:
+            async for _ in changes.snapshots():
+                pass
+        assert failed.value.reason == reason
+        assert not end.message or end.message in failed.value.message
+        with pytest.raises(ChangesFailed):
+            await anext(changes.snapshots())
+
+
+async def test_u58_a_rebuild_is_announced_and_replaces_the_view(
+    cluster: FakeCluster, client: tidemark.Client, documents: Any,
+) -> None:
+    await documents.put(b"a", b"1")
+    view = View()
+    async with client.changes(GROUP) as changes:
+        await catch_up(client, changes, view)
+        token = changes.position
+    for node in cluster.nodes.values():
+        node.changes.purged = 1_000
+    async with client.changes(GROUP, from_=token) as changes, asyncio.timeout(WAIT_S):
+        with pytest.raises(ChangesFailed, match="PURGED"):
+            await anext(changes.snapshots())
+    events: list[Any] = []
+    async with client.changes(GROUP, from_=token, on_lost="rebuild") as changes, asyncio.timeout(WAIT_S):
+        async for event in changes:
+            events.append(event)
+            if isinstance(event, SnapshotEnd) and event.seqno > 0:
+                break
+    shard = events[-1].shard
+    kinds = [type(each) for each in events if each.shard == shard and not isinstance(each, Change)]
+    assert kinds == [Rebuilding, Discarded, SnapshotBegin, SnapshotEnd]
+    assert events[-1].fresh
+    told = next(each for each in events if isinstance(each, Rebuilding))
+    assert (told.reason, "up to 1000" in told.message) == ("PURGED", True)
+
+
+async def test_u60_a_named_consumer_commits_behind_the_application(
+    cluster: FakeCluster, client: tidemark.Client, documents: Any,
+) -> None:
+    await documents.put(b"a", b"1")
+    await documents.put(b"b", b"2")
+    shards = cluster.groups[GROUP]
+    async with client.changes(GROUP, consumer="view", commit_s=None) as changes, asyncio.timeout(WAIT_S):
+        given = 0
+        async for _ in changes.snapshots():
+            given += 1
+            assert all(not offset for shard in shards.values() for _, offset in shard.commits), "nothing is applied yet"
+            if given == 2:
+                break
+        # The first one counts as applied since the second one was asked for.
+        await changes.ack()
+        positions = changes.positions
+    for index, shard in shards.items():
+        assert shard.positions["view"][0] == positions[index] + 1
+    await documents.put(b"c", b"3")
+    again = View()
+    async with client.changes(GROUP, consumer="view") as changes:
+        await catch_up(client, changes, again)
+    assert set(again.documents) == {b"c"}
+    async with client.changes(GROUP, consumer="view", prefix="c") as changes:   # another filter: another consumer
+        filtered = View()
+        await catch_up(client, changes, filtered)
+    assert set(filtered.documents) == {b"c"} and all(each.fresh for each in filtered.snapshots)
+
+
+async def test_filters_choose_keys_and_values(client: tidemark.Client, documents: Any) -> None:
+    for key in (b"a1", b"a2", b"b1", b"c1"):
+        await documents.put(key, b"value")
+    for options, wanted in (
+        ({"prefix": "a"}, {b"a1", b"a2"}), ({"prefix": [b"b", "c"]}, {b"b1", b"c1"}),
+        ({"key_range": (b"a2", b"c")}, {b"a2", b"b1"}), ({"values": False}, {b"a1", b"a2", b"b1", b"c1"}),
+    ):
+        view = View()
+        async with client.changes(GROUP, **options) as changes:
+            await catch_up(client, changes, view)
+        assert set(view.documents) == wanted
+        assert set(view.documents.values()) == ({b""} if options == {"values": False} else {b"value"})
+
+
+async def test_a_scan_is_followed_by_the_changes_behind_it(client: tidemark.Client, documents: Any) -> None:
+    for number in range(20):
+        await documents.put(b"k%d" % number, b"1")
+    vector = await client.barrier(GROUP)
+    await documents.put(b"later", b"2")
+    view = View()
+    async with client.changes(GROUP, from_=vector.position) as changes:
+        await catch_up(client, changes, view)
+    assert view.documents == {b"later": b"2"}
+    assert sorted(vector.seqnos) == [0, 1]
+
+
+@pytest.mark.parametrize(("options", "field"), [
+    ({"from_": "yesterday"}, "from_"), ({"from_": 7}, "from_"), ({"from_": "tmc9.abc"}, "from_"),
+    ({"from_": {0: "x"}}, "from_"), ({"level": "tentative"}, "level"), ({"history": "all"}, "history"),
+    ({"on_lost": "cry"}, "on_lost"), ({"prefix": 3}, "prefix"), ({"prefix": []}, "prefix"),
+    ({"key_range": (b"b", b"a")}, "key_range"), ({"key_range": b"a"}, "key_range"),
+    ({"consumer": "a b"}, "subscription"),
+    ({"lease_s": 0}, "lease_s"), ({"commit_s": 0}, "commit_s"), ({"buffer_bytes": 1}, "buffer_bytes"),
+])
+async def test_a_wrong_option_is_refused_by_name(client: tidemark.Client, options: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgument) as wrong:
+        client.changes(GROUP, **options)
+    assert wrong.value.field == field
+
+
+async def test_a_group_that_is_not_there_and_a_closed_stream(client: tidemark.Client) -> None:
+    async with client.changes("nowhere") as changes:
+        with pytest.raises(UnknownGroup):
+            await anext(changes.snapshots())
+    changes = client.changes(GROUP, from_=datetime.now(UTC))
+    await changes.close()
+    with pytest.raises(Closed):
+        await anext(changes.batches())
+    with pytest.raises(InvalidArgument, match="no snapshot was given"):
+        changes.nack()
+
+
+async def test_the_synchronous_twin_does_the_same(cluster: FakeCluster) -> None:
+    def work() -> None:
+        with tidemark.sync.connect(cluster.addresses()) as client, client.documents(GROUP) as documents:
+            documents.put(b"a", b"1")
+            end = client.barrier(GROUP).seqnos
+            with client.changes(GROUP, consumer="twin") as changes:
+                seen: dict[bytes, bytes] = {}
+                given = False
+                for snapshot in changes.snapshots():
+                    seen.update((change.key, change.value) for change in snapshot)
+                    if not given:
+                        given = True
+                        changes.nack(0.01)
+                        continue
+                    changes.ack()
+                    if seen and all(changes.positions[shard] >= seqno for shard, seqno in end.items()):
+                        break
+                position = changes.position
+            documents.put(b"b", b"2")
+            with client.changes(GROUP, from_=position) as changes:
+                assert next(each.key for each in changes if isinstance(each, Change)) == b"b"
+                assert not changes.barrier(0.2).complete
+            assert seen == {b"a": b"1"}
+
+    await asyncio.to_thread(work)
