@@ -156,6 +156,7 @@ class _Connection:
         self.garbage = self.faults.garbage.popleft() if self.faults.garbage else -1
         self.messages = 0
         self.ended = False
+        self.writing = asyncio.Lock()
 
     async def run(self) -> None:
         listener = asyncio.create_task(self._listen())
@@ -176,7 +177,7 @@ class _Connection:
         if self.messages == self.left:
             await self.context.abort(grpc.StatusCode.UNAVAILABLE, "the node is stopping")
         if self.messages == self.garbage:
-            await self.context.write(b"\x0b\0\0\0\1\0\0\0\4\xff\xff\xff\xff")
+            await self._write(b"\x0b\0\0\0\1\0\0\0\4\xff\xff\xff\xff")
         self.messages += 1
         if not isinstance(message, StreamEnd):
             key = self.number, stream.number
@@ -185,8 +186,12 @@ class _Connection:
         answers: list[Any] = [Said(stream.number, message)]
         if isinstance(message, End | Advanced):
             answers += [Cookie(each) for each in self.cookies.on_said(stream.shard, stream.serving.said)]
-        await self.context.write(encode_answers(answers))
+        await self._write(encode_answers(answers))
         return True
+
+    async def _write(self, frame: bytes) -> None:
+        async with self.writing:
+            await self.context.write(frame)
 
     async def _listen(self) -> None:
         with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, RemoteViolation):
@@ -221,7 +226,7 @@ class _Connection:
                 assert isinstance(back, list)
                 for number, seqno in request.targets.items():
                     self.streams[number].serving.barrier(seqno)
-                await self.context.write(encode_answers([Cookie(each) for each in back])) if back else None
+                await self._write(encode_answers([Cookie(each) for each in back])) if back else None
             case AskIndex():
                 shard = cluster.groups[request.group][request.shard]
                 if shard.leader != self.node.name:
@@ -229,7 +234,7 @@ class _Connection:
                 else:
                     applied = shard.documents.through(-1).summary.applied
                     answer = Index(request.stream, applied, failover_of(shard.documents, self.faults.lineage))
-                await self.context.write(encode_answers([answer]))
+                await self._write(encode_answers([answer]))
 
 
 def now_ms() -> int:
