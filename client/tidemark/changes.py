@@ -24,7 +24,7 @@ from tidemark_core.upr.decision import HistoryTrimmed, Purged
 from tidemark_core.upr.history import START, Point
 from tidemark_core.upr.messages import EndReason, Marker, Message, Row
 from tidemark_core.upr.positions import PositionRefused, Scope, Token, encode
-from tidemark_wire.changes import Ack, Answer, Barrier, Open, Said, encode_request
+from tidemark_wire.changes import Ack, Answer, Barrier, Close, Open, Said, encode_request
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tasks import cancelled
 
@@ -353,6 +353,7 @@ class Changes:
         stream, followed.stream = followed.stream, None
         followed.queue.clear()
         if stream is not None:
+            stream.say(encode_request(Close(followed.number)))
             self._barriers.on_stream_lost(followed.shard)
             if not any(other.stream is stream for other in self._shards.values()) and stream.task is not None:
                 stream.task.cancel()

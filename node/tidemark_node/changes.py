@@ -309,8 +309,7 @@ class _Connection:
             return NoIndex(question.stream, refused.message if refused is not None else "")
         shard = target.shard
         granted = await self.read_index(shard)
-        held = self.all.driver.core.log.shards.get(shard)
-        documents = held.documents if held is not None else None
+        documents = self.all.driver.core.log.documents(shard)
         if isinstance(granted, Refused) or documents is None or not documents.failover.openings:
             why = granted.message if isinstance(granted, Refused) else ""
             return NoIndex(question.stream, why or "this node does not lead the shard")
@@ -339,6 +338,8 @@ class _Connection:
             for stream in list(self._streams.values()):
                 if (refused := self._refusal(stream.group)) is not None:
                     stream.end(EndReason.LOST_PRIVILEGES, refused.message)
+                elif self.all.driver.core.log.documents(stream.shard) is None:
+                    stream.end(EndReason.STATE_CHANGED, "this node holds the documents no longer")
             match self.silence.due(_now_ms()):
                 case Due.NOOP:
                     await self.send([Noop()])
@@ -383,8 +384,8 @@ class _Stream:
 
     def _applied(self) -> int:
         """Return the cut up to which this member has folded, in memory; -1 where it has no documents of the shard."""
-        held = self._driver.core.log.shards.get(self.shard)
-        return held.documents.summary.applied if held is not None and held.documents is not None else -1
+        documents = self._driver.core.log.documents(self.shard)
+        return documents.summary.applied if documents is not None else -1
 
     # --- what happens ---------------------------------------------------------------------------------------
 
@@ -479,8 +480,7 @@ class _Stream:
             granted = await self._connection.read_index(self.shard)
             read_index = granted.applied if isinstance(granted, ReadGranted) else None
         version = self._all.routing.map.version
-        held = self._driver.core.log.shards.get(self.shard)
-        if held is None or held.documents is None or held.replica.rows_wanted:
+        if self._driver.core.log.documents(self.shard) is None:
             self.serving.took(_now_ms(), Cut(None, None, version))
             return
         try:

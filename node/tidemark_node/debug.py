@@ -15,6 +15,7 @@ from tidemark_wire.identity import Kind
 from tidemark_wire.limbo import durability_text
 from tidemark_wire.v1 import node_pb2
 
+from .changes import Changes
 from .delivery import Deliveries
 from .driver import Driver
 from .methods import Cost, Method, Shape
@@ -31,13 +32,15 @@ class Debug:
     """Collects the dump from the parts that hold the facts."""
 
     def __init__(
-        self, driver: Driver, links: Links, routing: Routing, snapshots: Snapshots, deliveries: Deliveries
+        self, driver: Driver, links: Links, routing: Routing, snapshots: Snapshots, deliveries: Deliveries,
+        changes: Changes,
     ) -> None:
         self._driver = driver
         self._links = links
         self._routing = routing
         self._snapshots = snapshots
         self._deliveries = deliveries
+        self._changes = changes
 
     async def serve(self, request: node_pb2.DebugDumpRequest, context: Any) -> node_pb2.DebugDumpResponse:
         """Handler of one dump."""
@@ -61,6 +64,7 @@ class Debug:
             "planes": self._planes() if every_shard else {},
             "limbo": self._limbo(wanted, LIMBO_ENTRIES_OF_MANY_MAX if every_shard else LIMBO_ENTRIES_MAX),
             "deliveries": self._deliveries.describe(None if every_shard else ShardId(shard)),
+            "changes": self._changes.describe(None if every_shard else ShardId(shard)),
             "story": [
                 told for told in driver.story if every_shard or told.get("shard") == driver.core.log.name(shard)
             ],

@@ -201,7 +201,7 @@ class Node:
         self.subscriptions = Subscriptions(driver, routing, metrics, budgets, settings)
         register(self.server, access, budgets, self.health, (
             self.links, snapshot_server, control, Inventory(driver, routing, self.remembered),
-            Debug(driver, self.links, routing, self.snapshots, self.deliveries),
+            Debug(driver, self.links, routing, self.snapshots, self.deliveries, self.changes),
             ShardMaps(routing, budgets), self.appends, Reads(driver, routing, metrics, access, budgets),
             self.deliveries, self.changes, Outcomes(driver, routing, metrics, budgets), self.subscriptions,
             Explain(driver, routing), DocumentCalls(driver, routing, metrics, access, budgets),

@@ -18,6 +18,8 @@ from tidemark.errors import ChangesFailed, Closed, InvalidArgument, UnknownGroup
 from tidemark_core.upr.decision import Behind, NotMyShard, Purged
 from tidemark_core.upr.messages import EndReason, StreamEnd
 
+from tests.waiting import until
+
 GROUP = "settings"
 WAIT_S = 20.0
 
@@ -166,8 +168,12 @@ async def test_u61_each_byte_is_acknowledged_once_and_a_window_bounds_what_waits
         stream = changes.batches()
         async with asyncio.timeout(WAIT_S):
             await anext(stream)
-            await asyncio.sleep(0.3)   # the application does nothing: no more than the windows may come
-            assert max(node.changes.most_owed for node in cluster.nodes.values()) <= (64 << 10) + 3_200
+
+            def owed() -> int:
+                return max(node.changes.most_owed for node in cluster.nodes.values())
+
+            await until(lambda: owed() >= 64 << 10, "a window is full, for the application does nothing")
+            assert owed() <= (64 << 10) + 3_200
             ended = 0
             while ended < 2:
                 ended += isinstance(await anext(stream), SnapshotEnd)
@@ -180,8 +186,7 @@ async def test_u61_each_byte_is_acknowledged_once_and_a_window_bounds_what_waits
                     {(node.name, *key): size for node in nodes for key, size in node.changes.acked.items()},
                 )
 
-            while books()[0] != books()[1]:
-                await asyncio.sleep(0.02)
+            await until(lambda: books()[0] == books()[1], "each byte is acknowledged, once")
             taking.cancel()
 
 

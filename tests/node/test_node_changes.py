@@ -19,7 +19,8 @@ from tidemark.errors import ChangesFailed, InvalidArgument
 from tidemark_core.base.ids import ShardId, shard_id
 from tidemark_core.documents.payload import Op, Write
 from tidemark_core.documents.requests import Written
-from tidemark_core.upr.decision import Behind, HistoryLost
+from tidemark_core.replication.messages import DeleteShard, ShardDeleted
+from tidemark_core.upr.decision import Behind, HistoryLost, NotMyShard
 from tidemark_core.upr.history import START, Point
 from tidemark_core.upr.messages import End, EndReason, Marker, Rows, StreamEnd, size_of
 from tidemark_core.upr.positions import NO_FILTER, Scope, Token, encode
@@ -41,7 +42,7 @@ from tests.waiting import until
 
 __all__ = ["three"]   # the fixture
 
-WAIT_S = 60.0
+WAIT_S = 60.0   # on a busy machine
 
 
 class View:
@@ -215,6 +216,8 @@ async def test_r8_now_shows_what_comes_later_only(three: Three, client: tidemark
     await writer.write(put(b"old", b"1"))
     async with client.changes(GROUP, from_="now", consumer="later") as changes:
         following = asyncio.create_task(changes.snapshots().__anext__())
+        await until(lambda: changes.positions.get(0), "the stream begins")
+        await writer.write(put(b"new", b"2"))
         async with asyncio.timeout(WAIT_S):
             await until(lambda: changes.positions.get(0), "the position of now is known")
             await writer.write(put(b"new", b"2"))
@@ -385,3 +388,28 @@ async def test_a_malformed_frame_ends_the_call_and_a_node_that_stops_says_so(thr
         last = (await until_end(connection))[-1]
         assert isinstance(last, Said) and last.message == StreamEnd(
             EndReason.SHUTTING_DOWN, None, "the node stops")
+
+
+async def test_a_stream_ends_where_its_shard_is_removed_and_the_consumer_goes_on_elsewhere(
+    three: Three, client: tidemark.Client,
+) -> None:
+    writer = Writer(three)
+    await writer.write(put(b"a", b"1"))
+    removed = next(node for node in three.nodes if node is not three.leader)
+    async with raw(removed.address) as connection:
+        await connection.say(asking())
+        await until_end(connection)
+        three.epoch += 1
+        await three.operator.ask(removed.member, DeleteShard(three.epoch, three.epoch), ShardDeleted)
+        last = (await until_end(connection))[-1]
+        assert isinstance(last, Said) and isinstance(last.message, StreamEnd)
+        assert last.message.reason is EndReason.STATE_CHANGED
+        await connection.say(asking(2))
+        again = (await until_end(connection))[-1]
+        assert isinstance(again, Said) and isinstance(again.message, StreamEnd)
+        assert isinstance(again.message.refusal, NotMyShard)
+
+    view, end = View(), await writer.write(put(b"b", b"2"))
+    async with client.changes(GROUP) as changes:   # one of the members that it may choose refuses
+        await follow(changes, view, writer, end)
+    assert view.documents == writer.documents
