@@ -15,7 +15,7 @@ import typer
 import yaml
 from rich.progress import Progress
 
-from . import target
+from . import completing, target
 from .admin import Admin
 from .failures import CommandFailed
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, RateOption, ShardArgument
@@ -34,8 +34,12 @@ OPTION_OF_FIELD = {
 HOLDS_A_COPY = "already holds a copy"
 """Of the refusal of a target of a swap."""
 
-FromOption = Annotated[str, typer.Option("--from", metavar="NODE", help="Node that leaves.")]
-ToOption = Annotated[str, typer.Option("--to", metavar="NODE", help="Node that joins or takes over.")]
+FromOption = Annotated[
+    str, typer.Option("--from", metavar="NODE", autocompletion=completing.nodes, help="Node that leaves.")]
+ToOption = Annotated[
+    str,
+    typer.Option("--to", metavar="NODE", autocompletion=completing.nodes, help="Node that joins or takes over."),
+]
 AbandonOption = Annotated[
     bool,
     typer.Option(
@@ -151,7 +155,10 @@ def _whole_node(
 
 def swap(
     from_node: FromOption,
-    to_node: Annotated[str | None, typer.Option("--to", metavar="NODE", help="Node that joins.")] = None,
+    to_node: Annotated[
+        str | None,
+        typer.Option("--to", metavar="NODE", autocompletion=completing.nodes, help="Node that joins."),
+    ] = None,
     spread: Annotated[
         bool, typer.Option("--spread", help="Of a whole node: any nodes that the placement allows take its copies.")
     ] = False,

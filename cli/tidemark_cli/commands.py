@@ -12,8 +12,8 @@ import typer
 from tidemark_wire.version import VERSION
 
 from .forms import asked_for
-from .identity import give_tls
-from .options import TlsCaOption, TlsCertOption, TlsKeyOption, TlsServerNameOption
+from .identity import give_profile, give_tls
+from .options import ProfileOption, TlsCaOption, TlsCertOption, TlsKeyOption, TlsServerNameOption
 from .rooms import PLAIN, Room, lazy, stub
 from .running import run_app
 
@@ -72,6 +72,7 @@ ROOMS = {
     "recover-shard": Room(
         "changes", "recover_shard",
         "Make the copy of a member the shard's log, where its leader lacks acknowledged records (DataLossSuspected)."),
+    "profile": Room("profiles", "profile_app", "Named clusters: where they are, the certificate to use."),
     "debug": Room("debug", "debug_app", "Look inside a running cluster."),
     "recover-metadata": Room(
         "recovery", "recover_metadata",
@@ -99,12 +100,14 @@ def _app(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    profile: ProfileOption = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_server_name: TlsServerNameOption = None,
 ) -> None:
     """Tidemark: a replicated, sharded log."""
+    give_profile(profile)
     give_tls(tls_ca, tls_cert, tls_key, tls_server_name)
 
 

@@ -6,12 +6,14 @@ certificates (certs).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Coroutine
 from typing import Annotated, Any
 
 import tidemark
 import typer
 from tidemark_operator import local
+from tidemark_wire.tls_names import ENVIRONMENT
 
 from .certs import certs_app
 from .failures import FAILED
@@ -107,6 +109,21 @@ def down(
 def status(state: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
     """Show the processes of the cluster."""
     _show(tidemark.run(local.attach(state)), as_json)
+
+
+@dev_app.command()
+def env(state: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+    """Write the shell lines that make this cluster the one of every command and of `tidemark.connect()`.
+
+    For example: eval "$(tidemark dev env)"
+    """
+    runtime = tidemark.run(local.attach(state))
+    variables = {"TIDEMARK_DIR": str(runtime.directory), "TIDEMARK_NODES": ",".join(runtime.node_addresses().values())}
+    if (tls := runtime.tls) is not None:
+        files = {"ca": tls.ca, "cert": tls.cert, "key": tls.key}
+        variables |= {ENVIRONMENT[part]: str(path) for part, path in files.items()}
+    emit(as_json, variables, lambda: "\n".join(
+        f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
 
 
 @dev_app.command()

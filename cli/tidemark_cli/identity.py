@@ -1,13 +1,16 @@
-"""The certificate that was given in front of the command.
+"""The certificate and the profile that were given in front of the command.
 
 Stays out: that of a local cluster (target).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tidemark_wire.profile_file import GROUP_VARIABLE, default_group
 
 from .failures import USAGE, CommandFailed
 
@@ -22,6 +25,7 @@ class _Given:
     """Set by every run of the command line."""
 
     tls: TlsSettings | None = None
+    profile: str = ""
 
 
 _given = _Given()
@@ -43,3 +47,15 @@ def give_tls(ca: Path | None, cert: Path | None, key: Path | None, server_name: 
 def given_tls() -> TlsSettings | None:
     """Return the certificate given for this command, None where none is."""
     return _given.tls
+
+
+def give_profile(name: str | None) -> None:
+    """Use this profile in the command that follows, and its group where a command names none."""
+    _given.profile = name or ""
+    if not os.environ.get(GROUP_VARIABLE) and (group := default_group(_given.profile)):
+        os.environ[GROUP_VARIABLE] = group
+
+
+def given_profile() -> str:
+    """Return the profile given for this command, empty where none is."""
+    return _given.profile

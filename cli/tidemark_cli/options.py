@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from tidemark_wire.profile_file import GROUP_VARIABLE, PROFILE_VARIABLE
 from tidemark_wire.tls_names import ENVIRONMENT, SERVER_NAME_VARIABLE
+
+from . import completing
 
 TIMEOUT_MAX_S = 1e9
 """About thirty years: what gRPC and an event loop take."""
@@ -26,7 +29,11 @@ ClusterOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the log group.")]
+GroupArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="GROUP", envvar=GROUP_VARIABLE, autocompletion=completing.groups, help="Name of the log group."),
+]
 ShardArgument = Annotated[int, typer.Argument(metavar="SHARD", min=0, help="Number of the shard, from 0.")]
 
 
@@ -111,3 +118,8 @@ TlsServerNameOption = Annotated[
 ]
 
 DEFAULT_DIR = Path(".tidemark")
+
+ProfileOption = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", envvar=PROFILE_VARIABLE, help="Cluster of `tidemark profile`."),
+]

@@ -26,6 +26,7 @@ from tidemark_wire.tls import Credentials, FileCredentials
 
 from . import target
 from .failures import FAILED, UNAVAILABLE, USAGE, CommandFailed
+from .identity import given_tls
 from .options import DEFAULT_DIR, DirOption, JsonOption, TimeoutOption
 from .output import emit, note, progress, stderr, table
 from .views import read_manifests
@@ -190,7 +191,7 @@ def _given(
         target.check_cluster(address, "--nodes")
         addresses.append(Address(address, pool if given else "default"))
     etcd_tls = TlsFiles(ca.read_bytes(), *(file.read_bytes() if file else None for file in (cert, key))) if ca else None
-    tls = target.tls_of(None)
+    tls = given_tls()
     try:
         keys = Keys(prefix or f"/tidemark/default/{name}")
     except ValueError as error:

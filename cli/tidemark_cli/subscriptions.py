@@ -17,7 +17,7 @@ from rich.text import Text
 from tidemark import SubscriptionsView, SubscriptionView, TidemarkError
 from tidemark.options import ReadOptions
 
-from . import target
+from . import completing, target
 from .failures import FAILED, OK, CommandFailed, describe
 from .options import (
     DEFAULT_DIR,
@@ -35,7 +35,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 SubscriptionOption = Annotated[
     str | None,
     typer.Option(
-        "--subscription", metavar="NAME",
+        "--subscription", metavar="NAME", autocompletion=completing.subscriptions,
         help="Go on where the subscription of this name stands, and commit what is written out.",
     ),
 ]
@@ -165,7 +165,8 @@ def list_(
 @subscriptions_app.command()
 def delete(
     group: GroupArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the subscription.")],
+    name: Annotated[str, typer.Argument(
+        metavar="NAME", autocompletion=completing.subscriptions, help="Name of the subscription.")],
     shards: ShardsOption = None,
     timeout_s: TimeoutOption = 10.0,
     state: DirOption = DEFAULT_DIR,

@@ -14,6 +14,7 @@ from types import TracebackType
 
 import grpc
 import tidemark
+from tidemark import profiles
 from tidemark.errors import InvalidArgument, UnknownGroup
 from tidemark.routing import check_addresses
 from tidemark_operator import local
@@ -21,7 +22,7 @@ from tidemark_wire.tls import TlsSettings
 
 from .admin import Admin
 from .failures import UNAVAILABLE, USAGE, CommandFailed
-from .identity import given_tls
+from .identity import given_profile, given_tls
 from .reconfigurations import condition_of
 
 CONNECT_TIMEOUT_S = 10.0
@@ -38,11 +39,9 @@ def check_cluster(cluster: str, option: str = "--cluster") -> str:
     return address
 
 
-def tls_of(runtime: local.Runtime | None) -> TlsSettings | None:
-    """Return the certificate to use: the one given for this command, else that of a local cluster, else none."""
+def tls_of(runtime: local.Runtime) -> TlsSettings | None:
+    """Return the certificate to use in a local cluster: the one given for this command, else its own, else none."""
     found = given_tls()
-    if runtime is None:
-        return found
     if found is not None and runtime.tls is None:
         raise CommandFailed(
             f"the local cluster {runtime.cluster!r} runs without TLS, and a certificate is given",
@@ -51,8 +50,26 @@ def tls_of(runtime: local.Runtime | None) -> TlsSettings | None:
     return found or runtime.tls
 
 
+def place_of(directory: Path, cluster: str | None) -> tuple[str | None, TlsSettings | None]:
+    """Return the addresses that are meant, None for the local cluster, and the certificate to use there.
+
+    The first of these: --cluster, --profile, a local cluster in the directory, the current profile.
+    """
+    if cluster is not None:
+        return cluster, given_tls()
+    name = given_profile()
+    if not name and (directory / "state.json").exists():
+        return None, None
+    known = profiles.load()
+    if not (name := name or known.current):
+        return None, None
+    profile = known.find(name)
+    return ",".join(profile.addresses), given_tls() or profile.tls
+
+
 async def nodes_of(directory: Path, cluster: str | None) -> tuple[list[str], TlsSettings | None]:
     """Return where nodes answer, and the certificate to speak to them with."""
+    cluster, tls = place_of(directory, cluster)
     if cluster is None:
         runtime = await local.attach(directory)
         addresses = runtime.bootstrap()
@@ -63,7 +80,9 @@ async def nodes_of(directory: Path, cluster: str | None) -> tuple[list[str], Tls
                 code=UNAVAILABLE, reason="UNAVAILABLE",
             )
         return addresses, tls_of(runtime)
-    address, tls = check_cluster(cluster), tls_of(None)
+    if "," in cluster:
+        return check_addresses(cluster), tls  # one alone may be the operator's; of many each is a node
+    address = check_cluster(cluster)
     try:
         async with Admin(address, tls) as service:
             clusters = await service.get("TidemarkCluster")
@@ -128,10 +147,11 @@ async def connect(directory: Path, cluster: str | None) -> Connection:
 @asynccontextmanager
 async def admin(directory: Path, cluster: str | None) -> AsyncIterator[Admin]:
     """Yield the Admin service of the cluster that is meant."""
+    cluster, tls = place_of(directory, cluster)
     if cluster is None:
         runtime = await local.attach(directory)
-        address = runtime.admin_address
+        address, tls = runtime.admin_address, tls_of(runtime)
     else:
-        runtime, address = None, check_cluster(cluster)
-    async with Admin(address, tls_of(runtime)) as service:
+        address = check_cluster(cluster.partition(",")[0])
+    async with Admin(address, tls) as service:
         yield service

@@ -7,17 +7,17 @@ Stays out: writing the file (command line), connecting (client).
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from tidemark_wire import profile_file
+from tidemark_wire.profile_file import PROFILE_VARIABLE, config_file
 from tidemark_wire.tls import InvalidTls, TlsSettings
 
 from .errors import InvalidArgument
 
-CONFIG_VARIABLE, PROFILE_VARIABLE, CLUSTER_VARIABLE = "TIDEMARK_CONFIG", "TIDEMARK_PROFILE", "TIDEMARK_CLUSTER"
+NODES_VARIABLE, CLUSTER_VARIABLE = "TIDEMARK_NODES", "TIDEMARK_CLUSTER"
 TLS_FIELDS = {"ca": "ca", "cert": "cert", "key": "key"}
 
 
@@ -48,23 +48,14 @@ class Profiles:
         return self.by_name[name]
 
 
-def config_file() -> Path:
-    """Return where the profiles are."""
-    if given := os.environ.get(CONFIG_VARIABLE):
-        return Path(given)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tidemark" / "profiles.toml"
-
-
 def load() -> Profiles:
     """Return the profiles of the file, none where there is no file; raises InvalidArgument for one that is damaged."""
     path = config_file()
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = profile_file.read()
         return Profiles(
             str(document.get("current", "")),
             {name: _profile(name, table) for name, table in document.get("profiles", {}).items()})
-    except FileNotFoundError:
-        return Profiles()
     except (OSError, ValueError, TypeError, AttributeError, KeyError, InvalidTls) as error:
         raise InvalidArgument("profile", f"{path} cannot be read: {error}", advice="Correct the file.") from error
 
@@ -78,12 +69,13 @@ def _profile(name: str, table: Mapping[str, Any]) -> Profile:
 def chosen(profile: str | None = None) -> Profile | None:
     """Return the cluster to use without an address: of the profile, else of the environment, else the current one.
 
-    TIDEMARK_CLUSTER (addresses, with commas between them) goes before TIDEMARK_PROFILE.  A certificate in
-    TIDEMARK_TLS_* goes before that of a profile.
+    TIDEMARK_NODES, or TIDEMARK_CLUSTER (addresses, with commas between them), goes before TIDEMARK_PROFILE.  A
+    certificate in TIDEMARK_TLS_* goes before that of a profile.
     """
     name = profile or ""
     tls = TlsSettings.of_environment()
-    if not name and (cluster := os.environ.get(CLUSTER_VARIABLE)):
+    cluster = os.environ.get(NODES_VARIABLE) or os.environ.get(CLUSTER_VARIABLE)
+    if not name and cluster:
         return Profile("", tuple(cluster.split(",")), tls)
     profiles = load()
     name = name or os.environ.get(PROFILE_VARIABLE, "") or profiles.current

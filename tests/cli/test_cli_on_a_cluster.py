@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tidemark
 from cli_harness import Cli
 from tidemark_cli.records import record_document
 
@@ -291,6 +292,19 @@ def test_an_act_on_many_processes_goes_through_all_of_them(on: Cli):
     assert [each["name"] for each in result.document["failed"]] == ["dev-77", "dev-78"]
     assert "there is no process 'dev-77'" in result.err
     assert "there is no process 'dev-78'" in result.err
+
+
+def test_the_environment_of_a_shell_names_the_cluster(on: Cli, group: str, monkeypatch: pytest.MonkeyPatch):
+    variables = on("dev", "env", "--json").document
+    assert on("dev", "env").out.splitlines() == [f"export {name}={value}" for name, value in variables.items()]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    async def known() -> list[str]:
+        async with await tidemark.connect() as client:
+            return [each.name for each in client.shard_map.groups]
+
+    assert group in tidemark.run(known())
 
 
 def test_another_number_of_nodes_or_other_places_are_refused(on: Cli):

@@ -13,6 +13,7 @@ import pytest
 import tidemark
 from fake_cluster import FakeCluster
 from tidemark import errors, profiles
+from tidemark_wire import profile_file
 
 from tests.waiting import until
 
@@ -146,7 +147,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name.startswith("TIDEMARK_"):
             monkeypatch.delenv(name)
     file = tmp_path / "profiles.toml"
-    monkeypatch.setenv(profiles.CONFIG_VARIABLE, str(file))
+    monkeypatch.setenv(profile_file.CONFIG_VARIABLE, str(file))
     return file
 
 
@@ -162,7 +163,7 @@ async def test_connect_takes_a_profile_or_the_environment(
         assert address in repr(client)
     async with await tidemark.connect(profile="here"):
         pass
-    monkeypatch.setenv(profiles.PROFILE_VARIABLE, "gone")
+    monkeypatch.setenv(profile_file.PROFILE_VARIABLE, "gone")
     with pytest.raises(errors.Unavailable):
         await tidemark.connect(timeout_s=0.2)
     monkeypatch.setenv(profiles.CLUSTER_VARIABLE, f"127.0.0.1:1,{address}")
