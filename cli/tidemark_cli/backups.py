@@ -54,6 +54,11 @@ def backup(
         Path | None, typer.Argument(metavar="[DIR]", help="With verify: folder of the backup.")] = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Folder to write to: a new or empty one.")] = None,
+    since: Annotated[
+        Path | None,
+        typer.Option("--since", metavar="DIR", help="An earlier backup of GROUP: read what changed since from the "
+                     "cluster and the rest from there."),
+    ] = None,
     lease_s: LeaseOption = _LEASE_DEFAULT_S,
     timeout_s: TimeoutOption = 60.0,
     state: DirOption = DEFAULT_DIR,
@@ -82,7 +87,7 @@ def backup(
             await client.group(what)
             with progress() as shown:
                 return await take_backup(
-                    client, what, folder, lease_s=lease_s, timeout_s=timeout_s,
+                    client, what, folder, since=since, lease_s=lease_s, timeout_s=timeout_s,
                     on_rows=_Bar(shown, f"backup of {what}"), on_note=note,
                 )
 
@@ -93,7 +98,8 @@ def backup(
             note(f"the backup in {folder} is not finished: the same command goes on with it for {lease_s:g} s")
         raise
     document = {
-        **_summary(made.directory, made.manifest), "keptFiles": made.kept_files, "notes": list(made.notes),
+        **_summary(made.directory, made.manifest), "keptFiles": made.kept_files, "fetched": made.fetched,
+        "notes": list(made.notes),
     }
     emit(as_json, document, lambda: Text(
         f"{made.manifest.count:,} documents of {len(made.manifest.shards)} shards of {what} are in {made.directory} "

@@ -167,7 +167,7 @@ async def test_a_row_that_is_lost_fails_the_backup(setup: Setup, tmp_path: Path,
         await small(setup, tmp_path)
 
 
-async def interrupted(setup: Setup, directory: Path, files: int = 5) -> None:
+async def interrupted(setup: Setup, directory: Path, files: int = 5, **options: Any) -> None:
     """Take a backup that is cancelled once some files are complete."""
 
     def on_rows(done: int, total: int) -> None:
@@ -175,7 +175,7 @@ async def interrupted(setup: Setup, directory: Path, files: int = 5) -> None:
         if sum(len(shard["files"]) for shard in record["shards"]) >= files:
             task.cancel()
 
-    task = asyncio.create_task(small(setup, directory, on_rows=on_rows))
+    task = asyncio.create_task(small(setup, directory, on_rows=on_rows, **options))
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -294,6 +294,94 @@ async def test_a_group_without_documents_is_backed_up_and_restored(setup: Setup,
     assert (await backup.restore(setup.client, tmp_path, "third")).documents == 0
 
 
+# --- with an earlier backup
+
+
+def said_to_have_changed(monkeypatch: pytest.MonkeyPatch, setup: Setup, *keys: bytes) -> None:
+    """Let the change streams name these keys."""
+
+    async def changed_keys(*_: object) -> dict[int, set[bytes]]:
+        found: dict[int, set[bytes]] = {0: set(), 1: set(), 2: set()}
+        for key in keys:
+            found[setup.settings.shard_of(key)].add(key)
+        return found
+
+    monkeypatch.setattr(taking, "changed_keys", changed_keys)
+
+
+CHANGES = (b"a-new", b"key-000", b"key-030", b"key-031", b"key-059", b"z-new", b"key-040", b"never-was")
+
+
+async def change(setup: Setup) -> None:
+    """Put, replace and delete some documents."""
+    await setup.settings.put_many([Put(key, b"second") for key in CHANGES[:6]])
+    await setup.settings.delete(b"key-040")
+
+
+@pytest.mark.parametrize("get_keys", [1, 2, 100])
+async def test_an_earlier_backup_gives_what_did_not_change(setup: Setup, tmp_path: Path, monkeypatch, get_keys: int):
+    monkeypatch.setattr(taking, "GET_KEYS", get_keys)
+    await small(setup, tmp_path / "first")
+    await change(setup)
+    said_to_have_changed(monkeypatch, setup, *CHANGES, b"key-010")
+    made = await small(setup, tmp_path / "second", since=tmp_path / "first")
+    assert made.fetched == 7 and made.manifest.count == COUNT
+    for path in (tmp_path / "first").rglob("*.arrow"):
+        path.unlink()
+    backup.verify(tmp_path / "second")
+    await backup.restore(setup.client, tmp_path / "second", "copy")
+    assert await setup.content(setup.copy) == await setup.content(setup.settings)
+
+
+async def test_u73_a_change_that_was_not_named_fails_the_backup(setup: Setup, tmp_path: Path, monkeypatch):
+    await small(setup, tmp_path / "first")
+    await change(setup)
+    said_to_have_changed(monkeypatch, setup, *CHANGES[1:])
+    with pytest.raises(backup.BackupMismatch):
+        await small(setup, tmp_path / "second", since=tmp_path / "first")
+    said_to_have_changed(monkeypatch, setup, *(key for key in CHANGES if key != b"key-030"))
+    with pytest.raises(backup.BackupMismatch, match="another digest"):
+        await small(setup, tmp_path / "third", since=tmp_path / "first")
+
+
+async def test_a_broken_run_with_an_earlier_backup_goes_on(setup: Setup, tmp_path: Path, monkeypatch):
+    await small(setup, tmp_path / "first")
+    await change(setup)
+    said_to_have_changed(monkeypatch, setup, *CHANGES)
+    await interrupted(setup, tmp_path / "second", since=tmp_path / "first")
+    made = await small(setup, tmp_path / "second", since=tmp_path / "first")
+    assert made.kept_files >= 5
+    backup.verify(tmp_path / "second")
+
+
+@pytest.mark.parametrize(
+    ("lineage", "why"),
+    [("", "another history"), ("00" * 16, "another history"), ("ab" * 16, "another history"), (None, "UNIMPLEMENTED")],
+)
+async def test_u57_everything_is_read_where_the_changes_cannot_be_had(
+    setup: Setup, tmp_path: Path, lineage: str | None, why: str
+):
+    await small(setup, tmp_path / "first")
+    if lineage is not None:
+        edit(tmp_path / "first", lambda document: document["shards"][1].update(lineage=lineage))
+    await change(setup)
+    made = await small(setup, tmp_path / "second", since=tmp_path / "first")
+    assert made.fetched == COUNT and why in made.notes[0]
+    backup.verify(tmp_path / "second")
+
+
+async def test_an_earlier_backup_of_another_group_or_damaged_is_refused(setup: Setup, tmp_path: Path, monkeypatch):
+    await backup.take(setup.client, "copy", tmp_path / "copy")
+    with pytest.raises(backup.FolderRefused) as caught:
+        await small(setup, tmp_path / "second", since=tmp_path / "copy")
+    assert caught.value.reason == "OTHER_BACKUP" and not (tmp_path / "second").exists()
+    await small(setup, tmp_path / "first")
+    said_to_have_changed(monkeypatch, setup)
+    next((tmp_path / "first").rglob("*.arrow")).write_bytes(b"")
+    with pytest.raises(backup.BackupDamaged):
+        await small(setup, tmp_path / "second", since=tmp_path / "first")
+
+
 # --- verifying
 
 
@@ -389,6 +477,8 @@ def vouch(directory: Path, name: str) -> None:
         (lambda d: d["shards"].append(d["shards"][0]), "there twice"),
         (lambda d: d["shards"][0].update(seqno=-2), "seqno is -2"),
         (lambda d: d["shards"][0].update(digest="00" * 16), "another digest than its pin"),
+        (lambda d: d["shards"][0].update(digest="00"), "digest has 1 bytes, not 16"),
+        (lambda d: d["shards"][0].update(lineage="00"), "lineage has 1 bytes, not 16"),
         (lambda d: d["shards"][0].update(digest="xyz"), "digest is not hexadecimal"),
         (lambda d: d["shards"][0]["files"][0].update(path="../../etc/passwd"), "not a file of shard 0"),
         (lambda d: d["shards"][0]["files"][0].update(path="/etc/passwd"), "not a file of shard 0"),

@@ -88,9 +88,18 @@ async def test_u70_a_backup_under_puts_and_a_killed_leader_is_restored_into_anot
         load.stop.set()
         await asyncio.wait_for(writing, PATIENCE_S)
         assert len(list(folder.rglob("*.arrow"))) > 3
-        changed = sum([backup.document_rows.content_of(each) async for each in documents.scan()]) % (1 << 128)
-        assert changed != made.manifest.content, "puts behind the pin are not in the backup"
+        now = sum([backup.document_rows.content_of(each) async for each in documents.scan()]) % (1 << 128)
+        assert now != made.manifest.content, "puts behind the pin are not in the backup"
         assert all(not each.pins for each in (await documents.describe()).values())
+
+        later = await backup.take(client, "settings", tmp_path / "later", since=folder)
+        assert later.manifest.content == now and not later.notes
+        assert 0 < later.fetched <= later.manifest.count
+        await documents.put_many([Put(b"key-00001", b"last"), tidemark.Delete(b"key-00002"), Put(b"new", b"last")])
+        third = await backup.take(client, "settings", tmp_path / "third", since=tmp_path / "later")
+        assert third.fetched == 2, "two documents that exist changed"
+        now = sum([backup.document_rows.content_of(each) async for each in documents.scan()]) % (1 << 128)
+        assert backup.verify(tmp_path / "third").content == third.manifest.content == now
     assert backup.verify(folder).content == made.manifest.content
     async with cluster(tmp_path / "two", "two", 2) as (_, client), client.documents("settings") as documents:
         restored = await backup.restore(client, folder, "settings")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidemark_core.base.ids import LINEAGE_BYTES
 from tidemark_core.documents.payload import KEY_BYTES_MAX, NAME_BYTES_MAX, SEQNO_MAX
 
 from .errors import BackupDamaged, BackupVersion
@@ -166,7 +167,7 @@ def _shard(fields: _Fields) -> ShardRecord:
         for place, each in enumerate(fields.items("files", FILES_MAX))
     ]
     found = ShardRecord(
-        shard, fields.number("seqno", SEQNO_MAX, -1), fields.number("epoch"), fields.data("lineage", 16),
+        shard, fields.number("seqno", SEQNO_MAX, -1), fields.number("epoch"), fields.data("lineage", LINEAGE_BYTES, 0),
         fields.number("count"), fields.hash("digest"), files,
     )
     if fields.hash("content") != found.content:
@@ -212,18 +213,19 @@ class _Fields:
             raise BackupDamaged([f"{self.where}: {name} is {found}, must be {least} to {most}"])
         return found
 
-    def data(self, name: str, length_max: int) -> bytes:
-        found = self.text(name, 2 * length_max)
+    def data(self, name: str, length_max: int, *lengths: int) -> bytes:
+        """Return bytes; with `lengths` they have `length_max` or one of these."""
+        text = self.text(name, 2 * length_max)
         try:
-            return bytes.fromhex(found)
+            found = bytes.fromhex(text)
         except ValueError:
             raise BackupDamaged([f"{self.where}: {name} is not hexadecimal"]) from None
+        if lengths and len(found) not in (length_max, *lengths):
+            raise BackupDamaged([f"{self.where}: {name} has {len(found)} bytes, not {length_max}"])
+        return found
 
     def hash(self, name: str) -> int:
-        found = self.data(name, 16)
-        if len(found) != 16:
-            raise BackupDamaged([f"{self.where}: {name} has {len(found)} bytes, not 16"])
-        return int.from_bytes(found, "big")
+        return int.from_bytes(self.data(name, 16, 16), "big")
 
     def items(self, name: str, count_max: int) -> list[Any]:
         found: list[Any] = self.value(name, list)
