@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import hashlib
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from tidemark.backup import taking
 from tidemark.backup.document_rows import content_of
 from tidemark.backup.files import FileWriter
 from tidemark.backup.folder import Folder
+from tidemark.backup.in_thread import in_thread
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents.payload import Reason as Ended
@@ -196,6 +198,27 @@ async def test_an_interrupted_backup_goes_on_at_the_same_cut(setup: Setup, tmp_p
     await backup.restore(setup.client, tmp_path, "copy")
     assert await setup.content(setup.copy) == before
     assert not pins(setup)
+
+
+async def test_work_on_files_ends_before_a_cancelled_caller_does():
+    """A thread that wrote on would meet the next run in the same folder."""
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(10)
+        ended.set()
+
+    task = asyncio.create_task(in_thread(work))
+    await asyncio.to_thread(begun.wait, 10)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.wait((task,), timeout=0.02)
+        assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
 
 
 async def test_a_damaged_file_of_an_interrupted_run_is_written_again(setup: Setup, tmp_path: Path):

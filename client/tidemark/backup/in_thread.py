@@ -13,8 +13,13 @@ T = TypeVar("T")
 async def in_thread(work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
     """Return what `work` returns; a cancelled call waits for it, so that no thread writes to the folder later."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **options))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,))
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:   # it may come more than once
+            cancelled = error
+    if cancelled is not None:
+        task.exception()   # the cancellation wins over it
+        raise cancelled
+    return task.result()
