@@ -22,7 +22,7 @@ class BackupDamaged(TidemarkError):
     """Files of a backup are missing, changed or malformed.  `problems` names each of them."""
 
     reason = "BACKUP_DAMAGED"
-    advice = "Use another backup; nothing was restored from this one."
+    advice = "Use another backup; a restore refuses this one."
 
     def __init__(self, problems: Sequence[str]) -> None:
         more = len(problems) - PROBLEMS_SHOWN
