@@ -1,9 +1,10 @@
-"""Documents under leader kills and pauses: one register by key, judged by Porcupine, and reads of one's own writes."""
+"""Documents while leaders are killed, paused and cut off: linearizable by Porcupine, and reads of one's own writes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.kube.binaries import Unavailable
 from tests.waiting import until
 
 from .cluster import Cluster
+from .fault_proxy import Network
 from .histories import NO_CONDITION, Operation, judge, judged, record
 
 OPERATIONS = 10_000
@@ -78,30 +80,49 @@ def test_the_judge_tells_a_linearizable_history_from_another(
 # --- a cluster
 
 
-async def trouble(cluster: Cluster, group: str, history: list[Operation]) -> int:
-    """Kill the leader and pause it in turn, for ever; each time operations go on before the next fault."""
-    faults = 0
+async def trouble(cluster: Cluster, network: Network, group: str, history: list[Operation]) -> list[str]:
+    """Kill a leader, pause one, cut one off from its followers, for ever; operations go on before the next fault.
+
+    One that is cut off still hears clients, and must answer no read that another leader's writes are missing from.
+    """
+    faults: list[str] = []
+
+    async def more(operations: int) -> None:
+        mark = len(history)
+        await until(lambda: len(history) > mark + operations, "operations go on", 60)
+
     with contextlib.suppress(asyncio.CancelledError):
-        while True:
-            leader = await cluster.leader(group, faults % 2)
-            mark = len(history)
-            if faults % 2:
-                cluster.pause(leader)
-                await until(lambda mark=mark: len(history) > mark + 200, "operations go on", 60)
-                cluster.resume(leader)
-            else:
-                cluster.kill(leader)
-                await until(lambda mark=mark: len(history) > mark + 200, "operations go on", 60)
-                await cluster.start(leader)
-            faults += 1
-            mark = len(history)
-            await until(lambda mark=mark: len(history) > mark + 300, "operations go on", 60)
+        for fault in itertools.cycle(("kill", "pause", "cut")):
+            shard = len(faults) % 2
+            leader, *followers = await cluster.members(group, shard)
+            match fault:
+                case "kill":
+                    cluster.kill(leader)
+                case "pause":
+                    cluster.pause(leader)
+                case "cut":
+                    network.cut(leader, *followers)
+
+            async def replaced(shard: int = shard, leader: str = leader) -> bool:
+                return await cluster.leader(group, shard) not in ("", leader)
+
+            await until(replaced, f"another member leads shard {shard}", 60)
+            await more(200)
+            match fault:
+                case "kill":
+                    await cluster.start(leader)
+                case "pause":
+                    cluster.resume(leader)
+                case "cut":
+                    network.heal()
+            faults.append(fault)
+            await more(300)
             await cluster.replicated(group)
     return faults
 
 
-async def test_u49_u53_operations_on_documents_are_linearizable_under_kills_and_pauses(
-    cluster: Cluster, porcupine: Path
+async def test_u49_u53_operations_on_documents_are_linearizable_under_kills_pauses_and_cuts(
+    cluster: Cluster, network: Network, faultless: None, porcupine: Path
 ):
     group = await cluster.create_group(shards=2, kind="Documents")
     history: list[Operation] = []
@@ -113,14 +134,14 @@ async def test_u49_u53_operations_on_documents_are_linearizable_under_kills_and_
             await stack.enter_async_context(client.documents(group, timeout_s=timeout_s))
             for client, timeout_s in zip(connected, TIMEOUTS_S, strict=True)
         ]
-        faulting = asyncio.create_task(trouble(cluster, group, history))
+        faulting = asyncio.create_task(trouble(cluster, network, group, history))
         unknown_outcomes = await record(documents, history, clients=12, keys=30, operations=OPERATIONS)
         faulting.cancel()
         faults = await faulting
-    assert faults >= 4, f"{faults} faults in the history"
+    assert {"kill", "pause", "cut"} <= set(faults), f"{faults} in the history"
     assert unknown_outcomes, "a leader was killed, and every outcome is known"
     verdict = judged(porcupine, history)
-    print(f"{verdict}, {faults} faults, {unknown_outcomes} unknown outcomes")
+    print(f"{verdict}, {faults}, {unknown_outcomes} unknown outcomes")
     assert verdict["result"] == "Ok", verdict
     assert verdict["operations"] >= OPERATIONS
     # The judge has teeth on this very history: one more read, of a version that was replaced, is found.
