@@ -37,12 +37,6 @@ REQUEST_LOOK_SECONDS = 1.0
 LARGE_REQUEST_SECONDS = 0.5
 """So long a request above its bound keeps the place of the next one: to take it in costs the loop milliseconds."""
 
-SEND_BYTES = 1 << 20
-"""Frames of so many bytes together, at most, are encoded and handed to gRPC in one turn of the loop."""
-SEND_COST_BYTES = 32 << 10
-"""The cost of a frame of any size, in bytes that take as long."""
-SEND_TURN_SECONDS = 0.002
-"""Turns of the loop that last longer have fewer frames: those of appends come in between."""
 LARGE_FRAME_SECONDS = 10.0
 """So long a frame beside the budget may be under way while another one waits for its place."""
 SEND_LOOK_SECONDS = 1.0
@@ -81,7 +75,7 @@ class Budgets:
         self.snapshots = Line("snapshots of change streams", SNAPSHOTS_MAX)
         self._requests = Line("requests under way", REQUESTS_AT_ONCE)
         self._searches = Line("searches", SEARCHES_AT_ONCE)
-        self._sends = Pace(SEND_BYTES, SEND_TURN_SECONDS)
+        self._sends = Pace()
         self._of_cost = {
             Cost.STREAM: self.streams, Cost.WATCH: self.watches, Cost.CALL: self.calls, Cost.SEARCH: self.calls,
         }
@@ -122,15 +116,12 @@ class Budgets:
         """Wait for room for a frame of `least` to `most` bytes."""
         return await self.frames.grant(who, FRAME_COPIES * least, FRAME_COPIES * most)
 
-    async def send(
-        self, who: str, context: Any, frame: Callable[[], bytes], size: int = SEND_BYTES, grant: Grant | None = None
-    ) -> None:
-        """Encode a frame of about `size` bytes and hand it to gRPC; return when the caller's side has it.
+    async def send(self, who: str, context: Any, frame: Callable[[], bytes], grant: Grant | None = None) -> None:
+        """Encode a frame and hand it to gRPC, one in each turn of the loop; return when the caller's side has it.
 
-        The frames of all callers have at most `SEND_BYTES` in each turn of the loop.  A frame beside the budget (its
-        grant says so) ends the call where it takes long and another such frame waits.
+        A frame beside the budget (its grant says so) ends the call where it takes long and another such frame waits.
         """
-        await self._sends.turn(who, SEND_COST_BYTES + size)
+        await self._sends.turn(who)
         writing = context.write(frame())    # gRPC copies and encrypts it on the loop
         if grant is None or not grant.beside:
             await writing

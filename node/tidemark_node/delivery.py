@@ -306,15 +306,14 @@ class _Stream:
 
     async def _say(self, run: _Run, message: Started | Shipment) -> None:
         """Write; only the sending task does, so nothing of an older generation follows STARTED of a newer one."""
-        size = sum(item.size for item in message.items) if isinstance(message, Shipment) else 0
         if isinstance(message, Shipment):
             self._metrics.delivery_left_out.inc(message.left_out)
             if message.items:
-                self._metrics.delivery_bytes.inc(size)
+                self._metrics.delivery_bytes.inc(sum(item.size for item in message.items))
                 sent = sum(item.entry_count for item in message.items)
                 self._metrics.delivery_items.labels(str(run.start.mode)).inc(sent)
         if isinstance(message, Shipment) and message.items:
-            await self._budgets.send(self._who, self._context, partial(encode_answer, message), size, self._grant)
+            await self._budgets.send(self._who, self._context, partial(encode_answer, message), self._grant)
             self._release()
         else:
             await self._context.write(encode_answer(message))

@@ -197,7 +197,7 @@ class _Reader:
                 frame = await self._frame(entries)
                 if frame is None:
                     return False
-                await self._budgets.send(self._who, self._context, frame, sum(entry.size for entry in entries), grant)
+                await self._budgets.send(self._who, self._context, frame, grant)
                 return True
             finally:
                 grant.release()

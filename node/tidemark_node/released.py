@@ -6,9 +6,13 @@ Stays out: who may read; a reader that is woken without news asks the core again
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from tidemark_core.base.ids import ShardId
+
+WAKES_PER_TURN = 2
+"""Each of hundreds of readers costs the loop about what one append does, so appends come in between."""
 
 
 class ReleasedBoard:
@@ -18,6 +22,8 @@ class ReleasedBoard:
         self._upto: dict[ShardId, int] = {}
         self._waiters: dict[ShardId, list[asyncio.Future[None]]] = {}
         self._watchers: dict[ShardId, dict[Callable[[], None], None]] = {}
+        self._due: deque[asyncio.Future[None] | Callable[[], None]] = deque()    # woken and not yet run
+        self._waking = False
 
     def upto(self, shard: ShardId) -> int:
         """Return the newest released offset told by the core, -1 when it told none."""
@@ -31,11 +37,22 @@ class ReleasedBoard:
 
     def wake(self, shard: ShardId) -> None:
         """Wake the readers of a shard, with or without news."""
-        for waiter in self._waiters.pop(shard, ()):
-            if not waiter.done():
-                waiter.set_result(None)
-        for watcher in self._watchers.get(shard, ()):
-            watcher()
+        self._due.extend(self._waiters.pop(shard, ()))
+        self._due.extend(self._watchers.get(shard, ()))
+        if not self._waking:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        """Wake a few readers in this turn of the loop and go on in the next: hundreds at once would keep it busy."""
+        for _ in range(min(WAKES_PER_TURN, len(self._due))):
+            reader = self._due.popleft()
+            if not isinstance(reader, asyncio.Future):
+                reader()
+            elif not reader.done():
+                reader.set_result(None)
+        self._waking = bool(self._due)
+        if self._waking:
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
     def watch(self, shard: ShardId, watcher: Callable[[], None]) -> None:
         """Call `watcher` whenever readers of the shard are woken, until `unwatch`; it must not change who watches."""

@@ -232,52 +232,38 @@ class Grant:
 
 
 class Pace:
-    """Work that is done on the loop, at most `per_turn` of it in one turn, so that other work comes in between.
+    """Work that is done on the loop, one piece in each turn, so that other work comes in between.
 
-    Turns that last longer than `turn_seconds` halve that, down to a piece a turn; shorter ones double it again.
     Callers take turns; the work of one caller stays in order.
     """
 
-    def __init__(self, per_turn: int, turn_seconds: float) -> None:
-        self._per_turn = self.allowed = per_turn
-        self._turn_seconds = turn_seconds
-        self._done = 0           # in this turn
-        self._began = 0.0
-        self._ticking = False
-        self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
+    def __init__(self) -> None:
+        self._busy = False       # this turn has its piece
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def turn(self, who: str, work: int) -> None:
+    async def turn(self, who: str) -> None:
         """Wait for the turn of a piece of work, which the caller then does at once."""
-        if not self._waiting and self._take(work):
+        if not self._busy:
+            self._take()
             return
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(who, deque()).append((waiter, work))
+        self._waiting.setdefault(who, deque()).append(waiter)
         await waiter
 
-    def _take(self, work: int) -> bool:
-        if self._done and self._done + work > self.allowed:
-            return False
-        self._done += work
-        if not self._ticking:
-            self._ticking = True
-            loop = asyncio.get_running_loop()
-            self._began = loop.time()
-            loop.call_soon(self._tick)
-        return True
+    def _take(self) -> None:
+        self._busy = True
+        asyncio.get_running_loop().call_soon(self._tick)
 
     def _tick(self) -> None:
-        """Begin the next turn with the work that waits, a piece of each caller by turns."""
-        late = asyncio.get_running_loop().time() - self._began > self._turn_seconds
-        self.allowed = self.allowed // 2 if late else min(self._per_turn, 2 * self.allowed or 1)
-        self._done, self._ticking = 0, False
-        while self._waiting:
-            who, pieces = next(iter(self._waiting.items()))
-            while pieces and pieces[0][0].done():
+        """Begin the next turn with a piece that waits."""
+        self._busy = False
+        while self._waiting and not self._busy:
+            who = next(iter(self._waiting))
+            pieces = self._waiting.pop(who)
+            while pieces and pieces[0].done():
                 pieces.popleft()     # its caller went away
-            if pieces and not self._take(pieces[0][1]):
-                return
-            del self._waiting[who]
             if pieces:
-                pieces.popleft()[0].set_result(None)
+                pieces.popleft().set_result(None)
+                self._take()
             if pieces:
                 self._waiting[who] = pieces   # the last in the next round

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from node_harness import GROUP, Appender, OperatorHand, batch, push_map, shard_map
+from node_harness import GROUP, SHARD, Appender, OperatorHand, batch, push_map, shard_map
 from prometheus_client import generate_latest
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
@@ -23,8 +23,9 @@ from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_node import budgets as budgets_module
 from tidemark_node import delivery
-from tidemark_node.budgets import REQUEST_BYTES_MAX, SEND_BYTES, Budgets
+from tidemark_node.budgets import REQUEST_BYTES_MAX, Budgets
 from tidemark_node.main import Node
+from tidemark_node.released import WAKES_PER_TURN, ReleasedBoard
 from tidemark_node.settings import FRAME_COPIES, Settings
 from tidemark_node.subscription_names import SubscriptionNames
 from tidemark_wire import channel
@@ -384,11 +385,8 @@ async def test_t12_unanswered_batches_of_one_caller_leave_room_for_others(node: 
     assert not pending.take(GREEDY, 1) and pending.take(OTHER, pending.total // 4)
 
 
-@pytest.mark.parametrize(("size", "at_once_max", "turns_max"), [(SEND_BYTES, 1, 17), (100, 31, 2)])
-async def test_t12_frames_have_a_bound_of_bytes_in_each_turn_of_the_loop(
-    node: Node, size: int, at_once_max: int, turns_max: int
-) -> None:
-    """Many streams that may send at once: small frames go together, and what an append needs comes in between."""
+async def test_t12_one_frame_is_encoded_in_each_turn_of_the_loop(node: Node) -> None:
+    """Many streams that may send at once: what an append needs of the loop comes in between."""
     turns, encoded_in = 0, list[int]()
     blocked = asyncio.Event()
 
@@ -406,16 +404,49 @@ async def test_t12_frames_have_a_bound_of_bytes_in_each_turn_of_the_loop(
             await blocked.wait()
 
     tick()
-    sends = [
-        asyncio.ensure_future(node.budgets.send(who, Slow(), encode, size)) for who in (GREEDY, OTHER) for _ in range(9)
-    ]
+    sends = [asyncio.ensure_future(node.budgets.send(who, Slow(), encode)) for who in (GREEDY, OTHER) for _ in range(9)]
     sends[4].cancel()
     await until(lambda: 17 == len(encoded_in), "a stream that is not read keeps no other from sending")
-    assert len(set(encoded_in)) <= turns_max
-    assert max(map(encoded_in.count, encoded_in)) <= at_once_max
+    assert len(set(encoded_in)) == len(encoded_in)
+    assert encoded_in[-1] - encoded_in[1] == 15, "each turn has one"
     blocked.set()
     answers = await asyncio.gather(*sends, return_exceptions=True)
     assert 1 == sum(isinstance(answer, asyncio.CancelledError) for answer in answers)
+
+
+async def test_t12_a_few_readers_are_woken_in_each_turn_of_the_loop() -> None:
+    """An append wakes hundreds of tailing readers; what other appends need of the loop comes in between."""
+    board, turns, woken = ReleasedBoard(), 0, list[int]()
+    goes_on = True
+
+    def tick() -> None:
+        nonlocal turns
+        turns += 1
+        if goes_on:
+            asyncio.get_running_loop().call_soon(tick)
+
+    async def reader() -> None:
+        await board.moved(SHARD, 60)
+        woken.append(turns)
+
+    def watcher() -> None:
+        woken.append(turns)
+
+    readers = [asyncio.ensure_future(reader()) for _ in range(20)]
+    await asyncio.sleep(0)
+    for _ in range(2):      # the same watcher counts once
+        board.watch(SHARD, watcher)
+    readers[3].cancel()
+    tick()
+    board.released(SHARD, 7)
+    assert 7 == board.upto(SHARD)
+    await until(lambda: 20 == len(woken), "each is woken")
+    goes_on = False
+    assert max(map(woken.count, woken)) <= 2 * WAKES_PER_TURN and len(set(woken)) >= 20 // WAKES_PER_TURN // 2
+    board.unwatch(SHARD, watcher)
+    board.released(SHARD, 8)
+    await asyncio.gather(*readers, return_exceptions=True)
+    assert 20 == len(woken)
 
 
 async def test_t12_a_large_frame_that_is_not_taken_makes_room_for_another(
@@ -440,7 +471,7 @@ async def test_t12_a_large_frame_that_is_not_taken_makes_room_for_another(
         grant = await node.budgets.frame(who, FRAMES_MAX, FRAMES_MAX)
         assert grant.beside
         try:
-            await node.budgets.send(who, context, lambda: b"large", FRAMES_MAX, grant)
+            await node.budgets.send(who, context, lambda: b"large", grant)
         finally:
             grant.release()
 
