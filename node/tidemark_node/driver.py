@@ -66,7 +66,10 @@ OFTEN_MS = {
 }
 """Traces that come often: each is counted, and the log has one for a shard in so many milliseconds."""
 
-LEVELS = {"truncate_below_commit_refused": logging.CRITICAL, STRANGER_REFUSED: logging.WARNING}
+LEVELS = {
+    "truncate_below_commit_refused": logging.CRITICAL, "documents_diverged": logging.CRITICAL,
+    "pin_over_bytes": logging.WARNING, STRANGER_REFUSED: logging.WARNING,
+}
 """Evidence that acknowledged data is lost elsewhere is critical, and a warning that a node may be in strange hands."""
 
 DISK_CHECK_SECONDS = 1.0

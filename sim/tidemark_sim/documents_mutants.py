@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from tidemark_core import document_refill, document_shard
-from tidemark_core.base.effects import DeleteRange, Persist
+from tidemark_core.base.effects import DeleteRange, Persist, Put
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.document_comparing import Comparing
 from tidemark_core.document_shard import Documents
 from tidemark_core.documents import fold as folding
 from tidemark_core.documents.fold import Folded, _Folding
-from tidemark_core.documents.payload import Expired, Outcome, Verdict, Writes, decode_pin
+from tidemark_core.documents.payload import Expired, Outcome, Verdict, Writes, decode_outcomes, decode_pin
 from tidemark_core.documents.requests import Level, ReadDocuments
 from tidemark_core.documents.rows import (
     DIGEST_MASK,
@@ -176,6 +176,23 @@ def _answered_before_the_fold(stack: ExitStack) -> None:
     substitute(stack, Documents, "_on_appended", on_appended)
 
 
+def _outcomes_judged_again(stack: ExitStack) -> None:
+    """A retry finds its own write."""
+    def on_outcome_read(self: Documents, m: Any) -> list[Any]:
+        _, request, appended = m.tag
+        if m.values[0] is None:
+            return original(self, m)
+        found = decode_outcomes(m.values[0])
+        again = tuple(
+            Outcome(each.verdict, appended.base + number) if each.verdict is Verdict.APPLIED else each
+            for number, each in enumerate(found)
+        )
+        return [document_shard._written(request, appended, again)]
+
+    original = Documents._on_outcome_read
+    substitute(stack, Documents, "_on_outcome_read", on_outcome_read)
+
+
 # --- time (U51, U52) ------------------------------------------------------------------------------------------
 
 
@@ -203,6 +220,24 @@ def _expire_without_clock(stack: ExitStack) -> None:
 
     original = Documents._look
     substitute(stack, Documents, "_look", look)
+    substitute(stack, _Folding, "_expire", expire)
+
+
+def _expire_by_the_clock_of_each_member(stack: ExitStack) -> None:
+    clocks = [0]
+
+    def fold_slice(self: Documents, rows: dict[bytes, Row | None]) -> list[Any]:
+        clocks[0] = self.replica.wall_ms
+        return original(self, rows)
+
+    def expire(self: _Folding, entry: Entry, expired: tuple[Expired, ...] | None) -> None:
+        for number, (key, seqno) in enumerate(expired or ()):
+            row = self._row(key)
+            if row is not None and row.live and row.seqno == seqno and 0 < row.ms <= clocks[0]:
+                self._delete(entry, entry.base + number, key, expired=True)
+
+    original = Documents._fold
+    substitute(stack, Documents, "_fold", fold_slice)
     substitute(stack, _Folding, "_expire", expire)
 
 
@@ -336,6 +371,20 @@ def _digest_never_falls(stack: ExitStack) -> None:
     _after(stack, _Folding, "_forget", forget)
 
 
+def _digest_in_another_write(stack: ExitStack) -> None:
+    def store(self: Documents, folded: Folded) -> list[Any]:
+        stale = replace(folded.summary, digest=self.summary.digest, count=self.summary.count).encode()
+        key = prefix(self.replica.shard)
+        writes = tuple(
+            replace(write, value=stale) if isinstance(write, Put) and (write.family, write.key) == (SUMMARY, key)
+            else write for write in folded.writes
+        )
+        return original(self, folded._replace(writes=writes))
+
+    original = Documents._store
+    substitute(stack, Documents, "_store", store)
+
+
 def _one_member_folds_otherwise(stack: ExitStack) -> None:
     """The comparison of the product has to find it: its story looks at no rows."""
     def fold_slice(self: Documents, rows: dict[bytes, Row | None]) -> list[Any]:
@@ -364,11 +413,13 @@ DOCUMENTS_MUTANTS: tuple[Mutant, ...] = (
     Mutant("U49", "one refusal refuses all of an atomic entry", _atomic_ignored, PROFILE),
     Mutant("U49 tombstone", "a tombstone is no document", _tombstone_matches, PROFILE),
     Mutant("U50", "outcomes are stored", _outcomes_in_memory, PROFILE),
+    Mutant("U50 again", "the fold alone judges, once", _outcomes_judged_again, PROFILE),
     Mutant("U50 window", "outcomes last as long as a retry is known", _outcomes_trimmed_with_the_log, PROFILE),
     Mutant("U50 snapshot", "a new member has the outcomes", _outcomes_not_in_snapshot, PROFILE),
     Mutant("U50 answer", "a write is answered once it is folded", _answered_before_the_fold, PROFILE),
     Mutant("U51", "EXPIRE names versions", _expire_without_version, PROFILE),
     Mutant("U51 clock", "EXPIRE deletes by its own clock", _expire_without_clock, PROFILE),
+    Mutant("U51 own clock", "EXPIRE deletes by the clock of the log", _expire_by_the_clock_of_each_member, PROFILE),
     Mutant("U51 never", "a leader looks for what expired", _never_expires, PROFILE),
     Mutant("U52", "no purge above a pin", _purge_above_a_pin, PROFILE),
     Mutant("U52 sweep", "only purged tombstones are removed", _sweep_what_is_not_purged, PROFILE),
@@ -385,6 +436,7 @@ DOCUMENTS_MUTANTS: tuple[Mutant, ...] = (
     Mutant("U71 snapshot", "a new member has the versions", _versions_not_in_snapshot, PROFILE),
     Mutant("N13", "a recovery that loses nothing keeps the lineage", _another_lineage, RECOVERY_PROFILE),
     Mutant("N13 kind", "a rebuilt record names its kind", _recovered_as_a_log, RECOVERY_PROFILE),
+    Mutant("U73 write", "count and digest are stored with the cut", _digest_in_another_write, PROFILE),
     Mutant("U73b fold", "members fold alike", _one_member_folds_otherwise, PROFILE),
     Mutant("U73b", "a leader compares the digests of its followers", _nothing_compared, PROFILE),
     Mutant("U73", "the digest loses what is replaced", _digest_never_falls, PROFILE),
