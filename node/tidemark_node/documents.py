@@ -113,7 +113,10 @@ class _TooLarge(NamedTuple):
 class DocumentCalls:
     """All callers who read, pin or look at documents."""
 
-    def __init__(self, driver: Driver, routing: Routing, metrics: Metrics, access: Access, budgets: Budgets) -> None:
+    def __init__(
+        self, driver: Driver, routing: Routing, metrics: Metrics, access: Access, budgets: Budgets, lease_ms_max: int,
+    ) -> None:
+        self._lease_ms_max = lease_ms_max    # of a pin, which keeps what is overwritten meanwhile
         self._driver = driver
         self._routing = routing
         self._read_bytes = metrics.read_bytes
@@ -253,6 +256,11 @@ class DocumentCalls:
     async def pin(self, request: Any, context: Any) -> wire.PinDocumentsResponse:
         """Handler of one pin, or of the renewal of its lease."""
         name, ttl_ms = request.name, request.ttl_ms
+        if ttl_ms > self._lease_ms_max:
+            await self._invalid(
+                context,
+                f"ttl_ms is {ttl_ms}, this node takes at most {self._lease_ms_max}: pin for less and renew the pin in "
+                "time, or raise --subscription-lease-seconds-max")
         answer: Pinned = await self._lead(
             request, context, lambda shard, number: PinDocuments(shard, number, name, ttl_ms))
         held = self._driver.core.log.documents((await self._find(request, context)).shard)

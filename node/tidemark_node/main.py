@@ -204,7 +204,8 @@ class Node:
             Debug(driver, self.links, routing, self.snapshots, self.deliveries, self.changes),
             ShardMaps(routing, budgets), self.appends, Reads(driver, routing, metrics, access, budgets),
             self.deliveries, self.changes, Outcomes(driver, routing, metrics, budgets), self.subscriptions,
-            Explain(driver, routing), DocumentCalls(driver, routing, metrics, access, budgets),
+            Explain(driver, routing), DocumentCalls(
+                driver, routing, metrics, access, budgets, settings.subscription_lease_seconds_max * 1000),
             *self._contributes(self),
         ))
         metrics.watch_shards(lambda: [driver.core.log.status(shard) for shard in driver.core.log.shards])

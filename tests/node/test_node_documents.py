@@ -254,8 +254,9 @@ async def test_a_pin_shows_its_cut_on_every_member_and_after_a_restart(three: Th
         for existed in (True, False):
             assert existed is (await stub.Unpin(wire.UnpinDocumentsRequest(group=GROUP, name="p"), timeout=20)).existed
         assert Reason.NOT_PINNED is await reason(get(a, b"k00", pin=pin))
-        assert Reason.INVALID_SPEC is await reason(
-            stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="", ttl_ms=1), timeout=20))
+        for name, ttl_ms in (("", 1), ("p", 0), ("p", 30 * 86_400_000 + 1), ("p", (1 << 64) - 1)):
+            assert Reason.INVALID_SPEC is await reason(
+                stub.Pin(wire.PinDocumentsRequest(group=GROUP, name=name, ttl_ms=ttl_ms), timeout=20))
 
 
 async def test_members_agree_after_kills_and_a_retry_gets_its_first_outcome(three: Three):
