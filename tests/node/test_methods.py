@@ -22,11 +22,12 @@ from tidemark_node.main import Node
 from tidemark_node.methods import InvalidMethod, Method, Shape, table_of
 from tidemark_node.settings import Settings
 from tidemark_wire import channel
+from tidemark_wire.changes import CHANGES
 from tidemark_wire.channel import hello_metadata, open_channel
 from tidemark_wire.identity import Kind, Role
 from tidemark_wire.v1 import common_pb2, documents_pb2, node_pb2
 
-RAW = (channel.REPLICATION_LINK, channel.CONTROL_LINK, channel.APPEND, channel.READ, channel.DELIVER)
+RAW = (channel.REPLICATION_LINK, channel.CONTROL_LINK, channel.APPEND, channel.READ, channel.DELIVER, CHANGES)
 
 
 class Toy:
@@ -79,7 +80,7 @@ def test_tables_have_the_messages_and_shapes_of_the_services() -> None:
             assert (GetMessageClass(wanted.input_type), GetMessageClass(wanted.output_type)) == (
                 found.request, found.response), found.name
             assert (Shape.SERVER_STREAM if wanted.server_streaming else Shape.UNARY) is found.shape
-    for path in (channel.REPLICATION_LINK, channel.CONTROL_LINK, channel.APPEND, channel.DELIVER):
+    for path in (channel.REPLICATION_LINK, channel.CONTROL_LINK, channel.APPEND, channel.DELIVER, CHANGES):
         found = by_name[path.removeprefix("/tidemark.v1.").replace("/", ".")]
         assert (None, None, Shape.BIDI) == (found.request, found.response, found.shape)
     assert (node_pb2.ReadRequest, None) == (by_name["Tidemark.Read"].request, by_name["Tidemark.Read"].response)

@@ -26,6 +26,7 @@ from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.rotation import Policy
 from tidemark_operator.certificates.subject import Subject
 from tidemark_wire import channel
+from tidemark_wire.changes import CHANGES
 from tidemark_wire.channel import open_channel
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.status import refusal_from_rpc_error
@@ -141,7 +142,7 @@ REQUESTS = {
 }
 RAW = {
     "Replication.Link": channel.REPLICATION_LINK, "Control.Link": channel.CONTROL_LINK,
-    "Tidemark.Append": channel.APPEND, "Tidemark.Deliver": channel.DELIVER,
+    "Tidemark.Append": channel.APPEND, "Tidemark.Deliver": channel.DELIVER, "Documents.Changes": CHANGES,
 }
 
 
@@ -195,7 +196,7 @@ async def allowed_calls(led: Led, tls: Credentials, **hello: str) -> set[str]:
 
 
 FOR_ALL = {"Tidemark.GetShardMap", "Tidemark.WatchShardMap"}
-STREAMS = {"Tidemark.Append", "Tidemark.Deliver"}  # their groups are judged frame by frame
+STREAMS = {"Tidemark.Append", "Tidemark.Deliver", "Documents.Changes"}  # their groups are judged frame by frame
 READS = {
     "Tidemark.Read", "Tidemark.ExplainRead", "Tidemark.Limbo", "Tidemark.CommitPosition", "Tidemark.Subscriptions",
     "Tidemark.DeleteSubscription", "Documents.Get", "Documents.Scan", "Documents.Pin", "Documents.Unpin",
