@@ -378,15 +378,17 @@ async def test_a_broken_run_with_an_earlier_backup_goes_on(setup: Setup, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("lineage", "why"),
-    [("", "another history"), ("00" * 16, "another history"), ("ab" * 16, "another history"), (None, "UNIMPLEMENTED")],
+    ("fields", "why"),
+    [
+        ({"lineage": ""}, "another history"), ({"lineage": "00" * 16}, "another history"),
+        ({"lineage": "ab" * 16}, "another history"), ({"epoch": 999}, "history is not the shard's"),
+    ],
 )
 async def test_u57_everything_is_read_where_the_changes_cannot_be_had(
-    setup: Setup, tmp_path: Path, lineage: str | None, why: str
+    setup: Setup, tmp_path: Path, fields: dict[str, Any], why: str
 ):
     await small(setup, tmp_path / "first")
-    if lineage is not None:
-        edit(tmp_path / "first", lambda document: document["shards"][1].update(lineage=lineage))
+    edit(tmp_path / "first", lambda document: document["shards"][1].update(fields))
     await change(setup)
     made = await small(setup, tmp_path / "second", since=tmp_path / "first")
     assert made.fetched == COUNT and why in made.notes[0]
@@ -497,7 +499,8 @@ def vouch(directory: Path, name: str) -> None:
         (lambda d: d.update(format="tar"), "format"),
         (lambda d: d.update(kind="Log"), "kind 'Log'"),
         (lambda d: d["shards"].pop(), "count is not the sum"),
-        (lambda d: d["shards"].append(d["shards"][0]), "there twice"),
+        (lambda d: d["shards"].append(d["shards"][0]), "a shard is there twice"),
+        (lambda d: d["shards"][0]["files"].append(d["shards"][0]["files"][0]), "is not the sum of its files"),
         (lambda d: d["shards"][0].update(seqno=-2), "seqno is -2"),
         (lambda d: d["shards"][0].update(digest="00" * 16), "another digest than its pin"),
         (lambda d: d["shards"][0].update(digest="00"), "digest has 1 bytes, not 16"),

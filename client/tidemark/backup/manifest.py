@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,8 +146,9 @@ class Manifest:
             _shard(_Fields(each, f"the manifest: shards[{place}]"))
             for place, each in enumerate(root.items("shards", SHARDS_MAX))
         ]
-        _once("shard", (each.shard for each in shards))
-        _once("path", (file.path for each in shards for file in each.files))
+        numbers = [each.shard for each in shards]
+        if len(set(numbers)) < len(numbers):
+            raise BackupDamaged(["the manifest: a shard is there twice"])
         found = cls(
             root.text("group", 253), kind, root.text("created", 64), root.text("software", 64), spec,
             root.text("pin", NAME_BYTES_MAX), shards,
@@ -232,14 +232,6 @@ class _Fields:
         if len(found) > count_max:
             raise BackupDamaged([f"{self.where}: {name} has {len(found)} items, the limit is {count_max}"])
         return found
-
-
-def _once(what: str, found: Iterable[object]) -> None:
-    seen: set[object] = set()
-    for each in found:
-        if each in seen:
-            raise BackupDamaged([f"the manifest: {what} {each!r} is there twice"])
-        seen.add(each)
 
 
 def hex_of(number: int) -> str:

@@ -262,7 +262,8 @@ class _Run:
                 page = page[cut:]
                 if not page:
                     break
-            yield [each for each in page if each.key not in changed]
+            if page:
+                yield page   # no changed key is left up to its end
         while left:
             yield await self._fetch(pin, left, left[-GET_KEYS:][0])
 
