@@ -386,6 +386,7 @@ class Documents:
         while self._batches and self._batches[0].number <= m.number:
             self.durable = self._batches.popleft().applied
         self.replica.folded = self.durable
+        self._keep_tail()
         effects: list[Effect] = []
         if self._job in ("cleaning", "replaced") and m.number == self._number:
             self._job = ""
@@ -394,6 +395,13 @@ class Documents:
         if ready:
             self._readers = [each for each in self._readers if each.cut > self.durable]
         return [*effects, *(self._granted(each.request) for each in ready)]
+
+    def _keep_tail(self) -> None:
+        """A follower, too, keeps new entries in memory until rows stand for them: the fold need not read them back."""
+        log = self.replica.log
+        if self.replica.state.role is not Role.LEADER:   # whose tail is also what its followers lack
+            log.tail_bytes_max = self.replica.limits.tail_bytes_max
+            log.shrink_tail(self.durable + 1)
 
     # --- background work ----------------------------------------------------------------------------------
 

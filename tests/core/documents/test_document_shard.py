@@ -809,3 +809,30 @@ def test_u70_a_new_leader_ends_no_lease_before_it_folded_what_it_inherited(
 
     assert "backup" in desk.documents.summary.pins
     assert not entries_of(desk, Kind.UNPIN)
+
+
+def test_a_follower_folds_new_entries_from_memory_and_keeps_none_that_is_folded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk, author = Desk(), DocumentAuthor()
+    author.opening()
+    author.write(put(b"old", b"1"))
+    desk.receive(OPERATOR, Fence(1, 10, kind=ShardKind.DOCUMENTS))
+    desk.receive(B, append_of(author.entries, 1, commit=author.log.head.offset))
+    assert desk.documents.durable == author.log.head.offset
+
+    def read(*_: object) -> None:
+        raise AssertionError("the fold reads an entry back that has just come")
+
+    monkeypatch.setattr(type(desk.disk), "read", read)
+    known, before = len(author.entries), author.log.head
+    author.write(put(b"new", b"2"))
+    desk.syncs = False
+    desk.receive(B, append_of(author.entries[known:], 1, commit=author.log.head.offset, prev=before))
+    log = desk.documents.replica.log
+    assert log.in_tail(author.entries[-1].base)
+    assert desk.documents.durable == before.offset
+    desk.sync()
+    assert desk.documents.durable == author.log.head.offset
+    assert get(desk.rows, SHARD, b"new") is not None
+    assert not log.in_tail(author.entries[-1].base)
