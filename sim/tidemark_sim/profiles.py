@@ -565,7 +565,10 @@ def draw(profile: str, dice: Dice) -> Options:
         checkpoint_entries=dice.between(5, 60),
         retention_look_ms=dice.between(10, 100),
     )
-    options.limits = replace(options.limits, checkpoint_rows=options.limits.checkpoint_entries % 5 or 1024)
+    options.limits = replace(
+        options.limits, checkpoint_rows=options.limits.checkpoint_entries % 5 or 1024,
+        documents_notice_ms=options.limits.commit_notice_ms,
+    )
     if dice.chance(cluster.crawl):
         options.limits = replace(options.limits, push_bytes_max=1, inflight_bytes_max=1)
     options.coordinator = CoordinatorSettings(

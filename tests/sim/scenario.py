@@ -36,7 +36,7 @@ class Scenario:
         options.metadata.delay_ms_max = options.metadata.watch_delay_ms = 1
         options.clients.producers = 1
         options.limits = replace(
-            Limits(resend_ms=50, commit_notice_ms=5, pull_retry_ms=50, transfer_ms=200), **limits
+            Limits(resend_ms=50, commit_notice_ms=5, documents_notice_ms=5, pull_retry_ms=50, transfer_ms=200), **limits
         )
         options.coordinator = CoordinatorSettings(
             OperatorId(""), retry_ms=50, grace_ms=5, takeover_ms=300, change_timeout_ms=2_000

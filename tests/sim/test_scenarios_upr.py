@@ -184,7 +184,7 @@ def test_w17_u50_a_retried_condition_gets_its_first_outcome_from_the_next_leader
 def gone_below(monkeypatch: pytest.MonkeyPatch) -> tuple[Story, int]:
     """Return a world where n3 comes back, cannot read the first entry that it has not folded, and no log has it."""
     monkeypatch.setattr(log, "MARK_ENTRIES", 1)
-    story = Story(commit_notice_ms=100_000)
+    story = Story(documents_notice_ms=100_000)
     story.wait_led(1)
     story.written(1, 0, b"a", b"1")
     unknown = story.written(1, 1, b"a", b"2").base
@@ -297,3 +297,13 @@ def test_u53_a_deposed_leader_grants_no_linearizable_read() -> None:
 
     assert isinstance(refused, Refused) and refused.reason is Reason.NO_LEADER
     assert story.value(1, b"a") == b"1"
+
+
+def test_a_follower_folds_a_lone_write_as_soon_as_the_notice_of_documents_comes() -> None:
+    """Else reads and change streams of followers wait for the notice of logs, which may come much later."""
+    story = Story(commit_notice_ms=100_000, documents_notice_ms=3)
+    story.wait_led(1)
+    base = story.written(1, 0, b"a", b"1").base
+    answered_ms = story.world.now_ms
+    story.wait(lambda: story.applied(3) >= base, "n3 folds the write")
+    assert story.world.now_ms - answered_ms <= 10

@@ -27,7 +27,7 @@ from ..base.effects import (
     Write,
 )
 from ..base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, control, seal
-from ..base.ids import EntryId, Member, Peer, index_of
+from ..base.ids import EntryId, Member, Peer, ShardKind, index_of
 from ..base.refusals import Reason, Refused
 from ..delivery.copysets import Copysets
 from .acks import committable
@@ -651,7 +651,10 @@ class Leader:
         if self._notice_armed or not self.cursors:
             return []
         self._notice_armed = True
-        return [SetTimer(self.replica.address, NOTICE_TIMER, now_ms + self.replica.limits.commit_notice_ms)]
+        replica, limits = self.replica, self.replica.limits
+        documents = replica.state.kind is ShardKind.DOCUMENTS
+        notice_ms = limits.documents_notice_ms if documents else limits.commit_notice_ms
+        return [SetTimer(replica.address, NOTICE_TIMER, now_ms + notice_ms)]
 
     def is_dead(self, member: Member) -> bool:
         """Say whether nothing reaches a member now, as far as we know."""

@@ -68,6 +68,7 @@ class Limits:
     batch_bytes_max: int = 8 << 20
     resend_ms: int = 400
     commit_notice_ms: int = 10
+    documents_notice_ms: int = 3         # the same of documents: reads and changes at followers wait for it
     transfer_ms: int = 2_000
     read_index_ms: int = 2_000           # so long a caller waits for a round to a majority (O46)
     pull_retry_ms: int = 500
