@@ -24,6 +24,7 @@ from tidemark_core.upr.decision import HistoryTrimmed, Purged
 from tidemark_core.upr.history import START, Point
 from tidemark_core.upr.messages import EndReason, Marker, Message, Row
 from tidemark_core.upr.positions import PositionRefused, Scope, Token, encode
+from tidemark_core.upr.silence import NOOP_MS
 from tidemark_wire.changes import Ack, Answer, Barrier, Close, Open, Said, encode_request
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tasks import cancelled
@@ -110,6 +111,7 @@ class Changes:
         self._redeliver_at = 0.0
         self._given: Snapshot | None = None
         self.nacks = 0
+        self.noop_ms = NOOP_MS
         self._closed = False
 
     # --- iterating ------------------------------------------------------------------------------------------
@@ -355,8 +357,8 @@ class Changes:
         if stream is not None:
             stream.say(encode_request(Close(followed.number)))
             self._barriers.on_stream_lost(followed.shard)
-            if not any(other.stream is stream for other in self._shards.values()) and stream.task is not None:
-                stream.task.cancel()
+            if not any(other.stream is stream for other in self._shards.values()):
+                stream.end()
                 self._streams.pop(stream.node, None)
 
     def _reopen(self, followed: _Followed, where: Where, delay_s: float) -> None:
@@ -376,7 +378,7 @@ class Changes:
         node, address = place
         stream = self._streams.get(node)
         if stream is None:
-            stream = self._streams[node] = NodeStream(self, self._channels, node, address)
+            stream = self._streams[node] = NodeStream(self, self._channels, node, address, self.noop_ms)
             stream.start(self._stream_done)
         self._number += 1
         asked = followed.machine.ask()
@@ -541,6 +543,8 @@ class Changes:
                 followed.handle.cancel()
         if self._barrier_handle is not None:
             self._barrier_handle.cancel()
+        for stream in self._streams.values():
+            stream.end()
         tasks = [stream.task for stream in self._streams.values() if stream.task is not None]
         await cancelled(*tasks, *self._tasks, *((self._starting,) if self._starting is not None else ()))
         for waiting in self._waiting.values():

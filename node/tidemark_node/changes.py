@@ -122,6 +122,9 @@ class Changes:
             tasks |= connection.tasks
         if tasks:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        # A call that ends by itself brings its last message; one that ends with the server may lose it.
+        for connection in list(self._connections):
+            connection.leave()
 
     def follow(self, stream: _Stream) -> None:
         self._followed.setdefault(stream.shard, {})[stream] = None
@@ -261,7 +264,7 @@ class _Connection:
         del self._streams[stream.number], self._of_shard[stream.shard]
         if not task.cancelled() and (error := task.exception()) is not None and not self._context.cancelled():
             _log.error("a change stream ended by an error", exc_info=error)
-            self._leave()
+            self.leave()
 
     def _refusal(self, group: str) -> Refused | None:
         return self.all.access.refusal(self._caller, METHOD, (Role.READER,), group)
@@ -344,10 +347,10 @@ class _Connection:
                 case Due.NOOP:
                     await self.send([Noop()])
                 case Due.DEAD:
-                    self._leave()
+                    self.leave()
                     return
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """End the call from one of its tasks."""
         if self._handler is not None:
             self._handler.cancel()

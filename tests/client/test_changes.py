@@ -284,6 +284,25 @@ async def test_u60_a_named_consumer_commits_behind_the_application(
     assert set(filtered.documents) == {b"c"} and all(each.fresh for each in filtered.snapshots)
 
 
+async def test_u61_a_member_that_hangs_is_left_for_another_one(
+    cluster: FakeCluster, client: tidemark.Client, documents: Any,
+) -> None:
+    for shard in cluster.groups[GROUP].values():
+        cluster.elect(shard, "n0")
+    cluster.nodes["n0"].changes.ends.extend([StreamEnd(EndReason.TOO_SLOW)] * 100)   # the others serve
+    await documents.put(b"a", b"1")
+    view = View()
+    async with client.changes(GROUP) as changes:
+        changes.noop_ms = 150
+        await catch_up(client, changes, view)
+        hung = next(node for name, node in cluster.nodes.items() if name != "n0" and node.changes.opens)
+        hung.paused.clear()   # its connection stays open
+        await documents.put(b"a", b"2")
+        await documents.put(b"b", b"3")
+        await catch_up(client, changes, view)
+    assert view.documents == {b"a": b"2", b"b": b"3"}
+
+
 async def test_filters_choose_keys_and_values(client: tidemark.Client, documents: Any) -> None:
     for key in (b"a1", b"a2", b"b1", b"c1"):
         await documents.put(key, b"value")
