@@ -376,13 +376,15 @@ async def test_u57_a_lagging_start_is_behind_at_a_follower_and_lost_at_the_leade
 
 
 async def test_a_malformed_frame_ends_the_call_and_a_node_that_stops_says_so(three: Three) -> None:
+    await Writer(three).write(put(b"a", b"1"))
     async with raw(three.leader.address) as connection:
         await connection.call.write(b"\xff\xff")
         with pytest.raises(grpc.aio.AioRpcError, match="INVALID_SPEC"):
             await connection.hear()
     async with raw(three.leader.address) as connection:
         await connection.say(asking())
-        await until_end(connection)
+        first = (await until_end(connection))[-1]
+        assert isinstance(first, Said) and isinstance(first.message, End)
         three.leader.signal(signal.SIGTERM)
         three.leader.signal(signal.SIGTERM)
         last = (await until_end(connection))[-1]
