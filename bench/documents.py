@@ -193,6 +193,8 @@ def _tell_pins(outcome: Outcome, found: Found) -> None:
         "overwriting puts under a pin, part of those without", percentile(percents, 50), "%",
         basis=f"each key once: {', '.join(map(number, percents))}",
     )
+    kept = [one["kept_bytes"] / one["documents"] for one in found.pins[OVER_PINNED]]
+    outcome.add("bytes that a pin keeps for each of these", percentile(kept, 50), "bytes")
 
 
 def tell(outcome: Outcome, found: Found, seconds: int) -> None:

@@ -50,7 +50,7 @@ def found() -> Found:
     made.gets = [[rate(900, level="leader", tasks=1), rate(8_000, level="leader", tasks=64)] for _ in range(3)]
     made.scans = [{"documents": 1000, "value_bytes": 10**6, "seconds": 0.5}]
     for name, each in ((ALONE, 100), (PINNED, 98), (OVER, 80), (OVER_PINNED, 40)):
-        made.pins[name] = [rate(each, kept_bytes=0)]
+        made.pins[name] = [rate(each, kept_bytes=1_100_000 if name == OVER_PINNED else 0)]
     return made
 
 
@@ -66,6 +66,8 @@ def test_each_round_is_compared_with_its_own_peers() -> None:
     assert figures["scan of all documents"] == (2_000, None)
     assert figures["puts of new keys under a pin, part of those without"] == (98, True)
     assert figures["overwriting puts under a pin, part of those without"] == (50, None)
+    assert figures["bytes that a pin keeps while nothing is overwritten"] == (0, True)
+    assert figures["bytes that a pin keeps for each of these"] == (1_100, None)
 
 
 def test_without_etcd_the_other_figures_remain() -> None:
