@@ -24,6 +24,8 @@ from tidemark_core.replication.messages import (
     BecomeLeader,
     Commit,
     DeleteShard,
+    Digests,
+    DigestsAsked,
     Drop,
     Fence,
     Fill,
@@ -70,12 +72,16 @@ FROM_MEMBERS: dict[type, Make] = {
     Filled: lambda epoch, election, log: Filled(epoch, 9),
     ReadRound: lambda epoch, election, log: ReadRound(epoch, 1),
     ReadRoundAck: lambda epoch, election, log: ReadRoundAck(epoch, 1),
+    DigestsAsked: lambda epoch, election, log: DigestsAsked(epoch),
+    Digests: lambda epoch, election, log: Digests(epoch, (messages.FoldedCut(1, 0, bytes(16)),)),
 }
 WITHOUT_EPOCH = {messages.Fetch, messages.Fetched}
+PARTS = {messages.FoldedCut}
+"""Values within a message."""
 TO_OPERATORS = {
     messages.Fenced, messages.BecameLeader, messages.FollowerAdded, messages.Prepared, messages.SnapshotProgress,
     messages.SnapshotInstalled, messages.Committed, messages.CommitPending, messages.Aborted, messages.TransferReady,
-    messages.ShardDeleted, messages.Rejected, messages.Reach, messages.Unheard,
+    messages.ShardDeleted, messages.Rejected, messages.Reach, messages.Unheard, messages.Diverged,
 }
 TO_CLIENTS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.Latest, messages.PositionCommitted,
@@ -149,7 +155,7 @@ def test_every_message_has_its_row() -> None:
         if dataclasses.is_dataclass(value) and value.__module__ == messages.__name__
     }
 
-    assert known == {*MAKE, *WITHOUT_EPOCH, *TO_OPERATORS, *TO_CLIENTS}
+    assert known == {*MAKE, *WITHOUT_EPOCH, *PARTS, *TO_OPERATORS, *TO_CLIENTS}
 
 
 @pytest.mark.parametrize(("role", "message"), EVERY)
