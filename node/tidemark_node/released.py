@@ -6,7 +6,7 @@ Stays out: who may read; a reader that is woken without news asks the core again
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from tidemark_core.base.ids import ShardId
@@ -22,7 +22,8 @@ class ReleasedBoard:
         self._upto: dict[ShardId, int] = {}
         self._waiters: dict[ShardId, list[asyncio.Future[None]]] = {}
         self._watchers: dict[ShardId, dict[Callable[[], None], None]] = {}
-        self._due: deque[asyncio.Future[None] | Callable[[], None]] = deque()    # woken and not yet run
+        # Woken and not yet run, each once however fast appends come: no longer than there are readers.
+        self._due: OrderedDict[asyncio.Future[None] | Callable[[], None], None] = OrderedDict()
         self._waking = False
 
     def upto(self, shard: ShardId) -> int:
@@ -37,15 +38,15 @@ class ReleasedBoard:
 
     def wake(self, shard: ShardId) -> None:
         """Wake the readers of a shard, with or without news."""
-        self._due.extend(self._waiters.pop(shard, ()))
-        self._due.extend(self._watchers.get(shard, ()))
+        self._due.update(dict.fromkeys(self._waiters.pop(shard, ())))
+        self._due.update(dict.fromkeys(self._watchers.get(shard, ())))
         if not self._waking:
             self._wake_some()
 
     def _wake_some(self) -> None:
         """Wake a few readers in this turn of the loop and go on in the next: hundreds at once would keep it busy."""
         for _ in range(min(WAKES_PER_TURN, len(self._due))):
-            reader = self._due.popleft()
+            reader, _ = self._due.popitem(last=False)
             if not isinstance(reader, asyncio.Future):
                 reader()
             elif not reader.done():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -447,6 +448,28 @@ async def test_t12_a_few_readers_are_woken_in_each_turn_of_the_loop() -> None:
     board.released(SHARD, 8)
     await asyncio.gather(*readers, return_exceptions=True)
     assert 20 == len(woken)
+
+
+async def test_t12_appends_faster_than_the_wakes_queue_each_reader_once() -> None:
+    board, woken, turns = ReleasedBoard(), list[int](), 0
+    for number in range(40):
+        board.watch(SHARD, partial(woken.append, number))
+    reader = asyncio.ensure_future(board.moved(SHARD, 60))
+    await asyncio.sleep(0)
+    for upto in range(100):
+        board.released(SHARD, upto)
+    while not reader.done():
+        board.released(SHARD, 100 + turns)
+        turns += 1
+        assert turns < 40, "it is behind a wake of each watcher, not of each append"
+        await asyncio.sleep(0)
+    for _ in range(40):
+        await asyncio.sleep(0)
+    before = list(woken)
+    assert set(before) == set(range(40)) and len(before) <= 2 * turns + 2 * 40
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert woken == before, "nothing is left to wake"
 
 
 async def test_t12_a_large_frame_that_is_not_taken_makes_room_for_another(
