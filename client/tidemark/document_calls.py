@@ -31,7 +31,7 @@ T = TypeVar("T")
 LINEARIZABLE, LEADER, FOLLOWER = "linearizable", "leader", "follower"
 LEVELS = (LINEARIZABLE, LEADER, FOLLOWER)
 
-ELSEWHERE = RETRIED | {Reason.NO_REPLICA, Reason.QUORUM_TIMEOUT}
+ELSEWHERE = RETRIED | {Reason.QUORUM_TIMEOUT}
 """Refusals that another member, or the same one later, may not give; a read or a pin may be asked for twice."""
 AVOIDED_S = 10.0   # a member that failed is asked last for so long
 

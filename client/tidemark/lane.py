@@ -48,7 +48,7 @@ RETRIED = frozenset(
     {
         Reason.NOT_LEADER, Reason.UNKNOWN_SHARD, Reason.NOT_MEMBER, Reason.STALE_EPOCH, Reason.WRONG_STATE,
         Reason.TRANSFERRING, Reason.OVERLOADED, Reason.DISK_FULL, Reason.RECONFIGURING, Reason.NO_LEADER,
-        Reason.SHUTTING_DOWN, Reason.NODE_UNAVAILABLE, Reason.BEHIND, Reason.ROLLING_BACK,
+        Reason.SHUTTING_DOWN, Reason.NODE_UNAVAILABLE, Reason.BEHIND, Reason.ROLLING_BACK, Reason.NO_REPLICA,
     }
 )
 # Whoever says so leads all the same.

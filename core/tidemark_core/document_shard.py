@@ -768,13 +768,20 @@ class Documents:
         return [self.replica.persist(wipe(shard), [Feed(RowsDurable(shard, self._number))])]
 
     def _give_up(self) -> list[Effect]:
-        """The rows go with the log: callers that wait for them have to ask another member."""
-        waiting = [request for each in self._waiting.values() for request, _ in each]
-        waiting += [each.request for each in self._readers] + [each.request for each in self._askers]
+        """The rows go with the log: callers that wait for them have to ask another member.
+
+        The entries of writers are confirmed: they send the same sequence to the leader, which knows the outcome (U50).
+        """
+        writers = [request for each in self._waiting.values() for request, _ in each]
+        others = [each.request for each in self._readers] + [each.request for each in self._askers]
         self._waiting, self._readers, self._askers = {}, [], []
         self._forget()
         self._refill.forget()
-        return [self._refused(request, Reason.NO_REPLICA, "the replica is removed here") for request in waiting]
+        again = "the replica is removed here; retry the same sequence"
+        return [
+            *(self._refused(request, Reason.NOT_LEADER, again) for request in writers),
+            *(self._refused(request, Reason.NO_REPLICA, "the replica is removed here") for request in others),
+        ]
 
 
 class StoredRows:

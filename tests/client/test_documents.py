@@ -96,6 +96,22 @@ async def test_u50_a_retried_condition_hears_its_first_outcome(one: Setup):
     assert len(one.shards[0].sent) == 2
 
 
+async def test_u50_a_write_whose_replica_goes_is_not_reported_as_refused(one: Setup):
+    """It is in the log: the lane asks again under the same sequence, and so do the writes behind it."""
+    shard = one.shards[0]
+    shard.limbo = True
+    first = one.documents.put_nowait(Put(b"k", b"v", expected=0))
+    await until(lambda: len(shard.undecided) == 1)
+    second = one.documents.put_nowait(Put(b"l", b"v"))
+    await until(lambda: len(shard.undecided) == 2)
+    for base in shard.undecided:
+        shard._answer(base, Refused(Reason.NO_REPLICA, "the replica is removed here"))
+    shard.confirm()
+    assert [(await each).seqno for each in (first, second)] == [1, 2]
+    assert len({producer for producer, _ in shard.sent}) == 1, "no sequence went out under another producer"
+    assert len([entry for entry in shard.entries if entry.payload]) == 2, "none is in the log twice"
+
+
 async def test_a_batch_is_applied_whole_or_not_at_all(one: Setup):
     documents = one.documents
     written = await documents.batch([Put(b"a", b"1"), Put(b"b", b"2", expected=0), Delete(b"c")])

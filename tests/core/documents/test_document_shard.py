@@ -14,6 +14,7 @@ from tidemark_core.base.effects import (
     SnapshotDescriptor,
     SnapshotFailed,
     SnapshotRows,
+    Trace,
 )
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
@@ -58,7 +59,7 @@ from tidemark_core.documents.sweeping import collected, swept
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.replication import log
 from tidemark_core.replication.clients import CommitPosition, TrimRequest
-from tidemark_core.replication.messages import Append, Fence, InstallSnapshot
+from tidemark_core.replication.messages import Append, DeleteShard, Fence, InstallSnapshot
 from tidemark_core.replication.replica import ReplicaState, Role
 from tidemark_core.replication.settings import Configure, DocumentSettings
 from tidemark_core.shard import Shard
@@ -527,6 +528,22 @@ def test_u50_a_write_is_answered_once_its_entry_is_folded() -> None:
     desk.sync()
 
     assert isinstance(desk.replies[request], Written)
+
+
+def test_u50_a_confirmed_write_that_waits_for_the_fold_is_not_refused_when_the_replica_goes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entry is in the logs of the others: the writer sends the same sequence to the next leader."""
+    monkeypatch.setattr("tidemark_core.document_shard.ReadRows", lambda *_: Trace(AT, "held", ""))   # the fold waits
+    request = desk.write(put(b"a"))
+    reader = desk.ask(ReadDocuments, Level.LEADER, 1)
+    assert request not in desk.replies
+    assert desk.core.log.shards[SHARD].replica.confirmed == 1
+
+    desk.receive(OPERATOR, DeleteShard(2, 20))
+
+    assert desk.replies[request].reason is Reason.NOT_LEADER
+    assert desk.replies[reader].reason is Reason.NO_REPLICA
 
 
 def test_u50_outcomes_go_with_the_log_but_for_the_last_of_each_producer(
