@@ -141,6 +141,7 @@ class Documents:
                 size = size_of(write)
                 if not self._room.fits(size):
                     await self._wait(size)
+                self._check_open()   # `writes` may have taken its time
                 bulk.opened()
                 self._dispatcher.add(write, level, bulk)
         finally:

@@ -197,6 +197,21 @@ async def test_put_many_ends_with_the_error_of_a_write_once_all_are_answered(one
         await one.documents.put_many((b"%d" % number, b"v") for number in range(3))
 
 
+@pytest.mark.parametrize("closed", ["documents", "client"])
+async def test_put_many_writes_nothing_once_its_documents_are_closed(one: Setup, closed: str):
+    documents = one.client.documents("settings", timeout_s=2)
+
+    async def source() -> AsyncIterator[tuple[bytes, bytes]]:
+        yield b"a", b"1"
+        await (documents if closed == "documents" else one.client).close()
+        yield b"b", b"2"
+
+    with pytest.raises(errors.Closed):
+        await documents.put_many(source())
+    written = [entry.payload for entry in one.shards[0].entries if entry.payload]
+    assert len(written) == 1 and b"b" not in written[0]
+
+
 async def test_a_ttl_travels_in_milliseconds(one: Setup):
     one.shards[0].logged_ms = 10_000
     await one.documents.put(b"a", b"v", ttl_s=1.5)
