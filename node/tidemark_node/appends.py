@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ import grpc.aio
 from tidemark_core.base.entry import check_batch
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.documents.payload import Verdict
+from tidemark_core.documents.payload import OUTCOME_BYTES, Verdict
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended
@@ -39,6 +40,11 @@ METHOD = "Tidemark.Append"
 CALL_OVERHEAD_BYTES = 512
 CALLS_PER_FRAME_MAX = 16_384
 ANSWERS_UNSENT_MAX = 16_384
+ANSWER_BYTES_UNSENT_MAX = 8 << 20
+"""Of one stream, about a million outcomes; a client that reads none of them sends no more calls."""
+ANSWER_FRAME_BYTES = 1 << 20
+"""Far below what gRPC sends at once; one answer is smaller."""
+ANSWER_OVERHEAD_BYTES = 64
 RETRY_AFTER_MS = 50
 NO_HINT = Hint()
 REASONS_BEFORE = {Reason.PRODUCER_UNKNOWN: Reason.SEQUENCE_GAP, Reason.WRONG_KIND: Reason.INVALID_BATCH}
@@ -54,16 +60,25 @@ def as_routed(refused: Refused) -> Refused:
     return refused
 
 
+def _size(answer: AppendAnswer) -> int:
+    """Return about how many bytes an answer takes in a frame."""
+    value = answer.value
+    if isinstance(value, Written):
+        return ANSWER_OVERHEAD_BYTES + OUTCOME_BYTES * len(value.outcomes)
+    return ANSWER_OVERHEAD_BYTES + (len(value.message) if isinstance(value, Refused) else 0)
+
+
 class _Stream:
     """Answers of one client's stream on their way out."""
 
-    __slots__ = ("_ending", "answers", "caller", "closed", "outstanding", "ready", "room", "version", "who")
+    __slots__ = ("_bytes", "_ending", "answers", "caller", "closed", "outstanding", "ready", "room", "version", "who")
 
     def __init__(self, caller: Caller, who: str, version: int) -> None:
         self.caller = caller
         self.who = who
         self.version = version          # of the wire
-        self.answers: list[AppendAnswer] = []
+        self.answers: deque[AppendAnswer] = deque()
+        self._bytes = 0                 # of these answers
         self.outstanding = 0
         self.closed = False             # nobody listens any more
         self._ending = False            # the client sends no more calls
@@ -84,12 +99,22 @@ class _Stream:
         if self.closed:
             return
         self.answers.append(answer)
+        self._bytes += _size(answer)
         self.ready.set()
-        if len(self.answers) > ANSWERS_UNSENT_MAX:
+        if len(self.answers) > ANSWERS_UNSENT_MAX or self._bytes > ANSWER_BYTES_UNSENT_MAX:
             self.room.clear()
 
-    def take(self) -> list[AppendAnswer]:
-        answers, self.answers = self.answers[:ANSWERS_UNSENT_MAX], self.answers[ANSWERS_UNSENT_MAX:]
+    def take(self) -> Iterable[AppendAnswer]:
+        """Return the answers of the next frame: as many as fit, at least one where there is one."""
+        if self._bytes <= ANSWER_FRAME_BYTES:
+            answers, self.answers, self._bytes = self.answers, deque(), 0
+        else:
+            answers, left = deque(), ANSWER_FRAME_BYTES
+            while self.answers and (not answers or _size(self.answers[0]) <= left):
+                answer = self.answers.popleft()
+                answers.append(answer)
+                left -= _size(answer)
+                self._bytes -= _size(answer)
         if not self.answers:
             self.ready.clear()
             self.room.set()

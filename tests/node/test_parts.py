@@ -11,11 +11,16 @@ import time
 import pytest
 from node_harness import shard_map
 from tidemark_core.base.effects import TimerFired
-from tidemark_core.base.entry import HEADER_BYTES
+from tidemark_core.base.entry import HEADER_BYTES, Durability
 from tidemark_core.base.ids import Member, ShardId, of_shard
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.documents.payload import RECORDS_MAX, Outcome, Verdict
+from tidemark_core.documents.requests import Written
+from tidemark_core.replication.messages import Appended
 from tidemark_core.replication.replica import Limits
 from tidemark_node import inbox
+from tidemark_node.access import Caller
+from tidemark_node.appends import ANSWER_FRAME_BYTES, _Stream
 from tidemark_node.inbox import Barrier, Inbox
 from tidemark_node.link import OutQueue
 from tidemark_node.routing import Hint, Routing
@@ -23,8 +28,9 @@ from tidemark_node.settings import FRAME_BYTES_MAX_MIN, FRAME_COPIES, parse
 from tidemark_node.snapshots import PullFailed, TokenBucket, entries_of
 from tidemark_node.timers import Timers
 from tidemark_wire.budgets import Line
-from tidemark_wire.frames import ENTRIES_MAX
+from tidemark_wire.frames import ENTRIES_MAX, AppendAnswer, decode_answers, encode_answers
 from tidemark_wire.v1 import node_pb2
+from tidemark_wire.wire_version import WIRE_VERSION
 
 
 async def test_out_queue_is_bounded_and_coalesces():
@@ -52,6 +58,28 @@ async def test_a_queue_drops_and_counts_what_another_wire_version_encoded():
     assert queue.put([b"one"]) and queue.put([b"two"])
     assert 2 == other.take_over(queue)
     assert (0, 0, 2) == (len(other), len(queue), other.dropped)
+
+
+async def test_t12_answers_with_outcomes_are_bounded_by_their_bytes():
+    """A client that writes and reads no answers waits long before its answers are as many as their bound."""
+    stream = _Stream(Caller(None, "peer"), "a client", WIRE_VERSION)
+    outcomes = (Outcome(Verdict.APPLIED),) * RECORDS_MAX
+    sent = [
+        AppendAnswer(number, Written(1, number, RECORDS_MAX, Durability.QUORUM, outcomes)) for number in range(100)]
+    for answer in sent:
+        stream.put(answer)
+    assert not stream.room.is_set()
+    frames = []
+    while stream.answers:
+        assert not stream.room.is_set()
+        frames.append(encode_answers(stream.take()))
+    assert stream.room.is_set() and not stream.ready.is_set()
+    assert max(map(len, frames)) <= ANSWER_FRAME_BYTES and len(frames) < 12
+    assert sent == [answer for frame in frames for answer in decode_answers(frame)]
+
+    for _ in range(100):
+        stream.put(AppendAnswer(1, Appended(1, 0, 1, Durability.QUORUM)))
+    assert stream.room.is_set() and 100 == len(list(stream.take()))
 
 
 async def test_inbox_makes_posters_wait_and_ends_a_turn_at_a_barrier():
