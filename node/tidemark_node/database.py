@@ -23,6 +23,7 @@ from rocksdict import (
 from tidemark_core.base.layout import RESERVED, UnknownFamily
 
 from .families import WRITE_BUFFER_BYTES, Family
+from .record_types import check_record_types
 from .store_errors import StoreDamaged, typed
 
 BLOCK_CACHE_BYTES = 16 << 20
@@ -227,6 +228,7 @@ def open_database(path: Path, families: Sequence[Family]) -> tuple[Rdict, dict[s
     what the binding raises; `store_errors.typed` names it.
     """
     wanted = _family_options(families)
+    check_record_types(path)
     present = set(Rdict.list_cf(str(path))) if (path / "CURRENT").exists() else set()
     if not present >= RESERVED:
         return Rdict(str(path), _options(), wanted), {}  # a new one, or one whose creation was cut short

@@ -260,6 +260,29 @@ def test_a_flipped_bit_anywhere_a_start_reads_ends_in_the_same_facts_or_in_a_new
     assert ends["new life"] > 30 and ends["same"] > 10
 
 
+def record_offsets(file: Path) -> list[int]:
+    data, at, found = file.read_bytes(), 0, []
+    while at + 7 <= len(data):
+        found.append(at)
+        at += 7 + int.from_bytes(data[at + 4:at + 6], "little")
+    return found
+
+
+@pytest.mark.parametrize("pattern", ["MANIFEST-*", "*.log"])
+def test_a_record_of_a_recycled_log_ends_in_a_new_life_and_not_in_an_endless_start(
+    stores: dict[str, Killed], tmp_path: Path, pattern: str
+):
+    """RocksDB's reader never returns from such a record, so a process of its own opens the store."""
+    directory, _ = copied(stores, "synced", tmp_path / "one")
+    file = sorted((directory / "store").glob(pattern))[-1]
+    offsets = record_offsets(file)
+    flip(file, offsets[len(offsets) // 2] + 6, bit=2)     # the type: a whole record becomes one of a recycled log
+    program = "import sys; from pathlib import Path; from tidemark_core.node import Limits; " \
+              "from tidemark_node.main import recover; recover(Path(sys.argv[1]), 'a', Limits())[0].close()"
+    subprocess.run([sys.executable, "-c", program, str(directory)], check=True, timeout=60)
+    assert was_moved_aside(directory)
+
+
 def test_a_damaged_table_of_headers_fails_a_trim_with_a_type(tmp_path: Path):
     store = open_store(tmp_path, "a")
     store.apply([Persist(of_shard(S1), (*map(PutEntry, ENTRIES[:50]), PutState(b"s"), PutCheckpoint(b"c")))])
