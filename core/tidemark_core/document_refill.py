@@ -8,6 +8,7 @@ Stays out: pulling (the shell), when the documents go on from these rows (`docum
 from __future__ import annotations
 
 from .base.effects import Effect, PullSnapshot, Put, SnapshotDescriptor, SnapshotRows, Write
+from .base.errors import RemoteViolation
 from .base.ids import EntryId, Member, ShardKind
 from .document_changes import failover_key
 from .documents.rows import SUMMARY, Summary, prefix, wipe
@@ -54,7 +55,11 @@ class Refill:
                 self._tally.take(family, key, value)
             if family != SUMMARY or key != prefix(shard):
                 writes.append(Put(family, key, value))
-        return writes, self._tally.summary() if m.last else None
+        if not m.last:
+            return writes, None
+        summary = self._tally.summary()
+        _check_failover(self.failover, summary)
+        return writes, summary
 
     def summary_row(self, summary: Summary) -> Put:
         """Return the write that makes the rows documents."""
@@ -92,3 +97,15 @@ class Refill:
         """Say whether our log has the entry that the rows end at: a restart may then confirm by them (U47)."""
         pulled = self.pulled
         return pulled is not None and self.replica.log.contains(EntryId(pulled.epoch, pulled.applied))
+
+
+def _check_failover(failover: FailoverLog, summary: Summary) -> None:
+    """Raise RemoteViolation for an opening that the folded entries cannot hold: the next one would not fit (U54)."""
+    if not failover.openings:
+        return
+    newest = failover.newest
+    if newest.head >= summary.applied or newest.epoch > summary.epoch:
+        raise RemoteViolation(
+            f"U54: epoch {newest.epoch} opens above {newest.head}, the rows are folded up to {summary.applied} of "
+            f"epoch {summary.epoch}"
+        )

@@ -20,6 +20,7 @@ from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.document_changes import failover_key
 from tidemark_core.documents import payload
 from tidemark_core.documents.checking import check_row
 from tidemark_core.documents.payload import Outcome, Verdict, Writes
@@ -63,6 +64,7 @@ from tidemark_core.replication.messages import Append, DeleteShard, Fence, Insta
 from tidemark_core.replication.replica import ReplicaState, Role
 from tidemark_core.replication.settings import Configure, DocumentSettings
 from tidemark_core.shard import Shard
+from tidemark_core.upr.history import FailoverLog, Opening
 
 from tests.core.documents.desk import LIMITS, ROWS_MAX, Desk
 from tests.core.documents.support import DocumentAuthor, delete, put
@@ -242,6 +244,13 @@ HOSTILE = [
 ]
 
 
+LINEAGE = b"L" * 16
+
+
+def failover_row(*openings: Opening) -> tuple[str, bytes, bytes]:
+    return SUMMARY, failover_key(SHARD), FailoverLog(openings).encode()
+
+
 @pytest.mark.parametrize("last", [False, True], ids=["part", "whole"])
 @pytest.mark.parametrize("row", HOSTILE, ids=lambda row: f"{row[0]}-{row[1][:12].hex()}-{row[2][:12].hex()}")
 def test_u47_a_hostile_row_ends_the_pull_and_the_next_one_seeds(
@@ -275,6 +284,7 @@ def test_u47_a_hostile_row_ends_the_pull_and_the_next_one_seeds(
 def test_u47_no_row_of_a_snapshot_raises_anything_but_a_violation(desk: Desk) -> None:
     """Each byte of a row is changed, the row is cut anywhere or stands in another family; then the node starts."""
     author, rows = source(desk)
+    rows = (*rows, failover_row(Opening(1, LINEAGE, -1)))
     dice = random.Random(1)
     refused = 0
     for _ in range(1_500):
@@ -295,6 +305,8 @@ def test_u47_no_row_of_a_snapshot_raises_anything_but_a_violation(desk: Desk) ->
         new.crash()
         for _, row in new.rows.scan(DOCS, prefix(SHARD), behind(SHARD)):
             decode_row(row)
+        summary = new.documents.summary
+        new.documents.failover.opened(summary.epoch + 1, LINEAGE, summary.applied)   # as the next EPOCH_START does
         collected(new.documents.summary, tuple(new.rows.scan(PINNED, prefix(SHARD), behind(SHARD))))
         swept(SHARD, new.documents.summary, tuple(new.rows.scan(EXPIRY, prefix(SHARD), behind(SHARD))))
 
@@ -416,6 +428,31 @@ def trimmed_follower() -> tuple[Desk, DocumentAuthor, Rows]:
 
 def rows_of(folded: Rows) -> tuple[tuple[str, bytes, bytes], ...]:
     return tuple((family, *row) for family in FAMILIES for row in folded.rows.scan(family))
+
+
+@pytest.mark.parametrize(("epoch", "behind_cut"), [(1 << 40, -1), (2, -1), (1, 0), (1, 1 << 50)])
+def test_u54_an_opening_that_the_rows_cannot_hold_ends_the_pull(
+    epoch: int, behind_cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that were believed with it would stop the node at the next EPOCH_START, and at every restart."""
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    member, author, folded = trimmed_follower()
+    member.step(Configure(SHARD, SynchroSettings()))
+    cut, rows = author.log.head.offset, rows_of(folded)
+
+    member.step(SnapshotRows(SHARD, 1, (*rows, failover_row(Opening(epoch, LINEAGE, cut + behind_cut))), True, True))
+
+    assert member.traces[-1] == "violation"
+    assert not shown(member)
+    member.wait(LIMITS.resend_ms)
+    genuine = failover_row(Opening(1, LINEAGE, cut - 1))   # right behind an EPOCH_START
+    member.step(SnapshotRows(SHARD, 1, (*rows, genuine), True, True))
+    known, before = len(author.entries), author.log.head
+    author.opening(epoch=2, lineage=LINEAGE)
+    member.receive(OPERATOR, Fence(2, 20, kind=ShardKind.DOCUMENTS))
+    member.receive(B, append_of(author.entries[known:], 2, commit=author.log.head.offset, prev=before))
+    assert member.documents.durable == author.log.head.offset
+    assert [each.epoch for each in member.documents.failover.openings] == [2, 1]
 
 
 def test_u47b_a_member_whose_log_begins_above_its_rows_asks_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
