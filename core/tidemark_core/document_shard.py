@@ -365,14 +365,16 @@ class Documents:
         if failover != self.failover:
             log = Put(SUMMARY, failover_key(replica.shard), failover.encode())
             folded = folded._replace(writes=(*folded.writes, log))
-        changed = Changed(replica.shard, Changes(self.summary.applied, taken.steps, folded, failover))
+        changed: list[Effect] = []
+        if failover.openings:   # else no place has a history, and streams are refused (U54)
+            changed.append(Changed(replica.shard, Changes(self.summary.applied, taken.steps, folded, failover)))
         self.failover = failover
         ended = self.summary.pins.keys() - folded.summary.pins.keys()
         if ended:
             self._collect = prefix(replica.shard)
         if folded.summary.purged > self.summary.purged and folded.summary.tombstones:
             self._sweep = True
-        return [changed, *self._store(folded), *self._folded_to(folded), *self._next()]
+        return [*changed, *self._store(folded), *self._folded_to(folded), *self._next()]
 
     def _store(self, folded: Folded) -> list[Effect]:
         self.summary = folded.summary

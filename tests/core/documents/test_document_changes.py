@@ -99,6 +99,7 @@ def test_u54_a_shard_without_a_lineage_has_no_history_and_refuses_streams() -> N
     cut = cut_of(SHARD, desk.rows)
 
     assert cut.here is not None and cut.here.applied == -1 and cut.summary is None
+    assert not desk.changes, "no batch has a place to name"
 
 
 def test_u56_batches_of_the_fold_are_what_a_scan_of_the_store_shows(desk: Desk) -> None:
