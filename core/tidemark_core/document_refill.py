@@ -20,7 +20,7 @@ from .upr.history import FailoverLog
 class Refill:
     """Rows that arrive, and the pull that brings them to a member that is no newcomer."""
 
-    __slots__ = ("_asked", "_epoch", "_tally", "failover", "pulled", "replica")
+    __slots__ = ("_asked", "_epoch", "_missing", "_tally", "failover", "pulled", "replica")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -29,10 +29,11 @@ class Refill:
         self._tally: Tally | None = None     # of rows that are not whole yet
         self._asked = 0                      # members asked, to ask another one next
         self._epoch = -1                     # names the pull under way, -1: none
+        self._missing = -1                   # offsets from our head to the rows' end at the last look, -1: no look yet
 
     def forget(self) -> None:
         """The rows that came belong to no state any more."""
-        self.pulled, self.failover, self._tally, self._epoch = None, FailoverLog(), None, -1
+        self.pulled, self.failover, self._tally, self._epoch, self._missing = None, FailoverLog(), None, -1, -1
 
     # --- parts --------------------------------------------------------------------------------------------
 
@@ -97,6 +98,18 @@ class Refill:
         """Say whether our log has the entry that the rows end at: a restart may then confirm by them (U47)."""
         pulled = self.pulled
         return pulled is not None and self.replica.log.contains(EntryId(pulled.epoch, pulled.applied))
+
+    def misses(self) -> bool:
+        """Say whether our log never gets the entry that the rows end at: it is confirmed with another one there."""
+        pulled = self.pulled
+        return pulled is not None and self.replica.confirmed >= pulled.applied and not self.fits()
+
+    def waits(self) -> bool:
+        """Say whether our log has come nearer to the rows by a hundredth of the way since the last look."""
+        pulled = self.pulled
+        assert pulled is not None, "U47b: no rows to wait for"
+        before, self._missing = self._missing, pulled.applied - self.replica.log.head.offset
+        return before < 0 or (before - self._missing) * 100 >= before
 
 
 def _check_failover(failover: FailoverLog, summary: Summary) -> None:

@@ -99,7 +99,8 @@ from .upr.history import FailoverLog
 LOOK_TIMER = "documents_look"
 RETRY_TIMER = "documents_retry"
 WAIT_TIMER = "documents_wait"
-TIMERS = frozenset((LOOK_TIMER, RETRY_TIMER, WAIT_TIMER, COMPARE_TIMER))
+WHOLE_TIMER = "documents_whole"
+TIMERS = frozenset((LOOK_TIMER, RETRY_TIMER, WAIT_TIMER, WHOLE_TIMER, COMPARE_TIMER))
 
 TAG = "documents"
 """Reads with this tag are the fold's."""
@@ -111,6 +112,8 @@ SLICES_MAX = 16
 SWEEP_ROWS = 256
 LOOK_ROWS = EXPIRE_KEYS_MAX
 WAITERS_MAX = 4096
+WHOLE_MS = 10_000
+"""Between looks at whether our log comes nearer to the end of whole rows that wait for it."""
 
 
 class _Batch(NamedTuple):
@@ -224,6 +227,8 @@ class Documents:
                 changed.append(effect)
         changed += self._lost
         self._lost = []
+        if self._job == "rows whole" and self._refill.misses():
+            changed += self._retry_later(now_ms)   # rows of a history that was lost, say
         changed += self._next()
         return [*changed, *self._look_later(now_ms, leader), *self.comparing.later(now_ms, leader, self.summary)]
 
@@ -247,6 +252,13 @@ class Documents:
             if self._job == "retry":
                 self._job = "stale" if self._refill.partial else ""
             return []   # `after` begins again
+        if name == WHOLE_TIMER:
+            if self._job != "rows whole":
+                return []
+            if self._refill.waits():
+                return [self._whole_later(now_ms)]
+            self._job = "stale"   # its end is too far, or is none: another member is asked
+            return []
         self._read_until = None
         late = [each for each in self._readers if each.until_ms <= now_ms]
         self._readers = [each for each in self._readers if each.until_ms > now_ms]
@@ -741,7 +753,12 @@ class Documents:
             return [replica.persist(writes), *self._retry_later(now_ms)]   # it has folded less than our log needs
         if pulled is not None:
             refill.pulled, self._job = pulled, "rows whole"
+            refill.waits()   # the first look
+            return [replica.persist(writes), self._whole_later(now_ms)]
         return [replica.persist(writes)]
+
+    def _whole_later(self, now_ms: int) -> Effect:
+        return SetTimer(self.replica.address, WHOLE_TIMER, now_ms + WHOLE_MS)
 
     def on_pull_failed(self, now_ms: int, m: SnapshotFailed) -> list[Effect]:
         return self._retry_later(now_ms) if self._refill.is_of(m.epoch) else []

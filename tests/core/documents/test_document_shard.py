@@ -21,6 +21,7 @@ from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.document_changes import failover_key
+from tidemark_core.document_shard import WHOLE_MS
 from tidemark_core.documents import payload
 from tidemark_core.documents.checking import check_row
 from tidemark_core.documents.payload import Outcome, Verdict, Writes
@@ -510,6 +511,58 @@ def test_u47b_rows_that_fold_less_or_are_none_send_the_member_to_the_next_one(mo
     member.step(SnapshotRows(SHARD, 1, rows_of(folded), True, True))
 
     assert sources == [B, C, B]
+    assert set(shown(member)) == {b"%d" % number for number in range(4)}
+
+
+def test_u47b_rows_of_a_history_that_was_lost_send_the_member_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source confirmed entries of epoch 2 that a later leader never had: our log gets others in their place."""
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    member, author, folded = trimmed_follower()
+    member.step(Configure(SHARD, SynchroSettings()))
+    lost_author, lost = DocumentAuthor(ensemble=(A, B, C)), Rows()
+    lost_author.opening()
+    for number in range(4):
+        lost_author.write(put(b"%d" % number))
+    lost_author.opening(epoch=2)
+    lost.fold(lost_author)
+    member.step(SnapshotRows(SHARD, 1, rows_of(lost), True, True))
+    assert member.rows.get(SUMMARY, prefix(SHARD)) is None, "our log may still get the entry"
+    known, before, pulls = len(author.entries), author.log.head, len(member.pulls)
+
+    author.opening(epoch=3)
+    folded.fold(author)
+    member.receive(OPERATOR, Fence(3, 30, kind=ShardKind.DOCUMENTS))
+    member.receive(B, append_of(author.entries[known:], 3, commit=author.log.head.offset, prev=before))
+    member.wait(LIMITS.resend_ms)
+
+    assert len(member.pulls) == pulls + 1 and member.pulls[-1].source != member.pulls[-2].source
+    assert not list(member.rows.scan(DOCS, prefix(SHARD), behind(SHARD))), "rows of no state are gone"
+    member.step(SnapshotRows(SHARD, 3, rows_of(folded), True, True))
+    assert set(shown(member)) == {b"%d" % number for number in range(4)}
+
+
+def test_u47b_rows_that_the_log_comes_no_nearer_to_send_the_member_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    member, author, folded = trimmed_follower()
+    member.step(Configure(SHARD, SynchroSettings()))
+    rows, known, before = rows_of(folded), len(author.entries), author.log.head
+    ahead = Rows()
+    for number in range(3):
+        author.write(put(b"new %d" % number))
+    ahead.fold(author)
+    member.step(SnapshotRows(SHARD, 1, rows_of(ahead), True, True))
+    pulls = len(member.pulls)
+    first, *_ = author.entries[known:]
+    member.receive(B, append_of([first], 1, commit=before.offset, prev=before))
+
+    member.wait(WHOLE_MS)
+    assert len(member.pulls) == pulls, "the log came nearer"
+    member.wait(WHOLE_MS)
+
+    assert len(member.pulls) == pulls + 1 and member.pulls[-1].source != member.pulls[-2].source
+    member.step(SnapshotRows(SHARD, 1, rows, True, True))
     assert set(shown(member)) == {b"%d" % number for number in range(4)}
 
 
