@@ -127,7 +127,9 @@ class Budgets:
             await writing
             return
         if not await self._written(asyncio.ensure_future(writing)):
-            await context.abort(*to_rpc_error(self.refusal(self.frames, who)))
+            refused = self.refusal(self.frames, who)
+            grant.release()     # the status waits behind the frame until the caller reads; its place is free now
+            await context.abort(*to_rpc_error(refused))
 
     async def _written(self, writing: asyncio.Future[None]) -> bool:
         """Wait for a frame beside the budget; return whether its caller took it in time."""

@@ -477,13 +477,16 @@ async def test_t12_a_large_frame_that_is_not_taken_makes_room_for_another(
 ) -> None:
     monkeypatch.setattr(budgets_module, "SEND_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(budgets_module, "LARGE_FRAME_SECONDS", 0.1)
-    frames, never, taken = node.budgets.frames, asyncio.Event(), asyncio.Event()
+    frames, told = node.budgets.frames, list[str]()
+    never, read, taken = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     class Stuck:
         async def write(self, frame: bytes) -> None:
             await never.wait()
 
         async def abort(self, code: Any, details: str, trailing: Any = ()) -> None:
+            told.append(details)
+            await read.wait()   # the status is behind the frame
             raise ConnectionAbortedError(details)
 
     class Slow(Stuck):
@@ -502,9 +505,12 @@ async def test_t12_a_large_frame_that_is_not_taken_makes_room_for_another(
     await until(lambda: 0 < frames.beside, "it is under way")
     await remains(lambda: not first.done(), "alone, it has its time")
     second = asyncio.ensure_future(send(OTHER, Slow()))
-    with pytest.raises(ConnectionAbortedError, match="bytes of frames"):
-        await asyncio.wait_for(first, 10)
-    await until(lambda: 0 < frames.beside, "the next one is under way")
+    await until(lambda: bool(told), "the first one is refused")
+    assert 0 < frames.beside, "the next one is under way, though the refusal is not read"
     taken.set()
     await asyncio.wait_for(second, 10)
+    assert not frames.beside and not frames.used and not first.done()
+    read.set()
+    with pytest.raises(ConnectionAbortedError, match="bytes of frames"):
+        await asyncio.wait_for(first, 10)
     assert not frames.beside and not frames.used
