@@ -121,15 +121,24 @@ class Budgets:
 
         A frame beside the budget (its grant says so) ends the call where it takes long and another such frame waits.
         """
+        refused = await self.sent(who, context, frame, grant)
+        if refused is not None:
+            await context.abort(*to_rpc_error(refused))
+
+    async def sent(
+        self, who: str, context: Any, frame: Callable[[], bytes], grant: Grant | None = None
+    ) -> Refused | None:
+        """Send a frame as `send` does; return what ends the call instead of ending it."""
         await self._sends.turn(who)
         writing = context.write(frame())    # gRPC copies and encrypts it on the loop
         if grant is None or not grant.beside:
             await writing
-            return
-        if not await self._written(asyncio.ensure_future(writing)):
-            refused = self.refusal(self.frames, who)
-            grant.release()     # the status waits behind the frame until the caller reads; its place is free now
-            await context.abort(*to_rpc_error(refused))
+            return None
+        if await self._written(asyncio.ensure_future(writing)):
+            return None
+        refused = self.refusal(self.frames, who)
+        grant.release()     # the status waits behind the frame until the caller reads; its place is free now
+        return refused
 
     async def _written(self, writing: asyncio.Future[None]) -> bool:
         """Wait for a frame beside the budget; return whether its caller took it in time."""

@@ -96,8 +96,13 @@ Reading = Callable[[Callable[["StateRows"], Any]], Awaitable[Any]]
 """Runs work on the rows of a state, in a thread."""
 
 
-class _Stalled(Exception):
-    """A reader took no page for `STALL_SECONDS`."""
+class _Refusal(Exception):
+    """Ends a call, once what it holds is free: behind a page that is not read its status waits for the reader."""
+
+    def __init__(self, refused: Refused, target: Target | None) -> None:
+        super().__init__(refused.message)
+        self.refused = refused
+        self.target = target
 
 
 class _Gone(LookupError):
@@ -141,7 +146,10 @@ class DocumentCalls:
             grant = await self._budgets.frame(who, least, PAGE_BYTES_DEFAULT)
             try:
                 work = partial(_get, ask, keys, frame_bytes(grant))
-                answer = await self._answered(context, ask, self._driver.deliver(partial(_in_state, work)))
+                answer = await self._answered(ask, self._driver.deliver(partial(_in_state, work)))
+            except _Refusal as refusal:
+                grant.release()
+                await self._routing.refuse(context, refusal.refused, refusal.target)
             except BaseException:
                 grant.release()
                 raise
@@ -162,14 +170,13 @@ class DocumentCalls:
         bytes_max = min(max(request.bytes_max or PAGE_BYTES_DEFAULT, PAGE_BYTES_MIN), PAGE_BYTES_MAX)
         ask = await self._granted(request, context)
         try:
-            async with self._states(ask, context) as state:
+            async with self._states(ask) as state:
                 await self._send_pages(ask, request, context, bytes_max, state)
-        except _Stalled:
-            late = f"the reader took no page for {STALL_SECONDS:.0f} s: scan again from the last key, with min_seqno"
-            await self._routing.refuse(context, Refused(Reason.OVERLOADED, late), None)
+        except _Refusal as refusal:
+            await self._routing.refuse(context, refusal.refused, refusal.target)
 
     async def _send_pages(self, ask: _Ask, request: Any, context: Any, bytes_max: int, state: Reading) -> None:
-        """Send all pages.  Raises _Stalled; a call that is refused behind a page waits for its reader."""
+        """Send all pages.  Raises _Refusal."""
         refusal = partial(
             self._access.refusal, self._access.caller(context), "Documents.Scan", (Role.READER,), request.group)
         first, until, left = request.first, request.until or None, request.documents_max or None
@@ -178,16 +185,16 @@ class DocumentCalls:
             if time.monotonic() - judged_at > ASK_AGAIN_SECONDS:
                 judged_at = time.monotonic()
                 if (refused := refusal()) is not None:
-                    await self._routing.refuse(context, refused, None)
+                    raise _Refusal(refused, None)
             grant = await self._budgets.frame(who, least, max(least, bytes_max))
             try:
                 work = partial(_page, ask, first, until, left, frame_bytes(grant), request.keys_only)
-                page: _Page | _TooLarge = await self._answered(context, ask, state(work))
+                page: _Page | _TooLarge = await self._answered(ask, state(work))
                 if isinstance(page, _TooLarge):
                     least = page.size
                     continue
                 fitted(grant, len(page.frame))
-                await self._send(context, who, page.frame)
+                await self._send(context, who, page.frame, grant)
             finally:
                 grant.release()
             if page.next is None:
@@ -196,23 +203,30 @@ class DocumentCalls:
             left = None if left is None else left - page.documents
 
     @asynccontextmanager
-    async def _states(self, ask: _Ask, context: Any) -> AsyncIterator[Reading]:
-        """Give what runs work on rows: of one state for the whole scan, at a pin of the newest for each page (U72)."""
+    async def _states(self, ask: _Ask) -> AsyncIterator[Reading]:
+        """Give what runs work on rows: of one state for the whole scan, at a pin of the newest for each page (U72).
+
+        Raises _Refusal.
+        """
         if ask.pin is not None:
             yield lambda work: self._driver.deliver(partial(_in_state, work))
             return
         try:
             async with self._driver.hold(*FAMILIES) as held:
                 yield lambda work: held.read(lambda state: work(StateRows(state)))
-        except StoreFailed:
-            await self._routing.refuse(context, RELOADING, ask.target)
+        except StoreFailed as closed:
+            raise _Refusal(RELOADING, ask.target) from closed
 
-    async def _send(self, context: Any, who: str, frame: bytes) -> None:
+    async def _send(self, context: Any, who: str, frame: bytes, grant: Grant) -> None:
+        """Send a page.  Raises _Refusal where its reader does not take it."""
         try:
             async with asyncio.timeout(STALL_SECONDS):
-                await self._budgets.send(who, context, lambda: frame)
+                refused = await self._budgets.sent(who, context, lambda: frame, grant)
         except TimeoutError as late:
-            raise _Stalled from late
+            stalled = f"the reader took no page for {STALL_SECONDS:.0f} s: scan again from the last key, with min_seqno"
+            raise _Refusal(Refused(Reason.OVERLOADED, stalled), None) from late
+        if refused is not None:
+            raise _Refusal(refused, None)
         self._scans.inc()
         self._read_bytes.inc(len(frame))
 
@@ -237,8 +251,8 @@ class DocumentCalls:
             await self._routing.refuse(context, as_routed(answer), target)
         return _Ask(shard, target, answer.applied, pin)
 
-    async def _answered(self, context: Any, ask: _Ask, work: Awaitable[T]) -> T:
-        """Return what was read; refuses the call where that is no answer."""
+    async def _answered(self, ask: _Ask, work: Awaitable[T]) -> T:
+        """Return what was read.  Raises _Refusal where that is no answer."""
         try:
             return await work
         except NotPinned as over:
@@ -249,7 +263,7 @@ class DocumentCalls:
             refused = Refused(Reason.NO_REPLICA, "the documents are removed here; ask another member")
         except StoreFailed:
             refused = RELOADING
-        await self._routing.refuse(context, refused, ask.target)
+        raise _Refusal(refused, ask.target)
 
     # --- pins ---------------------------------------------------------------------------------------------
 

@@ -37,8 +37,9 @@ from tidemark_core.replication.messages import (
     ShardDeleted,
     SnapshotInstalled,
 )
-from tidemark_node import documents
+from tidemark_node import budgets, documents
 from tidemark_node.main import Node
+from tidemark_node.routing import Routing
 from tidemark_node.settings import Settings
 from tidemark_node.store_errors import Faults
 from tidemark_wire import channel
@@ -46,7 +47,7 @@ from tidemark_wire.status import HintedRefusal, refusal_from_rpc_error
 from tidemark_wire.v1 import documents_pb2 as wire
 from tidemark_wire.v1 import documents_pb2_grpc
 
-from tests.waiting import until
+from tests.waiting import remains, until
 
 APPLIED, REFUSED, ABORTED = Verdict.APPLIED, Verdict.REFUSED, Verdict.ABORTED
 
@@ -482,6 +483,54 @@ async def test_t12_a_reader_that_takes_no_page_gives_up_its_state_of_the_store(
 
         ended = await refused(rest())
     assert (ended.refused.reason, "took no page for 1 s" in ended.refused.message) == (Reason.OVERLOADED, True)
+
+
+async def test_t12_a_large_page_that_is_not_taken_makes_room_for_another(alone: Node, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(budgets, "SEND_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(budgets, "LARGE_FRAME_SECONDS", 0.2)
+    frames = alone.budgets.frames
+    monkeypatch.setattr(frames, "total", 1)
+    async with channel.open_channel(alone.address) as opened, channel.open_channel(alone.address) as other:
+        stalled = documents_pb2_grpc.DocumentsStub(opened).Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=60)
+        first = await stalled.read()
+        assert first.documents
+        await remains(lambda: frames.beside > 0 and alone.driver.held_snapshots == 1, "alone, it has its time")
+        read = documents_pb2_grpc.DocumentsStub(other).Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=20)
+        found = [document async for page in read for document in page.documents]
+        assert len(found) == 80
+
+        async def rest() -> None:
+            while await stalled.read() is not grpc.aio.EOF:
+                pass
+
+        ended = await refused(rest())
+    assert (ended.refused.reason, "bytes of frames" in ended.refused.message) == (Reason.OVERLOADED, True)
+
+
+async def test_a_scan_that_lost_its_access_frees_its_state_before_it_is_refused(
+    alone: Node, monkeypatch: pytest.MonkeyPatch
+):
+    """The status is behind a page that may not be read for long."""
+    held, wrong, refuse = list[int](), list[Refused](), Routing.refuse
+
+    async def noting(self: Routing, *refusal: Any) -> None:
+        held.append(alone.driver.held_snapshots)
+        await refuse(self, *refusal)
+
+    monkeypatch.setattr(Routing, "refuse", noting)
+    monkeypatch.setattr(documents, "ASK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(alone.deliveries.access, "refusal", lambda *_: next(iter(wrong), None))
+    async with channel.open_channel(alone.address) as opened:
+        call = documents_pb2_grpc.DocumentsStub(opened).Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=60)
+        assert (await call.read()).documents
+        wrong.append(Refused(Reason.PERMISSION_DENIED, "not any more"))
+
+        async def rest() -> None:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+
+        assert Reason.PERMISSION_DENIED is await reason(rest())
+    assert held == [0]
 
 
 async def test_a_scan_ends_in_type_when_the_store_is_loaded_again(alone: Node, operator: OperatorHand):
