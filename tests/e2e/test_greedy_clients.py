@@ -40,6 +40,7 @@ GROWTH_OF_STREAMS_MAX = FRAME_BYTES_MAX // 2 + 128 * MIB
 GROWTH_OF_REQUESTS_MAX = 160 * MIB
 LARGE_REQUESTS = 20
 SEARCHES = 32
+TRIES = 5
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +72,18 @@ class Greedy:
         self._calls.append(method(request, metadata=channel.hello_metadata()))
 
     async def deliver(self, ensemble: list[str]) -> None:
-        call = self._next().stream_stream(channel.DELIVER)(metadata=channel.hello_metadata())
-        self._calls.append(call)
-        start = Start(1, 0, -1, Mode.ALL_SEND_ALL, (), tuple(ensemble), (), 1 << 30)
-        await call.write(encode_request(StartCall(self._group, 0, start, 4 * MIB)))
+        start = encode_request(StartCall(
+            self._group, 0, Start(1, 0, -1, Mode.ALL_SEND_ALL, (), tuple(ensemble), (), 1 << 30), 4 * MIB))
+        for left in reversed(range(TRIES)):
+            call = self._next().stream_stream(channel.DELIVER)(metadata=channel.hello_metadata())
+            try:
+                await call.write(start)
+            except grpc.aio.AioRpcError:
+                if not left:    # a busy machine loses connections of a caller that it starves; the caller goes on
+                    raise
+            else:
+                self._calls.append(call)
+                return
 
     def watch(self) -> Any:
         call = self._next().unary_stream("/tidemark.v1.Tidemark/WatchShardMap")(b"")
