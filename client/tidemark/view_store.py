@@ -23,17 +23,15 @@ APPLICATION_ID = 0x54444D56   # TDMV
 BUSY_S = 10.0
 _BITS = (1 << 128) - 1
 
-_SCHEMA = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE shards (
-    shard INTEGER PRIMARY KEY, seqno INTEGER NOT NULL, documents INTEGER NOT NULL, digest BLOB NOT NULL
-);
-CREATE TABLE documents (
-    key BLOB PRIMARY KEY, value BLOB NOT NULL, shard INTEGER NOT NULL, seqno INTEGER NOT NULL,
-    expires_at_ms INTEGER NOT NULL, hash BLOB NOT NULL
-);
-CREATE INDEX documents_of_shard ON documents (shard);
-"""
+_SCHEMA = (
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE shards ("
+    "shard INTEGER PRIMARY KEY, seqno INTEGER NOT NULL, documents INTEGER NOT NULL, digest BLOB NOT NULL)",
+    "CREATE TABLE documents ("
+    "key BLOB PRIMARY KEY, value BLOB NOT NULL, shard INTEGER NOT NULL, seqno INTEGER NOT NULL, "
+    "expires_at_ms INTEGER NOT NULL, hash BLOB NOT NULL)",
+    "CREATE INDEX documents_of_shard ON documents (shard)",
+)
 _COLUMNS = "SELECT key, value, seqno, shard, expires_at_ms FROM documents"
 _GET = f"{_COLUMNS} WHERE key = ?"
 _SCAN_FROM = f"{_COLUMNS} WHERE key >= ? ORDER BY key LIMIT ?"
@@ -79,11 +77,7 @@ class ViewStore:
         if application not in (0, APPLICATION_ID) or (application == 0 and tables):
             raise ViewRefused(f"{self.path} is a database of something else; name another file")
         if not tables:
-            db.executescript(
-                f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; {_SCHEMA} COMMIT;"
-            )
-            facts = (("format", FORMAT), ("group", group), ("position", ""))
-            db.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?)", facts)
+            self._create(group)
         found = dict(db.execute("SELECT name, value FROM facts"))
         if found.get("format") != FORMAT:
             raise ViewRefused(f"{self.path} has the format {found.get('format')}, this release reads {FORMAT}")
@@ -91,6 +85,16 @@ class ViewStore:
             raise ViewRefused(f"{self.path} is a view of {found.get('group')!r}, not of {group!r}")
         db.executescript(_STAGED)
         return str(found.get("position", ""))
+
+    def _create(self, group: str) -> None:
+        """Make the tables and their facts in one transaction: `executescript` would commit in between."""
+        with self._db as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            for statement in _SCHEMA:
+                db.execute(statement)
+            facts = (("format", FORMAT), ("group", group), ("position", ""))
+            db.executemany("INSERT INTO facts VALUES (?, ?)", facts)
 
     def close(self) -> None:
         self._db.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -59,6 +61,31 @@ def test_u55_rows_are_shown_with_their_position_and_none_before(opened: Open) ->
     store.close()
     again = opened()
     assert again.position == "token" and keys(again) == [b"a", b"b"], "a restart begins where it was"
+
+
+def test_u55_a_crash_while_the_file_is_made_leaves_nothing_or_a_whole_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each statement another connection looks at what a crash would leave."""
+    file, connect = tmp_path / "view.db", sqlite3.connect
+    left: list[tuple[list[str], dict[str, str]]] = []
+
+    def look(_: str) -> None:
+        with closing(connect(file)) as other:
+            tables = sorted(name for (name,) in other.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+            left.append((tables, dict(other.execute("SELECT * FROM facts")) if "facts" in tables else {}))
+
+    def watched(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        made = connect(*arguments, **options)
+        made.set_trace_callback(look)
+        return made
+
+    monkeypatch.setattr(sqlite3, "connect", watched)
+    ViewStore(file, GROUP).close()
+
+    whole = (["documents", "facts", "shards"], {"format": "1", "group": GROUP, "position": ""})
+    assert left[0] == ([], {}) and left[-1] == whole
+    assert all(each in (left[0], whole) for each in left), left
 
 
 def test_u55_a_crash_before_the_end_leaves_nothing_of_a_snapshot(opened: Open) -> None:
