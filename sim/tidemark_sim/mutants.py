@@ -176,8 +176,8 @@ def _h6_contract_in_election(stack: ExitStack) -> None:
 
 
 def _n6_whoever_answered(stack: ExitStack) -> None:
-    def find(shard: Any, reports: Any, answered: Any, silent: int, *, floor: int = 0) -> Any:
-        return original(shard, reports, answered, silent, accept=True, floor=floor)
+    def find(shard: Any, reports: Any, answered: Any, silent: int, **more: Any) -> Any:
+        return original(shard, reports, answered, silent, **{**more, "accept": True})
 
     original = rebuilding.find_record
     substitute(stack, rebuilding, "find_record", find)

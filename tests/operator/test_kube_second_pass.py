@@ -141,7 +141,8 @@ def service_of(run: ClusterRun, nodes: list[Object], groups: list[Object], acts:
         service.mirror.nodes[node["name"]] = record
         if node["reached"]:
             description = SimpleNamespace(
-                node=node["name"], incarnation=f"life-{node['life']}", zone=node["zone"], location="", boot="b")
+                node=node["name"], incarnation=f"life-{node['life']}", zone=node["zone"], location="", boot="b",
+                wire_version=1, wire_version_newest=0)
             service.links._links[node["name"]] = SimpleNamespace(  # type: ignore[assignment]
                 node=node["name"], record=record, up=node["up"], told_down=not node["up"], draining=node["draining"],
                 of_other_cluster=False, reason="" if node["up"] else "refuses connections", description=description,
