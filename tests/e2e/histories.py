@@ -126,10 +126,10 @@ class Client:
 
 
 async def record(
-    documents: list[Documents], history: list[Operation], *, clients: int, keys: int, operations: int
+    documents: list[Documents], history: list[Operation], *, clients: int, keys: int, enough: Callable[[], bool]
 ) -> int:
-    """Let clients operate until the history is so long; return how many outcomes stayed unknown."""
+    """Let clients operate until it is enough; return how many outcomes stayed unknown."""
     names = [f"key-{number}" for number in range(keys)]
     callers = [Client(number, documents[number % len(documents)], names, history) for number in range(clients)]
-    await asyncio.gather(*(caller.run(lambda: len(history) >= operations) for caller in callers))
+    await asyncio.gather(*(caller.run(enough) for caller in callers))
     return sum(caller.unknown for caller in callers)

@@ -18,7 +18,9 @@ from .cluster import Cluster
 from .fault_proxy import Network
 from .histories import NO_CONDITION, Operation, judge, judged, record
 
-OPERATIONS = 10_000
+OPERATIONS, OPERATIONS_MAX = 10_000, 60_000
+"""Of a history; the second ends one in which the faults take for ever."""
+FAULTS = ("kill", "pause", "cut")
 TIMEOUTS_S = (0.4, 2.0, 5.0)
 """Of each client: the first one gives up before another leader is elected, so outcomes stay unknown."""
 
@@ -80,19 +82,19 @@ def test_the_judge_tells_a_linearizable_history_from_another(
 # --- a cluster
 
 
-async def trouble(cluster: Cluster, network: Network, group: str, history: list[Operation]) -> list[str]:
+async def trouble(cluster: Cluster, network: Network, group: str, history: list[Operation], faults: list[str]) -> None:
     """Kill a leader, pause one, cut one off from its followers, for ever; operations go on before the next fault.
+
+    `faults` gets each one that is over.
 
     One that is cut off still hears clients, and must answer no read that another leader's writes are missing from.
     """
-    faults: list[str] = []
-
     async def more(operations: int) -> None:
         mark = len(history)
         await until(lambda: len(history) > mark + operations, "operations go on", 60)
 
     with contextlib.suppress(asyncio.CancelledError):
-        for fault in itertools.cycle(("kill", "pause", "cut")):
+        for fault in itertools.cycle(FAULTS):
             shard = len(faults) % 2
             leader, *followers = await cluster.members(group, shard)
             match fault:
@@ -118,7 +120,6 @@ async def trouble(cluster: Cluster, network: Network, group: str, history: list[
             faults.append(fault)
             await more(300)
             await cluster.replicated(group)
-    return faults
 
 
 async def test_u49_u53_operations_on_documents_are_linearizable_under_kills_pauses_and_cuts(
@@ -126,6 +127,7 @@ async def test_u49_u53_operations_on_documents_are_linearizable_under_kills_paus
 ):
     group = await cluster.create_group(shards=2, kind="Documents")
     history: list[Operation] = []
+    faults: list[str] = []
     async with contextlib.AsyncExitStack() as stack:
         connected = [await stack.enter_async_context(await cluster.connect()) for _ in TIMEOUTS_S]
         for client in connected:
@@ -134,11 +136,16 @@ async def test_u49_u53_operations_on_documents_are_linearizable_under_kills_paus
             await stack.enter_async_context(client.documents(group, timeout_s=timeout_s))
             for client, timeout_s in zip(connected, TIMEOUTS_S, strict=True)
         ]
-        faulting = asyncio.create_task(trouble(cluster, network, group, history))
-        unknown_outcomes = await record(documents, history, clients=12, keys=30, operations=OPERATIONS)
+        faulting = asyncio.create_task(trouble(cluster, network, group, history, faults))
+
+        def enough() -> bool:
+            wanted = OPERATIONS if faulting.done() or set(FAULTS) <= set(faults) else OPERATIONS_MAX
+            return len(history) >= wanted
+
+        unknown_outcomes = await record(documents, history, clients=12, keys=30, enough=enough)
         faulting.cancel()
-        faults = await faulting
-    assert {"kill", "pause", "cut"} <= set(faults), f"{faults} in the history"
+        await faulting
+    assert set(FAULTS) <= set(faults), f"{faults} in the history"
     assert unknown_outcomes, "a leader was killed, and every outcome is known"
     verdict = judged(porcupine, history)
     print(f"{verdict}, {faults}, {unknown_outcomes} unknown outcomes")
