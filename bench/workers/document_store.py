@@ -71,7 +71,7 @@ class _Rows:
 
 
 def write(directory: Path, batch_records: int, value_bytes: int, group_bytes: float, seconds: float) -> dict[str, Any]:
-    """Write for some seconds, at least `group_bytes` for each sync; say what was synced."""
+    """Write for some seconds and until one sync is over, at least `group_bytes` for each sync; say what was synced."""
     database, _ = open_database(directory, FAMILIES)
     rows = _Rows(database, [os.urandom(value_bytes) for _ in range(batch_records)])
     size = sum(batch.size_in_bytes() for batch in rows.group(1))
@@ -80,7 +80,7 @@ def write(directory: Path, batch_records: int, value_bytes: int, group_bytes: fl
     pending: Future[None] | None = None
     began = time.perf_counter()
     with ThreadPoolExecutor(1) as syncing:
-        while time.perf_counter() < began + seconds:
+        while not syncs or time.perf_counter() < began + seconds:
             for batch in rows.group(entries):
                 database.write(batch)
             if pending is not None:
