@@ -51,7 +51,7 @@ async def one(connect_to) -> AsyncIterator[Setup]:
     cluster, client = await connect_to(nodes=3, shards=1)
     shards = cluster.add_documents("settings", 1)
     await until(lambda: client.routing.find("settings"))
-    async with client.documents("settings", timeout_s=5) as documents:
+    async with client.documents("settings", timeout_s=30) as documents:
         yield Setup(cluster, client, documents, shards)
 
 
@@ -288,17 +288,17 @@ async def test_a_write_whose_time_is_over_has_an_unknown_outcome_and_the_shard_g
             await documents.batch([Put(b"l", b"v")])
         one.shards[0].confirm()
         one.shards[0].limbo = False
-        assert (await documents.put(b"m", b"v")).seqno == 3
+        assert (await one.documents.put(b"m", b"v")).seqno == 3   # which has more time
     outcome = await one.client.outcome("settings", 0, caught.value.producer, caught.value.sequence, wait=False)
     assert (outcome.fate, outcome.base) == (tidemark.Fate.CONFIRMED, 1)
 
 
 async def test_an_answer_that_comes_too_late_disturbs_no_other_write(one: Setup):
     one.shards[0].limbo = True
-    async with one.client.documents("settings", timeout_s=2) as documents:
+    async with one.client.documents("settings", timeout_s=8) as documents:
         first = documents.put_nowait(Put(b"a", b"v"))
         await until(lambda: len(one.shards[0].sent) == 1)
-        half = asyncio.get_running_loop().time() + 1
+        half = asyncio.get_running_loop().time() + 5
         await until(lambda: asyncio.get_running_loop().time() > half)   # the second write has more time left
         second = documents.put_nowait(Put(b"b", b"v"))
         with pytest.raises(errors.OutcomeUnknown):
@@ -391,7 +391,7 @@ async def test_no_member_that_has_enough_is_behind(connect_to):
     await until(lambda: client.routing.find("settings"))
     async with client.documents("settings") as documents:
         await documents.put(b"k", b"v")
-    async with client.documents("settings", timeout_s=1) as documents:
+    async with client.documents("settings", timeout_s=5) as documents:
         for level in ("follower", "leader", "linearizable"):
             with pytest.raises(errors.Behind) as caught:
                 await documents.get(b"k", level=level, min_seqno=99)

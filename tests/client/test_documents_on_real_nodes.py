@@ -76,7 +76,7 @@ async def test_every_call_once(runtime: local.Runtime, documents: Documents):
     with pytest.raises(errors.NotPinned):
         await pin.get(keys[0])
 
-    await documents.put(b"short", b"v", ttl_s=0.5)
+    await documents.put(b"short", b"v", ttl_s=5)
     assert await documents.get(b"short") is not None
 
     async def expired() -> bool:
