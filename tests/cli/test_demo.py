@@ -147,7 +147,7 @@ def demo_processes() -> set[int]:
 def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "tidemark_cli", "demo"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout.splitlines()[-1])
     assert document["acked"] == document["read"] == 11_432
@@ -155,7 +155,7 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     assert document["elections"] > 4
     assert document["swaps"] >= 1
     assert 0 < document["failover_ms"] < 20_000
-    assert document["seconds"] < 120
+    assert document["seconds"] < 180
     assert document["read_bytes"] >= reading.BYTES_MIN
     assert document["read_wrong"] == 0
     assert 1 <= document["received_over_delivered"] < 1.05
