@@ -19,6 +19,9 @@ from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire.budgets import Budget, Line
 
 REQUEST_BYTES_MAX = 8 << 10
+PATIENCE_SECONDS = 5.0
+"""For a request to come, and for its answer to be taken."""
+
 CONNECTIONS_MAX = 32
 """Scrapers and kubelets ask one at a time; each request ends its connection after at most ten seconds.
 
@@ -286,13 +289,13 @@ class MetricsEndpoint:
         address = str((writer.get_extra_info("peername") or ("",))[0])
         self._connections.setdefault(address, {})[writer] = None
         try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout=5)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout=PATIENCE_SECONDS)
             status, kind, body = self._answer(*head.split(b"\r\n", 1)[0].split(b" ")[:2])
             writer.write(
                 f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
                 "Connection: close\r\n\r\n".encode() + body
             )
-            await asyncio.wait_for(writer.drain(), timeout=5)
+            await asyncio.wait_for(writer.drain(), timeout=PATIENCE_SECONDS)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a scraper that went away or does not speak HTTP is owed nothing
         finally:
