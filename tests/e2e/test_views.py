@@ -7,8 +7,9 @@ import gzip
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -88,23 +89,18 @@ class Killed:
         await self.process.communicate()
 
     async def again(self) -> None:
-        """Kill it once it has applied something since it started."""
-        size = self._written()
-
-        async def wrote() -> bool:
-            return self._written() != size
-
-        await until(wrote, "the view applies changes", 60)
+        """Kill it once it has applied something since this was called."""
+        before = self._position()
+        await until(lambda: self._position() != before, "the view applies changes", 60)
         await self.end()
         self.kills += 1
         await self.start()
 
-    def _written(self) -> tuple[int, int]:
-        found = []
-        for suffix in ("", "-wal"):
-            with suppress(FileNotFoundError):
-                found.append(os.stat(f"{self.file}{suffix}").st_mtime_ns)
-        return (len(found), max(found, default=0))
+    def _position(self) -> str:
+        """Return what the file is applied up to, as another process sees it; "": nothing yet."""
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as db:
+            return str(db.execute("SELECT value FROM facts WHERE name = 'position'").fetchone()[0])
+        return ""
 
 
 @asynccontextmanager
@@ -146,22 +142,21 @@ async def test_u55_u59_views_equal_the_store_through_kills_a_swap_and_pauses(
         async with client.view(group, tmp_path / "here.db") as view, slowed(slow):
             async with client.documents(group, timeout_s=60) as documents:
                 putting = asyncio.create_task(documents.put_many(load))
-                await load.to(0.2)
-                await killed.again()
+                await asyncio.gather(killed.again(), load.to(0.2))
                 leader = await cluster.leader(group)
-                await load.to(0.4)
+                await load.to(0.3)
                 cluster.kill(leader)
-                await killed.again()
+                await asyncio.gather(killed.again(), load.to(0.4))
                 await cluster.start(leader)
                 follower = (await cluster.members(group, 1))[1]
                 cluster.pause(follower)
-                await load.to(0.6)
-                await killed.again()
+                await load.to(0.5)
+                await asyncio.gather(killed.again(), load.to(0.6))
                 cluster.resume(follower)
                 old, new = (await cluster.members(group, 1))[2], (await cluster.spares(group, 1))[0]
                 await load.to(0.8)
-                await cluster.change("SWAP", group, 1, from_node=old, to_node=new)
-                await killed.again()
+                await asyncio.gather(
+                    cluster.change("SWAP", group, 1, from_node=old, to_node=new), killed.again(), load.to(0.9))
                 await load.to(1.0)
                 written = await putting
             assert written.applied == len(load.all)
