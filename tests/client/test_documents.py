@@ -295,10 +295,10 @@ async def test_a_write_whose_time_is_over_has_an_unknown_outcome_and_the_shard_g
 
 async def test_an_answer_that_comes_too_late_disturbs_no_other_write(one: Setup):
     one.shards[0].limbo = True
-    async with one.client.documents("settings", timeout_s=8) as documents:
+    async with one.client.documents("settings", timeout_s=5) as documents:
         first = documents.put_nowait(Put(b"a", b"v"))
         await until(lambda: len(one.shards[0].sent) == 1)
-        half = asyncio.get_running_loop().time() + 5
+        half = asyncio.get_running_loop().time() + 3
         await until(lambda: asyncio.get_running_loop().time() > half)   # the second write has more time left
         second = documents.put_nowait(Put(b"b", b"v"))
         with pytest.raises(errors.OutcomeUnknown):
