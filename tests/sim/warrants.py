@@ -46,7 +46,7 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Shipment
 from tidemark_core.document_shard import TAG as FOLD_TAG
 from tidemark_core.documents.requests import Pinned, ReadGranted, Unpinned, Written
-from tidemark_core.documents.rows import load
+from tidemark_core.documents.rows import load, wipe
 from tidemark_core.limbo.settings import Rollback
 from tidemark_core.log_plane import NO_SHARD
 from tidemark_core.node import NodeCore
@@ -342,9 +342,17 @@ def fed(on: Leaving) -> str:
     if isinstance(event, RowsDurable):
         assert on.node.core is not None
         documents = on.node.core.log.shards[on.shard].documents
+        if documents._job == "cleaning" and documents._number == event.number:
+            return cleaned(on)
         applied = next((batch.applied for batch in documents._batches if batch.number == event.number), -1)
         return stands(on, applied)
     return ""
+
+
+def cleaned(on: Leaving) -> str:
+    """Rows that were never whole are gone before anything is folded (U47)."""
+    left = [each.family for each in wipe(on.shard) if any(on.tables.scan(each.family, each.first, each.behind))]
+    return f"rows are said to be removed, and are left in {left}" if left else ""
 
 
 def stands(on: Leaving, applied: int) -> str:
@@ -392,6 +400,8 @@ SAID: dict[type, Row] = {
     m.SubscriptionDeleted: position,
     m.ReadRound: lambda on: on.leads(on.value.epoch),
     m.ReadRoundAck: lambda on: "a newer epoch is stored" if on.state.epoch > on.value.epoch else "",
+    m.DigestsAsked: lambda on: on.leads(on.value.epoch),
+    m.Digests: lambda on: shown(on, on.value.cuts[-1].applied),
     tuple: reports,
 }
 """The row of each message and answer that promises something."""
