@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.errors import RemoteViolation
@@ -33,6 +33,7 @@ from .change_events import (
     Advanced,
     BarrierResult,
     BatchEvent,
+    Change,
     ChangeBatch,
     ChangeEvent,
     Discarded,
@@ -78,7 +79,7 @@ class _Followed:
         self.asked = 0                 # bytes to acknowledge
         self.begun: Marker | None = None
         self.staged: list[Row] = []    # for `snapshots`
-        self.pending: Point | None = None   # handed out, and not stored yet
+        self.pending: Point | None = None   # taken, and not stored yet
         self.handle: asyncio.TimerHandle | None = None
 
 
@@ -110,6 +111,10 @@ class Changes:
         self._redeliver: Snapshot | None = None
         self._redeliver_at = 0.0
         self._given: Snapshot | None = None
+        self._rest: deque[BatchEvent] = deque()   # taken, and not handed out yet
+        self.undelivered: Iterator[Change] = iter(())
+        """Changes of the batch under way that an iteration over changes has not handed out yet."""
+        self._inside: set[int] = set()            # shards of which a part of a snapshot was handed out
         self.nacks = 0
         self.noop_ms = NOOP_MS
         self._closed = False
@@ -118,23 +123,35 @@ class Changes:
 
     async def __aiter__(self) -> AsyncIterator[ChangeEvent]:
         """Yield changes one by one between `SnapshotBegin` and `SnapshotEnd`, and the news of the streams."""
-        async for event in self.batches():
+        await self.open()
+        self._take_back()
+        while True:
+            for change in self.undelivered:
+                yield change
+            event = await self._event()
             if isinstance(event, ChangeBatch):
-                for change in event:
-                    yield change
+                self.undelivered = iter(event)
             else:
                 yield event
 
     async def batches(self) -> AsyncIterator[BatchEvent]:
         """Yield the same with the changes in `ChangeBatch`es; memory is bounded whatever a snapshot's size."""
         await self.open()
+        self._take_back()
         while True:
-            for event in await self._next():
-                yield event
+            yield await self._event()
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield whole snapshots; each lies in memory until the next one is asked for, and counts as applied then."""
+        """Yield whole snapshots; each lies in memory until the next one is asked for, and counts as applied then.
+
+        Raises InvalidArgument where an iteration over changes or batches was left inside a snapshot.
+        """
         await self.open()
+        if self._inside:
+            raise InvalidArgument(
+                "snapshots", f"an iteration was left inside a snapshot of shard {min(self._inside)}",
+                advice="Iterate over the changes, or over batches(), up to its SnapshotEnd first.",
+            )
         while True:
             if (again := self._redeliver) is not None:
                 await asyncio.sleep(max(0.0, self._redeliver_at - self._loop.time()))
@@ -142,11 +159,33 @@ class Changes:
                 self._given = again
                 yield again
                 continue
-            for event in await self._next():
-                found = self._gather(event)
-                if found is not None:
-                    self._given = found
-                    yield found
+            found = self._gather(await self._taken())
+            if found is not None:
+                self._given = found
+                yield found
+
+    async def _event(self) -> BatchEvent:
+        """Return the next event for an application that sees snapshots in parts."""
+        event = await self._taken()
+        if isinstance(event, ChangeBatch):
+            self._inside.add(event.shard)
+        else:
+            self._inside.discard(event.shard)
+        return event
+
+    def _take_back(self) -> None:
+        """Begin an iteration over parts with what an iteration before it took and did not hand out."""
+        for followed in self._shards.values():
+            if followed.staged:   # by `snapshots`
+                self._rest.appendleft(ChangeBatch(followed.index, tuple(followed.staged)))
+                followed.staged = []
+        if left := list(self.undelivered):
+            self._rest.appendleft(ChangeBatch(left[0].shard, tuple(Row._make(change[1:]) for change in left)))
+
+    async def _taken(self) -> BatchEvent:
+        if not self._rest:
+            self._rest.extend(await self._next())
+        return self._rest.popleft()
 
     def _gather(self, event: BatchEvent) -> Snapshot | None:
         followed = self._shards[self._id(event.shard)]
@@ -172,7 +211,9 @@ class Changes:
     @property
     def next_position(self) -> str:
         """The position that holds once everything handed out is applied: a sink stores it with those rows (U55)."""
-        points = {shard: followed.pending or followed.machine.point for shard, followed in self._shards.items()}
+        points = {
+            shard: self._given_out(followed) or followed.machine.point for shard, followed in self._shards.items()
+        }
         return encode(Token(self._scope, {shard: point for shard, point in points.items() if point != START}))
 
     @property
@@ -240,11 +281,16 @@ class Changes:
         """The application is done with the snapshots that it was given (U55)."""
         self._given = None
         for followed in self._shards.values():
-            if (point := followed.pending) is not None:
+            if (point := self._given_out(followed)) is not None:
                 followed.pending = None
                 self._stored(followed, point, rows=True)
                 if followed.queue:
                     self._ready.append(followed)
+
+    def _given_out(self, followed: _Followed) -> Point | None:
+        """Return the end of the snapshot that was handed out whole and is not stored yet."""
+        ends = (event.shard for event in self._rest if isinstance(event, SnapshotEnd))
+        return None if followed.index in ends else followed.pending
 
     def _stored(self, followed: _Followed, point: Point, *, rows: bool) -> None:
         followed.machine.stored(point)

@@ -442,9 +442,13 @@ class SyncChanges:
         return self._each(self._changes.batches())
 
     def __iter__(self) -> Iterator[ChangeEvent]:
-        for event in self.batches():
+        changes, events = self._changes, self.batches()
+        while True:
+            for change in changes.undelivered:   # not `yield from`: it would close what is left for the next iteration
+                yield change
+            event = next(events)
             if isinstance(event, ChangeBatch):
-                yield from event
+                changes.undelivered = iter(event)
             else:
                 yield event
 

@@ -128,6 +128,67 @@ async def test_events_come_in_order_and_one_by_one(client: tidemark.Client, docu
                 break
 
 
+async def filled(documents: Any) -> list[tuple[int, bytes]]:
+    """Put documents so that batches have many rows; return shard and key of each."""
+    done = [await documents.put(b"k%d" % number, b"v") for number in range(30)]
+    return sorted((each.shard, each.key) for each in done)
+
+
+def snapshots_of(events: list[Any]) -> int:
+    return sum(isinstance(each, SnapshotEnd) for each in events)
+
+
+async def test_an_iteration_that_is_left_inside_a_batch_goes_on_there(client: tidemark.Client, documents: Any) -> None:
+    wanted = await filled(documents)
+    async with client.changes(GROUP) as changes, asyncio.timeout(WAIT_S):
+        seen: list[Any] = []
+        while snapshots_of(seen) < 2:
+            async for event in changes:
+                seen.append(event)
+                if isinstance(event, Change):
+                    await changes.ack()
+                    ended = {each.shard for each in seen if isinstance(each, SnapshotEnd)}
+                    moved = {shard for shard, seqno in changes.positions.items() if seqno > 0}
+                    assert moved <= ended, "no position is behind changes that were not handed out"
+                    assert changes.next_position == changes.position
+                    break
+                if snapshots_of(seen) == 2:
+                    break
+    assert sorted((each.shard, each.key) for each in seen if isinstance(each, Change)) == wanted
+
+
+async def test_batches_begin_with_what_another_iteration_left(client: tidemark.Client, documents: Any) -> None:
+    wanted = await filled(documents)
+    async with client.changes(GROUP) as changes, asyncio.timeout(WAIT_S):
+        seen: list[Any] = []
+        async for event in changes:
+            seen.append(event)
+            if isinstance(event, Change):
+                break
+        with pytest.raises(InvalidArgument, match="left inside a snapshot of shard"):
+            await anext(changes.snapshots())
+        async for batch in changes.batches():
+            seen += batch if isinstance(batch, ChangeBatch) else [batch]
+            if snapshots_of(seen) == 2:
+                break
+    assert sorted((each.shard, each.key) for each in seen if isinstance(each, Change)) == wanted
+
+
+async def test_batches_have_the_rows_that_whole_snapshots_wait_for(client: tidemark.Client, documents: Any) -> None:
+    wanted = await filled(documents)
+    async with client.changes(GROUP) as changes, asyncio.timeout(WAIT_S):
+        found: list[tuple[int, bytes]] = []
+        found += [(each.shard, each.key) for each in await anext(changes.snapshots())]
+        ends = 1
+        async for batch in changes.batches():
+            if isinstance(batch, ChangeBatch):
+                found += [(each.shard, each.key) for each in batch]
+            ends += isinstance(batch, SnapshotEnd)
+            if ends == 2:
+                break
+    assert sorted(found) == wanted
+
+
 @pytest.mark.parametrize("seed", range(5))
 async def test_u62_connections_that_break_anywhere_lose_and_repeat_nothing(
     cluster: FakeCluster, client: tidemark.Client, documents: Any, seed: int,
@@ -353,6 +414,23 @@ async def test_a_group_that_is_not_there_and_a_closed_stream(client: tidemark.Cl
         await anext(changes.batches())
     with pytest.raises(InvalidArgument, match="no snapshot was given"):
         changes.nack()
+
+
+async def test_the_synchronous_iteration_that_is_left_inside_a_batch_goes_on_there(cluster: FakeCluster) -> None:
+    def work() -> None:
+        with tidemark.sync.connect(cluster.addresses()) as client, client.documents(GROUP) as documents:
+            wanted = sorted(documents.put(b"k%d" % number, b"v").key for number in range(30))
+            with client.changes(GROUP) as changes:
+                seen: list[Any] = []
+                while snapshots_of(seen) < 2:
+                    for event in changes:
+                        seen.append(event)
+                        if isinstance(event, Change) or snapshots_of(seen) == 2:
+                            break
+            assert sorted(each.key for each in seen if isinstance(each, Change)) == wanted
+
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.to_thread(work)
 
 
 async def test_the_synchronous_twin_does_the_same(cluster: FakeCluster) -> None:
