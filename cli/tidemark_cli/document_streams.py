@@ -14,11 +14,11 @@ import tidemark
 import typer
 from tidemark import Change, Discarded, Rebuilding, ShardDocuments, SnapshotEnd
 
-from . import target
-from .failures import INTERRUPTED
+from . import output, target
+from .failures import INTERRUPTED, describe
 from .interrupts import until_interrupted
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption
-from .output import emit, note, table
+from .output import emit, fail, note, table
 from .reads import start_of
 from .records import text_or_base64
 
@@ -76,9 +76,22 @@ def changes(
                 on_lost="rebuild" if rebuild else "fail", timeout_s=timeout_s,
             )
             async with stream:
-                return await until_interrupted(_copy(stream, ends, limit, as_json))
+                interrupted = await until_interrupted(_copy(stream, ends, limit, as_json))
+                if interrupted:
+                    _say_position(stream, as_json)   # of what is written: a snapshot under way comes again
+                return interrupted
 
-    if tidemark.run(main()):
+    try:
+        interrupted = tidemark.run(main())
+    except Exception as error:
+        failure = describe(error)
+        if failure is None or not as_json:
+            raise
+        _line({"error": failure.reason, "message": failure.message, "advice": failure.advice})
+        sys.stdout.flush()
+        fail(failure.message, failure.advice)
+        raise typer.Exit(failure.code) from None
+    if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
@@ -121,7 +134,15 @@ async def _copy(stream: tidemark.Changes, ends: dict[int, int] | None, limit: in
 async def _finished(stream: tidemark.Changes, as_json: bool) -> None:
     """Say from where to go on."""
     await stream.ack()
-    if as_json:
+    _say_position(stream, as_json)
+
+
+def _say_position(stream: tidemark.Changes, as_json: bool) -> None:
+    if not stream.positions:
+        note("interrupted before the stream began")
+        if as_json:
+            _line({"error": "INTERRUPTED", "message": "interrupted before the stream began", "advice": ""})
+    elif as_json:
         _line({"position": stream.position})
     else:
         note(f"position {stream.position}")
@@ -129,6 +150,7 @@ async def _finished(stream: tidemark.Changes, as_json: bool) -> None:
 
 
 def _line(document: dict[str, Any]) -> None:
+    output.writing()
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 

@@ -7,7 +7,6 @@ Stays out: `put` (document_puts), objects (views), following leaders (client).
 from __future__ import annotations
 
 import base64
-import json
 import os
 import sys
 from enum import StrEnum
@@ -19,11 +18,11 @@ from tidemark import Document, Documents, Written
 from tidemark_operator.resources import kinds
 
 from . import target, views
-from .failures import FAILED, INTERRUPTED, CommandFailed
+from .failures import FAILED, CommandFailed
 from .interrupts import until_interrupted
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, ShardsOption, TimeoutOption
 from .output import emit, note, table
-from .records import text_or_base64
+from .records import Writer, finish, form_of, text_or_base64
 from .subscriptions import seconds_of
 
 GROUP_PREFIX = "documents/"
@@ -209,8 +208,7 @@ def scan(
     as_json: JsonOption = False,
 ) -> None:
     """Write the documents of GROUP to stdout: key, a tab and value, one per line."""
-    if as_json and as_jsonl:
-        raise typer.BadParameter("--json and --jsonl exclude each other", param_hint="--jsonl")
+    form = form_of(as_json, as_jsonl)
     if prefix is not None and (first is not None or until is not None):
         raise typer.BadParameter("excludes --from and --until", param_hint="--prefix")
     if at is not None and level is not None:
@@ -219,15 +217,16 @@ def scan(
         name: bytes_of(text, in_base64, f"--{name}")
         for name, text in (("prefix", prefix), ("first", first), ("until", until)) if text is not None
     }
-    out, count = sys.stdout.buffer, 0
+    out, writer = sys.stdout.buffer, Writer(form=form)
 
-    def line(document: Document) -> bytes:
-        if as_json or as_jsonl:
-            return json.dumps(document_of(document, keys_only), ensure_ascii=False).encode()
-        return document.key if keys_only else document.key + b"\t" + document.value
+    def show(document: Document) -> None:
+        writer.count += 1
+        if form != "plain":
+            writer.document(document_of(document, keys_only))
+        else:
+            out.write((document.key if keys_only else document.key + b"\t" + document.value) + b"\n")
 
     async def main() -> None:
-        nonlocal count
         async with await target.connect(state, cluster) as client:
             await client.group(group)
             async with client.documents(group, timeout_s=timeout_s) as documents:
@@ -238,22 +237,9 @@ def scan(
                 )
                 async for page in found.pages():
                     for document in page:
-                        if as_json:
-                            out.write(b",\n" if count else b"[\n")
-                        out.write(line(document) + (b"" if as_json else b"\n"))
-                        count += 1
+                        show(document)
 
-    try:
-        interrupted = tidemark.run(until_interrupted(main()))
-        if as_json:
-            out.write(b"\n]\n" if count else b"[]\n")
-        out.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    if interrupted:
-        note(f"interrupted after {count} documents")
-        raise typer.Exit(INTERRUPTED)
+    finish(until_interrupted(main()), writer, "documents")
 
 
 # --- pins

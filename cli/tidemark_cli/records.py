@@ -1,4 +1,4 @@
-"""Records on standard output: as they are, as one JSON document, or as JSON lines; and what reading them has cost.
+"""Records and documents on stdout: as they are, as one JSON document, or as JSON lines; and what reading them has cost.
 
 Gaps stand among the records in JSON, where they were asked for; beside plain values they are notes on stderr.
 Stays out: which records (reads, tails).
@@ -71,7 +71,7 @@ class Writer:
     def write(self, record: tidemark.Record) -> None:
         self.count += 1
         if self._form != "plain":
-            self._document(record_document(record))
+            self.document(record_document(record))
             return
         if self._keys:
             self._out.write((record.key or b"") + b"\t")
@@ -80,7 +80,7 @@ class Writer:
     def gap(self, gap: Gap) -> None:
         """Tell of offsets without a record."""
         if self._form != "plain":
-            self._document(gap_document(gap))
+            self.document(gap_document(gap))
         else:
             note(f"{gap.kind}: shard {gap.shard}, offsets {gap.first} to {gap.last}")
 
@@ -97,7 +97,7 @@ class Writer:
         """End a document that was begun with the failure as its last item; False where none was begun."""
         if self._form != "json" or not self._documents:
             return False
-        self._document({"error": failure.reason, "message": failure.message, "advice": failure.advice})
+        self.document({"error": failure.reason, "message": failure.message, "advice": failure.advice})
         self.end()
         return True
 
@@ -108,7 +108,8 @@ class Writer:
             self._out.write(b"\n]\n" if self._documents else b"[]\n")
         self._out.flush()
 
-    def _document(self, document: dict[str, Any]) -> None:
+    def document(self, document: dict[str, Any]) -> None:
+        """Write one item of the list, or one line."""
         line = json.dumps(document, ensure_ascii=False).encode()
         if self._form == "json":
             output.writing()
@@ -146,8 +147,8 @@ async def copy(reader: tidemark.Reader, writer: Writer, *, limit: int | None, li
             writer.flush()
 
 
-def finish(work: Any, writer: Writer) -> None:
-    """Run a command that writes records to its end; exits with the code of a Ctrl-C that ended it."""
+def finish(work: Any, writer: Writer, noun: str = "records") -> None:
+    """Run a command that writes items to its end; exits with the code of a Ctrl-C that ended it."""
     try:
         interrupted = tidemark.run(work)
         writer.end()
@@ -161,7 +162,7 @@ def finish(work: Any, writer: Writer) -> None:
         fail(failure.message, failure.advice)
         raise typer.Exit(failure.code) from None
     if interrupted:
-        note(f"interrupted after {writer.count} records")
+        note(f"interrupted after {writer.count} {noun}")
         raise typer.Exit(INTERRUPTED)
 
 

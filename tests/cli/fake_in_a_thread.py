@@ -15,9 +15,12 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "client"))
 
 from fake_cluster import FakeCluster, FakeShard  # its folder is no package
+from fake_documents import FakeDocuments
 from tidemark_core.base.entry import Batch
 
 from tests.waiting import until
+
+__all__ = ["FakeDocuments", "FakeInAThread"]
 
 
 class FakeInAThread:

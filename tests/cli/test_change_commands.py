@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli_harness import Cli
 from fake_in_a_thread import FakeInAThread
+from tidemark_core.upr.messages import EndReason, StreamEnd
 
 
 @pytest.fixture
@@ -52,6 +56,62 @@ def test_changes_shows_the_documents_and_a_position_to_go_on_from(on_fake: Cli):
     assert on_fake("changes", "settings", "--prefix", "b", "--keys-only").out.split("\t")[1:] == ["PUT", "b1", "\n"]
     limited = on_fake("changes", "settings", "-f", "--limit", "2")
     assert (limited.code, len(limited.out.splitlines())) == (0, 2)
+
+
+def following(fake: FakeInAThread, *options: str) -> subprocess.Popen[str]:
+    """Start `changes --follow` in a process of its own."""
+    command = [sys.executable, "-m", "tidemark_cli", "changes", "settings", "-f", "--cluster", fake.address, *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_interrupted_follow_ends_with_its_position(fake: FakeInAThread, on_fake: Cli, options: tuple[str, ...]):
+    assert on_fake("put", "settings", "a", "1").code == 0
+    process = following(fake, *options)
+    assert process.stdout is not None
+    try:
+        while '"a"' not in (line := process.stdout.readline()) and "PUT\ta\t1" not in line:
+            assert line, "it goes on"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, err
+    assert "error" not in out + err
+    if options:
+        lines = [json.loads(line) for line in out.splitlines()]
+        position = lines[-1]["position"]
+    else:
+        assert out == ""
+        position = err.split("position ")[1].split()[0]
+    assert on_fake("put", "settings", "b", "2").code == 0
+    assert on_fake("changes", "settings", "--from", position).out.split("\t")[1:] == ["PUT", "b", "2\n"]
+
+
+def test_changes_that_fail_end_with_one_line(fake: FakeInAThread, on_fake: Cli):
+    assert on_fake("put", "settings", "a", "1").code == 0
+    process = following(fake, "--json")
+    assert process.stdout is not None
+    try:
+        while json.loads(process.stdout.readline()).get("key") != "a":
+            pass
+
+        async def end() -> None:
+            for node in fake.cluster.nodes.values():
+                node.changes.ends += [StreamEnd(EndReason.LOST_PRIVILEGES, None, "no reader")] * 2
+            for node in fake.cluster.nodes.values():   # the streams begin again
+                await node.kill()
+                await node.start(int(node.address.rpartition(":")[2]))
+
+        fake.call(end())
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    *_, last = [json.loads(line) for line in out.splitlines()]
+    assert (process.returncode, last["error"]) == (1, "PERMISSION_DENIED"), err
+    assert "error:" in err
 
 
 def test_changes_under_a_name_goes_on(on_fake: Cli):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
+from fake_in_a_thread import FakeDocuments, FakeInAThread
+from tidemark_core.base.refusals import Reason, Refused
 
 from tests.waiting import wait_until
 
@@ -137,6 +140,41 @@ def test_scan_writes_documents_by_range(on_fake: Cli):
     lines = on_fake("scan", "settings", "--jsonl", "--keys-only").out.splitlines()
     assert sorted(json.loads(line)["key"] for line in lines) == ["a1", "a2", "b1", "b2", "c1"]
     assert "value" not in json.loads(lines[0])
+
+
+@pytest.fixture
+def paged(fake: FakeInAThread, on_fake: Cli, tmp_path: Path) -> FakeDocuments:
+    """Documents in both shards; the next scan of shard 0 breaks behind its first page, which has one."""
+    lines = tmp_path / "many.ndjson"
+    lines.write_text("".join(f'{{"key": "k{number}", "value": "v"}}\n' for number in range(20)))
+    assert on_fake("put", "settings", "--file", str(lines)).code == 0
+    documents = fake.cluster.groups["settings"][0].documents
+    assert documents is not None
+    documents.page_max = 1
+    documents.breaks.append(1)
+    return documents
+
+
+def test_a_scan_that_fails_midway_is_one_document(on_fake: Cli, paged: FakeDocuments):
+    paged.on_break = lambda: paged.refusals.append(Refused(Reason.CORRUPT, "the row cannot be read"))
+    result = on_fake("scan", "settings", "--shard", "0", "--json")
+    assert result.code == 1, result.err
+    first, last = result.document
+    assert (first["shard"], first["value"]) == (0, "v")
+    assert last["error"] == "CORRUPT" and last["message"]
+    assert "error:" in result.err
+
+
+def test_a_scan_that_is_interrupted_is_one_document(fake: FakeInAThread, on_fake: Cli, paged: FakeDocuments):
+    def interrupt() -> None:
+        fake.cluster.nodes["n0"].paused.clear()   # the call behind the break is not answered
+        os.kill(os.getpid(), signal.SIGINT)
+
+    paged.on_break = interrupt
+    result = on_fake("scan", "settings", "--shard", "0", "--json")
+    assert result.code == 130
+    assert [each["shard"] for each in result.document] in ([], [0])
+    assert f"interrupted after {len(result.document)} documents" in result.err
 
 
 def test_u70_a_pin_is_created_read_listed_and_released(on_fake: Cli):
