@@ -132,7 +132,7 @@ class Documents:
         waits for what is under way and is raised.
         """
         self._check_open()
-        level, bulk = self._durability_of(durability), Bulk()
+        level, bulk, waits = self._durability_of(durability), Bulk(), True
         try:
             async for given in _each(writes):
                 if bulk.error is not None:
@@ -144,8 +144,12 @@ class Documents:
                 self._check_open()   # `writes` may have taken its time
                 bulk.opened()
                 self._dispatcher.add(write, level, bulk)
+        except asyncio.CancelledError:
+            waits = False   # what is under way goes on; its outcome is open, as that of a `put` that is cancelled
+            raise
         finally:
-            await bulk.idle.wait()
+            if waits:
+                await bulk.idle.wait()
             for shard, seqno in bulk.seqnos.items():
                 self._note(shard, seqno)
         if bulk.error is not None:

@@ -212,6 +212,22 @@ async def test_put_many_writes_nothing_once_its_documents_are_closed(one: Setup,
     assert len(written) == 1 and b"b" not in written[0]
 
 
+async def test_put_many_that_is_cancelled_waits_for_no_answer(one: Setup):
+    one.shards[0].deaf = True
+    taking = asyncio.Event()
+
+    async def source() -> AsyncIterator[tuple[bytes, bytes]]:
+        yield b"a", b"1"
+        taking.set()
+        await asyncio.Event().wait()
+
+    putting = asyncio.create_task(one.documents.put_many(source()))
+    await taking.wait()
+    putting.cancel()
+    await asyncio.wait({putting}, timeout=1)   # the write has five seconds
+    assert putting.cancelled()
+
+
 async def test_a_ttl_travels_in_milliseconds(one: Setup):
     one.shards[0].logged_ms = 10_000
     await one.documents.put(b"a", b"v", ttl_s=1.5)
