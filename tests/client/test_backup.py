@@ -533,6 +533,15 @@ async def test_a_manifest_that_is_no_manifest_is_refused(setup: Setup, made: Pat
     await refused_whole(setup, made, r"has no manifest\.json")
 
 
+async def test_a_folder_that_is_a_link_takes_a_backup_and_gives_it(setup: Setup, tmp_path: Path):
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "disk")
+    made = await small(setup, link)
+    assert (tmp_path / "disk" / "manifest.json").exists()
+    assert backup.verify(link) == made.manifest
+
+
 async def test_a_link_out_of_the_folder_is_refused(setup: Setup, made: Path, tmp_path: Path):
     path = next(made.rglob("*.arrow"))
     path.rename(tmp_path / "elsewhere.arrow")

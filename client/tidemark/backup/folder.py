@@ -99,7 +99,8 @@ class Folder:
     def path(self, name: str) -> Path:
         """Return the path of a listed file; raises BackupDamaged when it leads out of the folder."""
         found = self.root / name
-        if found.parent.is_symlink() or found.is_symlink():
+        inside = found.parent != self.root   # the folder itself may be a link: the caller named it
+        if (inside and found.parent.is_symlink()) or found.is_symlink():
             raise BackupDamaged([f"{name} is a symbolic link"])
         return found
 
