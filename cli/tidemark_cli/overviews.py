@@ -268,7 +268,7 @@ def doctor(state: DirOption = DEFAULT_DIR, cluster: ClusterOption = None, as_jso
     checks: list[Object] = []
 
     async def main() -> None:
-        if cluster is None:
+        if target.place_of(state, cluster)[0] is None:   # the local cluster, whose processes are of this machine
             stopped = [each for each in (await local.attach(state)).status() if each.state != "Running"]
             checks.append(check(
                 "processes", ", ".join(f"{each.name} is {each.state.lower()}" for each in stopped),

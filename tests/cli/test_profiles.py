@@ -74,6 +74,13 @@ def test_a_command_means_the_cluster_of_its_profile(cli: Cli, fake: FakeInAThrea
     assert cli("shards", "--cluster", fake.address).code == 0, "--cluster goes before"
 
 
+def test_the_doctor_asks_the_cluster_of_the_profile(cli: Cli, fake: FakeInAThread):
+    assert cli("profile", "add", "here", "--address", fake.address).code == 0
+    told = cli("doctor", "--json")
+    assert [each["check"] for each in told.document["checks"]] == ["operator"], "no process of this machine"
+    assert "UNIMPLEMENTED" in told.document["checks"][0]["what"], "a node is no operator"
+
+
 def test_a_local_cluster_goes_before_the_current_profile(cli: Cli, fake: FakeInAThread, tmp_path: Path):
     assert cli("profile", "add", "here", "--address", fake.address).code == 0
     (tmp_path / ".tidemark").mkdir()
