@@ -444,7 +444,7 @@ class SyncChanges:
     def __iter__(self) -> Iterator[ChangeEvent]:
         changes, events = self._changes, self.batches()
         while True:
-            for change in changes.undelivered:   # not `yield from`: it would close what is left for the next iteration
+            for change in changes.undelivered:  # noqa: UP028 - `yield from` closes what the next iteration needs
                 yield change
             event = next(events)
             if isinstance(event, ChangeBatch):
