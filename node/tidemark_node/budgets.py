@@ -49,6 +49,11 @@ FEED_BYTES = 512 << 10
 """Of one change stream, at most: entries that were folded and are not sent yet."""
 SNAPSHOTS_MAX = 64
 """Of the store, held by scans of change streams; meanwhile what is overwritten stays on the disk."""
+SCANS_MAX = 256
+"""States of the store that scans of documents hold, apart from change streams: their readers set the pace.
+
+A scan in the order of keys holds one of each shard to its end.
+"""
 OUTCOMES_MAX = 1024
 POSITIONS_MAX = 4096
 NEWS_SECONDS = 1.0
@@ -73,6 +78,7 @@ class Budgets:
         self.change_streams = Budget("change streams", CHANGE_STREAMS_MAX)
         self.feed_bytes = FEED_BYTES
         self.snapshots = Line("snapshots of change streams", SNAPSHOTS_MAX)
+        self.scans = Line("scans of documents", SCANS_MAX)
         self._requests = Line("requests under way", REQUESTS_AT_ONCE)
         self._searches = Line("searches", SEARCHES_AT_ONCE)
         self._sends = Pace()
@@ -92,6 +98,7 @@ class Budgets:
         yield "map_bytes", self.maps
         yield "change_streams", self.change_streams
         yield "change_snapshots", self.snapshots
+        yield "document_scans", self.scans
         yield "requests", self._requests
         yield "searches", self._searches
 

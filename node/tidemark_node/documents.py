@@ -60,6 +60,8 @@ PAGE_BYTES_DEFAULT = 1 << 20
 PAGE_BYTES_MIN = 16 << 10
 PAGE_BYTES_MAX = 4 << 20
 ASK_AGAIN_SECONDS = 1.0
+SCAN_WAIT_SECONDS = 1.0
+"""So long a scan waits for a state of the store, less than a client takes for silence."""
 STALL_SECONDS = 60.0
 """A reader that takes no page for so long gives up its state of the store (as U61 says of scans of changes)."""
 
@@ -170,7 +172,7 @@ class DocumentCalls:
         bytes_max = min(max(request.bytes_max or PAGE_BYTES_DEFAULT, PAGE_BYTES_MIN), PAGE_BYTES_MAX)
         ask = await self._granted(request, context)
         try:
-            async with self._states(ask) as state:
+            async with self._states(ask, self._budgets.who(context)) as state:
                 await self._send_pages(ask, request, context, bytes_max, state)
         except _Refusal as refusal:
             await self._routing.refuse(context, refusal.refused, refusal.target)
@@ -203,7 +205,7 @@ class DocumentCalls:
             left = None if left is None else left - page.documents
 
     @asynccontextmanager
-    async def _states(self, ask: _Ask) -> AsyncIterator[Reading]:
+    async def _states(self, ask: _Ask, who: str) -> AsyncIterator[Reading]:
         """Give what runs work on rows: of one state for the whole scan, at a pin of the newest for each page (U72).
 
         Raises _Refusal.
@@ -212,10 +214,17 @@ class DocumentCalls:
             yield lambda work: self._driver.deliver(partial(_in_state, work))
             return
         try:
+            async with asyncio.timeout(SCAN_WAIT_SECONDS):
+                place = await self._budgets.scans.grant(who)
+        except TimeoutError as full:
+            raise _Refusal(self._budgets.refusal(self._budgets.scans, who), None) from full
+        try:
             async with self._driver.hold(*FAMILIES) as held:
                 yield lambda work: held.read(lambda state: work(StateRows(state)))
         except StoreFailed as closed:
             raise _Refusal(RELOADING, ask.target) from closed
+        finally:
+            place.release()
 
     async def _send(self, context: Any, who: str, frame: bytes, grant: Grant) -> None:
         """Send a page.  Raises _Refusal where its reader does not take it."""

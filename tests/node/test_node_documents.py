@@ -521,6 +521,25 @@ async def test_t12_a_large_page_that_is_not_taken_makes_room_for_another(alone: 
     assert (ended.refused.reason, "bytes of frames" in ended.refused.message) == (Reason.OVERLOADED, True)
 
 
+async def test_t12_scans_hold_so_many_states_of_the_store(alone: Node, monkeypatch: pytest.MonkeyPatch):
+    scans = alone.budgets.scans
+    monkeypatch.setattr(scans, "total", 1)
+    monkeypatch.setattr(documents, "SCAN_WAIT_SECONDS", 0.2)
+    async with channel.open_channel(alone.address) as opened:
+        stub = documents_pb2_grpc.DocumentsStub(opened)
+        call = stub.Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=60)
+        assert (await call.read()).documents
+        full = await refused(stub.Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=20).read())
+        assert (full.refused.reason, "1 scans of documents" in full.refused.message) == (Reason.OVERLOADED, True)
+        assert full.refused.retry_after_ms and alone.driver.held_snapshots == 1
+        monkeypatch.setattr(documents, "SCAN_WAIT_SECONDS", 20)
+        second = asyncio.ensure_future(stub.Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=20).read())
+        await until(lambda: scans.waiting == 1)
+        call.cancel()
+        assert (await second).documents
+    await until(lambda: scans.used == 0)
+
+
 async def test_a_scan_that_lost_its_access_frees_its_state_before_it_is_refused(
     alone: Node, monkeypatch: pytest.MonkeyPatch
 ):
