@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, ClassVar
 
@@ -82,6 +83,8 @@ FRAME_BYTES = 256 << 10
 ACCESS_SECONDS = 1.0
 """So often a connection looks whether its caller still has access, and for silence."""
 STOP_SECONDS = 1.0
+STALL_SECONDS = 60.0
+"""A consumer that lets one frame wait for so long is given up: its streams hold snapshots meanwhile (U61)."""
 QUESTIONS_MAX = 256
 """Read indexes that one connection waits for."""
 
@@ -170,6 +173,7 @@ class _Connection:
         self.tasks: set[asyncio.Task[None]] = set()
         self._questions = 0
         self._writing = asyncio.Lock()
+        self._writing_since: float | None = None    # the frame under way, since then
         self._wrong: Refused | None = None
         self._handler = asyncio.current_task()
 
@@ -294,9 +298,7 @@ class _Connection:
             await self.send([NoIndex(question.stream, f"{QUESTIONS_MAX} questions wait on this connection")])
             return
         self._questions += 1
-        task = asyncio.get_running_loop().create_task(self._answer(question))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self._beside(self._answer(question))
 
     async def _answer(self, question: AskIndex) -> None:
         try:
@@ -331,24 +333,47 @@ class _Connection:
         if not messages:
             return
         async with self._writing:
-            await self.all.budgets.send(self.who, self._context, partial(encode_answers, messages))
+            self._writing_since = time.monotonic()
+            try:
+                await self.all.budgets.send(self.who, self._context, partial(encode_answers, messages))
+            finally:
+                self._writing_since = None
             self.silence.sent(_now_ms())
 
     async def _watch(self) -> None:
-        """Give up a silent consumer, and end the streams of one that lost its access."""
+        """Give up a consumer that is silent or reads nothing, and end the streams of one that lost its access.
+
+        It writes nothing itself: a frame waits for as long as the consumer reads nothing.
+        """
         while True:
             await asyncio.sleep(ACCESS_SECONDS)
+            if self._writing_since is not None and time.monotonic() - self._writing_since >= STALL_SECONDS:
+                self.leave()
+                return
             for stream in list(self._streams.values()):
                 if (refused := self._refusal(stream.group)) is not None:
                     stream.end(EndReason.LOST_PRIVILEGES, refused.message)
                 elif self.all.driver.core.log.documents(stream.shard) is None:
                     stream.end(EndReason.STATE_CHANGED, "this node holds the documents no longer")
+            if self._writing.locked():
+                continue    # no NOOP reaches a consumer before the frame under way
             match self.silence.due(_now_ms()):
                 case Due.NOOP:
-                    await self.send([Noop()])
+                    self._beside(self.send([Noop()]))
                 case Due.DEAD:
                     self.leave()
                     return
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in a task of the connection."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._context.cancelled():
+            _log.error("an answer to a consumer of changes failed", exc_info=error)
 
     def leave(self) -> None:
         """End the call from one of its tasks."""

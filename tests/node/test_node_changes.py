@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 import tidemark
 from node_harness import GROUP, GROUP_ID, LINEAGE
-from test_node_documents import Three, put, scan_pages, three, writes
+from test_node_documents import Three, alone, put, scan_pages, three, writes
 from tidemark.change_events import Snapshot
 from tidemark.changes import Changes
 from tidemark.errors import ChangesFailed, InvalidArgument
@@ -24,6 +24,8 @@ from tidemark_core.upr.decision import Behind, HistoryLost, NotMyShard
 from tidemark_core.upr.history import START, Point
 from tidemark_core.upr.messages import End, EndReason, Marker, Rows, StreamEnd, size_of
 from tidemark_core.upr.positions import NO_FILTER, Scope, Token, encode
+from tidemark_node import changes as changes_module
+from tidemark_node.main import Node
 from tidemark_wire import channel
 from tidemark_wire.changes import (
     CHANGES,
@@ -40,7 +42,7 @@ from tidemark_wire.changes import (
 
 from tests.waiting import until
 
-__all__ = ["three"]   # the fixture
+__all__ = ["alone", "three"]   # the fixtures
 
 WAIT_S = 60.0   # on a busy machine
 
@@ -416,3 +418,25 @@ async def test_a_stream_ends_where_its_shard_is_removed_and_the_consumer_goes_on
     async with client.changes(GROUP) as changes:   # one of the members that it may choose refuses
         await follow(changes, view, writer, end)
     assert view.documents == writer.documents
+
+
+# --- what a consumer keeps of its node ----------------------------------------------------------------------
+
+
+def keeps_nothing(node: Node) -> bool:
+    """Say whether no stream keeps anything of the node."""
+    budgets = node.budgets
+    used = budgets.snapshots.used, budgets.frames.used, budgets.frames.beside, budgets.change_streams.used
+    return not any(used) and not node.driver.held_snapshots
+
+
+async def test_u61_a_consumer_that_reads_nothing_gives_up_its_snapshot(
+    alone: Node, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its window of 4 MiB never fills: the frames wait in gRPC."""
+    monkeypatch.setattr(changes_module, "STALL_SECONDS", 1.0)
+    async with raw(alone.address) as connection:
+        await connection.say(asking(window=4 << 20))
+        await until(lambda: alone.driver.held_snapshots == 1, "the scan has begun")
+        assert alone.budgets.snapshots.used == 1
+        await until(lambda: keeps_nothing(alone), "the scan is given up", 20)
