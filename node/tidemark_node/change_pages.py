@@ -16,9 +16,8 @@ from tidemark_core.upr.messages import Row
 from .database import Rows, Snapshot
 from .store_errors import StoreDamaged
 
-ROWS_AT_ONCE = 256
-ROWS_FIRST = 8
-"""So many rows are read before their size is known: a value may have some MiB."""
+VALUES_AT_ONCE = 8
+"""So many values are in memory beside the page: their sizes are known behind the read, and each may have some MiB."""
 _SEQNO_BYTES = 8
 
 
@@ -31,7 +30,7 @@ class Page(NamedTuple):
 
 
 def page(newest: Rows, snapshot: Snapshot, shard: ShardId, after: int, upto: int, bytes_max: int) -> Page:
-    """Return rows of the snapshot in (after, upto], about `bytes_max` of them, at least one where there is one.
+    """Return rows of the snapshot in (after, upto], at least one where there is one; the last one reaches `bytes_max`.
 
     Raises StoreDamaged.
     """
@@ -39,9 +38,7 @@ def page(newest: Rows, snapshot: Snapshot, shard: ShardId, after: int, upto: int
     rows: list[Row] = []
     size = 0
     head = len(prefix(shard))
-    count = ROWS_FIRST
-    while size < bytes_max:
-        part = list(islice(found, count))
+    while part := list(islice(found, VALUES_AT_ONCE)):
         keys = [doc_key(shard, value[1:]) for _, value in part]
         # The newest version is the one of the snapshot as long as its seqno is the same; that costs no seek.
         for (of_seqno, _), key, stored in zip(part, keys, newest.many([(DOCS, key) for key in keys]), strict=True):
@@ -51,7 +48,6 @@ def page(newest: Rows, snapshot: Snapshot, shard: ShardId, after: int, upto: int
                     raise StoreDamaged(f"no document has the seqno {seqno_of(of_seqno)} of shard {shard:#x}")
             rows.append(row_of(key[head:], decode_row(stored)))
             size += len(key) + len(stored)
-        if len(part) < count:
-            return Page(rows, upto, size)
-        count = max(1, min(ROWS_AT_ONCE, (bytes_max - size) * len(rows) // max(size, 1)))
-    return Page(rows, rows[-1].seqno, size)
+            if size >= bytes_max:
+                return Page(rows, rows[-1].seqno, size)
+    return Page(rows, upto, size)

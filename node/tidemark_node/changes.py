@@ -67,7 +67,7 @@ from tidemark_wire.identity import Role
 from tidemark_wire.tasks import cancelled
 
 from .access import Access
-from .budgets import Budgets
+from .budgets import Budgets, fitted
 from .change_pages import page
 from .database import Snapshot
 from .documents import KIND, StateRows
@@ -398,7 +398,7 @@ class _Stream:
         self._folded = -1                        # the feed has everything up to here
         self._held: HeldSnapshot | None = None
         self._holding = contextlib.AsyncExitStack()   # the snapshot, and its place among those of the node
-        self._grant: Grant | None = None         # for the rows that are read and not sent yet
+        self._grant: Grant | None = None         # for the rows of a page until all of them are sent
         limits = connection.all.limits._replace(window_bytes=request.window)
         self.serving = Serving(_now_ms(), asked, request.wanted, limits, skip_deletes=request.skip_deletes)
 
@@ -489,9 +489,7 @@ class _Stream:
                 self._all.metrics.change_stream_ends.labels(str(each.message.reason)).inc()
         await self._connection.send(messages)
         self._all.metrics.change_rows.inc(rows)
-        if self._grant is not None:
-            self._grant.release()
-            self._grant = None
+        self._free_room()
 
     async def _wait(self, until_ms: int | None) -> None:
         seconds = None if until_ms is None else max(0, until_ms - _now_ms()) / 1000
@@ -523,24 +521,30 @@ class _Stream:
         self.serving.took(_now_ms(), cut)
 
     async def _read(self, wanted: ReadPage) -> None:
-        if self._held is None or not await self._room(wanted.bytes_max):
-            return
-        rows, shard = self._driver.store.rows, self.shard
+        rows, shard, least = self._driver.store.rows, self.shard, wanted.bytes_max
 
         def work(snapshot: Snapshot) -> Any:
             return page(rows, snapshot, shard, wanted.after, wanted.upto, wanted.bytes_max)
 
-        try:
-            found = await self._held.read(work)
-        except (StoreFailed, StoreDamaged, UnknownFamily) as error:
-            _log.warning("a change stream cannot read", extra={"reason": str(error), "group": self.group})
-            self.serving.failed("the node cannot read its store")
-            return
-        self._all.metrics.change_bytes.inc(found.size)
-        self.serving.scanned(found.rows, found.through)
+        while self._held is not None and (grant := await self._room(least)) is not None:
+            try:
+                found = await self._held.read(work)
+            except (StoreFailed, StoreDamaged, UnknownFamily) as error:
+                _log.warning("a change stream cannot read", extra={"reason": str(error), "group": self.group})
+                self.serving.failed("the node cannot read its store")
+                return
+            if fitted(grant, found.size):
+                self._all.metrics.change_bytes.inc(found.size)
+                self.serving.scanned(found.rows, found.through)
+                self._free_room()    # the filter may have passed none
+                return
+            # The last row of a page may be large: read it again once there is room.
+            least = found.size
+            del found
+            self._free_room()
 
-    async def _room(self, bytes_max: int) -> bool:
-        """Hold room for a page among the frames of this caller; say whether the stream still wants it."""
+    async def _room(self, bytes_max: int) -> Grant | None:
+        """Hold room for a page among the frames of this caller, None where the stream is over before."""
         if self._grant is None:
             granting = asyncio.ensure_future(self._budgets.frame(self._connection.who, bytes_max, bytes_max))
             granting.add_done_callback(lambda _: self._news.set())
@@ -550,7 +554,13 @@ class _Stream:
             finally:
                 if not granting.cancel() and not granting.cancelled():
                     self._grant = granting.result()
-        return self._grant is not None
+        return self._grant
+
+    def _free_room(self) -> None:
+        """Free the room of a page once all of it is sent."""
+        if self._grant is not None and not self.serving.unsent:
+            self._grant.release()
+            self._grant = None
 
     async def _release(self) -> None:
         """Free the snapshot and its place (U61)."""

@@ -26,6 +26,7 @@ from tidemark_core.upr.messages import End, EndReason, Marker, Rows, StreamEnd, 
 from tidemark_core.upr.positions import NO_FILTER, Scope, Token, encode
 from tidemark_node import changes as changes_module
 from tidemark_node.main import Node
+from tidemark_node.settings import FRAME_COPIES
 from tidemark_wire import channel
 from tidemark_wire.changes import (
     CHANGES,
@@ -40,7 +41,7 @@ from tidemark_wire.changes import (
     encode_request,
 )
 
-from tests.waiting import until
+from tests.waiting import remains, until
 
 __all__ = ["alone", "three"]   # the fixtures
 
@@ -448,3 +449,27 @@ async def test_u61_a_consumer_that_reads_nothing_gives_up_its_snapshot(
         await until(lambda: alone.driver.held_snapshots == 1, "the scan has begun")
         assert alone.budgets.snapshots.used == 1
         await until(lambda: keeps_nothing(alone), "the scan is given up", 20)
+
+
+@pytest.mark.parametrize("total", [256 << 20, 1_000_000, 500_000], ids=["it grows", "it waits", "beside the budget"])
+async def test_t12_rows_of_a_page_count_until_the_last_of_them_is_sent(alone: Node, total: int) -> None:
+    """A page ends behind 256 KiB, so it has three documents of 100 kB; a message has two of them."""
+    frames = alone.budgets.frames
+    frames.total = total
+    async with raw(alone.address) as connection:
+        await connection.say(asking(window=64 << 10))
+        heard, rows = 0, 0
+        while not rows:
+            rows, heard = _count(await connection.hear(), rows, heard)
+        assert rows == 2
+        page = FRAME_COPIES * 300_000
+        await remains(lambda: page <= frames.used + frames.beside < page + 1_000, "the third document waits")
+        while rows < 80:
+            await connection.say(Ack(1, heard))
+            rows, heard = _count(await connection.hear(), rows, heard)
+        await until(lambda: not frames.used and not frames.beside, "all is sent")
+
+
+def _count(answer: Answer, rows: int, heard: int) -> tuple[int, int]:
+    assert isinstance(answer, Said) and not isinstance(answer.message, StreamEnd), answer
+    return rows + len(getattr(answer.message, "rows", ())), heard + size_of(answer.message)

@@ -154,6 +154,11 @@ class Serving:
     def all_versions(self) -> bool:
         return self._asked.scope.history is History.ALL
 
+    @property
+    def unsent(self) -> bool:
+        """Say whether messages wait to be sent."""
+        return bool(self._out)
+
     # --- what happens -------------------------------------------------------------------------------------
 
     def folded(self, now_ms: int, folded: Folded) -> None:
