@@ -44,22 +44,23 @@ class Refill:
         """
         shard = self.replica.shard
         writes: list[Write] = []
+        tally, failover = self._tally, self.failover
         if m.first:
-            self._tally, self.failover = Tally(shard), FailoverLog()
+            tally, failover = Tally(shard), FailoverLog()
             writes += wipe(shard)
-        if self._tally is None:
+        if tally is None:
             return [], None
         for family, key, value in m.rows:
             if family == SUMMARY and key == failover_key(shard):
-                self.failover = FailoverLog.decode(value)
+                failover = FailoverLog.decode(value)
             else:
-                self._tally.take(family, key, value)
+                tally.take(family, key, value)
             if family != SUMMARY or key != prefix(shard):
                 writes.append(Put(family, key, value))
-        if not m.last:
-            return writes, None
-        summary = self._tally.summary()
-        _check_failover(self.failover, summary)
+        summary = tally.summary() if m.last else None
+        if summary is not None:
+            _check_failover(failover, summary)
+        self._tally, self.failover = tally, failover   # the rows of ours stay whole until a part is taken
         return writes, summary
 
     def summary_row(self, summary: Summary) -> Put:

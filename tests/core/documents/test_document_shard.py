@@ -14,6 +14,7 @@ from tidemark_core.base.effects import (
     SnapshotDescriptor,
     SnapshotFailed,
     SnapshotRows,
+    TimerFired,
     Trace,
 )
 from tidemark_core.base.entry import Durability, Kind
@@ -512,6 +513,33 @@ def test_u47b_rows_that_fold_less_or_are_none_send_the_member_to_the_next_one(mo
 
     assert sources == [B, C, B]
     assert set(shown(member)) == {b"%d" % number for number in range(4)}
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["part", "whole"])
+def test_u47b_a_first_part_that_is_refused_leaves_the_rows_that_are_whole(desk: Desk, last: bool) -> None:
+    """The fold stands still at a damaged entry; the member that is asked for rows sends none that can be read."""
+    author = DocumentAuthor(ensemble=(A, B, C))
+    author.opening(lineage=LINEAGE)
+    author.write(put(b"kept"))
+    member = Desk()
+    member.receive(OPERATOR, Fence(1, 10, kind=ShardKind.DOCUMENTS))
+    member.receive(B, append_of(author.entries, 1, commit=author.log.head.offset))
+    known, before = len(author.entries), author.log.head
+    member.documents._retry_later(member.now_ms)   # as where the next entry is damaged
+    for key in (b"x", b"y"):
+        author.write(put(key))
+    member.receive(B, append_of(author.entries[known:], 1, commit=author.log.head.offset, prev=before))
+    member.run(member.documents.on_gone(B, author.log.head.offset))
+    assert member.pulls[-1].rows
+
+    member.step(SnapshotRows(SHARD, 1, ((DOCS, prefix(SHARD) + b"x", b""),), True, last))
+    assert member.traces[-1] == "violation"
+    changes = len(member.changes)
+    member.now_ms += LIMITS.resend_ms
+    member.step(TimerFired(AT, "documents_retry"))
+
+    assert set(shown(member)) == {b"kept", b"x", b"y"}
+    assert [each.since for each in member.changes[changes:]] == [before.offset], "nothing is folded twice"
 
 
 def test_u47b_rows_of_a_history_that_was_lost_send_the_member_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
