@@ -381,8 +381,7 @@ class Documents:
         if failover.openings:   # else no place has a history, and streams are refused (U54)
             changed.append(Changed(replica.shard, Changes(self.summary.applied, taken.steps, folded, failover)))
         self.failover = failover
-        ended = self.summary.pins.keys() - folded.summary.pins.keys()
-        if ended:
+        if folded.unpinned:
             self._collect = prefix(replica.shard)
         if folded.summary.purged > self.summary.purged and folded.summary.tombstones:
             self._sweep = True

@@ -86,6 +86,7 @@ class Folded(NamedTuple):
     rows: Mapping[bytes, Row | None]           # of `docs` that changed, by key
     outcomes: dict[int, tuple[Outcome, ...]]   # by base offset of each visible data entry
     digests: tuple[DigestAt, ...] = ()         # at cuts that are the same on every member, whatever its slices
+    unpinned: bool = False                     # a pin ended, one that this batch began or begins again, too
 
 
 class Step(NamedTuple):
@@ -156,6 +157,7 @@ class _Folding:
         "since",
         "start",
         "tombstones",
+        "unpinned",
     )
 
     def __init__(self, shard: ShardId, summary: Summary, read: ReadRow) -> None:
@@ -173,6 +175,7 @@ class _Folding:
         self.expiring, self.tombstones = summary.expiring, summary.tombstones
         self.purged = summary.purged
         self.pins = dict(summary.pins)
+        self.unpinned = False
         self.kept: dict[str, int] = {}   # bytes of versions that pins show and this batch superseded
         self.since = max((pin.at for pin in self.pins.values()), default=-1)   # the newest pin
 
@@ -197,7 +200,7 @@ class _Folding:
             ),
         ]
         writes.append(Put(SUMMARY, prefix(self.shard), summary.encode()))
-        return Folded(summary, tuple(writes), self.rows, self.outcomes, tuple(self.digests))
+        return Folded(summary, tuple(writes), self.rows, self.outcomes, tuple(self.digests), self.unpinned)
 
     def step(self, step: Step) -> None:
         entry = step.entry
@@ -340,5 +343,6 @@ class _Folding:
             return
         self.kept.pop(name, None)
         if self.pins.pop(name, None) is not None:
+            self.unpinned = True
             self.since = max((pin.at for pin in self.pins.values()), default=-1)
             self.ops[PINS, pin_key(self.shard, name)] = None

@@ -946,6 +946,32 @@ def test_u70_a_new_leader_ends_no_lease_before_it_folded_what_it_inherited(
     assert not entries_of(desk, Kind.UNPIN)
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["begun and ended", "ended and begun again"])
+def test_u71_versions_of_a_pin_that_ends_in_the_slice_of_its_name_are_collected(again: bool) -> None:
+    """The pins before and after the slice have the same names."""
+    author = DocumentAuthor()
+    author.opening()
+    author.write(put(b"a", b"1"))
+    if again:
+        author.pin("cut")
+    member = Desk()
+    member.receive(OPERATOR, Fence(1, 10, kind=ShardKind.DOCUMENTS))
+    member.receive(B, append_of(author.entries, 1, commit=author.log.head.offset))
+    known, before = len(author.entries), author.log.head
+    if not again:
+        author.pin("cut")
+    author.write(put(b"a", b"2"))
+    author.unpin("cut")
+    if again:
+        author.pin("cut")
+
+    member.receive(B, append_of(author.entries[known:], 1, commit=author.log.head.offset, prev=before))
+
+    assert set(member.documents.summary.pins) == ({"cut"} if again else set())
+    assert shown(member) == {b"a": b"2"}
+    assert not list(member.rows.scan(PINNED, prefix(SHARD), behind(SHARD)))
+
+
 def test_a_follower_folds_new_entries_from_memory_and_keeps_none_that_is_folded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
