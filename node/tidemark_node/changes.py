@@ -202,6 +202,8 @@ class _Connection:
     # --- requests -------------------------------------------------------------------------------------------
 
     async def _on_request(self, request: Request) -> None:
+        if isinstance(request, Open):
+            await self._last_said()
         stream = self._streams.get(getattr(request, "stream", -1))
         match request:
             case Open():
@@ -222,6 +224,12 @@ class _Connection:
             case Noop():
                 pass    # heard
 
+    async def _last_said(self) -> None:
+        """Wait for the streams whose last message is on its way: for the consumer they may be over."""
+        over = [stream.task for stream in self._streams.values() if stream.task is not None and stream.last_said]
+        if over:
+            await asyncio.wait(over)
+
     async def _open(self, request: Open) -> None:
         """Begin a stream, or say why there is none; a refusal concerns this stream alone."""
         everything, routing = self.all, self.all.routing
@@ -240,6 +248,8 @@ class _Connection:
         elif request.level is not Level.COMMITTED or request.history is not History.LATEST:
             wrong = "this release streams the latest versions at committed level"
             end = StreamEnd(EndReason.REFUSED, PositionRefused("level", wrong), wrong)
+        elif target.shard in self._of_shard and self._of_shard[target.shard].serving.phase is Phase.OVER:
+            end = StreamEnd(EndReason.OVERLOADED, None, "the stream of this shard before it has not ended yet")
         elif target.shard in self._of_shard:
             wrong = f"shard {request.shard} of {request.group!r} is streamed on this connection already"
             end = StreamEnd(EndReason.REFUSED, PositionRefused("shard", wrong), wrong)
@@ -256,7 +266,7 @@ class _Connection:
         stream = _Stream(self, request, asked)
         self._streams[request.stream] = self._of_shard[target.shard] = stream
         everything.follow(stream)
-        task = asyncio.get_running_loop().create_task(stream.run())
+        stream.task = task = asyncio.get_running_loop().create_task(stream.run())
         self.tasks.add(task)
         task.add_done_callback(partial(self._ended, stream))
 
@@ -388,6 +398,8 @@ class _Stream:
         self.number = request.stream
         self.group = request.group
         self.shard = asked.shard
+        self.task: asyncio.Task[None] | None = None
+        self.last_said = False                   # the message that ends it is sent, or on its way
         self._connection = connection
         self._all = connection.all
         self._driver = connection.all.driver
@@ -487,6 +499,7 @@ class _Stream:
         for each in messages:
             if isinstance(each, Said) and isinstance(each.message, StreamEnd):
                 self._all.metrics.change_stream_ends.labels(str(each.message.reason)).inc()
+                self.last_said = True
         await self._connection.send(messages)
         self._all.metrics.change_rows.inc(rows)
         self._free_room()

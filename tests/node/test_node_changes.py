@@ -34,6 +34,7 @@ from tidemark_wire.changes import (
     Answer,
     Barrier,
     BarrierRejected,
+    Close,
     Cookie,
     Open,
     Said,
@@ -473,3 +474,38 @@ async def test_t12_rows_of_a_page_count_until_the_last_of_them_is_sent(alone: No
 def _count(answer: Answer, rows: int, heard: int) -> tuple[int, int]:
     assert isinstance(answer, Said) and not isinstance(answer.message, StreamEnd), answer
     return rows + len(getattr(answer.message, "rows", ())), heard + size_of(answer.message)
+
+
+async def test_a_stream_opens_where_the_one_before_said_its_last_message(
+    alone: Node, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The consumer hears END and opens again, before the node has freed what the stream held."""
+    again, release = asyncio.Event(), changes_module._Stream._release
+    on_request = changes_module._Connection._on_request
+
+    async def released(stream: Any) -> None:
+        if stream.last_said:
+            await again.wait()
+        await release(stream)
+
+    async def requested(connection: Any, request: Any) -> None:
+        if isinstance(request, Open) and request.stream > 1:
+            again.set()
+        await on_request(connection, request)
+
+    monkeypatch.setattr(changes_module._Stream, "_release", released)
+    monkeypatch.setattr(changes_module._Connection, "_on_request", requested)
+    async with raw(alone.address) as connection:
+        await connection.say(asking())
+        await connection.hear()
+        await connection.say(Close(1))
+        while isinstance(heard := await connection.hear(), Said) and not isinstance(heard.message, StreamEnd):
+            pass
+        await connection.say(asking(2))
+        first = await connection.hear()
+        assert isinstance(first, Said) and isinstance(first.message, Marker), first
+        await connection.say(Close(2), asking(3))
+        answers = await until_stream_ends(connection, 2)
+        ends = {heard.stream: heard.message.reason for heard in answers if isinstance(heard.message, StreamEnd)}
+        assert ends == {2: EndReason.CLOSED, 3: EndReason.OVERLOADED}, "it is asked again"
+
