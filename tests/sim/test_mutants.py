@@ -19,6 +19,7 @@ from tidemark_sim.trace import Violation
 from tests.core import test_operator_crashes as crashes
 from tests.core import test_trust as trust
 from tests.core.copies import test_fetching as fetching
+from tests.core.documents import test_document_shard as document_shard
 from tests.core.replication import test_coordinator as coordinator
 from tests.core.replication import test_recovery as recovery
 from tests.core.support import A, Node, begun_cluster
@@ -53,6 +54,7 @@ STORIES: dict[str, Callable[[], None]] = {
     "K14d copies": partial(
         losses.test_k14d_every_acknowledged_record_comes_back_from_the_member_that_holds_it, 3, 4, 1),
     "O43 links only": partial(partitions.test_o43_o44_a_leader_cut_off_from_its_followers_is_replaced, noticed=False),
+    "U47 adopted": _patched(document_shard.test_u47_rows_of_another_member_are_shown_once_they_are_stored),
     "U47b": _patched(upr.test_u47b_a_member_that_cannot_fold_on_takes_the_rows_of_another_one),
     "U73b fold": upr.test_u73b_members_that_fold_alike_are_compared_and_agree,
     "U73b": upr.test_u73b_members_that_fold_alike_are_compared_and_agree,

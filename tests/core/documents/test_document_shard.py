@@ -479,6 +479,22 @@ def test_u47b_a_member_whose_log_begins_above_its_rows_asks_for_others(monkeypat
     assert shown(member) == {b"%d" % number: b"v" for number in range(4)} | {b"new": b"v"}
 
 
+def test_u47_rows_of_another_member_are_shown_once_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MARK_ENTRIES", 1)
+    member, author, folded = trimmed_follower()
+    member.step(Configure(SHARD, SynchroSettings()))
+    member.syncs = False
+    member.step(SnapshotRows(SHARD, 1, rows_of(folded), True, True))
+    assert member.traces[-1] == "documents_replaced"
+
+    asked = member.ask(ReadDocuments, Level.FOLLOWER, author.log.head.offset)
+    assert not isinstance(member.replies.get(asked), ReadGranted), "the rows are not durable"
+
+    member.sync()
+    asked = member.ask(ReadDocuments, Level.FOLLOWER, author.log.head.offset)
+    assert isinstance(member.replies[asked], ReadGranted)
+
+
 def test_u47b_rows_without_a_summary_are_removed_before_anything_is_folded(desk: Desk) -> None:
     """A crash came while the rows of another member arrived; the log is whole."""
     desk.written(put(b"a"))
