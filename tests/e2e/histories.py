@@ -21,6 +21,8 @@ from tidemark.errors import Behind, ConditionFailed, OutcomeUnknown, RolledBack,
 from tests.kube import binaries
 
 NO_CONDITION = -1
+JUDGED_S = 460
+"""Above what the judge takes at most for all keys."""
 
 
 @dataclass(slots=True)
@@ -44,14 +46,14 @@ class Operation:
 
 
 def judge() -> Path:
-    """Return the program that judges; raises binaries.Unavailable where Go is missing."""
+    """Return the program that judges; raises binaries.Unavailable where Go is missing, BuildFailed where it fails."""
     return binaries.prepare(print, binaries.JUDGES)["judge"]
 
 
 def judged(program: Path, history: Iterable[Operation]) -> dict[str, Any]:
     """Return the verdict on a history."""
     text = "".join(operation.line() + "\n" for operation in history)
-    finished = subprocess.run([str(program)], input=text, capture_output=True, text=True, timeout=280, check=True)
+    finished = subprocess.run([str(program)], input=text, capture_output=True, text=True, timeout=JUDGED_S, check=True)
     return dict(json.loads(finished.stdout))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tidemark import Client
 
-from tests.kube.binaries import Unavailable
+from tests.kube.binaries import BuildFailed, Unavailable
 from tests.waiting import until
 
 from .cluster import Cluster
@@ -27,10 +27,10 @@ TIMEOUTS_S = (0.4, 2.0, 5.0)
 
 @pytest.fixture(scope="module")
 def porcupine() -> Path:
-    """The judge; the tests that need it are skipped, with the reason, where Go is missing."""
+    """The judge; the tests that need it are skipped, with the reason, where Go is missing or builds none."""
     try:
         return judge()
-    except Unavailable as problem:
+    except (Unavailable, BuildFailed) as problem:
         pytest.skip(f"no judge of histories: {problem}")
 
 

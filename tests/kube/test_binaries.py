@@ -92,6 +92,25 @@ def test_a_build_that_fails_leaves_nothing(machine: Path, monkeypatch: pytest.Mo
     assert binaries.find("etcd") is None
 
 
+@pytest.mark.parametrize("broken", [binaries.JUDGES, binaries.ASSETS], ids=["the judge", "etcd"])
+def test_of_optional_programs_the_judge_alone_may_fail_to_build(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def prepare(_: object, assets: Path) -> dict[str, Path]:
+        if assets == broken:
+            raise binaries.BuildFailed("no module")
+        return {}
+
+    monkeypatch.setattr(binaries, "prepare", prepare)
+    for optional in (False, True):
+        if optional and broken == binaries.JUDGES:
+            binaries.main(optional=True)
+            assert capsys.readouterr().out == "no module\n"
+        else:
+            with pytest.raises(binaries.BuildFailed):
+                binaries.main(optional=optional)
+
+
 def test_a_program_of_another_version_is_refused(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAYS", binaries.pinned_version(binaries.TOOLS["etcd"]).removeprefix("v") + "1")
     with pytest.raises(binaries.BuildFailed, match="and says"):
