@@ -88,6 +88,7 @@ class ShardScan:
                 if self._left is not None:
                     self._left -= len(documents)
                 return documents
+            deadline = self._calls.deadline()   # an empty page came through deleted documents
         return None
 
     def _judge(self, error: grpc.aio.AioRpcError | TimeoutError, deadline: float) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from tidemark_core.base.ids import ShardId
@@ -37,7 +38,7 @@ from tidemark_core.documents.requests import (
     UnpinDocuments,
     Unpinned,
 )
-from tidemark_core.documents.rows import DOCS, PINNED, PINS, SUMMARY, load_without_pins
+from tidemark_core.documents.rows import DOCS, PINNED, PINS, SUMMARY, load_without_pins, pinned_of, prefix
 from tidemark_core.upr.history import FailoverLog
 from tidemark_wire.budgets import Grant
 from tidemark_wire.identity import Role
@@ -59,6 +60,9 @@ KEYS_MAX = 10_000
 PAGE_BYTES_DEFAULT = 1 << 20
 PAGE_BYTES_MIN = 16 << 10
 PAGE_BYTES_MAX = 4 << 20
+PAGE_ROWS_MAX = 10_000
+"""Of each family; deletes and later versions give no documents, and a page of theirs may be empty."""
+SHARD_BYTES = len(prefix(ShardId(0)))
 ASK_AGAIN_SECONDS = 1.0
 SCAN_WAIT_SECONDS = 1.0
 """So long a scan waits for a state of the store, less than a client takes for silence."""
@@ -76,6 +80,33 @@ class StateRows:
     def __init__(self, state: Snapshot) -> None:
         self.get = state.get
         self.scan = state.each
+
+
+class _PageRows:
+    """The rows of a state for one page of a scan: of each family of documents so many, up to a whole key."""
+
+    def __init__(self, rows: StateRows) -> None:
+        self.get = rows.get
+        self.next: bytes | None = None      # the first key that may lack rows here, None where none does
+        self._rows = rows
+
+    def scan(self, family: str, first: bytes, behind: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        found = iter(self._rows.scan(family, first, behind))
+        if family not in (DOCS, PINNED):
+            yield from found
+            return
+        last = b""
+        for last, value in islice(found, PAGE_ROWS_MAX):
+            yield last, value
+        for row, value in found:
+            if (key := _key_of(family, row)) != _key_of(family, last):
+                self.next = key if self.next is None else min(key, self.next)
+                return
+            yield row, value
+
+
+def _key_of(family: str, row: bytes) -> bytes:
+    return pinned_of(row)[0] if family == PINNED else row[SHARD_BYTES:]
 
 
 class _Cut(NamedTuple):
@@ -430,14 +461,18 @@ def _page(
 ) -> _Page | _TooLarge:
     """Return the next page of a scan.  Raises Behind, NotPinned, _Gone."""
     cut = _cut(rows, ask)
+    bounded = _PageRows(rows)
     documents: Iterable[Document] = (
-        scan(rows, ask.shard, first, until) if ask.pin is None
-        else scan_at(rows, ask.shard, *ask.pin, first, until)
+        scan(bounded, ask.shard, first, until) if ask.pin is None
+        else scan_at(bounded, ask.shard, *ask.pin, first, until)
     )
     found: list[wire.Document] = []
     size, onward = 0, None
     for document in documents:
         if documents_max is not None and len(found) == documents_max:
+            break
+        if bounded.next is not None and document.key >= bounded.next:
+            onward = bounded.next
             break
         value = b"" if keys_only else document.value
         size += _size(document) - len(document.value) + len(value)
@@ -448,6 +483,9 @@ def _page(
             break
         found.append(wire.Document(
             key=document.key, seqno=document.seqno, expires_at_ms=document.expires_at_ms, value=value))
+    else:
+        if documents_max is None or len(found) < documents_max:
+            onward = bounded.next
     frame = wire.ScanDocumentsPage(
         applied=cut.applied, epoch=cut.epoch, lineage=_lineage(failover_of(ask.shard, rows), cut.applied),
         documents=found, last=onward is None,

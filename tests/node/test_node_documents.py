@@ -8,11 +8,14 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc.aio
 import pytest
 from node_harness import GROUP, LINEAGE, Appender, NodeProcess, OperatorHand, batch, push_map, read_all, shard_map
+from tidemark.document_calls import View
+from tidemark.document_scans import ShardScan
 from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
@@ -521,6 +524,32 @@ async def test_t12_a_large_page_that_is_not_taken_makes_room_for_another(alone: 
     assert (ended.refused.reason, "bytes of frames" in ended.refused.message) == (Reason.OVERLOADED, True)
 
 
+async def test_t12_a_page_of_a_scan_reads_so_many_rows(alone: Node, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(documents, "PAGE_ROWS_MAX", 7)
+    async with channel.open_channel(alone.address) as opened:
+        stub = documents_pb2_grpc.DocumentsStub(opened)
+        pinned = await stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="p", ttl_ms=600_000), timeout=20)
+        appender = Appender(alone.address)
+        keys = [b"%02d-%d" % (number, at) for number in range(20) for at in range(4)]
+        for number, (begin, end) in enumerate(((0, 30), (33, 80))):
+            await appender.append(writes(20 + number, *(Write(Op.DELETE, key) for key in keys[begin:end])))
+        await appender.append(writes(22, *(put(b"02-0%d" % at, b"new") for at in range(20))))
+        await appender.close()
+
+        async def pages(**more: Any) -> list[list[bytes]]:
+            found = [page async for page in stub.Scan(wire.ScanDocumentsRequest(group=GROUP, **more), timeout=20)]
+            assert [page.last for page in found] == [False] * (len(found) - 1) + [True]
+            return [[document.key for document in page.documents] for page in found]
+
+        now = await pages()
+        assert [] in now and len(now) > 10 and max(map(len, now)) <= 7
+        left = keys[30:33] + [b"02-0%d" % at for at in range(20)]
+        assert sorted(left) == [key for page in now for key in page]
+        then = await pages(pin=wire.PinnedCut(name="p", at=pinned.at))
+        assert keys == [key for page in then for key in page] and max(map(len, then)) <= 14
+        assert sorted(left)[:3] == [key for page in await pages(documents_max=3) for key in page]
+
+
 async def test_t12_scans_hold_so_many_states_of_the_store(alone: Node, monkeypatch: pytest.MonkeyPatch):
     scans = alone.budgets.scans
     monkeypatch.setattr(scans, "total", 1)
@@ -589,3 +618,21 @@ async def test_a_scan_ends_in_type_when_the_store_is_loaded_again(alone: Node, o
         found = [page async for page in stub.Scan(wire.ScanDocumentsRequest(group=GROUP), timeout=60)]
     assert 80 <= sum(len(page.documents) for page in found) <= 81
     assert found[0].applied >= first.applied
+
+
+async def test_a_scan_has_its_time_again_after_a_page_without_documents(monkeypatch: pytest.MonkeyPatch):
+    """A node sends empty pages while it comes through deleted documents."""
+    times, seen = iter((10.0, 20.0, 30.0)), list[float]()
+    calls: Any = SimpleNamespace(deadline=lambda: next(times))
+    scan = ShardScan(calls, 0, View(), b"", b"", keys_only=False, limit=None, page_bytes=1)
+    pages = iter([
+        wire.ScanDocumentsPage(), wire.ScanDocumentsPage(),
+        wire.ScanDocumentsPage(documents=[wire.Document(key=b"k")], last=True)])
+
+    async def read(deadline: float) -> wire.ScanDocumentsPage:
+        seen.append(deadline)
+        return next(pages)
+
+    monkeypatch.setattr(scan, "_read", read)
+    assert [b"k"] == [document.key for document in await scan.next_page() or ()]
+    assert seen == [10.0, 20.0, 30.0]
