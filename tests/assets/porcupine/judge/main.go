@@ -20,8 +20,10 @@ import (
 
 var version = "unknown"
 
-// patience is for all keys together; the caller waits a little longer.
-const patience = 400 * time.Second
+const (
+	patience    = 120 * time.Second // for one key
+	patienceAll = 400 * time.Second // for all keys together; the caller waits a little longer
+)
 
 type operation struct {
 	Client   int    `json:"client"`
@@ -136,9 +138,9 @@ func main() {
 	}
 	byKey, known := histories(all)
 	verdict, wrong := porcupine.Ok, []string{}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patienceAll)
 	for key, history := range byKey {
-		left := max(time.Until(deadline), time.Millisecond) // zero would be no limit
+		left := max(min(patience, time.Until(deadline)), time.Millisecond) // zero would be no limit
 		switch result := porcupine.CheckOperationsTimeout(model(known[key]), history, left); result {
 		case porcupine.Ok:
 		case porcupine.Illegal:
