@@ -195,6 +195,7 @@ class SqliteView:
         store = self._opened()
         await self.catch_up(timeout_s)
         rotten = await self._in_thread(lambda: store.rotten(NAMED_MAX))
+        await self._in_thread(store.begin_to_compare)
         async with self._client.documents(self.group_name) as documents:
             suspects: list[bytes] = []
             batch: list[Document] = []

@@ -240,6 +240,10 @@ class ViewStore:
                 found.append(f"shard {shard}: rows are missing or foreign".encode())
         return found
 
+    def begin_to_compare(self) -> None:
+        """Forget what a comparison that did not come to its end has seen."""
+        self._db.execute("DELETE FROM seen")
+
     def compare(self, documents: Sequence[Document]) -> list[bytes]:
         """Return the keys of those that the view does not have as they are, and remember all as seen."""
         mine = self.get_many([document.key for document in documents])

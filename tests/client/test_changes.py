@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from fake_cluster import FakeCluster
 from tidemark import Change, ChangeBatch, Discarded, Rebuilding, Snapshot, SnapshotBegin, SnapshotEnd
 from tidemark.errors import ChangesFailed, Closed, InvalidArgument, UnknownGroup
 from tidemark_core.upr.decision import Behind, NotMyShard, Purged
-from tidemark_core.upr.messages import EndReason, StreamEnd
+from tidemark_core.upr.messages import EndReason, Op, Row, StreamEnd
 
 from tests.waiting import until
 
@@ -404,6 +405,22 @@ async def test_a_wrong_option_is_refused_by_name(client: tidemark.Client, option
     assert wrong.value.field == field
 
 
+async def test_u73_a_verification_knows_nothing_of_one_that_broke(
+    client: tidemark.Client, documents: Any, tmp_path: Path
+) -> None:
+    """The view has a row that the store lost: the broken comparison had seen its key."""
+    await documents.put(b"k", b"v")
+    async with client.view(GROUP, tmp_path / "view.db") as view, asyncio.timeout(WAIT_S):
+        await view.catch_up()
+        store = view._opened()
+        await view._in_thread(lambda: store.compare(store.scan()))   # so far a broken verification came
+        await documents.delete(b"k")
+        await view.catch_up()
+        await view._in_thread(lambda: store.stage(0, [Row(1, b"k", Op.PUT, b"v")]))
+        await view._in_thread(lambda: store.apply(0, 99, store.position, fresh=False))
+        assert (await view.verify()).mismatches == (b"k",)
+
+
 async def test_a_group_that_is_not_there_and_a_closed_stream(client: tidemark.Client) -> None:
     async with client.changes("nowhere") as changes:
         with pytest.raises(UnknownGroup):
@@ -431,6 +448,15 @@ async def test_the_synchronous_iteration_that_is_left_inside_a_batch_goes_on_the
 
     async with asyncio.timeout(WAIT_S):
         await asyncio.to_thread(work)
+
+
+async def test_synchronous_changes_are_closed_with_their_client(cluster: FakeCluster) -> None:
+    def work() -> None:
+        client = tidemark.sync.connect(cluster.addresses())
+        with client.changes(GROUP):
+            client.close()
+
+    await asyncio.to_thread(work)
 
 
 async def test_the_synchronous_twin_does_the_same(cluster: FakeCluster) -> None:
