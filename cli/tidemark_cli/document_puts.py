@@ -60,6 +60,8 @@ def write_of(line: bytes, key_field: str | None, ttl_s: float | None) -> Put | D
     expected = fields.get("expected")
     if expected is not None and (type(expected) is not int or expected < 0):
         raise _bad(f"expected is {expected!r}, must be a seqno from 0 on")
+    if fields.get("key", "") is None:
+        raise _bad("key is null, and a document needs a key")
     key = _bytes(fields, "key")
     if key is None:
         raise _bad("it has no key")

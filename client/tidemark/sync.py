@@ -481,7 +481,7 @@ class SyncChanges:
         return self._thread.wait(self._changes.barrier(timeout_s))
 
     def close(self) -> None:
-        self._thread.wait(self._changes.close())
+        self._thread.end(self._changes.close)
 
     def __enter__(self) -> SyncChanges:
         return self
