@@ -223,6 +223,7 @@ class Changes:
 
     async def ack(self, *, timeout_s: float | None = None) -> None:
         """Count what was handed out as applied now, and commit the position of a named consumer."""
+        self._client.home.check()
         self._redeliver = None
         self._settle()
         if self.consumer is not None:
@@ -260,6 +261,7 @@ class Changes:
 
     async def _next(self) -> list[BatchEvent]:
         """Return the next events; what was handed out before counts as applied."""
+        self._client.home.check()
         self._settle()
         while True:
             if self._error is not None:
@@ -497,6 +499,7 @@ class Changes:
         """Find the shards and begin; iterating does this too.  Raises InvalidArgument, UnknownGroup, Unavailable."""
         if self._closed:
             raise Closed("the change stream is closed")
+        self._client.home.check()
         if self._starting is None:
             self._starting = asyncio.create_task(self._begin(), name="tidemark-changes-start")
         await asyncio.shield(self._starting)
@@ -581,6 +584,7 @@ class Changes:
         """Leave every stream; a named consumer commits what was acknowledged.  Snapshots given last are not."""
         if self._closed:
             return
+        self._client.home.check()
         self._closed = True
         self._news.set()
         self._client.forget(self)

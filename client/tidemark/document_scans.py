@@ -26,6 +26,7 @@ from tidemark_wire.v1 import documents_pb2
 from .document import Cut, Document
 from .document_calls import ELSEWHERE, DocumentCalls, View
 from .errors import Closed, Unavailable, error_of
+from .home import Home
 from .retrying import Backoff
 
 SHARDS_AT_ONCE = 16
@@ -175,7 +176,10 @@ class Scan:
     Leave an iteration early with `await scan.close()`, or use the scan with `async with`.
     """
 
-    def __init__(self, parts: Sequence[ShardScan], scope: Scope | None, *, ordered: bool, limit: int | None) -> None:
+    def __init__(
+        self, home: Home, parts: Sequence[ShardScan], scope: Scope | None, *, ordered: bool, limit: int | None
+    ) -> None:
+        self._home = home
         self._parts = list(parts)
         self._scope = scope             # of changes that go on behind it, None where none can
         self._ordered = ordered
@@ -204,6 +208,7 @@ class Scan:
 
     async def pages(self) -> AsyncGenerator[list[Document], None]:
         """Yield documents page by page; each page is of one shard unless the scan is ordered."""
+        self._home.check()
         if self._begun:
             raise Closed("the scan was read before", advice="Begin a new scan.")
         self._begun = True
@@ -277,6 +282,7 @@ class Scan:
 
     async def close(self) -> None:
         """Stop; documents that are under way are dropped."""
+        self._home.check()
         self._begun = True
         reading, self._reading = list(self._reading), {}
         await cancelled(*reading)

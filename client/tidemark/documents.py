@@ -237,6 +237,7 @@ class Documents:
         at_once = len(wanted) if ordered else min(len(wanted), SHARDS_AT_ONCE)
         page_bytes = max(PAGE_BYTES_MIN, min(PAGE_BYTES_MAX, SCAN_BYTES_MAX // max(1, 2 * at_once)))
         return Scan(
+            self._home,
             [
                 ShardScan(
                     self._calls, shard, _view(shard, level, seqnos, pin), first or b"", until or b"",

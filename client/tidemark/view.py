@@ -85,12 +85,14 @@ class SqliteView:
 
     async def open(self) -> None:
         """Open the file and begin to follow; raises ViewRefused."""
+        self._client.home.check()
         self._store = await self._in_thread(lambda: ViewStore(self.path, self.group_name))
         self._changes = self._changes_from(self._store.position)
         self._task = asyncio.create_task(self._follow(self._changes, self._store), name="tidemark-view")
 
     async def close(self) -> None:
         """Stop following; the file has whole snapshots up to its position."""
+        self._client.home.check()
         if self._task is not None:
             await cancelled(self._task)
         if self._changes is not None:
@@ -113,6 +115,7 @@ class SqliteView:
 
     async def wait_closed(self) -> None:
         """Follow until the stream fails; raises its error."""
+        self._client.home.check()
         assert self._task is not None, "open the view first"
         await asyncio.shield(self._task)
 
@@ -148,6 +151,7 @@ class SqliteView:
         Raises Unavailable after `timeout_s`, naming the shards that are not covered, and the error of a stream that
         failed.
         """
+        self._client.home.check()
         changes, task = self._changes, self._task
         if changes is None or task is None or self._store is None:
             raise Closed("the view is closed")
@@ -256,6 +260,7 @@ class SqliteView:
         return "moving"
 
     def _opened(self) -> ViewStore:
+        self._client.home.check()
         if self._store is None:
             raise Closed("the view is closed")
         return self._store

@@ -57,6 +57,36 @@ async def test_a_call_from_another_loop_is_refused_and_the_owner_goes_on(cluster
 
 
 
+async def test_parts_that_follow_documents_are_refused_elsewhere(
+    cluster: FakeCluster, client: tidemark.Client, tmp_path: Path
+):
+    cluster.add_documents("settings", 1)
+    await until(lambda: client.routing.find("settings"))
+    documents = client.documents("settings")
+    await documents.put(b"k", b"v")
+    scan, changes = documents.scan(), client.changes("settings")
+    unopened = client.view("settings", tmp_path / "unopened.db")
+    async with client.view("settings", tmp_path / "view.db") as view:
+        await view.catch_up()
+        batches = changes.batches()
+        await anext(batches)
+        calls: list[Callable[[], object]] = [
+            lambda: asyncio.run(anext(scan.pages())), lambda: asyncio.run(scan.close()),
+            lambda: asyncio.run(anext(changes.snapshots())), lambda: asyncio.run(changes.open()),
+            lambda: asyncio.run(anext(batches)), lambda: asyncio.run(changes.ack()),
+            lambda: asyncio.run(changes.barrier(0.1)), lambda: asyncio.run(changes.close()),
+            lambda: asyncio.run(unopened.open()), lambda: asyncio.run(view.get(b"k")),
+            lambda: asyncio.run(view.catch_up()), lambda: asyncio.run(view.verify()),
+            lambda: asyncio.run(view.wait_closed()), lambda: asyncio.run(view.close()),
+        ]
+        for number, call in enumerate(calls):
+            refused = await asyncio.to_thread(elsewhere, call)
+            assert isinstance(refused, errors.WrongLoop), (number, refused)
+        assert (await view.get(b"k")).value == b"v"
+    assert [document.key async for document in scan] == [b"k"]
+    await changes.ack()
+
+
 SYNC = """
 import os, sys, threading
 import tidemark.sync
