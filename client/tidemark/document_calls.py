@@ -23,7 +23,7 @@ from tidemark_wire.v1 import documents_pb2, documents_pb2_grpc
 from .errors import Behind, DocumentsNotServed, Unavailable, error_of
 from .lane import RETRIED
 from .questions import Questions
-from .retrying import SILENCE_S, Backoff
+from .retrying import SILENCE_S, Backoff, closed_below
 from .routing import Channels, Routing
 
 T = TypeVar("T")
@@ -140,7 +140,8 @@ class DocumentCalls:
                 if left_s <= 0:
                     break
                 try:
-                    return await send(address, min(left_s, SILENCE_S))
+                    with closed_below():
+                        return await send(address, min(left_s, SILENCE_S))
                 except RemoteViolation as error:
                     trouble = f"{address} sent a malformed answer: {error}"
                 except TimeoutError:

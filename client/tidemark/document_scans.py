@@ -27,7 +27,7 @@ from .document import Cut, Document
 from .document_calls import ELSEWHERE, DocumentCalls, View
 from .errors import Closed, Unavailable, error_of
 from .home import Home
-from .retrying import Backoff
+from .retrying import Backoff, closed_below
 
 SHARDS_AT_ONCE = 16
 """Shards that one scan reads side by side; a scan in the order of keys reads all of them."""
@@ -71,7 +71,8 @@ class ShardScan:
         deadline, backoff = self._calls.deadline(), Backoff()
         while not self._done:
             try:
-                page = await self._read(deadline)
+                with closed_below():
+                    page = await self._read(deadline)
             except (grpc.aio.AioRpcError, TimeoutError) as error:
                 self._drop()
                 self._judge(error, deadline)

@@ -28,7 +28,7 @@ from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 from .errors import InvalidArgument, Trimmed, Unavailable
 from .lane import RETRIED
-from .retrying import BACKOFF_MAX_S, SILENCE_S, Backoff, follow
+from .retrying import BACKOFF_MAX_S, SILENCE_S, Backoff, closed_below, follow
 from .routing import Channels, Leader, Routing
 from .settings import at_least
 
@@ -222,7 +222,8 @@ class Questions:
                 routing.refresh_soon()
             else:
                 try:
-                    answer = await self._while_leading(send(leader.address, left_s), group_name, shard, leader)
+                    with closed_below():
+                        answer = await self._while_leading(send(leader.address, left_s), group_name, shard, leader)
                     if answer is None:
                         continue  # another one leads
                     return answer

@@ -1,25 +1,39 @@
-"""How the client tries again: pauses that double, and the hints of a node that refused a read or a question.
+"""How the client tries again: pauses that double, the hints of a node that refused, and calls that end for good.
 
 Stays out: appends, whose order bounds what may be sent again (lane).
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 
 import grpc
 import grpc.aio
 from tidemark_core.base.refusals import Reason
 from tidemark_wire.status import refusal_from_rpc_error
 
-from .errors import Unavailable, error_of
+from .errors import Closed, Unavailable, error_of
 from .routing import Routing
 
 BACKOFF_FIRST_S = 0.01
 BACKOFF_MAX_S = 0.5
 SILENCE_S = 2.0  # a call that waits for an answer and hears nothing for so long looks for a newer leader
 HOPELESS = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED)
+
+
+@contextmanager
+def closed_below() -> Iterator[None]:
+    """Raise Closed for a call that ended with its channel, and not with the task that waits for it."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():   # our own end, not the call's
+            raise
+        raise Closed("the client was closed before this call was answered") from None
 
 
 class Backoff:

@@ -349,6 +349,28 @@ async def test_use_after_close_is_refused(one: Setup):
         documents.scan()
 
 
+@pytest.mark.parametrize("level", ["linearizable", "follower"])
+async def test_a_scan_and_a_describe_whose_client_is_closed_raise_closed(one: Setup, level: str):
+    """No CancelledError: the task that waits is not the one that ends."""
+    await one.documents.put(b"k", b"v")
+    asked = one.of().asked
+
+    async def scan() -> None:
+        async for _ in one.documents.scan(level=level):
+            pass
+
+    for node in one.cluster.nodes.values():
+        node.paused.clear()
+    waiting = [asyncio.create_task(scan()), asyncio.create_task(one.documents.describe())]
+    sent = [asyncio.create_task(one.client.latest("settings", 0))]
+    await asyncio.wait(waiting, timeout=0.2)   # the calls are under way, and nothing answers
+    assert not any(task.done() for task in (*waiting, *sent)), asked
+    await one.client.close()
+    for task in (*waiting, *sent):
+        with pytest.raises(errors.Closed):
+            await task
+
+
 # --- reads
 
 
