@@ -100,7 +100,8 @@ def test_lines_are_put_with_their_conditions(on_fake: Cli, tmp_path: Path):
 def test_a_line_that_is_no_document_stops_and_says_how_to_go_on(on_fake: Cli, tmp_path: Path):
     lines = tmp_path / "lines.ndjson"
     for bad, why in (
-        ("nonsense", "not JSON"), ("[1]", "no JSON object"), ('{"value": "v"}', "no key"), ('{"key": null, "value": "v"}', "key is null"), ('{"key": "k"}', "no value"),
+        ("nonsense", "not JSON"), ("[1]", "no JSON object"), ('{"value": "v"}', "no key"),
+        ('{"key": null, "value": "v"}', "key is null"), ('{"key": "k"}', "no value"),
         ('{"key": "k", "value": "v", "expect": 1}', "'expect' is unknown"),
         ('{"key": "k", "value": "v", "expected": "1"}', "expected is '1'"),
         ('{"key": "", "value": "v"}', "key: has 0 bytes"), ('{"key": "k", "value": "v", "ttl_s": -1}', "ttl_s: is -1"),
