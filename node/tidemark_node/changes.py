@@ -125,9 +125,9 @@ class Changes:
             tasks |= connection.tasks
         if tasks:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
-        # A call that ends by itself brings its last message; one that ends with the server may lose it.
+        # A call that ends with a status brings its last message; one that ends with the server may lose it.
         for connection in list(self._connections):
-            connection.leave()
+            connection.leave(Refused(Reason.SHUTTING_DOWN, "the node stops"))
 
     def follow(self, stream: _Stream) -> None:
         self._followed.setdefault(stream.shard, {})[stream] = None
@@ -189,11 +189,15 @@ class _Connection:
                     break
                 for request in requests:
                     await self._on_request(request)
-            if self._wrong is not None:
-                await self.all.routing.refuse(self._context, self._wrong, None)
+        except asyncio.CancelledError:
+            if self._wrong is None or self._context.cancelled():
+                raise    # the consumer went away
         finally:
+            self._handler = None    # the call ends
             self.end_all(EndReason.CLOSED, "")
             await cancelled(watching, *self.tasks)
+        if self._wrong is not None:    # gRPC keeps the refusal behind the frames that the consumer has not read
+            await self.all.routing.refuse(self._context, self._wrong, None)
 
     def end_all(self, reason: EndReason, message: str) -> None:
         for stream in list(self._streams.values()):
@@ -278,7 +282,7 @@ class _Connection:
         del self._streams[stream.number], self._of_shard[stream.shard]
         if not task.cancelled() and (error := task.exception()) is not None and not self._context.cancelled():
             _log.error("a change stream ended by an error", exc_info=error)
-            self.leave()
+            self.leave(Refused(Reason.ABORTED, "a change stream ended by an error of the node"))
 
     def _refusal(self, group: str) -> Refused | None:
         return self.all.access.refusal(self._caller, METHOD, (Role.READER,), group)
@@ -358,7 +362,8 @@ class _Connection:
         while True:
             await asyncio.sleep(ACCESS_SECONDS)
             if self._writing_since is not None and time.monotonic() - self._writing_since >= STALL_SECONDS:
-                self.leave()
+                late = f"the consumer read no frame for {STALL_SECONDS:.0f} s: open the streams again where they stood"
+                self.leave(Refused(Reason.OVERLOADED, late))
                 return
             for stream in list(self._streams.values()):
                 if (refused := self._refusal(stream.group)) is not None:
@@ -371,7 +376,7 @@ class _Connection:
                 case Due.NOOP:
                     self._beside(self.send([Noop()]))
                 case Due.DEAD:
-                    self.leave()
+                    self.leave(Refused(Reason.OVERLOADED, "the consumer is silent: open the streams again"))
                     return
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
@@ -385,9 +390,13 @@ class _Connection:
         if not task.cancelled() and (error := task.exception()) is not None and not self._context.cancelled():
             _log.error("an answer to a consumer of changes failed", exc_info=error)
 
-    def leave(self) -> None:
-        """End the call from one of its tasks."""
-        if self._handler is not None:
+    def leave(self, refused: Refused) -> None:
+        """Free what the streams hold, and end the call with a refusal; once more does nothing.
+
+        A handler that is only cancelled leaves the call open for the consumer.
+        """
+        if self._handler is not None and self._wrong is None:
+            self._wrong = refused
             self._handler.cancel()
 
 

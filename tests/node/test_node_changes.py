@@ -450,6 +450,9 @@ async def test_u61_a_consumer_that_reads_nothing_gives_up_its_snapshot(
         await until(lambda: alone.driver.held_snapshots == 1, "the scan has begun")
         assert alone.budgets.snapshots.used == 1
         await until(lambda: keeps_nothing(alone), "the scan is given up", 20)
+        with pytest.raises(grpc.aio.AioRpcError, match=r"OVERLOADED.*read no frame for 1 s"):
+            while True:
+                await connection.hear()
 
 
 @pytest.mark.parametrize("total", [256 << 20, 1_000_000, 500_000], ids=["it grows", "it waits", "beside the budget"])
