@@ -67,7 +67,7 @@ from tidemark_wire.identity import Role
 from tidemark_wire.tasks import cancelled
 
 from .access import Access
-from .budgets import Budgets, fitted
+from .budgets import LARGE_FRAME_SECONDS, Budgets, fitted
 from .change_pages import page
 from .database import Snapshot
 from .documents import KIND, StateRows
@@ -361,9 +361,8 @@ class _Connection:
         """
         while True:
             await asyncio.sleep(ACCESS_SECONDS)
-            if self._writing_since is not None and time.monotonic() - self._writing_since >= STALL_SECONDS:
-                late = f"the consumer read no frame for {STALL_SECONDS:.0f} s: open the streams again where they stood"
-                self.leave(Refused(Reason.OVERLOADED, late))
+            if (refused := self._holds_up()) is not None:
+                self.leave(refused)
                 return
             for stream in list(self._streams.values()):
                 if (refused := self._refusal(stream.group)) is not None:
@@ -378,6 +377,18 @@ class _Connection:
                 case Due.DEAD:
                     self.leave(Refused(Reason.OVERLOADED, "the consumer is silent: open the streams again"))
                     return
+
+    def _holds_up(self) -> Refused | None:
+        """Return the refusal for a consumer that keeps for too long what others wait for."""
+        now, frames = time.monotonic(), self.all.budgets.frames
+        if self._writing_since is not None and now - self._writing_since >= STALL_SECONDS:
+            late = f"the consumer read no frame for {STALL_SECONDS:.0f} s: open the streams again where they stood"
+            return Refused(Reason.OVERLOADED, late)
+        if frames.wants_beside and any(
+                stream.beside_since is not None and now - stream.beside_since >= LARGE_FRAME_SECONDS
+                for stream in self._streams.values()):
+            return self.all.budgets.refusal(frames, self.who)
+        return None
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in a task of the connection."""
@@ -420,8 +431,14 @@ class _Stream:
         self._held: HeldSnapshot | None = None
         self._holding = contextlib.AsyncExitStack()   # the snapshot, and its place among those of the node
         self._grant: Grant | None = None         # for the rows of a page until all of them are sent
+        self._granted_at = 0.0
         limits = connection.all.limits._replace(window_bytes=request.window)
         self.serving = Serving(_now_ms(), asked, request.wanted, limits, skip_deletes=request.skip_deletes)
+
+    @property
+    def beside_since(self) -> float | None:
+        """When a page beside the budget got its room, None where there is none: one page of the node lies there."""
+        return self._granted_at if self._grant is not None and self._grant.beside else None
 
     def describe(self) -> dict[str, Any]:
         serving = self.serving
@@ -575,7 +592,7 @@ class _Stream:
                     await self._wait(None)
             finally:
                 if not granting.cancel() and not granting.cancelled():
-                    self._grant = granting.result()
+                    self._grant, self._granted_at = granting.result(), time.monotonic()
         return self._grant
 
     def _free_room(self) -> None:

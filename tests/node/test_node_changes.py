@@ -512,3 +512,21 @@ async def test_a_stream_opens_where_the_one_before_said_its_last_message(
         ends = {heard.stream: heard.message.reason for heard in answers if isinstance(heard.message, StreamEnd)}
         assert ends == {2: EndReason.CLOSED, 3: EndReason.OVERLOADED}, "it is asked again"
 
+
+
+async def test_t12_a_page_beside_the_budget_that_is_not_taken_makes_room_for_another(
+    alone: Node, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes_module, "LARGE_FRAME_SECONDS", 0.5)
+    frames = alone.budgets.frames
+    frames.total = 500_000
+    async with raw(alone.address) as first, raw(alone.address) as second:
+        await first.say(asking(window=64 << 10))
+        await until(lambda: frames.beside, "a page is beside the budget, and the rest of it waits for credit")
+        await second.say(asking(window=64 << 10))
+        with pytest.raises(grpc.aio.AioRpcError, match=r"OVERLOADED.*bytes of frames"):
+            while True:
+                await first.hear()
+        heard = await second.hear()
+        assert isinstance(heard, Said) and isinstance(heard.message, Marker)
+        assert isinstance(rows := await second.hear(), Said) and isinstance(rows.message, Rows)
