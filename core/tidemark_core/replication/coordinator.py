@@ -115,6 +115,7 @@ class RunningTransfer:
     to: Member
     epoch: int
     elected: bool = False
+    """The new leader is ready and the election has begun: from here on only the election says how it ends."""
 
 
 class Coordinator:
@@ -488,7 +489,9 @@ class Coordinator:
         ]
         if missing and not election.grace_over:
             # The member that reaches a majority may be the last to answer, and without it nothing is won (O44).
-            grace_ms = self.settings.grace_ms if not self._cut else self.settings.retry_ms
+            # Without the target of a transfer another member leads, and the transfer is refused (O12).
+            awaited = self._cut or (self.transfer is not None and self.transfer.to in missing)
+            grace_ms = self.settings.retry_ms if awaited else self.settings.grace_ms
             return [SetTimer(self.address, GRACE_TIMER, now_ms + grace_ms)]
         heads = self._eligible(election)
         self._damage_waits = self._damage_waits and heads is election.heads
@@ -773,7 +776,7 @@ class Coordinator:
             if self.election.leader is None:
                 self._forget_heads(node)
             return self._maybe_choose(now_ms)
-        if self.transfer is not None and self.transfer.to.node == node:
+        if self.transfer is not None and not self.transfer.elected and self.transfer.to.node == node:
             return self._give_up_transfer(f"{node} went down")
         if (seed := self._seed(record)) is not None and seed.node == node:
             return self._abort(now_ms, f"{node} went down while it was being seeded")
@@ -1214,7 +1217,8 @@ class Coordinator:
         outcome: ChangeDone | Refused = (
             self._done(record)
             if record.leader == transfer.to
-            else Refused(Reason.ABORTED, f"{record.leader} had the longer log and leads; try again")
+            else Refused(Reason.ABORTED, f"{record.leader} leads instead: {transfer.to.node} answered the election "
+                                         "too late or had a shorter log; try again")
         )
         return [Reply(transfer.request, outcome)]
 

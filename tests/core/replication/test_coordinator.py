@@ -1327,6 +1327,46 @@ def test_a_transfer_waits_for_the_new_leader_to_be_ready_and_prefers_it(desk: De
     assert [ChangeDone(6, (A, B, C), C)] == desk.replies()
 
 
+def test_o12_an_election_of_a_transfer_waits_longer_for_its_target(desk: Desk) -> None:
+    """A slow machine answers after the short grace: another member would lead, and the transfer would be refused."""
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.hear(A, TransferReady(5, C))
+    desk.stored()
+    desk.fenced(a=HEAD, b=HEAD)
+    assert desk.now_ms + desk.core.settings.retry_ms == desk.timers()[GRACE_TIMER]
+    assert [] == desk.sent(BecomeLeader)
+    desk.fenced(c=HEAD)
+    assert [C] == [to for to, _ in desk.sent(BecomeLeader)]
+    desk.elected()
+
+    assert [ChangeDone(6, (A, B, C), C)] == desk.replies()
+
+
+def test_o12_an_election_of_a_transfer_waits_no_longer_for_other_members(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.hear(A, TransferReady(5, C))
+    desk.stored()
+    desk.fenced(a=HEAD, c=HEAD)
+
+    assert desk.now_ms + desk.core.settings.grace_ms == desk.timers()[GRACE_TIMER]
+
+
+def test_a_target_that_does_not_answer_in_time_is_named_in_the_refusal(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.hear(A, TransferReady(5, C))
+    desk.stored()
+    desk.fenced(a=HEAD, b=HEAD)
+    desk.fire(GRACE_TIMER)
+    [leader] = [to for to, _ in desk.sent(BecomeLeader)]
+    desk.elected()
+
+    why = f"{leader} leads instead: c answered the election too late or had a shorter log; try again"
+    assert [Refused(Reason.ABORTED, why)] == desk.replies()
+
+
 def test_a_transfer_to_the_leader_is_done_already(desk: Desk) -> None:
     desk.steady()
     desk.step(StartTransfer(SHARD, 1, "a"))
@@ -1369,6 +1409,22 @@ def test_a_transfer_refused_by_the_leader_is_given_up(desk: Desk) -> None:
     desk.hear(A, Rejected(5, "PrepareTransfer", Refused(Reason.NODE_UNAVAILABLE, "c does not follow", epoch=5)))
 
     assert [Refused(Reason.ABORTED, "c does not follow")] == desk.replies()
+
+
+def test_only_the_election_says_how_a_transfer_ends_once_it_has_begun(desk: Desk) -> None:
+    desk.steady()
+    desk.step(StartTransfer(SHARD, 1, "c"))
+    writes = desk.hear(A, TransferReady(5, C))
+    desk.step(NodeDown("c"))
+    assert [] == desk.replies()
+    desk.effects = writes
+    desk.stored()
+    desk.step(NodeUp(C, "boot"))
+    desk.fenced(a=HEAD, b=HEAD, c=HEAD)
+    assert [C] == [to for to, _ in desk.sent(BecomeLeader)]
+    desk.elected()
+
+    assert [ChangeDone(6, (A, B, C), C)] == desk.replies()
 
 
 def test_a_transfer_to_a_node_that_is_down_is_refused(desk: Desk) -> None:
