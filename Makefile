@@ -1,23 +1,29 @@
 # Every command of this checkout.  `make demo` and `make test` need nothing but Python 3.11+, Java 17+ and make;
-# with Go 1.26+ `make test` also runs the tests on a real Kubernetes API server.
+# with Go 1.26+ both run the etcd that Go builds, and `make test-full` also tests on a real Kubernetes API server.
 
 PYTHON ?= python3
-SEEDS ?= 1000
+SEEDS ?= 300
+SEEDS_FULL ?= 5000
+MINUTES ?= 15
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# Groups of tests run beside each other, the longest first (tests/groups.py); pytest's own options do the rest.
-AT_ONCE ?= 2
+# Groups of tests run beside each other, the longest first (tests/groups.py).  A process that dies ends the run.
+AT_ONCE ?= logical
 RESULTS := build/tests
-PYTEST := $(BIN)/python -m pytest --dist=loadgroup --no-loadscope-reorder
-PURE = $(PYTEST) --numprocesses=logical -m "not servers" --junitxml=$(RESULTS)/pure.xml
-SERVERS = $(BIN)/python -m tests.kube.binaries --optional && \
-	$(PYTEST) --numprocesses=$(AT_ONCE) -m servers --junitxml=$(RESULTS)/servers.xml
+PYTEST := $(BIN)/python -m pytest --dist=loadgroup --no-loadscope-reorder --max-worker-restart=0 --numprocesses=$(AT_ONCE)
+SUBMAKE := $(MAKE) --no-print-directory
+
+# $(call bounded,NAME,MINUTES) COMMAND ends a command that takes longer, and prints what ran (tests/bounded.py).
+bounded = $(BIN)/python -m tests.bounded --name $(1) --minutes $(2) --
+
+# Tests start hundreds of Python processes: each would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint unit pure servers test-cluster assets durations sim mutants bench lock generate english rendered clean
+.PHONY: help demo check test test-full lint quick unit all test-cluster assets durations sim mutants bench lock generate english rendered clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,45 +31,48 @@ help: ## List the targets.
 demo: $(INSTALLED) ## Run the main job: a local cluster that loses a leader, swaps a node and loses nothing.
 	TIDEMARK_ETCD="$${TIDEMARK_ETCD:-$$($(BIN)/python -m tests.kube.binaries --etcd)}" $(BIN)/tidemark demo
 
-check: $(INSTALLED) ## Run lint and every test that starts no server: some minutes, for the inner loop.
-	$(MAKE) --no-print-directory lint
-	$(MAKE) --no-print-directory pure
+check: $(INSTALLED) ## Run lint and the short tests that start no server, in 5 minutes: for the inner loop.
+	$(call bounded,check,5) $(SUBMAKE) lint quick
 
-test: $(INSTALLED) ## Run all checks: lint, every test, then the simulator over SEEDS seeds (default 1000).
-	$(MAKE) --no-print-directory lint
-	$(MAKE) --no-print-directory unit
-	$(MAKE) --no-print-directory sim
+test: $(INSTALLED) ## Run lint, all tests but those of `make test-full`, and SEEDS seeds (default 300), in MINUTES (default 15).
+	@rm -f $(RESULTS)/*
+	$(BIN)/python -m tests.kube.binaries --etcd
+	$(call bounded,test,$(MINUTES)) $(SUBMAKE) lint unit sim
+
+test-full: $(INSTALLED) ## Run every test, none twice, and SEEDS_FULL seeds (default 5000); print a table of minutes.
+	@rm -f $(RESULTS)/*
+	$(BIN)/python -m tests.kube.binaries --optional
+	@failed=0; $(SUBMAKE) --keep-going lint all sim SEEDS=$(SEEDS_FULL) || failed=$$?; \
+		$(BIN)/python -m tests.stages $(RESULTS)/full.xml; exit $$failed
 
 lint: $(INSTALLED) ## Check style, types, who may import whom, and the Dockerfile.
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
-	$(BIN)/hadolint Dockerfile
+	$(call bounded,lint,5) sh -ec '$(BIN)/ruff check .; $(BIN)/mypy; $(BIN)/lint-imports --no-logo; $(BIN)/hadolint Dockerfile'
 
-unit: $(INSTALLED) ## Run the tests without the simulator's seeds; ARGS="-k name" picks some.
+quick: $(INSTALLED) ## Run the short tests that start no server.
+	$(call bounded,quick,5) $(PYTEST) -m "not servers and not slow" --junitxml=$(RESULTS)/quick.xml
+
+unit: $(INSTALLED) ## Run the tests of `make test`, failed ones with servers once more; ARGS="-k name" picks any.
 ifeq ($(ARGS),)
-	@failed=0; $(PURE) || failed=$$?; test $$failed -ne 2 || exit 2; $(SERVERS) && exit $$failed
+	@failed=0; $(call bounded,tests,$(MINUTES)) $(PYTEST) -m "not full" --junitxml=$(RESULTS)/tests.xml || failed=$$?; \
+		$(BIN)/python -m tests.again $$failed $(RESULTS)/tests.xml
 else
 	$(BIN)/python -m pytest $(ARGS)
 endif
 
-pure: $(INSTALLED) ## Run the tests that start no server, on all processors.
-	$(PURE)
-
-servers: $(INSTALLED) ## Run the tests that start servers, AT_ONCE groups at a time (default 2).
-	$(SERVERS)
+all: $(INSTALLED) ## Run every test, none twice.
+	$(call bounded,tests,120) $(PYTEST) --junitxml=$(RESULTS)/full.xml
 
 test-cluster: $(INSTALLED) ## Run the quickstart and faults on real kubelets made here; needs root, skipped elsewhere.
 	$(BIN)/python -m tools.cluster $(ARGS)
 
-assets: $(INSTALLED) ## Build the programs of the Kubernetes tests ahead; needs Go. The tests do it themselves, once.
-	$(BIN)/python -m tests.kube.binaries
+assets: $(INSTALLED) ## Build the programs of the Kubernetes tests, once; needs Go. `make test-full` does it too.
+	$(BIN)/python -m tests.kube.binaries $(ARGS)
 
-durations: $(INSTALLED) ## Write tests/durations.json from the results of the last `make test`.
-	$(BIN)/python -m tests.durations $(RESULTS)/pure.xml $(RESULTS)/servers.xml
+durations: $(INSTALLED) ## Write tests/durations.json from the results of the last `make test` or `make test-full`.
+	$(BIN)/python -m tests.durations $(wildcard $(RESULTS)/tests.xml $(RESULTS)/full.xml)
 
-sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 1000); a failure prints the line that replays it.
-	$(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)
+sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 300); a failure prints the line that replays it.
+	$(call bounded,seeds,60) $(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)
 
 mutants: $(INSTALLED) ## Find the seeds that catch the simulator's mutants, after a profile or a fault has changed.
 	$(BIN)/python tools/mutant_seeds.py

@@ -1,7 +1,8 @@
-"""What all tests share: the same examples of hypothesis every time, groups, the marker `servers`, a real API server."""
+"""What all tests share: the same examples of hypothesis every time, groups, markers, a real API server."""
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Generator
 
@@ -20,8 +21,9 @@ from tests.kube.fixtures import (
     skip_without_programs,
 )
 
+from . import servers, targets
+from .again import NODE_ID
 from .groups import arranged, measured
-from .servers import Watch, mark
 
 __all__ = ["control_plane", "kube", "metadata_etcd", "pod_runner", "programs", "promtool"]
 
@@ -34,20 +36,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell ignores Ctrl-C for what it starts in the background, and so would every process that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-watch = Watch()
+watch = servers.Watch()
+ID_MAX = 100
+"""Characters of a parameter that become part of a test's name."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        mark(item)
+        servers.mark(item)
+        targets.mark(item)
+        if item.get_closest_marker("servers"):
+            item.user_properties.append((NODE_ID, item.nodeid))
     if getattr(config.option, "loadgroup", False):  # set by xdist in each of its processes
         items[:] = arranged(items, measured())
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Name long and binary parameters by number: every process must name a test alike, and a content may be random."""
+    return argname if isinstance(val, str | bytes) and (isinstance(val, bytes) or len(val) > ID_MAX) else None
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """No test has begun, so that no test's time limit runs while something is built."""
     prepare(session)
+    # Collected tests live as long as this process: each full collection of garbage would walk half a million objects.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

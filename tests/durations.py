@@ -2,7 +2,7 @@
 
 The results are those that pytest writes with `--junitxml`.  The file orders the groups of later runs (`groups`) and
 shows where the time goes: the groups, the longest first, then the tests that take a second or more.  What the results
-do not cover keeps the seconds it had, as long as its file exists.
+do not cover keeps the seconds it had, as long as its file names it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,21 @@ def read(results: Iterable[Path]) -> dict[str, float]:
 
 
 def summed(took: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of each group, the longest first; `before` fills in what was not measured."""
+    """Return the seconds of each group; `before` fills in the groups that were not measured."""
     groups: dict[str, float] = defaultdict(float)
     for test, seconds in took.items():
         groups[group_of(test)] += seconds
     files = {group.partition("::")[0] for group in groups}
     kept = {group: seconds for group, seconds in before.items()
             if (file := group.partition("::")[0]) not in files and (REPOSITORY / file).is_file()}
-    return _ordered({**kept, **groups})
+    return {**kept, **groups}
+
+
+def is_named(test: str) -> bool:
+    """Say whether the file of a test has a function of its name."""
+    file, _, name = test.partition("::")
+    path = REPOSITORY / file
+    return path.is_file() and f"def {name.partition('[')[0]}(" in path.read_text(encoding="utf-8")
 
 
 def _ordered(took: Mapping[str, float]) -> dict[str, float]:
@@ -61,10 +68,10 @@ def _ordered(took: Mapping[str, float]) -> dict[str, float]:
 def write(results: Iterable[Path], target: Path = DURATIONS) -> None:
     before = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {"groups": {}, "tests": {}}
     took = read(results)
-    files = {test.partition("::")[0] for test in took}
+    kept = {test: seconds for test, seconds in before["tests"].items() if test not in took and is_named(test)}
     slow = {test: seconds for test, seconds in took.items() if seconds >= SLOW_S}
-    kept = {test: seconds for test, seconds in before["tests"].items() if test.partition("::")[0] not in files}
-    document = {"groups": summed(took, before["groups"]), "tests": _ordered({**kept, **slow})}
+    document = {
+        "groups": _ordered(summed({**kept, **took}, before["groups"])), "tests": _ordered({**kept, **slow})}
     target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -34,7 +34,7 @@ OF_READERS = {
     "reader_slow_members": "reader_slow", "reader_holes": "reader_gaps_hole", "reader_trims": "reader_gaps_trim",
 }
 
-REQUIRED_FROM_RUNS = 200
+REQUIRED_FROM_RUNS = 1_000
 
 SUMMARY = (
     *REQUIRED, "copies_changes_aborted", "expands_committed", "contracts_committed", "transfers", "snapshots",

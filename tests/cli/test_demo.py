@@ -144,6 +144,7 @@ def demo_processes() -> set[int]:
 
 
 @pytest.mark.servers
+@pytest.mark.timeout(300)
 def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "tidemark_cli", "demo"]
@@ -233,6 +234,7 @@ def test_an_interrupted_demo_stops_every_process(tmp_path: Path, after_s: float)
 
 
 @pytest.mark.servers
+@pytest.mark.timeout(300)
 def test_a_demo_interrupted_while_nodes_are_paused_stops_every_process(tmp_path: Path):
     changes = packages.load(packages.find(None))[:1_500]
     data = tmp_path / "changes.ndjson"

@@ -52,7 +52,7 @@ async def test_a_call_from_another_loop_is_refused_and_the_owner_goes_on(cluster
             assert isinstance(refused, errors.WrongLoop), refused
             assert "Connect again" in refused.advice
         await appender.append(b"three")
-        assert [record.value async for record in reader] == [b"one", b"three"]
+        assert {record.value async for record in reader} == {b"one", b"three"}   # keyless records lie on any shard
 
 
 

@@ -47,7 +47,7 @@ class Operation:
 
 def judge() -> Path:
     """Return the program that judges; raises binaries.Unavailable where Go is missing, BuildFailed where it fails."""
-    return binaries.prepare(print, binaries.JUDGES)["judge"]
+    return binaries.built(binaries.JUDGES)["judge"]
 
 
 def judged(program: Path, history: Iterable[Operation]) -> dict[str, Any]:

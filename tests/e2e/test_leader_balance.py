@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from tidemark import Client
+from tidemark_operator.model import shard_name
 
-from tests.waiting import until
+from tests.waiting import remains, until
 
 from .cluster import Cluster
 from .workload import Workload, check_every_copy
@@ -34,7 +35,10 @@ async def balance(cluster: Cluster, how: str) -> None:
 
 
 async def test_leaderships_are_even_again_after_two_nodes_died(cluster: Cluster, client: Client):
-    """Every shard ends at one node, which stays so until the switch is on; then each leads two, and none moves more."""
+    """Every shard ends at one node, which stays so until the switch is on; then each leads two, and none moves more.
+
+    A shard moves once, and once more for each election that the target of its transfer did not win.
+    """
     group = await cluster.create_group(shards=SHARDS)
 
     async def leaders() -> Counter[str]:
@@ -52,7 +56,11 @@ async def test_leaderships_are_even_again_after_two_nodes_died(cluster: Cluster,
             await load.more_on_every_shard()
             await cluster.start(other)
             await cluster.replicated(group)
-        assert await leaders() == {left: SHARDS}
+
+        async def stays() -> bool:
+            return await leaders() == {left: SHARDS}
+
+        await remains(stays, "one node leads every shard", for_s=QUARANTINE_S)   # the others may lead again behind it
         before = await epochs()
         await balance(cluster, "Automatic")
 
@@ -62,8 +70,19 @@ async def test_leaderships_are_even_again_after_two_nodes_died(cluster: Cluster,
         await until(even, "each node leads as many shards")
         await load.more_on_every_shard()
         moved = [after - was for was, after in zip(before, await epochs(), strict=True)]
-        assert sorted(moved) == [0, 0, 1, 1, 1, 1], "each that moved did so once"
-        await until(lambda: len(cluster.operator_said(r"leadership balanced: ")) == 4, "the log names each of them")
+
+        def told(pattern: str) -> Counter[str]:
+            return Counter(match[1] for match in cluster.operator_said(pattern))
+
+        def explained() -> bool:
+            balanced = told(r"leadership balanced: (\S+):")
+            lost = told(r"(\S+): leadership not handed over: .* leads instead")
+            assert sum(balanced.values()) <= 4 + sum(lost.values()), (balanced, lost)
+            names = [shard_name(group, index) for index in range(SHARDS)]
+            return [balanced[name] + lost[name] for name in names] == moved
+
+        await until(explained, "the log names each election")
+        await remains(even, "leaderships stay even")
         await balance(cluster, "Manual")
         await cluster.transfer(group, 0, left)
     await check_every_copy(cluster, client, load)

@@ -122,6 +122,7 @@ async def trouble(cluster: Cluster, network: Network, group: str, history: list[
             await cluster.replicated(group)
 
 
+@pytest.mark.timeout(300)
 async def test_u49_u53_operations_on_documents_are_linearizable_under_kills_pauses_and_cuts(
     cluster: Cluster, network: Network, faultless: None, porcupine: Path
 ):

@@ -59,7 +59,7 @@ async def test_leader_without_a_majority_commits_nothing(cluster: Cluster, clien
         leader = await cluster.leader(group)
         epoch = (await cluster.shard(group))["epoch"]
         network.cut(leader, *others(cluster, leader))
-        acked = await stands_still(load)
+        acked = await stands_still(load, mode="leader")
         head = offset_of((await cluster.replica(leader, group))["head"])
         await remains(lambda: len(load.acked) == acked, "nothing is acknowledged without a majority", 1.0)
         seen = max(record.offset for record in await read_shown(client, group))

@@ -114,10 +114,14 @@ class Workload:
             f"every shard of {self.group} acknowledges", timeout_s)
 
 
-async def stands_still(load: Workload, for_s: float = 0.5, *, readable: bool = True) -> int:
+async def stands_still(
+    load: Workload, for_s: float = 0.5, *, readable: bool = True, mode: str = "scd"
+) -> int:
     """Wait until no append is acknowledged any more; return how many were.
 
-    Readers see just these then; not `readable`: the client of the workload cannot read either.
+    Readers see just these then; not `readable`: the client of the workload cannot read either.  `mode` "leader" reads
+    from the leader: followers that were cut off from it may not know yet that their newest entries are committed, and
+    send nothing of them for as long as the cut lasts.
     """
     async def still() -> bool:
         before = len(load.acked)
@@ -125,16 +129,18 @@ async def stands_still(load: Workload, for_s: float = 0.5, *, readable: bool = T
             await remains(lambda: len(load.acked) == before, for_s=for_s)
         except AssertionError:
             return False
-        seen = len(await read_shown(load.client, load.group)) if readable else before
+        seen = len(await read_shown(load.client, load.group, mode=mode)) if readable else before
         return seen == before == len(load.acked)
 
     await until(still, f"appends to {load.group} stand still")
     return len(load.acked)
 
 
-async def read_shown(client: Client, group: str, *, silence_s: float = 1.0) -> list[Record]:
+async def read_shown(
+    client: Client, group: str, *, silence_s: float = 1.0, mode: str = "scd"
+) -> list[Record]:
     """Read a tail from the beginning until it is silent: no leader needs to prove where the log ends (O46)."""
-    reader, found = client.read(group, until=None), []
+    reader, found = client.read(group, until=None, mode=mode), []
     try:
         records = aiter(reader)
         while True:

@@ -12,13 +12,15 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+OF_MAKE = {"MFLAGS", "MINUTES", "SEEDS", "SEEDS_FULL", "AT_ONCE", "ARGS", "PYTHON"}
 TARGETS = re.findall(r"^([a-z][a-z-]*):", MAKEFILE, flags=re.MULTILINE)
 
 
 def make(*arguments: str, cwd: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess[str]:
     assert shutil.which("make"), "make is one of the three things that Tidemark asks for"
-    # Not those of the make that runs the tests: it would pass its job server and flags down.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
+    # Not those of the make that runs the tests: it would pass its job server, flags and variables down.
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name not in OF_MAKE}
     return subprocess.run(
         ["make", *arguments],
         cwd=cwd,
@@ -93,29 +95,73 @@ def test_an_installed_environment_is_reused(tmp_path: Path) -> None:
     assert "ran demo" in finished.stdout
 
 
-@pytest.mark.parametrize(
-    ("pure", "servers", "runs", "good"), [(0, 0, 2, True), (1, 0, 2, False), (0, 1, 2, False), (2, 0, 1, False)])
-def test_unit_runs_both_parts_unless_it_is_interrupted(
-    tmp_path: Path, pure: int, servers: int, runs: int, good: bool
-) -> None:
-    """pytest ends with 2 after Ctrl-C and where a file cannot be read."""
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The Makefile, and an environment whose Python says what it was asked to run and exits with $CODE for tests."""
     shutil.copy(REPOSITORY / "Makefile", tmp_path)
     (tmp_path / "pyproject.toml").touch()
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
         '#!/bin/sh\necho "ran $*"\n'
-        f'case "$*" in *"-m not servers"*) exit {pure};; *"-m servers"*) exit {servers};; esac\n')
+        'if [ "$2" = tests.bounded ]; then while [ "$1" != -- ]; do shift; done; shift; exec "$@"; fi\n'
+        'case "$2" in pytest) exit "${CODE:-0}";; tests.again) exit "$3";; esac\n')
     python.chmod(0o755)
+    for tool in ("ruff", "mypy", "lint-imports", "hadolint"):
+        (python.parent / tool).symlink_to("/bin/true")
     (tmp_path / ".venv" / ".installed").touch()
     os.utime(tmp_path / "pyproject.toml", (0, 0))
-    finished = make("unit", "PYTHON=false", cwd=tmp_path)
-    assert (finished.returncode == 0, finished.stdout.count("ran -m pytest")) == (good, runs), finished
-    picked = make("unit", "PYTHON=false", 'ARGS=-k "a name"', cwd=tmp_path)
-    assert picked.returncode == 0 and "ran -m pytest -k a name" in picked.stdout, picked
+    return tmp_path
 
 
-def test_check_and_test_run_every_test_between_them() -> None:
-    """The first runs what the marker leaves out of the second part of the other."""
-    assert re.search(r'^PURE = .*-m "not servers"', MAKEFILE, flags=re.MULTILINE)
-    assert re.search(r"^\t\$\(PYTEST\) .*-m servers ", MAKEFILE, flags=re.MULTILINE)
+def runs(finished: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what the environment's Python ran, without its bounds."""
+    return [line for line in re.findall(r"^ran -m (.*)$", finished.stdout, re.MULTILINE)
+            if not line.startswith("tests.bounded")]
+
+
+def test_check_leaves_out_servers_and_long_tests(checkout: Path) -> None:
+    (ran,) = runs(make("check", "PYTHON=false", cwd=checkout))
+    assert '-m not servers and not slow' in ran
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_test_runs_all_but_the_table_and_asks_for_a_second_run_with_the_exit_code(checkout: Path, code: int) -> None:
+    finished = make("test", "PYTHON=false", cwd=checkout, CODE=str(code))
+    assert (finished.returncode == 0) is (code == 0), finished
+    etcd, tests, again, *seeds = runs(finished)
+    assert etcd == "tests.kube.binaries --etcd"
+    assert " -m not full " in tests and " --max-worker-restart=0 " in tests
+    assert again == f"tests.again {code} build/tests/tests.xml"
+    assert seeds == (["tidemark_sim --seed 1 --runs 300"] if code == 0 else [])
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_test_full_runs_everything_once_and_the_seeds_whatever_failed(checkout: Path, code: int) -> None:
+    finished = make("test-full", "PYTHON=false", cwd=checkout, CODE=str(code))
+    assert (finished.returncode == 0) is (code == 0), finished
+    built, tests, seeds, table = runs(finished)
+    assert built == "tests.kube.binaries --optional"
+    assert " -m " not in tests.partition("pytest")[2]
+    assert seeds == "tidemark_sim --seed 1 --runs 5000"
+    assert table == "tests.stages build/tests/full.xml"
+
+
+def test_unit_picks_tests(checkout: Path) -> None:
+    assert runs(make("unit", "PYTHON=false", 'ARGS=-k "a name"', cwd=checkout)) == ["pytest -k a name"]
+
+
+def test_every_stage_has_a_bound(checkout: Path) -> None:
+    """`make test` as a whole takes at most 15 minutes, `.ci/run` 25."""
+    finished = make("test", "PYTHON=false", cwd=checkout)
+    bounds = re.findall(r"^ran -m tests.bounded --name (\w+) --minutes (\d+) ", finished.stdout, re.MULTILINE)
+    assert bounds == [("test", "15"), ("lint", "5"), ("tests", "15"), ("seeds", "60")]
+    script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
+    assert script.endswith("tests.bounded --name ci --minutes 25 -- make test MINUTES=25\n")
+
+
+def test_python_keeps_what_it_compiled(checkout: Path) -> None:
+    """A machine may say that Python keeps none: hundreds of processes of a run would compile the sources again."""
+    (checkout / ".venv" / "bin" / "python").write_text('#!/bin/sh\nenv\n')
+    finished = make("sim", "PYTHON=false", cwd=checkout, PYTHONDONTWRITEBYTECODE="1")
+    assert finished.returncode == 0 and "PYTHONDONTWRITEBYTECODE" not in finished.stdout

@@ -120,6 +120,10 @@ def test_the_durations_are_written_with_the_longest_in_front() -> None:
     assert len(written["groups"]) > 100
 
 
+UNMEASURED = "tests/house/test_kit.py::test_a_server_is_known_by_its_command_line"
+GONE = "tests/gone.py::test_gone"
+
+
 def test_durations_are_read_from_results(tmp_path: Path) -> None:
     results, target = tmp_path / "results.xml", tmp_path / "durations.json"
     results.write_text(
@@ -130,14 +134,26 @@ def test_durations_are_read_from_results(tmp_path: Path) -> None:
     target.write_text(json.dumps({
         "groups": {"tests/core/test_node.py": 3.0, "tests/gone.py": 4.0, "tests/house/test_kit.py": 9.0,
                    "tests/kube/test_operator.py::test_gone": 5.0},
-        "tests": {"tests/house/test_kit.py::test_old": 7.0, "tests/core/test_node.py::test_slow": 2.0}}))
+        "tests": {"tests/house/test_kit.py::test_old": 7.0, f"{UNMEASURED}[1]": 6.0, f"{GONE}[1]": 2.0}}))
     durations.write([results], target)
     assert json.loads(target.read_text()) == {
         "groups": {
-            "tests/core/test_node.py": 3.0, "tests/kube/test_operator.py::test_c": 2.0, "tests/house/test_kit.py": 1.8},
+            "tests/house/test_kit.py": 7.8, "tests/core/test_node.py": 3.0, "tests/kube/test_operator.py::test_c": 2.0},
         "tests": {
-            "tests/core/test_node.py::test_slow": 2.0, "tests/kube/test_operator.py::test_c": 2.0,
+            f"{UNMEASURED}[1]": 6.0, "tests/kube/test_operator.py::test_c": 2.0,
             "tests/house/test_kit.py::test_a[x@y]": 1.2}}
+
+
+# --- names of tests
+
+
+def test_long_and_binary_parameters_are_no_part_of_a_tests_name(pytestconfig: pytest.Config) -> None:
+    """pytest-xdist ends a run whose processes name a test differently, such as by the time in a packed content."""
+    name = pytestconfig.hook.pytest_make_parametrize_id
+    assert name(config=pytestconfig, val=b"\x1f\x8b", argname="content") == "content"
+    assert name(config=pytestconfig, val="x" * 101, argname="text") == "text"
+    assert name(config=pytestconfig, val="x" * 100, argname="text") is None
+    assert name(config=pytestconfig, val=7, argname="number") is None
 
 
 # --- servers

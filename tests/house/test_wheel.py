@@ -90,6 +90,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return environment
 
 
+@pytest.mark.timeout(300)
 def test_a_bare_install_is_the_client(wheel: Path, bare: Environment) -> None:
     assert wheel.name == f"tidemarkdb-{VERSION}-py3-none-any.whl"
     installed = bare.installed()
@@ -128,6 +129,7 @@ def test_a_bare_install_names_the_extra_of_a_program(bare: Environment, command:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.timeout(300)
 def test_with_extras_a_local_cluster_and_the_demo_run(wheel: Path, bare: Environment) -> None:
     """The last test of this file: the environment is no longer bare behind it."""
     whole = bare

@@ -18,10 +18,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ASSETS = Path(__file__).parents[1] / "assets"
 PROMETHEUS = ASSETS / "promtool"
@@ -68,6 +70,9 @@ PROMETHEUS_TOOLS: Mapping[str, Tool] = {
         "github.com/prometheus/prometheus/cmd/promtool", "github.com/prometheus/prometheus", ("--version",),
         ("github.com/prometheus/common/version.Version",)),
 }
+BUILD_S = 900
+"""The bound on building one program, and on waiting for another run that builds."""
+LOOK_S = 0.2
 BUILD_FLAGS = ("-trimpath",)
 KUBELET_TOOLS: Mapping[str, Tool] = {
     name: Tool(f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", ("--version",), _KUBERNETES_VERSION)
@@ -155,6 +160,14 @@ def prepare(say: Callable[[str], None], assets: Path = ASSETS, only: str = "") -
     return {name: path for name in wanted if (path := find(name, assets))}
 
 
+def built(assets: Path = ASSETS) -> dict[str, Path]:
+    """Return every program of a go.mod; raise Unavailable, with the names, where some are not built."""
+    found = {name: find(name, assets) for name in tools_of(assets)}
+    if missing := [name for name, path in found.items() if path is None]:
+        raise Unavailable(f"not built on this machine: {', '.join(missing)}; `make assets` builds them")
+    return {name: path for name, path in found.items() if path is not None}
+
+
 def _find_go(missing: list[str], assets: Path) -> str:
     wanted = re.search(r"^go (\d+)\.(\d+)", (assets / "go.mod").read_text(), re.MULTILINE)
     assert wanted
@@ -179,8 +192,19 @@ def _only_builder(directory: Path, say: Callable[[str], None]) -> Iterator[None]
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say(f"another run builds the Kubernetes test programs in {directory}; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _wait_for(lock, directory)
         yield
+
+
+def _wait_for(lock: IO[str], directory: Path) -> None:
+    deadline = time.monotonic() + BUILD_S
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise BuildFailed(f"another run has held {directory / 'lock'} for {BUILD_S} s") from None
+            time.sleep(LOOK_S)
 
 
 def _build(go: str, name: str, assets: Path, say: Callable[[str], None]) -> None:
@@ -193,13 +217,16 @@ def _build(go: str, name: str, assets: Path, say: Callable[[str], None]) -> None
     try:
         finished = subprocess.run(
             [*nice, go, "build", *build_flags(assets), "-ldflags", " ".join(flags), "-o", str(partial), tool.package],
-            cwd=assets, env={**os.environ, **BUILD_ENVIRONMENT}, capture_output=True, text=True, check=False)
+            cwd=assets, env={**os.environ, **BUILD_ENVIRONMENT}, capture_output=True, text=True, timeout=BUILD_S,
+            check=False)
         if finished.returncode:
             raise BuildFailed(
                 f"{name} {version} could not be built (leave these tests out with -m 'not apiserver'):\n"
                 f"{finished.stderr[-3000:]}")
         check_version(partial, tool, version)
         partial.replace(directory / name)
+    except subprocess.TimeoutExpired:
+        raise BuildFailed(f"{name} {version} was not built within {BUILD_S} s") from None
     finally:
         partial.unlink(missing_ok=True)
 

@@ -1,6 +1,6 @@
 """Fixtures for tests marked `apiserver`: one control plane per run, one namespace per test.
 
-Stays out: building the programs before the first test, which `tests/conftest.py` asks for.
+Stays out: building the programs (`binaries`).
 """
 
 from __future__ import annotations
@@ -26,38 +26,32 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[2]
 CRDS = sorted((REPOSITORY / "crds").glob("*.yaml"))
-PROGRAMS = pytest.StashKey[dict[str, Path] | Exception]()
-PROMETHEUS_PROGRAMS = pytest.StashKey[dict[str, Path] | Exception]()
+PROGRAMS = pytest.StashKey[dict[str, Path] | binaries.Unavailable]()
+PROMETHEUS_PROGRAMS = pytest.StashKey[dict[str, Path] | binaries.Unavailable]()
 
 
 def prepare(session: pytest.Session) -> None:
-    """Build what is missing if a test of this run needs it; whatever goes wrong is told by those tests.
+    """Find what the tests of this run need; the tests themselves tell what is missing.
 
-    Local clusters and pods run the built etcd too: the one of the wheel was withdrawn and goes wrong when it is killed.
+    Nothing is built here: a build takes minutes, which no bound on tests foresees (`make assets`).  Local clusters and
+    pods run the built etcd too: the one of the wheel was withdrawn and goes wrong when it is killed.
     """
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker("apiserver") for item in session.items):
-        session.config.stash[PROGRAMS] = _prepare(session, binaries.ASSETS)
+        session.config.stash[PROGRAMS] = _found(binaries.ASSETS)
     if any("promtool" in getattr(item, "fixturenames", ()) for item in session.items):
-        session.config.stash[PROMETHEUS_PROGRAMS] = _prepare(session, binaries.PROMETHEUS)
+        session.config.stash[PROMETHEUS_PROGRAMS] = _found(binaries.PROMETHEUS)
     if built := binaries.find("etcd"):
         os.environ.setdefault(ETCD_VARIABLE, str(built))
         # Containers name their command `etcd`.
         os.environ["PATH"] = f"{built.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
-def _prepare(session: pytest.Session, assets: Path) -> dict[str, Path] | Exception:
-    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-
-    def say(text: str) -> None:
-        if terminal is not None:
-            terminal.ensure_newline()
-            terminal.write_line(text)
-
+def _found(assets: Path) -> dict[str, Path] | binaries.Unavailable:
     try:
-        return binaries.prepare(say, assets)
-    except (binaries.Unavailable, binaries.BuildFailed) as problem:
+        return binaries.built(assets)
+    except binaries.Unavailable as problem:
         return problem
 
 
@@ -73,8 +67,7 @@ def programs(request: pytest.FixtureRequest) -> dict[str, Path]:
     """The programs of the Kubernetes tests."""
     found = request.config.stash.get(PROGRAMS, None)
     assert found is not None, "a test that uses a real API server carries the marker apiserver"
-    if isinstance(found, Exception):
-        raise found
+    assert not isinstance(found, binaries.Unavailable), found
     return found
 
 
@@ -84,8 +77,6 @@ def promtool(request: pytest.FixtureRequest) -> Path:
     found = request.config.stash[PROMETHEUS_PROGRAMS]
     if isinstance(found, binaries.Unavailable):
         pytest.skip(str(found))
-    if isinstance(found, Exception):
-        raise found
     return found["promtool"]
 
 

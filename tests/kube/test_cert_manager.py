@@ -28,7 +28,7 @@ def told(shown: Object) -> tuple[str, str]:
     return (found[0]["reason"], found[0]["message"]) if found else ("", "")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 async def test_a_cluster_with_certificates_of_cert_manager(
     kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, tmp_path: Path,
 ) -> None:

@@ -47,6 +47,7 @@ def pair(operators: Operators) -> Operators:
     return operators
 
 
+@pytest.mark.timeout(300)
 async def test_whoever_follows_a_killed_operator_goes_on_where_it_was(
     kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, pair: Operators
 ) -> None:
@@ -119,6 +120,7 @@ async def kill_leader(client: tidemark.Client, pod_runner: PodRunner, workload: 
     await until(lambda: container.restarts > restarts and container.ready, f"{before.node} is back")
 
 
+@pytest.mark.timeout(300)
 async def test_a_minute_without_the_api_server_stops_no_append_and_no_election(
     kube: Kube, pod_runner: PodRunner, control_plane: ControlPlane, metadata_etcd: Etcd, pair: Operators
 ) -> None:

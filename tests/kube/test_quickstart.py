@@ -29,6 +29,7 @@ async def pod_runner(kube: Kube, control_plane: ControlPlane, tmp_path: Path) ->
         yield running
 
 
+@pytest.mark.timeout(300)
 async def test_the_quickstart_leads_to_a_swapped_node(
     kube: Kube, control_plane: ControlPlane, pod_runner: PodRunner, tmp_path: Path
 ) -> None:

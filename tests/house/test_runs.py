@@ -1,0 +1,165 @@
+"""How the tests are run: bounds on commands, the second run of a few tests, the table of minutes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import bounded, stages
+from tests.again import NODE_ID, failures, judge
+from tests.waiting import wait_until
+
+# --- bounds
+
+
+def test_a_command_within_its_bound_keeps_its_exit_code() -> None:
+    assert bounded.run([sys.executable, "-c", "raise SystemExit(3)"], 1) == 3
+
+
+def test_a_command_beyond_its_bound_is_ended_with_what_it_started_and_says_what_ran(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The child is in a session of its own and ignores the interrupt, as a server of a test may."""
+    child = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
+    parent = (
+        "import pathlib, subprocess, sys, time\n"
+        "started = subprocess.Popen([sys.executable, '-c', sys.argv[1]], start_new_session=True)\n"
+        "pathlib.Path(sys.argv[2]).write_text(str(started.pid))\n"
+        "time.sleep(600)\n")
+    pid = tmp_path / "pid"
+    began = time.monotonic()
+    assert bounded.run([sys.executable, "-c", parent, child, str(pid)], 1.5 / 60, grace_s=10) == bounded.TIMED_OUT
+    assert time.monotonic() - began < 60
+    said = capfd.readouterr().out
+    assert "not done within 0.025 minutes" in said and "these run:" in said
+    assert f"{pid.read_text():>8} " in said
+    wait_until(lambda: not psutil.pid_exists(int(pid.read_text()))
+               or psutil.Process(int(pid.read_text())).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_ctrl_c_reaches_the_command_and_leaves_a_row(tmp_path: Path) -> None:
+    """Within a bound within a bound, as the stages of `make test` are."""
+    program = (
+        "import pathlib, sys, time\n"
+        "pathlib.Path(sys.argv[1]).touch()\n"
+        "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    pathlib.Path(sys.argv[2]).touch()\n")
+    started, interrupted = tmp_path / "started", tmp_path / "interrupted"
+    within = [sys.executable, "-m", "tests.bounded", "--name", "inner", "--minutes", "5"]
+    within += ["--stages", str(tmp_path / "stages.tsv"), "--"]
+    outer = subprocess.Popen(
+        [*within, *within, sys.executable, "-c", program, str(started), str(interrupted)], start_new_session=True)
+    try:
+        wait_until(started.exists)
+        outer.send_signal(signal.SIGINT)
+        assert outer.wait(60) == 130
+    finally:
+        outer.kill()
+    assert interrupted.exists()
+    assert len((tmp_path / "stages.tsv").read_text().splitlines()) == 2
+
+
+# --- the second run
+
+SERVED = f'<properties><property name="{NODE_ID}" value="tests/e2e/test_a.py::test_{{0}}[x]"/></properties>'
+FAILED = (
+    '<testcase classname="tests.e2e.test_a" name="test_{0}[x]@group">{1}'
+    '<failure message="{0} is wrong&#10;more"/></testcase>')
+
+
+def results(tmp_path: Path, *cases: str) -> Path:
+    path = tmp_path / "tests.xml"
+    path.write_text(f'<testsuites><testsuite>{"".join(cases)}</testsuite></testsuites>')
+    return path
+
+
+def served(name: str) -> str:
+    return FAILED.format(name, SERVED.format(name))
+
+
+def certain(name: str) -> str:
+    return FAILED.format(name, "")
+
+
+PASSED = '<testcase classname="tests.e2e.test_a" name="test_good"/>'
+
+
+class Runs:
+    """Stands for the fresh process."""
+
+    def __init__(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+        self.asked: list[list[str]] = []
+        self.said = ""
+
+    def run(self, tests: Sequence[str], into: Path) -> int:
+        self.asked.append(list(tests))
+        assert into.name == "again.xml"
+        return self.exit_code
+
+    def say(self, text: str) -> None:
+        self.said += text + "\n"
+
+
+def test_up_to_three_tests_with_servers_run_once_more_and_a_pass_is_green_and_loud(tmp_path: Path) -> None:
+    written, runs = results(tmp_path, PASSED, served("a"), served("b"), served("c")), Runs(0)
+    assert judge(1, written, runs.run, runs.say) == 0
+    assert runs.asked == [[f"tests/e2e/test_a.py::test_{name}[x]" for name in "abc"]]
+    assert "FLAKY: 3 failed" in runs.said
+    assert "`tests/e2e/test_a.py::test_b[x]`: b is wrong\n" in (tmp_path / "flaky.md").read_text()
+
+
+def test_what_fails_twice_is_red(tmp_path: Path) -> None:
+    (tmp_path / "flaky.md").write_text("of an earlier run")
+    runs = Runs(1)
+    assert judge(1, results(tmp_path, served("a")), runs.run, runs.say) == 1
+    assert len(runs.asked) == 1 and "FLAKY" not in runs.said
+    assert not (tmp_path / "flaky.md").exists()
+
+
+@pytest.mark.parametrize(("exit_code", "cases", "why"), [
+    (2, [served("a")], "ended with 2"),
+    (124, [served("a")], "ended with 124"),
+    (1, [served("a"), served("b"), served("c"), served("d")], "4 tests failed, more than 3"),
+    (1, [served("a"), certain("b")], "tests.e2e.test_a::test_b[x]@group starts no server"),
+    (1, [PASSED], "no failed test"),
+], ids=["interrupted", "out of time", "too many", "without servers", "none named"])
+def test_anything_else_stays_red_at_once(tmp_path: Path, exit_code: int, cases: list[str], why: str) -> None:
+    runs = Runs(0)
+    assert judge(exit_code, results(tmp_path, *cases), runs.run, runs.say) == exit_code
+    assert not runs.asked and why in runs.said
+
+
+def test_a_run_that_wrote_no_results_stays_red(tmp_path: Path) -> None:
+    runs = Runs(0)
+    assert judge(1, tmp_path / "tests.xml", runs.run, runs.say) == 1
+    assert judge(0, tmp_path / "tests.xml", runs.run, runs.say) == 0
+    assert not runs.asked
+
+
+def test_a_test_that_fails_in_its_call_and_its_teardown_is_one(tmp_path: Path) -> None:
+    twice = served("a") + served("a").replace("failure", "error")
+    assert [failure.test for failure in failures(results(tmp_path, twice))] == ["tests/e2e/test_a.py::test_a[x]"]
+
+
+# --- minutes
+
+
+def test_the_table_shows_stages_and_folders(tmp_path: Path) -> None:
+    stages.note(tmp_path / "stages.tsv", "lint", 30.4, 0)
+    stages.note(tmp_path / "stages.tsv", "tests", 1200, 1)
+    written = results(
+        tmp_path, '<testcase classname="tests.core.upr.test_a" name="x" time="90"/>',
+        '<testcase classname="tests.core.test_b" name="x" time="30"/>',
+        '<testcase classname="tests.e2e.test_c" name="x" time="300"/>')
+    assert stages.table(tmp_path / "stages.tsv", [written, tmp_path / "none.xml"]).splitlines() == [
+        "lint                0.5 min   done",
+        "tests              20.0 min   exit code 1",
+        "tests/e2e           5.0 min   1 tests, in all processes together",
+        "tests/core          2.0 min   2 tests, in all processes together"]
