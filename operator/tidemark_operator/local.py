@@ -15,6 +15,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ from .local_state import (
 from .local_tls import LocalCertificates, etcd_files
 from .metadata import Keys
 from .model import certificate_policy
-from .process import identify, send_signal, wait_gone, writers_into
+from .process import ProcessId, identify, pause, send_signal, wait_gone, writers_into
 from .resources import Resource, TidemarkCluster
 from .resources.conditions import ConditionReason, ConditionType
 
@@ -145,19 +146,29 @@ class Runtime:
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to a node, "operator" or "etcd"; return once a killed process is gone."""
+        process = self._running(name)
+        send_signal(process, number)
+        if number == signal.SIGKILL and not wait_gone(process, STOP_TIMEOUT_S):
+            raise LocalRuntimeError(
+                f"{name} (pid {process.pid}) outlives SIGKILL",
+                "The system keeps it, perhaps waiting for a disk; look at it with `ps`.")
+
+    def pause(self, name: str) -> None:
+        """Stop a process (SIGSTOP); return once all its threads stand still.  Its connections stay open."""
+        process, stands_still = self._running(name), True
+        with suppress(ProcessLookupError):
+            stands_still = pause(process.pid)
+        if not stands_still:
+            raise LocalRuntimeError(
+                f"{name} (pid {process.pid}) still runs behind SIGSTOP",
+                "The system keeps it, perhaps waiting for a disk; look at it with `ps`.")
+
+    def _running(self, name: str) -> ProcessId:
         self._refresh()
         target = self._process(name)
         if target.process is None or not target.running:
             raise LocalRuntimeError(f"{name} is not running", f"Start it with `tidemark dev start {name}`.")
-        send_signal(target.process, number)
-        if number == signal.SIGKILL and not wait_gone(target.process, STOP_TIMEOUT_S):
-            raise LocalRuntimeError(
-                f"{name} (pid {target.process.pid}) outlives SIGKILL",
-                "The system keeps it, perhaps waiting for a disk; look at it with `ps`.")
-
-    def pause(self, name: str) -> None:
-        """Stop a process in its tracks (SIGSTOP); its connections stay open."""
-        self.kill(name, signal.SIGSTOP)
+        return target.process
 
     def resume(self, name: str) -> None:
         """Let a paused process go on."""

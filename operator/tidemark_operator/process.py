@@ -6,6 +6,7 @@ Linux tells a process's start through /proc; elsewhere `ps` does.  Stays out: wh
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOG_TAIL_CHARACTERS = 600
+
+PAUSE_TIMEOUT_S = 10.0
+"""A thread that waits for a disk stops when the disk has answered."""
+
+PAUSE_POLL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,34 @@ def writers_into(folder: Path) -> list[ProcessId]:
             if (entry / "fd" / "1").readlink().is_relative_to(folder) and (seen := identify(int(entry.name))):
                 found.append(ProcessId(int(entry.name), seen.started))
     return found
+
+
+def pause(pid: int, timeout_s: float = PAUSE_TIMEOUT_S) -> bool:
+    """Stop a process (SIGSTOP); return once every thread of it stands still, False when the timeout ends first.
+
+    The kernel stops threads one by one: a process that was only sent the signal may answer one more request.
+    Raises ProcessLookupError where there is no such process.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + timeout_s
+    while not _stands_still(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(PAUSE_POLL_S)  # /proc gives no event to wait for
+    return True
+
+
+def _stands_still(pid: int) -> bool:
+    threads = list(Path(f"/proc/{pid}/task").glob("[0-9]*"))
+    if not threads:     # no /proc here, or the process has ended
+        seen = identify(pid)
+        return seen is None or seen.paused or seen.ended
+    for thread in threads:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            stat = (thread / "stat").read_text()
+            if stat[stat.rindex(")") + 2] not in "TtZX":
+                return False
+    return True
 
 
 def wait_gone(process: ProcessId, timeout_s: float) -> bool:

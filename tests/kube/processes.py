@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from tidemark_operator.process import pause
+
 from tests import waiting
 
 # The helper reads what it shall kill; the end of its input is the end of the test run.
@@ -122,7 +124,7 @@ class Child:
             self._process = None
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        assert pause(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
