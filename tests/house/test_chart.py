@@ -52,6 +52,48 @@ def test_definitions_hold_nothing_that_a_template_would_expand() -> None:
         assert "{{" not in path.read_text(encoding="utf-8"), path.name
 
 
+def templates() -> dict[str, str]:
+    return {str(path.relative_to(CHART)): path.read_text(encoding="utf-8")
+            for path in (CHART / "templates").rglob("*") if path.suffix in (".yaml", ".tpl", ".txt")}
+
+
+def lost_values(template: str) -> list[str]:
+    """Return the values that a template asks for with `with`, and then does not write."""
+    blocks = re.findall(r"\{\{-? with (\S+) \}\}(.*?)\{\{-? end \}\}", template, re.DOTALL)
+    return [value for value, body in blocks if not re.search(r"\{\{[^}]*(?<![\w)$])\.(?=[\w\s)])", body)]
+
+
+def leaves(values: Any, path: str = "") -> list[str]:
+    """Return the paths of all values; an empty mapping is a value."""
+    if not isinstance(values, dict) or not values:
+        return [path]
+    return [leaf for key, below in values.items() for leaf in leaves(below, f"{path}.{key}")]
+
+
+def is_used(leaf: str, text: str) -> bool:
+    """Say whether templates take a value, or a mapping that holds it as a whole."""
+    keys = leaf.split(".")
+    wholes = [".".join(keys[:depth]) for depth in range(2, len(keys) + 1)]
+    return any(re.search(rf"\.Values{re.escape(whole)}(?![\w.])", text) for whole in wholes)
+
+
+def test_every_value_is_passed_on() -> None:
+    """To be seen in a rendered chart, which needs Helm: `tests/kube/test_rendered_chart.py`."""
+    found, values = templates(), yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    assert [(name, lost) for name, text in found.items() if (lost := lost_values(text))] == []
+    everything = "".join(found.values())
+    assert [leaf for leaf in leaves(values) if not is_used(leaf, everything)] == []
+
+
+def test_a_value_that_is_not_passed_on_is_seen() -> None:
+    passed_on = "{{- with .Values.a }}\na: {{ . }}\n{{- end }}{{ with .Values.b }}b: {{ toYaml . }}{{ end }}"
+    assert lost_values(passed_on) == []
+    assert is_used(".a.b", "{{ .Values.a.b }}") and is_used(".a.b", "{{ .Values.a }}")
+    assert not is_used(".a.b", "{{ .Values.a.bc }} {{ .Values.a.c }}")
+    assert lost_values("{{- with .Values.a }}\na: 1\n{{- end }}{{- with .Values.b }}{{ $.Values.c }}{{- end }}") == [
+        ".Values.a", ".Values.b"]
+
+
 def test_values_and_their_schema_name_the_same_keys() -> None:
     """Whoever misspells a value is told so; what goes to Kubernetes as it is has keys of its own."""
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))

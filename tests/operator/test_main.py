@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tidemark_operator import main
 from tidemark_operator.etcd import EtcdStore, StoreUnavailable
 from tidemark_operator.etcd_process import ETCD_VARIABLE, etcd_command, find_etcd
 from tidemark_operator.local_state import free_ports
@@ -51,6 +52,26 @@ def test_kubeconfig_is_what_the_flag_says_else_the_environment(monkeypatch: pyte
     assert parse_flags(["--kubernetes", "--kubeconfig=mine"]).kubeconfig == Path("mine")
     monkeypatch.setenv("KUBECONFIG", "")
     assert parse_flags(["--kubernetes"]).kubeconfig is None
+
+
+class Built(Exception):
+    """The operator is made, and goes no further."""
+
+
+@pytest.mark.parametrize(("more", "prefix"), [([], "/tidemark/default/dev"), (["--key-prefix", "/a/b"], "/a/b")])
+async def test_an_operator_is_made_of_its_flags(
+    more: list[str], prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def service(*arguments: object, **options: object) -> None:
+        assert arguments == (["http://127.0.0.1:1"], prefix, "dev")
+        assert (options["lease_ttl_s"], options["nodes_directory"]) == (7, Path("nodes"))
+        raise Built
+
+    monkeypatch.setattr(main, "OperatorService", service)
+    monkeypatch.setattr(main, "_end_on_signals_and_bugs", lambda ended: None)
+    flags = ["--cluster", "dev", "--etcd", "http://127.0.0.1:1", "--lease-ttl", "7", "--nodes-dir", "nodes", *more]
+    with pytest.raises(Built):
+        await main.run(parse_flags(flags))
 
 
 @pytest.mark.servers
