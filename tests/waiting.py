@@ -1,7 +1,8 @@
 """Waiting for facts: the only places where tests look again and again.
 
 `until` waits for something to become true, `remains` shows that something stays true, `wait_until` is `until` without
-an event loop.  `tests/house/test_sleeping.py` counts the short sleeps everywhere else.
+an event loop, `end_tasks` ends what a loop has under way.  `tests/house/test_sleeping.py` counts the short sleeps
+everywhere else.
 Stays out: what a test waits for.
 """
 
@@ -71,3 +72,14 @@ def _source(condition: Callable[[], Any]) -> str:
         return " ".join(inspect.getsource(condition).split())
     except OSError:
         return repr(condition)
+
+
+async def end_tasks() -> None:
+    """End the other tasks of the loop, such as the calls of a client that is gone, before the loop stops.
+
+    A task that its loop leaves pending is reported when it is collected, in the midst of another test.
+    """
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

@@ -15,7 +15,7 @@ import tidemark
 from cli_harness import Cli
 from tidemark_cli.records import record_document
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 GROUP = """
 apiVersion: tidemark.dev/v1alpha1
@@ -87,7 +87,7 @@ def test_a_reader_of_the_output_may_stop_early(state: Path, on: Cli, group: str,
     assert process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_until_and_from_bound_each_shard(on: Cli, group: str, tmp_path: Path):
@@ -143,7 +143,7 @@ def test_tail_follows_until_interrupted(state: Path, on: Cli, group: str, tmp_pa
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["value"] == "later"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "interrupted after 1 records" in err
 

@@ -220,12 +220,13 @@ async def test_a_reader_ends_though_a_member_is_dead(cluster, client):
     """gRPC loses a cancel that comes while the opening of a stream fails: about one reader in ten went on for ever."""
     await cluster.nodes["n1"].kill()
     for number in range(100):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             reader = client.read("orders", **FAST, until=None)
             iteration = asyncio.ensure_future(anext(aiter(reader)))
             await asyncio.sleep(number % 20 / 1000)
             await reader.close()
             await asyncio.gather(iteration, return_exceptions=True)
+            assert iteration.done() and not reader.stats.received_from.get("n1"), "a dead member sends nothing"
 
 
 async def test_positions_taken_after_a_failover_go_on_behind_the_last_record(cluster, client, tail):
@@ -247,7 +248,7 @@ async def test_a_hanging_member_is_passed_over_after_a_while_and_comes_back(clus
     cluster.nodes["n2"].paused.clear()
     began = time.monotonic()
     await reading.reach(RECORDS)
-    assert 0.2 < time.monotonic() - began < 3
+    assert 0.2 < time.monotonic() - began
     assert reading.reader.stats.rewinds["SILENT"] == 1
     assert list(reading.reader.stats.known_down[0]) == ["n2"]
     cluster.nodes["n2"].paused.set()
@@ -311,9 +312,8 @@ async def test_a_member_that_is_far_slower_is_gone_around(connect_to):
     cluster.nodes["n1"].delivery.item_delay_s = 0.3
     window_bytes = 24 * cluster.groups["orders"][0].entries[1].size
     reader = client.read("orders", mode="scd", window_bytes=window_bytes)
-    began = time.monotonic()
     assert [int(record.value) async for record in reader] == list(range(3000))
-    assert time.monotonic() - began < 15, "alone, its hundred batches take 30 s"
+    assert len(cluster.nodes["n1"].delivery.sent) < 50, "alone, it sends a hundred batches in 30 s"
     assert reader.stats.slow == 1
     assert reader.stats.rewinds["SLOW"] == 1
 
@@ -390,12 +390,13 @@ async def test_a_new_address_is_tried_at_once(cluster, client, tail):
     await reading.reach(RECORDS)
     node = cluster.nodes["n0"]
     stream = reading.reader.cursors[0]._streams["n0"]
-    stream.backoff._next_s = 30.0  # as after a long time
+    stream.backoff._next_s = 600.0  # as after a long time
     await node.kill()
     await until(lambda: stream.call is None)
     await node.start()
     cluster.push()
-    await until(lambda: node.delivery.streams, timeout_s=10)  # the pause takes 15 s at least
+    await until(lambda: node.delivery.streams, "the new address ends the pause, which takes five minutes at least")
+    assert stream.call is not None, "the same stream is open again"
 
 
 async def test_a_group_that_is_gone_ends_the_read(cluster, client):
@@ -453,6 +454,7 @@ async def test_a_tail_outlives_the_loss_of_every_member(cluster, client, tail):
     cluster.push()
     await append(client, range(RECORDS, RECORDS + 50))
     await reading.reach(RECORDS + 50)
+    assert reading.values == list(range(RECORDS + 50)), "each once and in order, over the loss of all"
 
 
 # --- the application is the slow one
@@ -460,10 +462,10 @@ async def test_a_tail_outlives_the_loss_of_every_member(cluster, client, tail):
 
 async def test_windows_bound_what_members_send_ahead(cluster, client):
     entry = cluster.groups["orders"][0].entries[1].size
-    reader = client.read("orders", window_bytes=9 * entry, timeout_s=0.5, **FAST)
+    reader = client.read("orders", window_bytes=9 * entry, timeout_s=1.5, **FAST)
     batches = reader.batches()
     first = await anext(batches)
-    await remains(lambda: reader.buffered_bytes <= 2 * 9 * entry + 3 * entry, for_s=1.2)  # far beyond every timeout
+    await remains(lambda: reader.buffered_bytes <= 2 * 9 * entry + 3 * entry, for_s=2.4)  # far beyond every timeout
     assert all(node.delivery.over_window <= entry for node in cluster.nodes.values())
     assert sum(len(node.delivery.sent) for node in cluster.nodes.values()) < 25
     stats = reader.stats
@@ -482,9 +484,10 @@ async def test_gaps_that_nobody_takes_are_bounded_too(connect_to):
     mark = shard.entries[-1].size
     reader = client.read("orders", gaps=True, window_bytes=9 * mark, **FAST)
     reader.pause()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(reader.next_batches(1), 0.4)
-    assert 1 <= len(reader._held[0]) <= 2 * 9 + 3
+    taking = asyncio.ensure_future(reader.next_batches(1))
+    await until(lambda: reader._held[0], "gaps have come")
+    await remains(lambda: len(reader._held[0]) <= 2 * 9 + 3 and not taking.done(), for_s=0.4)
+    taking.cancel()
     reader.resume()
     items = []
     while more := await reader.next_batches(100):
@@ -495,9 +498,9 @@ async def test_gaps_that_nobody_takes_are_bounded_too(connect_to):
 
 async def test_a_blocked_loop_is_nobodys_fault(cluster, client, tail):
     slow_down(cluster)
-    reading = tail(scd_timeout_s=1.0)
+    reading = tail(scd_timeout_s=3.0)
     await reading.reach(50)
-    time.sleep(2.5)  # the application computes; frames wait in their sockets
+    time.sleep(4.0)  # the application computes; frames wait in their sockets
     await reading.reach(RECORDS)
     assert (reading.reader.stats.failovers, reading.reader.stats.rewinds) == (0, {})
 
@@ -576,7 +579,7 @@ async def test_readers_of_many_shards_and_members(connect_to):
     await until(lambda: all(reader.stats.bytes_delivered for reader in readers))
     await cluster.nodes["n3"].kill()
     cluster.nodes["n4"].paused.clear()
-    for records in await asyncio.wait_for(reading, 20):
+    for records in await asyncio.wait_for(reading, PATIENCE_S):
         assert Counter(int(record.value) for record in records) == Counter(range(800))
         for shard in range(4):
             offsets = [record.offset for record in records if record.shard == shard]

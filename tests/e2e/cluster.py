@@ -39,6 +39,10 @@ from tests.waiting import PATIENCE_S, until, wait_until
 
 API_VERSION = "tidemark.dev/v1alpha1"
 LOG_TAIL_BYTES = 3_000
+CLI_S = 120.0
+"""A command takes a second of the processor to start, and may move a copy."""
+DUMP_S = 10
+"""For a node that may stand still: then it shows nothing."""
 BUG_SIGNS = ("bug: the node stops", "unforeseen way", "tidemark_operator: Task", "AssertionError", "CRITICAL tidemark")
 
 
@@ -344,14 +348,14 @@ class Cluster:
     async def member(self, name: str) -> Member:
         """Return the node with the life its disk has now."""
         async with open_channel(self.address(name), self.runtime.credentials()) as channel:
-            said = await node_pb2_grpc.ControlStub(channel).Describe(node_pb2.DescribeRequest(), timeout=5)
+            said = await node_pb2_grpc.ControlStub(channel).Describe(node_pb2.DescribeRequest(), timeout=PATIENCE_S)
             return Member(said.node, said.incarnation)
 
     async def dump(self, name: str) -> dict[str, Any]:
         """Return what a node says of itself."""
         async with open_channel(self.address(name), self.runtime.credentials()) as channel:
             answer = await node_pb2_grpc.ControlStub(channel).DebugDump(
-                node_pb2.DebugDumpRequest(all=True), timeout=5)
+                node_pb2.DebugDumpRequest(all=True), timeout=DUMP_S)
             return dict(json.loads(answer.json))
 
     async def replica(self, name: str, group: str, index: int = 0) -> dict[str, Any]:
@@ -367,7 +371,7 @@ class Cluster:
     async def metric(self, name: str, series: str) -> float:
         """Return the sum of a node's series whose lines begin with `series`."""
         url = f"http://{self.node(name).metrics_address}/metrics"
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read().decode())
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=PATIENCE_S).read().decode())
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(series))
 
     async def told(self, name: str, what: str) -> list[str]:
@@ -414,7 +418,7 @@ class Cluster:
 
         return dict(await until(look, f"{name} is finished", timeout_s))
 
-    async def cli(self, *arguments: str, stdin: bytes = b"", timeout_s: float = PATIENCE_S) -> Ran:
+    async def cli(self, *arguments: str, stdin: bytes = b"", timeout_s: float = CLI_S) -> Ran:
         """Run `tidemark` on this cluster."""
         process = await self.start_cli(*arguments)
         try:
@@ -464,5 +468,5 @@ def condition(item: dict[str, Any], kind: str) -> tuple[str, str, str]:
 
 
 def _gone(target: Any) -> bool:
-    wait_until(lambda: not target.running, timeout_s=10)
+    wait_until(lambda: not target.running)
     return True

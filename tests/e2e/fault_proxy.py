@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from tests.waiting import PATIENCE_S
+
 from .sockets import End, holder
 
 PIECE_BYTES = 64 << 10
@@ -85,7 +87,7 @@ class Network:
         self._loop.close()
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     # --- rules ----------------------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ async def test_k20_appends_that_two_full_disks_of_three_cannot_store_end_as_not_
             disks[node].fill(FULL_BYTES)
             await until(lambda node=node: said_full(cluster, node), f"{node} says that its disk is full")
         acked = await stands_still(load)
-        async with client.appender(group, batch_records=1, linger_ms=0, timeout_s=3) as appender:
+        async with client.appender(group, batch_records=1, linger_ms=0, timeout_s=10) as appender:
             ended = await asyncio.gather(
                 *(appender.append_nowait(b"%d" % number) for number in range(200)), return_exceptions=True)
         assert {Unavailable} == {type(error) for error in ended}

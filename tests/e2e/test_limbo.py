@@ -22,7 +22,7 @@ from .test_crashes import head_of, other_leader
 from .wire import append_stream, batch
 from .workload import Workload, check_every_copy
 
-TIMEOUT_S = 1
+TIMEOUT_S = 3
 PRODUCER = b"p" * 16
 
 
@@ -111,7 +111,7 @@ async def test_every_outcome_is_what_readers_see(cluster: Cluster, client: Clien
             assert await attempts.answered(waiting + behind) == {Kind.UNKNOWN}
             assert all(isinstance(told.error, QuorumTimeout) for told in waiting + behind)
             assert min(attempts.took_s[told.value] for told in waiting + behind) >= TIMEOUT_S
-            assert max(attempts.took_s[told.value] for told in waiting + behind) < TIMEOUT_S + 3
+            assert max(attempts.took_s[told.value] for told in waiting + behind) < TIMEOUT_S + 15
             early = [await client.outcome(group, 0, told.error.producer, told.error.sequence, wait=False)
                      for told in waiting]
             assert {outcome.fate for outcome in early} == {Fate.UNKNOWN}, "no rollback is told before it is final"
@@ -286,7 +286,7 @@ async def test_a_change_of_the_synchro_quorum_reaches_a_running_leader(cluster: 
 
 
 async def test_the_command_line_shows_who_waits_for_whom(cluster: Cluster, client: Client):
-    group = await make_group(cluster, client, quorumTimeoutSeconds=12)
+    group = await make_group(cluster, client, quorumTimeoutSeconds=30)
     leader, lively, *paused = await cluster.members(group)
 
     async def shown() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tidemark_operator.process import ProcessId, alive, spawn, wait_gone
 from tidemark_wire.channel import open_channel
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from .cluster import Cluster, condition, described
 from .test_crashes import other_leader
@@ -126,7 +126,7 @@ async def second_operator(cluster: Cluster) -> AsyncIterator[str]:
 
 async def shows(address: str, kind: str) -> list[dict[str, Any]]:
     async with open_channel(address) as channel:
-        answer = await admin_pb2_grpc.AdminStub(channel).Get(admin_pb2.GetRequest(kind=kind), timeout=5)
+        answer = await admin_pb2_grpc.AdminStub(channel).Get(admin_pb2.GetRequest(kind=kind), timeout=PATIENCE_S)
         return [json.loads(text) for text in answer.objects]
 
 
@@ -185,7 +185,7 @@ async def change_refused(address: str, group: str) -> str:
     async with open_channel(address) as channel:
         request = admin_pb2.ChangeRequest(operation="TRANSFER", group=group, shard=0, to_node="e2e-1")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async for _ in admin_pb2_grpc.AdminStub(channel).Change(request, timeout=5):
+            async for _ in admin_pb2_grpc.AdminStub(channel).Change(request, timeout=PATIENCE_S):
                 pass
     return str(caught.value.details())
 

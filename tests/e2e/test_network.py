@@ -21,7 +21,7 @@ from .test_crashes import other_leader
 from .wire import append_stream, batch
 from .workload import Workload, check_every_copy, read_all, read_shown, stands_still
 
-SNAPSHOT_BYTES_PER_SECOND = 4 << 20
+SNAPSHOT_BYTES_PER_SECOND = 2 << 20
 
 
 pytestmark = pytest.mark.usefixtures("faultless")

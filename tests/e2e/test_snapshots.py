@@ -14,7 +14,7 @@ from tests.waiting import until
 from .cluster import Cluster, condition
 from .workload import Workload, check_every_copy
 
-BYTES_PER_SECOND = 4 << 20
+BYTES_PER_SECOND = 2 << 20
 SLOWED = 64 << 10
 RECORD_BYTES, RECORDS = 40_000, 260
 
@@ -115,7 +115,7 @@ async def check_all_served(cluster: Cluster, load: Workload) -> None:
 async def test_killed_puller_goes_on_where_its_disk_ends(cluster: Cluster, client: Client):
     """It was back before the operator missed it, so the same snapshot goes on instead of beginning anew."""
     group, old = await filled_group(cluster, client)
-    swap = await begin_swap(cluster, group)
+    swap = await begin_swap(cluster, group, throttle={"bytesPerSecondPerNode": "1Mi"})
     spare = swap[3]
     before = await half_pulled(cluster, spare, group)
     cluster.pause("operator")
@@ -155,8 +155,9 @@ async def test_swap_cancelled_half_way_leaves_no_trace(cluster: Cluster, client:
     group, old = await filled_group(cluster, client)
     before = sorted(await cluster.members(group))
     async with Workload(client, group) as new:
-        name, _, leaver, spare = await begin_swap(cluster, group)
+        name, _, leaver, spare = await begin_swap(cluster, group, throttle={"bytesPerSecondPerNode": "1Mi"})
         await half_pulled(cluster, spare, group)
+        await amend(cluster, name, throttle={"bytesPerSecondPerNode": str(SLOWED)})
         await amend(cluster, name, cancel=True)
         ended = await cluster.finished(name)
         assert condition(ended, "Succeeded")[:2] == ("False", "Canceled"), ended["status"]

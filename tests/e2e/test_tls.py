@@ -72,7 +72,7 @@ async def test_nobody_gets_in_without_a_certificate_of_this_cluster(cluster: Clu
     trusting = CertificateFiles(tmp_path / "trusting", "e2e")
     trusting.put_holder(eve, issue(authority, Subject(eve), now, POLICY.certificate), bundle_of([authority]))
     with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
-        await tidemark.connect(addresses, timeout_s=3, tls=TlsSettings.of_directory(trusting.folder(eve)))
+        await tidemark.connect(addresses, timeout_s=8, tls=TlsSettings.of_directory(trusting.folder(eve)))
     with pytest.raises(InvalidArgument, match=r"^INVALID_ARGUMENT: tls: .*nothing"):
         await tidemark.connect(addresses, tls=TlsSettings(own.ca, own.cert, tmp_path / "nothing"))
 

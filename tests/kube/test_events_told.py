@@ -44,6 +44,12 @@ async def at_rest(kube: Kube) -> dict[str, str]:
             await asyncio.sleep(3)
 
 
+def in_order(told: list[str], *wanted: str) -> bool:
+    """Say whether events have each wanted reason, in this order; those of a move tried again may stand between."""
+    left = iter(told)
+    return all(reason in left for reason in wanted)
+
+
 def swap(name: str, source: str, **spec: object) -> Object:
     return reconfiguration(
         name, "NodeSwap", nodeSwap={"from": source, "to": {"spread": {}}, "removeSource": "Keep"}, **spec)
@@ -94,10 +100,10 @@ async def test_what_happens_is_told(
     await kube.patch(RECONFIGURATIONS, "first", {"spec": {"cancel": True}})
     done = await until(kube, "Reconfiguration", "second", lambda found: (
         "Completed" in reasons(found) and any(event.get("series", {}).get("count") == 2 for event in found)))
-    assert reasons(done) == ["Queued", "PlanReady", "Approved", "Started", "MoveCompleted", "Completed"]
+    assert in_order(reasons(done), "Queued", "PlanReady", "Approved", "Started", "MoveCompleted", "Completed")
     assert "first" in done[0]["note"]
     canceled = await until(kube, "Reconfiguration", "first", lambda found: "Canceled" in reasons(found))
-    assert reasons(canceled) == ["PlanReady", "Approved", "Started", "Suspended", "Canceled"]
+    assert in_order(reasons(canceled), "PlanReady", "Approved", "Started", "Suspended", "Canceled")
     assert canceled[-1]["type"] == "Warning"
     await until(kube, "TidemarkCluster", "prod", lambda found: "NodeDrained" in reasons(found))
 

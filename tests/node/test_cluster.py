@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -51,7 +50,7 @@ from tidemark_wire import channel, frames, status
 from tidemark_wire.convert import Draining
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
 async def lead(
@@ -174,12 +173,10 @@ async def test_tail_follows_and_ends_when_leadership_is_lost(start_node: Callabl
         await appender.append(batch(sequence))
     await until(lambda: len(got) >= 20)
     assert [batch(s).payload for s in range(20)] == got
-    began = time.monotonic()
     await operator.ask(node.member, Fence(2, 2), Fenced)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await following
+        await asyncio.wait_for(following, PATIENCE_S)
     assert Reason.NOT_LEADER == status.refusal_from_rpc_error(caught.value).refused.reason
-    assert time.monotonic() - began < 0.8
     await appender.close()
 
 
@@ -525,7 +522,7 @@ async def test_snapshot_resumes_behind_what_was_durable_when_the_new_node_was_ki
     install = InstallSnapshot(2, 2, source.member, prepared.snapshot)
     await operator.send(spare.member, install)
     seen = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while (progress := await operator.wait_for("b", SnapshotProgress, seen=seen)).received_bytes < 5_000_000:
             seen = len(operator.received)
     spare.kill()

@@ -281,7 +281,7 @@ async def test_paused_majority_times_out_honestly_and_what_readers_see_agrees(
 ):
     nodes = [start_node(name) for name in "abc"]
     leader, followers = nodes[0], nodes[1:]
-    pushed = shard_map([(n.member, n.address) for n in nodes], "a", 1, synchro_quorum="N-1", quorum_timeout_ms=400)
+    pushed = shard_map([(n.member, n.address) for n in nodes], "a", 1, synchro_quorum="N-1", quorum_timeout_ms=3_000)
     for node in nodes:
         await push_map(node.address, pushed)
         await operator.link(node.name, node.address)

@@ -7,10 +7,15 @@ import signal
 import subprocess
 from pathlib import Path
 
+import grpc
+from aetcd import rpc
 from tidemark_operator.etcd import EtcdStore, StoreUnavailable
 from tidemark_operator.etcd_process import etcd_command, find_etcd
 from tidemark_operator.local_state import free_ports
+from tidemark_operator.process import pause
 from tidemark_wire.tls import TlsSettings
+
+from tests.waiting import PATIENCE_S
 
 
 class EtcdChild:
@@ -29,6 +34,15 @@ class EtcdChild:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
+    def renew(self) -> None:
+        """Have it run, and hold no key."""
+        if self._process is None:
+            self.start()
+        self.resume()
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            everything = rpc.DeleteRangeRequest(key=b"\0", range_end=b"\0")
+            rpc.KVStub(channel).DeleteRange(everything, timeout=PATIENCE_S, wait_for_ready=True)
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -37,7 +51,7 @@ class EtcdChild:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        assert pause(self._process.pid)
 
     def resume(self) -> None:
         assert self._process is not None
@@ -45,7 +59,7 @@ class EtcdChild:
 
     async def ready(self) -> None:
         store = EtcdStore([self.url], timeout_ms=500)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     await store.get("/ready")

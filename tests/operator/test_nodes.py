@@ -25,11 +25,13 @@ from tidemark_wire.convert import DiskReport, Draining
 from tidemark_wire.frames import SLICE_WORK, encode_message
 from tidemark_wire.v1 import common_pb2
 
-from tests.waiting import remains, until
+from tests.waiting import PATIENCE_S, remains, until
 
 SHARD = ShardId(1 << 32)
 ME = Member("n1", "life-1")
 SETTINGS = DetectorSettings(probe_interval_ms=50, probe_timeout_ms=300, failure_threshold=2)
+PATIENT = replace(SETTINGS, probe_timeout_ms=60_000)
+"""A node that a busy machine holds up is not silent."""
 
 
 class Told:
@@ -75,7 +77,7 @@ def told() -> Told:
 async def links(told: Told) -> AsyncIterator[NodeLinks]:
     lateness = LoopLateness()
     lateness.start()
-    made = NodeLinks(OperatorId("op-1"), told, lateness, SETTINGS)
+    made = NodeLinks(OperatorId("op-1"), told, lateness, PATIENT)
     yield made
     await made.close()
     await lateness.stop()
@@ -98,10 +100,8 @@ async def test_a_dead_node_is_down_at_once(node, links, told) -> None:
     links.set_settings(DetectorSettings(probe_interval_ms=60_000, probe_timeout_ms=1_000, failure_threshold=9))
     links.set_node(record(node))
     await until(lambda: len(told.events) == 1)
-    started = time.monotonic()
     await node.stop()
-    await until(lambda: ("down", "n1") in told.events)
-    assert time.monotonic() - started < 0.5
+    await until(lambda: ("down", "n1") in told.events, "it does not wait for nine probes, a minute apart")
     await node.start()
     await until(lambda: told.events.count(("up", ME, "boot-1")) == 2)
 
@@ -118,7 +118,6 @@ async def test_a_broken_stream_of_a_living_node_is_no_failure(node, links, told)
 
 
 async def test_a_link_tells_which_certificates_its_node_has_loaded_or_that_it_is_gone(node, links, told) -> None:
-    links.set_settings(replace(SETTINGS, probe_timeout_ms=60_000))
     node.description.tls_fingerprint = "f1"
     links.set_node(record(node))
     await until(lambda: len(told.events) == 1)
@@ -129,7 +128,7 @@ async def test_a_link_tells_which_certificates_its_node_has_loaded_or_that_it_is
     await until(lambda: node.unanswered == 1)
     links.remove_node("n1")  # its channel goes, and the call with it
     with pytest.raises(ConnectionError, match="n1"):
-        await asyncio.wait_for(asking, 20)
+        await asyncio.wait_for(asking, PATIENCE_S)
     with pytest.raises(ConnectionError, match="not linked"):
         await link.tls_fingerprint()
 
@@ -177,6 +176,7 @@ async def test_a_draining_node_is_not_down_while_it_hands_over(node, links, told
 
 
 async def test_silence_is_counted(node, links, told) -> None:
+    links.set_settings(SETTINGS)
     links.set_node(record(node))
     await until(lambda: len(told.events) == 1)
 
