@@ -10,14 +10,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# Groups of tests run beside each other, the longest first (tests/groups.py).  A process that dies ends the run.
+# Groups of tests run beside each other, the longest first (tests/run/groups.py).  A process that dies ends the run.
 AT_ONCE ?= logical
 RESULTS := build/tests
 PYTEST := $(BIN)/python -m pytest --dist=loadgroup --no-loadscope-reorder --max-worker-restart=0 --numprocesses=$(AT_ONCE)
 SUBMAKE := $(MAKE) --no-print-directory
 
-# $(call bounded,NAME,MINUTES) COMMAND ends a command that takes longer, and prints what ran (tests/bounded.py).
-bounded = $(BIN)/python -m tests.bounded --name $(1) --minutes $(2) --
+# $(call bounded,NAME,MINUTES) COMMAND ends a command that takes longer, and prints what ran (tests/run/bounded.py).
+bounded = $(BIN)/python -m tests.run.bounded --name $(1) --minutes $(2) --
 
 # Tests start hundreds of Python processes: each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -43,7 +43,7 @@ test-full: $(INSTALLED) ## Run every test, none twice, and SEEDS_FULL seeds (def
 	@rm -f $(RESULTS)/*
 	$(BIN)/python -m tests.kube.binaries --optional
 	@failed=0; $(SUBMAKE) --keep-going lint all sim SEEDS=$(SEEDS_FULL) || failed=$$?; \
-		$(BIN)/python -m tests.stages $(RESULTS)/full.xml; exit $$failed
+		$(BIN)/python -m tests.run.stages $(RESULTS)/full.xml; exit $$failed
 
 lint: $(INSTALLED) ## Check style, types, who may import whom, and the Dockerfile.
 	$(call bounded,lint,5) sh -ec '$(BIN)/ruff check .; $(BIN)/mypy; $(BIN)/lint-imports --no-logo; $(BIN)/hadolint Dockerfile'
@@ -54,7 +54,7 @@ quick: $(INSTALLED) ## Run the short tests that start no server.
 unit: $(INSTALLED) ## Run the tests of `make test`, failed ones with servers once more; ARGS="-k name" picks any.
 ifeq ($(ARGS),)
 	@failed=0; $(call bounded,tests,$(MINUTES)) $(PYTEST) -m "not full" --junitxml=$(RESULTS)/tests.xml || failed=$$?; \
-		$(BIN)/python -m tests.again $$failed $(RESULTS)/tests.xml
+		$(BIN)/python -m tests.run.again $$failed $(RESULTS)/tests.xml
 else
 	$(BIN)/python -m pytest $(ARGS)
 endif
@@ -68,8 +68,8 @@ test-cluster: $(INSTALLED) ## Run the quickstart and faults on real kubelets mad
 assets: $(INSTALLED) ## Build the programs of the Kubernetes tests, once; needs Go. `make test-full` does it too.
 	$(BIN)/python -m tests.kube.binaries $(ARGS)
 
-durations: $(INSTALLED) ## Write tests/durations.json from the results of the last `make test` or `make test-full`.
-	$(BIN)/python -m tests.durations $(wildcard $(RESULTS)/tests.xml $(RESULTS)/full.xml)
+durations: $(INSTALLED) ## Write tests/run/durations.json from the results of the last `make test` or `make test-full`.
+	$(BIN)/python -m tests.run.durations $(wildcard $(RESULTS)/tests.xml $(RESULTS)/full.xml)
 
 sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 300); a failure prints the line that replays it.
 	$(call bounded,seeds,60) $(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)

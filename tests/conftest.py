@@ -21,9 +21,9 @@ from tests.kube.fixtures import (
     skip_without_programs,
 )
 
-from . import servers, targets
-from .again import NODE_ID
-from .groups import arranged, measured
+from .run import servers, targets
+from .run.groups import arranged, measured
+from .run.results import SERVERS
 
 __all__ = ["control_plane", "kube", "metadata_etcd", "pod_runner", "programs", "promtool"]
 
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         servers.mark(item)
         targets.mark(item)
         if item.get_closest_marker("servers"):
-            item.user_properties.append((NODE_ID, item.nodeid))
+            item.user_properties.append((SERVERS, True))
     if getattr(config.option, "loadgroup", False):  # set by xdist in each of its processes
         items[:] = arranged(items, measured())
 

@@ -1,8 +1,9 @@
-"""Run the tests again and again and write a table of the runs: `python tools/repeat_tests.py --runs 10`.
+"""Run the tests again and again and write a table of the runs: `python -m tools.repeat_tests --runs 10`.
 
 Each run is `make test`, or the command behind `--`.  Its output and the results of its tests stay in the folder
-`--into` (`build/repeats`), where `table.md` gains a row at its end: minutes, tests and failures.  With `--busy 2`
-two busy loops run beside it.  The exit code is 1 when a run failed.
+`--into` (`build/repeats`), where `table.md` gains a row at its end: minutes, tests, those that failed, and the flaky
+ones, which passed when they ran once more.  With `--busy 2` two busy loops run beside it.  The exit code is 1 when a
+run failed.
 Stays out: what the tests are (`Makefile`).
 """
 
@@ -13,19 +14,20 @@ import shutil
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.run.results import Outcome, cases
+
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = REPOSITORY / "build" / "tests"
 BUSY = "while True: pass"
 HEAD = (
-    "| run | commit | began (UTC) | minutes | busy loops | tests | skipped | exit code | failed |\n"
-    "|---|---|---|---|---|---|---|---|---|\n")
+    "| run | commit | began (UTC) | minutes | busy loops | tests | skipped | exit code | flaky | failed |\n"
+    "|---|---|---|---|---|---|---|---|---|---|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +36,24 @@ class Counts:
 
     tests: int
     skipped: int
+    flaky: tuple[str, ...]
+    """Those that failed and then passed in the second run (`tests.run.again`)."""
     failed: tuple[str, ...]
 
 
 def read(results: Path) -> Counts:
-    """Count the tests in a folder of results and name those that failed, without the group that xdist adds."""
-    tests = skipped = 0
-    failed = []
-    for path in sorted(results.glob("*.xml")):
-        for case in ElementTree.parse(path).iter("testcase"):  # noqa: S314 - pytest wrote it
-            tests += 1
-            skipped += case.find("skipped") is not None
-            if case.find("failure") is not None or case.find("error") is not None:
-                head, at, group = case.get("name", "").rpartition("@")
-                name = head if at and "]" not in group else case.get("name", "")
-                failed.append(f"{case.get('classname', '').replace('.', '/')}.py::{name}")
-    return Counts(tests, skipped, tuple(failed))
+    """Count the tests in a folder of results; the second run of a test is behind its first."""
+    ended: dict[str, Outcome] = {}
+    failed: dict[str, None] = {}
+    for path in sorted(results.glob("*.xml"), key=lambda path: path.name == "again.xml"):
+        once: dict[str, Outcome] = {}
+        for case in cases([path]):
+            once[case.test] = Outcome.FAILED if Outcome.FAILED in (case.outcome, once.get(case.test)) else case.outcome
+        ended |= once
+        failed |= dict.fromkeys(test for test, outcome in once.items() if outcome is Outcome.FAILED)
+    flaky = tuple(test for test in failed if ended[test] is Outcome.PASSED)
+    skipped = sum(outcome is Outcome.SKIPPED for outcome in ended.values())
+    return Counts(len(ended), skipped, flaky, tuple(test for test in failed if test not in flaky))
 
 
 @contextmanager
@@ -73,10 +77,15 @@ def run_once(number: int, command: Sequence[str], into: Path, busy_loops: int, r
     if results.is_dir():
         shutil.copytree(results, into / f"run-{number}", dirs_exist_ok=True)
     counts = read(results)
-    failed = "<br>".join(f"`{name}`" for name in counts.failed) or ("none" if not code else f"see run-{number}.log")
+    failed = listed(counts.failed) or ("none" if not code else f"see run-{number}.log")
     return (
         f"| {number} | {commit()} | {began:%Y-%m-%d %H:%M} | {minutes:.1f} | {busy_loops} | {counts.tests} | "
-        f"{counts.skipped} | {code} | {failed} |\n"), code
+        f"{counts.skipped} | {code} | {listed(counts.flaky) or 'none'} | {failed} |\n"), code
+
+
+def listed(tests: Sequence[str]) -> str:
+    """Return the tests as the lines of one cell."""
+    return "<br>".join(f"`{test}`" for test in tests)
 
 
 def commit() -> str:
@@ -88,7 +97,7 @@ def commit() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tools/repeat_tests.py", description="Run the tests again and again.")
+    parser = argparse.ArgumentParser(prog="python -m tools.repeat_tests", description="Run the tests again and again.")
     parser.add_argument("--runs", type=int, default=10, help="how many runs (default 10)")
     parser.add_argument("--busy", type=int, default=0, help="busy loops beside each run (default 0)")
     parser.add_argument("--into", type=Path, default=REPOSITORY / "build" / "repeats", help="where logs and table go")

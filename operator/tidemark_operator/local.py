@@ -15,7 +15,6 @@ import json
 import shutil
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,10 +154,8 @@ class Runtime:
 
     def pause(self, name: str) -> None:
         """Stop a process (SIGSTOP); return once all its threads stand still.  Its connections stay open."""
-        process, stands_still = self._running(name), True
-        with suppress(ProcessLookupError):
-            stands_still = pause(process.pid)
-        if not stands_still:
+        process = self._running(name)
+        if not pause(process):
             raise LocalRuntimeError(
                 f"{name} (pid {process.pid}) still runs behind SIGSTOP",
                 "The system keeps it, perhaps waiting for a disk; look at it with `ps`.")

@@ -50,6 +50,14 @@ def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str] | No
     return ProcessId(child.pid, seen.started if seen else "")
 
 
+def known(pid: int) -> ProcessId:
+    """Return a process by its number now; raise ProcessLookupError where there is none."""
+    seen = identify(pid)
+    if seen is None:
+        raise ProcessLookupError(f"no process {pid}")
+    return ProcessId(pid, seen.started)
+
+
 def identify(pid: int) -> Seen | None:
     """Look a process up; None when there is none."""
     with suppress(ChildProcessError):
@@ -94,20 +102,20 @@ def writers_into(folder: Path) -> list[ProcessId]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if (entry / "fd" / "1").readlink().is_relative_to(folder) and (seen := identify(int(entry.name))):
-                found.append(ProcessId(int(entry.name), seen.started))
+            if (entry / "fd" / "1").readlink().is_relative_to(folder):
+                found.append(known(int(entry.name)))
     return found
 
 
-def pause(pid: int, timeout_s: float = PAUSE_TIMEOUT_S) -> bool:
+def pause(process: ProcessId, timeout_s: float = PAUSE_TIMEOUT_S) -> bool:
     """Stop a process (SIGSTOP); return once every thread of it stands still, False when the timeout ends first.
 
     The kernel stops threads one by one: a process that was only sent the signal may answer one more request.
-    Raises ProcessLookupError where there is no such process.
+    A process that is gone stands still.
     """
-    os.kill(pid, signal.SIGSTOP)
+    send_signal(process, signal.SIGSTOP)
     deadline = time.monotonic() + timeout_s
-    while not _stands_still(pid):
+    while alive(process) and not _stands_still(process.pid):
         if time.monotonic() > deadline:
             return False
         time.sleep(PAUSE_POLL_S)  # /proc gives no event to wait for

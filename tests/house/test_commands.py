@@ -104,8 +104,8 @@ def checkout(tmp_path: Path) -> Path:
     python.parent.mkdir(parents=True)
     python.write_text(
         '#!/bin/sh\necho "ran $*"\n'
-        'if [ "$2" = tests.bounded ]; then while [ "$1" != -- ]; do shift; done; shift; exec "$@"; fi\n'
-        'case "$2" in pytest) exit "${CODE:-0}";; tests.again) exit "$3";; esac\n')
+        'if [ "$2" = tests.run.bounded ]; then while [ "$1" != -- ]; do shift; done; shift; exec "$@"; fi\n'
+        'case "$2" in pytest) exit "${CODE:-0}";; tests.run.again) exit "$3";; esac\n')
     python.chmod(0o755)
     for tool in ("ruff", "mypy", "lint-imports", "hadolint"):
         (python.parent / tool).symlink_to("/bin/true")
@@ -117,7 +117,7 @@ def checkout(tmp_path: Path) -> Path:
 def runs(finished: subprocess.CompletedProcess[str]) -> list[str]:
     """Return what the environment's Python ran, without its bounds."""
     return [line for line in re.findall(r"^ran -m (.*)$", finished.stdout, re.MULTILINE)
-            if not line.startswith("tests.bounded")]
+            if not line.startswith("tests.run.bounded")]
 
 
 def test_check_leaves_out_servers_and_long_tests(checkout: Path) -> None:
@@ -132,7 +132,7 @@ def test_test_runs_all_but_the_table_and_asks_for_a_second_run_with_the_exit_cod
     etcd, tests, again, *seeds = runs(finished)
     assert etcd == "tests.kube.binaries --etcd"
     assert " -m not full " in tests and " --max-worker-restart=0 " in tests
-    assert again == f"tests.again {code} build/tests/tests.xml"
+    assert again == f"tests.run.again {code} build/tests/tests.xml"
     assert seeds == (["tidemark_sim --seed 1 --runs 300"] if code == 0 else [])
 
 
@@ -144,7 +144,7 @@ def test_test_full_runs_everything_once_and_the_seeds_whatever_failed(checkout: 
     assert built == "tests.kube.binaries --optional"
     assert " -m " not in tests.partition("pytest")[2]
     assert seeds == "tidemark_sim --seed 1 --runs 5000"
-    assert table == "tests.stages build/tests/full.xml"
+    assert table == "tests.run.stages build/tests/full.xml"
 
 
 def test_unit_picks_tests(checkout: Path) -> None:
@@ -154,10 +154,10 @@ def test_unit_picks_tests(checkout: Path) -> None:
 def test_every_stage_has_a_bound(checkout: Path) -> None:
     """`make test` as a whole takes at most 15 minutes, `.ci/run` 25."""
     finished = make("test", "PYTHON=false", cwd=checkout)
-    bounds = re.findall(r"^ran -m tests.bounded --name (\w+) --minutes (\d+) ", finished.stdout, re.MULTILINE)
+    bounds = re.findall(r"^ran -m tests.run.bounded --name (\w+) --minutes (\d+) ", finished.stdout, re.MULTILINE)
     assert bounds == [("test", "15"), ("lint", "5"), ("tests", "15"), ("seeds", "60")]
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
-    assert script.endswith("tests.bounded --name ci --minutes 25 -- make test MINUTES=25\n")
+    assert script.endswith("tests.run.bounded --name ci --minutes 25 -- make test MINUTES=25\n")
 
 
 def test_python_keeps_what_it_compiled(checkout: Path) -> None:

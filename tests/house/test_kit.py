@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import durations, groups, servers
+from tests.run import durations, groups, servers
 from tests.seeds import ONLY, every_seed
 from tests.waiting import remains, until, wait_until
 
@@ -181,31 +181,3 @@ def test_the_fixtures_that_start_servers_are_there() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("*.py"))
     for name in servers.FIXTURES:
         assert re.search(rf"@pytest\.fixture[^\n]*\n(async )?def {name}\(", sources), name
-
-
-# --- runs, again and again
-
-
-def test_runs_become_rows_and_a_second_call_goes_on_with_the_numbers(tmp_path: Path) -> None:
-    results, into = tmp_path / "results", tmp_path / "into"
-    case = '<testcase classname="tests.a" name="{}">{}</testcase>'
-    good = f"<t>{case.format('test_x[1]@a', '')}{case.format('test_y', '<skipped/>')}</t>"
-    bad = f"<t>{case.format('test_x[1]@a', '<failure/>')}</t>"
-    write = (
-        "import pathlib, sys; into = pathlib.Path(sys.argv[1]); into.mkdir(); "
-        "(into / 'a.xml').write_text(sys.argv[2]); print('ran'); sys.exit(int(sys.argv[3]))")
-
-    def repeat(runs: int, content: str, code: str = "0") -> int:
-        command = [sys.executable, str(REPOSITORY / "tools" / "repeat_tests.py"), "--runs", str(runs)]
-        command += ["--into", str(into), "--results", str(results), "--"]
-        command += [sys.executable, "-c", write, str(results), content, code]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).returncode
-
-    assert repeat(2, good) == 0
-    assert repeat(1, bad, "1") == 1
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (into / "table.md").read_text().splitlines()[2:]]
-    assert [(row[0], *row[4:]) for row in rows] == [
-        ("1", "0", "2", "1", "0", "none"), ("2", "0", "2", "1", "0", "none"),
-        ("3", "0", "1", "0", "1", "`tests/a.py::test_x[1]`")]
-    assert "ran" in (into / "run-3.log").read_text()
-    assert (into / "run-3" / "a.xml").read_text() == bad

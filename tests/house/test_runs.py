@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import bounded, stages
-from tests.again import NODE_ID, failures, judge
+from tests.run import bounded, stages
+from tests.run.again import failures, judge
+from tests.run.results import SERVERS
 from tests.waiting import wait_until
 
 # --- bounds
@@ -51,7 +52,7 @@ def test_ctrl_c_reaches_the_command_and_leaves_a_row(tmp_path: Path) -> None:
         "pathlib.Path(sys.argv[1]).touch()\n"
         "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    pathlib.Path(sys.argv[2]).touch()\n")
     started, interrupted = tmp_path / "started", tmp_path / "interrupted"
-    within = [sys.executable, "-m", "tests.bounded", "--name", "inner", "--minutes", "5"]
+    within = [sys.executable, "-m", "tests.run.bounded", "--name", "inner", "--minutes", "5"]
     within += ["--stages", str(tmp_path / "stages.tsv"), "--"]
     outer = subprocess.Popen(
         [*within, *within, sys.executable, "-c", program, str(started), str(interrupted)], start_new_session=True)
@@ -67,20 +68,21 @@ def test_ctrl_c_reaches_the_command_and_leaves_a_row(tmp_path: Path) -> None:
 
 # --- the second run
 
-SERVED = f'<properties><property name="{NODE_ID}" value="tests/e2e/test_a.py::test_{{0}}[x]"/></properties>'
+SERVED = f'<properties><property name="{SERVERS}" value="True"/></properties>'
 FAILED = (
     '<testcase classname="tests.e2e.test_a" name="test_{0}[x]@group">{1}'
     '<failure message="{0} is wrong&#10;more"/></testcase>')
+CASE = '<testcase classname="tests.e2e.test_a" name="test_{0}[x]">{1}</testcase>'
 
 
-def results(tmp_path: Path, *cases: str) -> Path:
-    path = tmp_path / "tests.xml"
+def results(tmp_path: Path, *cases: str, name: str = "tests.xml") -> Path:
+    path = tmp_path / name
     path.write_text(f'<testsuites><testsuite>{"".join(cases)}</testsuite></testsuites>')
     return path
 
 
 def served(name: str) -> str:
-    return FAILED.format(name, SERVED.format(name))
+    return FAILED.format(name, SERVED)
 
 
 def certain(name: str) -> str:
@@ -91,35 +93,39 @@ PASSED = '<testcase classname="tests.e2e.test_a" name="test_good"/>'
 
 
 class Runs:
-    """Stands for the fresh process."""
+    """Stands for the fresh process: it writes what became of each test, as pytest does, and exits with 0 or 1."""
 
-    def __init__(self, exit_code: int) -> None:
-        self.exit_code = exit_code
+    def __init__(self, *ends: str) -> None:
+        self.ends = ends
+        """Behind the tests that are named: "" for a pass, else what stands in the result."""
         self.asked: list[list[str]] = []
         self.said = ""
 
     def run(self, tests: Sequence[str], into: Path) -> int:
         self.asked.append(list(tests))
-        assert into.name == "again.xml"
-        return self.exit_code
+        names = [test.partition("test_a.py::test_")[2].removesuffix("[x]") for test in tests]
+        results(into.parent, *map(CASE.format, names, self.ends), name=into.name)
+        return int(any("failure" in end for end in self.ends))
 
     def say(self, text: str) -> None:
         self.said += text + "\n"
 
 
 def test_up_to_three_tests_with_servers_run_once_more_and_a_pass_is_green_and_loud(tmp_path: Path) -> None:
-    written, runs = results(tmp_path, PASSED, served("a"), served("b"), served("c")), Runs(0)
+    written, runs = results(tmp_path, PASSED, served("a"), served("b"), served("c")), Runs("", "", "")
     assert judge(1, written, runs.run, runs.say) == 0
     assert runs.asked == [[f"tests/e2e/test_a.py::test_{name}[x]" for name in "abc"]]
     assert "FLAKY: 3 failed" in runs.said
     assert "`tests/e2e/test_a.py::test_b[x]`: b is wrong\n" in (tmp_path / "flaky.md").read_text()
 
 
-def test_what_fails_twice_is_red(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [("<failure/>",), ("<skipped/>",), ()], ids=["failed", "skipped", "did not run"])
+def test_what_does_not_pass_in_the_second_run_is_red(tmp_path: Path, end: tuple[str, ...]) -> None:
     (tmp_path / "flaky.md").write_text("of an earlier run")
-    runs = Runs(1)
+    results(tmp_path, CASE.format("a", ""), name="again.xml")
+    runs = Runs(*end)
     assert judge(1, results(tmp_path, served("a")), runs.run, runs.say) == 1
-    assert len(runs.asked) == 1 and "FLAKY" not in runs.said
+    assert len(runs.asked) == 1 and "FLAKY" not in runs.said and "not passed" in runs.said
     assert not (tmp_path / "flaky.md").exists()
 
 
@@ -127,17 +133,17 @@ def test_what_fails_twice_is_red(tmp_path: Path) -> None:
     (2, [served("a")], "ended with 2"),
     (124, [served("a")], "ended with 124"),
     (1, [served("a"), served("b"), served("c"), served("d")], "4 tests failed, more than 3"),
-    (1, [served("a"), certain("b")], "tests.e2e.test_a::test_b[x]@group starts no server"),
+    (1, [served("a"), certain("b")], "tests/e2e/test_a.py::test_b[x] starts no server"),
     (1, [PASSED], "no failed test"),
 ], ids=["interrupted", "out of time", "too many", "without servers", "none named"])
 def test_anything_else_stays_red_at_once(tmp_path: Path, exit_code: int, cases: list[str], why: str) -> None:
-    runs = Runs(0)
+    runs = Runs()
     assert judge(exit_code, results(tmp_path, *cases), runs.run, runs.say) == exit_code
     assert not runs.asked and why in runs.said
 
 
 def test_a_run_that_wrote_no_results_stays_red(tmp_path: Path) -> None:
-    runs = Runs(0)
+    runs = Runs()
     assert judge(1, tmp_path / "tests.xml", runs.run, runs.say) == 1
     assert judge(0, tmp_path / "tests.xml", runs.run, runs.say) == 0
     assert not runs.asked
@@ -145,7 +151,7 @@ def test_a_run_that_wrote_no_results_stays_red(tmp_path: Path) -> None:
 
 def test_a_test_that_fails_in_its_call_and_its_teardown_is_one(tmp_path: Path) -> None:
     twice = served("a") + served("a").replace("failure", "error")
-    assert [failure.test for failure in failures(results(tmp_path, twice))] == ["tests/e2e/test_a.py::test_a[x]"]
+    assert [case.test for case in failures(results(tmp_path, twice))] == ["tests/e2e/test_a.py::test_a[x]"]
 
 
 # --- minutes
@@ -163,3 +169,34 @@ def test_the_table_shows_stages_and_folders(tmp_path: Path) -> None:
         "tests              20.0 min   exit code 1",
         "tests/e2e           5.0 min   1 tests, in all processes together",
         "tests/core          2.0 min   2 tests, in all processes together"]
+
+
+# --- runs, again and again
+
+
+def test_runs_become_rows_and_a_second_call_goes_on_with_the_numbers(tmp_path: Path) -> None:
+    results, into = tmp_path / "results", tmp_path / "into"
+    case = '<testcase classname="tests.a" name="{}">{}</testcase>'
+    good = f"<t>{case.format('test_x[1]@a', '')}{case.format('test_y', '<skipped/>')}</t>"
+    bad = f"<t>{case.format('test_x[1]@a', '<failure/>')}</t>"
+    write = (
+        "import pathlib, sys; into = pathlib.Path(sys.argv[1]); into.mkdir(); print('ran'); "
+        "(into / 'tests.xml').write_text(sys.argv[2]); (into / 'again.xml').write_text(sys.argv[3]); "
+        "sys.exit(int(sys.argv[4]))")
+
+    def repeat(runs: int, content: str, again: str = "<t/>", code: str = "0") -> int:
+        command = [sys.executable, "-m", "tools.repeat_tests", "--runs", str(runs)]
+        command += ["--into", str(into), "--results", str(results), "--"]
+        command += [sys.executable, "-c", write, str(results), content, again, code]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).returncode
+
+    assert repeat(2, good) == 0
+    assert repeat(1, bad, code="1") == 1
+    assert repeat(1, bad, again=good) == 0
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (into / "table.md").read_text().splitlines()[2:]]
+    assert [(row[0], *row[4:]) for row in rows] == [
+        ("1", "0", "2", "1", "0", "none", "none"), ("2", "0", "2", "1", "0", "none", "none"),
+        ("3", "0", "1", "0", "1", "none", "`tests/a.py::test_x[1]`"),
+        ("4", "0", "2", "1", "0", "`tests/a.py::test_x[1]`", "none")]
+    assert "ran" in (into / "run-3.log").read_text()
+    assert (into / "run-3" / "tests.xml").read_text() == bad

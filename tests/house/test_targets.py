@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import targets
-from tests.targets import Row, is_full, table
+from tests.run import targets
+from tests.run.targets import Row, is_full, table
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = sorted({str(Path(file).parent) for file in table()})
@@ -43,7 +43,7 @@ def test_each_room_keeps_a_test(folder: str) -> None:
 
 def test_a_row_leaves_a_file_to_the_full_run_but_for_what_it_keeps() -> None:
     rows = {"tests/a.py": Row("x", ("test_kept", "test_some[one]")), "tests/b.py": Row("x")}
-    left = {test: is_full(test, rows) for test in (
+    left = {test: is_full(test, rows, has_servers=True) for test in (
         "tests/a.py::test_new", "tests/a.py::test_kept", "tests/a.py::test_kept[1]", "tests/a.py::test_some[one]",
         "tests/a.py::test_some[two]", "tests/b.py::test_any", "tests/c.py::test_any")}
     assert list(left.values()) == [True, False, False, False, True, True, False]

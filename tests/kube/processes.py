@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from tidemark_operator.process import pause
+from tidemark_operator.process import known, pause
 
 from tests import waiting
 
@@ -124,7 +124,7 @@ class Child:
             self._process = None
 
     def pause(self) -> None:
-        assert pause(self.pid)
+        assert pause(known(self.pid))
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -175,7 +175,7 @@ async def test_tail_follows_and_ends_when_leadership_is_lost(start_node: Callabl
     assert [batch(s).payload for s in range(20)] == got
     await operator.ask(node.member, Fence(2, 2), Fenced)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await asyncio.wait_for(following, PATIENCE_S)
+        await asyncio.wait_for(following, 10)
     assert Reason.NOT_LEADER == status.refusal_from_rpc_error(caught.value).refused.reason
     await appender.close()
 

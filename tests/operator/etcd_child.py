@@ -12,7 +12,7 @@ from aetcd import rpc
 from tidemark_operator.etcd import EtcdStore, StoreUnavailable
 from tidemark_operator.etcd_process import etcd_command, find_etcd
 from tidemark_operator.local_state import free_ports
-from tidemark_operator.process import pause
+from tidemark_operator.process import known, pause
 from tidemark_wire.tls import TlsSettings
 
 from tests.waiting import PATIENCE_S
@@ -51,7 +51,7 @@ class EtcdChild:
 
     def pause(self) -> None:
         assert self._process is not None
-        assert pause(self._process.pid)
+        assert pause(known(self._process.pid))
 
     def resume(self) -> None:
         assert self._process is not None

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tidemark_operator.process import ProcessId, alive, identify, pause
+from tidemark_operator.process import ProcessId, alive, identify, known, pause
 
 from tests.waiting import wait_until
 
@@ -30,8 +30,9 @@ def test_a_paused_process_has_no_thread_that_runs() -> None:
     process = subprocess.Popen([sys.executable, "-c", THREADS])
     try:
         wait_until(lambda: len(_states(process.pid)) == 16)
+        turning = known(process.pid)
         for _ in range(20):
-            assert pause(process.pid)
+            assert pause(turning)
             assert set(_states(process.pid)) == {"T"}
             os.kill(process.pid, signal.SIGCONT)
             wait_until(lambda: "T" not in _states(process.pid))
@@ -48,11 +49,15 @@ def test_a_process_that_took_the_number_of_another_one_is_not_that_one() -> None
     assert not alive(ProcessId(os.getpid(), "another start"))
 
 
-def test_a_process_that_is_gone_cannot_be_paused() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
+def test_pausing_a_process_that_is_gone_stops_nobody() -> None:
+    """Another process has its number now."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert pause(ProcessId(process.pid, "another start"))
+    assert set(_states(process.pid)) <= {"R", "S", "D"}
+    process.communicate(b"\n")
+    assert process.returncode == 0
     with pytest.raises(ProcessLookupError):
-        pause(process.pid)
+        known(process.pid)
 
 
 def _states(pid: int) -> list[str]:

@@ -182,6 +182,11 @@ class Desk:
         self.stored()
         return self
 
+    def transferring(self) -> None:
+        """The leader knows that its leadership shall go to c."""
+        self.steady()
+        self.step(StartTransfer(SHARD, 1, "c"))
+
     def committing(self) -> Desk:
         """COMMIT of a swap of c for d is stored and sent."""
         self.preparing()
@@ -1313,8 +1318,7 @@ def test_issue_880_a_removed_member_s_late_fence_answer_does_not_make_it_a_follo
 
 
 def test_a_transfer_waits_for_the_new_leader_to_be_ready_and_prefers_it(desk: Desk) -> None:
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     assert [(A, PrepareTransfer(5, 50, C))] == desk.sent()
     assert [] == desk.hear(A, TransferReady(5, B))
     desk.hear(A, TransferReady(5, C))
@@ -1329,8 +1333,7 @@ def test_a_transfer_waits_for_the_new_leader_to_be_ready_and_prefers_it(desk: De
 
 def test_o12_an_election_of_a_transfer_waits_longer_for_its_target(desk: Desk) -> None:
     """A slow machine answers after the short grace: another member would lead, and the transfer would be refused."""
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     desk.hear(A, TransferReady(5, C))
     desk.stored()
     desk.fenced(a=HEAD, b=HEAD)
@@ -1344,8 +1347,7 @@ def test_o12_an_election_of_a_transfer_waits_longer_for_its_target(desk: Desk) -
 
 
 def test_o12_an_election_of_a_transfer_waits_no_longer_for_other_members(desk: Desk) -> None:
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     desk.hear(A, TransferReady(5, C))
     desk.stored()
     desk.fenced(a=HEAD, c=HEAD)
@@ -1354,8 +1356,7 @@ def test_o12_an_election_of_a_transfer_waits_no_longer_for_other_members(desk: D
 
 
 def test_a_target_that_does_not_answer_in_time_is_named_in_the_refusal(desk: Desk) -> None:
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     desk.hear(A, TransferReady(5, C))
     desk.stored()
     desk.fenced(a=HEAD, b=HEAD)
@@ -1375,8 +1376,7 @@ def test_a_transfer_to_the_leader_is_done_already(desk: Desk) -> None:
 
 
 def test_a_transfer_that_does_not_get_ready_is_given_up_without_an_election(desk: Desk) -> None:
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     desk.fire(DEADLINE_TIMER)
 
     assert [Reason.ABORTED] == [refused.reason for refused in desk.replies()]
@@ -1385,8 +1385,7 @@ def test_a_transfer_that_does_not_get_ready_is_given_up_without_an_election(desk
 
 
 def test_a_transfer_to_a_node_that_goes_down_is_given_up(desk: Desk) -> None:
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     desk.step(NodeDown("c"))
 
     assert [Reason.ABORTED] == [refused.reason for refused in desk.replies()]
@@ -1404,16 +1403,14 @@ def test_a_deadline_that_passes_while_a_write_is_under_way_is_not_forgotten(desk
 
 
 def test_a_transfer_refused_by_the_leader_is_given_up(desk: Desk) -> None:
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     desk.hear(A, Rejected(5, "PrepareTransfer", Refused(Reason.NODE_UNAVAILABLE, "c does not follow", epoch=5)))
 
     assert [Refused(Reason.ABORTED, "c does not follow")] == desk.replies()
 
 
 def test_only_the_election_says_how_a_transfer_ends_once_it_has_begun(desk: Desk) -> None:
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     writes = desk.hear(A, TransferReady(5, C))
     desk.step(NodeDown("c"))
     assert [] == desk.replies()
@@ -1436,8 +1433,7 @@ def test_a_transfer_to_a_node_that_is_down_is_refused(desk: Desk) -> None:
 
 
 def test_a_longer_log_than_the_wanted_leader_s_wins_and_the_caller_is_told(desk: Desk) -> None:
-    desk.steady()
-    desk.step(StartTransfer(SHARD, 1, "c"))
+    desk.transferring()
     desk.hear(A, TransferReady(5, C))
     desk.stored()
     desk.fenced(a=EntryId(5, 20), b=HEAD, c=HEAD)

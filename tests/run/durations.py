@@ -1,4 +1,4 @@
-"""How long tests take: `python -m tests.durations RESULTS.xml...` writes `durations.json` (`make durations`).
+"""How long tests take: `python -m tests.run.durations RESULTS.xml...` writes `durations.json` (`make durations`).
 
 The results are those that pytest writes with `--junitxml`.  The file orders the groups of later runs (`groups`) and
 shows where the time goes: the groups, the longest first, then the tests that take a second or more.  What the results
@@ -9,36 +9,26 @@ from __future__ import annotations
 
 import json
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .groups import DURATIONS, group_of
+from .results import cases
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 SLOW_S = 1.0
 
 
-def test_of(module: str, name: str) -> str | None:
-    """Return the node id of a result: pytest writes the file as a module, and xdist adds the group to the name.
-
-    None for what is no test, such as the report of an error of the run itself.
-    """
-    path = module.replace(".", "/") + ".py"
-    if not (REPOSITORY / path).is_file():
-        return None
-    head, at, group = name.rpartition("@")
-    return f"{path}::{head if at and ']' not in group else name}"
-
-
 def read(results: Iterable[Path]) -> dict[str, float]:
-    """Return the seconds of each test: its call and what was set up and torn down around it."""
+    """Return the seconds of each test: its call and what was set up and torn down around it.
+
+    The report of an error of the run itself names no file and is left out.
+    """
     took: dict[str, float] = defaultdict(float)
-    for path in results:
-        for case in ElementTree.parse(path).iter("testcase"):
-            if test := test_of(case.get("classname", ""), case.get("name", "")):
-                took[test] += float(case.get("time", "0"))
+    for case in cases(results):
+        if (REPOSITORY / case.file).is_file():
+            took[case.test] += case.seconds
     return took
 
 

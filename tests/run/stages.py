@@ -1,4 +1,4 @@
-"""The table of minutes that `make test-full` ends with: `python -m tests.stages RESULTS.xml...`.
+"""The table of minutes that `make test-full` ends with: `python -m tests.run.stages RESULTS.xml...`.
 
 It shows each stage that `bounded` noted in `build/tests/stages.tsv`, then each folder of tests.
 """
@@ -6,12 +6,13 @@ It shows each stage that `bounded` noted in `build/tests/stages.tsv`, then each 
 from __future__ import annotations
 
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[1]
+from .results import cases
+
+REPOSITORY = Path(__file__).parents[2]
 STAGES = REPOSITORY / "build" / "tests" / "stages.tsv"
 
 
@@ -31,12 +32,10 @@ def table(stages: Path, results: Iterable[Path]) -> str:
             lines.append(f"{name:<16} {int(seconds) / 60:>6.1f} min   {'done' if code == '0' else f'exit code {code}'}")
     tests: dict[str, int] = defaultdict(int)
     took: dict[str, float] = defaultdict(float)
-    for path in results:
-        if path.exists():
-            for case in ElementTree.parse(path).iter("testcase"):
-                folder = "/".join(case.get("classname", "").split(".")[:2])
-                tests[folder] += 1
-                took[folder] += float(case.get("time", "0"))
+    for case in cases(results):
+        folder = "/".join(case.test.split("/")[:2])
+        tests[folder] += 1
+        took[folder] += case.seconds
     for folder in sorted(took, key=lambda folder: -took[folder]):
         lines.append(f"{folder:<16} {took[folder] / 60:>6.1f} min   {tests[folder]} tests, in all processes together")
     return "\n".join(lines)

@@ -49,7 +49,7 @@ def slow() -> frozenset[str]:
     return frozenset(test for test, seconds in tests.items() if seconds > SLOW_S)
 
 
-def is_full(test: str, rows: Mapping[str, Row], has_servers: bool = True) -> bool:
+def is_full(test: str, rows: Mapping[str, Row], has_servers: bool) -> bool:
     """Say whether the table leaves a test with servers, or a slow one, named by its node id, to `make test-full`."""
     file, _, name = test.partition("::")
     row = rows.get(file)

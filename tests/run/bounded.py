@@ -1,4 +1,4 @@
-"""A bound on a command: `python -m tests.bounded --minutes 15 --name test -- make lint unit sim`.
+"""A bound on a command: `python -m tests.run.bounded --minutes 15 --name test -- make lint unit sim`.
 
 A command that takes longer is interrupted, as by Ctrl-C, and killed half a minute later with all that it started.
 The processes that run at that moment are printed; pytest-xdist titles its own with the test that each is in.
@@ -76,7 +76,7 @@ def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bounded", description="Run a command within a bound.")
+    parser = argparse.ArgumentParser(prog="python -m tests.run.bounded", description="Run a command within a bound.")
     parser.add_argument("--minutes", type=float, required=True, help="the bound")
     parser.add_argument("--name", required=True, help="what the command is, for the table of minutes")
     parser.add_argument("--stages", type=Path, default=STAGES, help="where the row of minutes goes")
