@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from node_harness import NodeProcess, OperatorHand
+import tidemark
+from node_harness import NodeProcess, OperatorHand, SharedNodes, Three
 
 
 @pytest.fixture
@@ -25,11 +26,38 @@ def start_node(tmp_path: Path) -> Iterator[Callable[..., NodeProcess]]:
         node.kill()
 
 
+@pytest.fixture(scope="module")
+def nodes_of_the_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNodes]:
+    shared = SharedNodes(tmp_path_factory)
+    yield shared
+    shared.kill()
+
+
+@pytest.fixture
+def nodes(nodes_of_the_file: SharedNodes, request: pytest.FixtureRequest) -> list[NodeProcess]:
+    """Three nodes of the file that run, whatever the test before did to them."""
+    return nodes_of_the_file.renew(request.session.testsfailed)
+
+
 @pytest.fixture
 async def operator() -> AsyncIterator[OperatorHand]:
     hand = OperatorHand()
     yield hand
     await hand.close()
+
+
+@pytest.fixture
+async def three(nodes: list[NodeProcess], operator: OperatorHand) -> Three:
+    """A group of this test, led by the first of the nodes of the file."""
+    found = Three(nodes, operator)
+    await found.lead(nodes[0])
+    return found
+
+
+@pytest.fixture
+async def client(three: Three) -> AsyncIterator[tidemark.Client]:
+    async with await tidemark.connect([node.address for node in three.nodes]) as client:
+        yield client
 
 
 @pytest.fixture

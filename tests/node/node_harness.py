@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -10,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
+import pytest
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.ids import EntryId, Member, ShardId, ShardKind, of_shard, shard_id
@@ -32,6 +34,29 @@ SHARD = shard_id(GROUP_ID, 0)
 AT = of_shard(SHARD)
 START_SECONDS = 60.0
 LINEAGE = b"one history ----"
+VERSIONS = itertools.count(1)
+"""Versions of shard maps for nodes that tests share: a node ignores a map that is older than its own."""
+
+
+class Group(NamedTuple):
+    """A group with one shard."""
+
+    name: str = GROUP
+    group_id: int = GROUP_ID
+
+    @property
+    def shard(self) -> ShardId:
+        return shard_id(self.group_id, 0)
+
+
+ORDERS = Group()
+_group_ids = itertools.count(GROUP_ID + 1)
+
+
+def fresh_group() -> Group:
+    """Return a group that no other test of this process has."""
+    number = next(_group_ids)
+    return Group(f"{GROUP}-{number}", number)
 
 
 class NodeProcess:
@@ -47,6 +72,7 @@ class NodeProcess:
         self.listen = f"127.0.0.1:{free_ports(1)[0]}"
         self.process: subprocess.Popen[bytes] | None = None
         self.ready: dict[str, Any] = {}
+        self.group = ORDERS   # the helpers of a test ask the node for it
 
     def start(self) -> None:
         self.ready_file.unlink(missing_ok=True)
@@ -59,6 +85,10 @@ class NodeProcess:
         wait_until(self._is_ready, f"{self.name} is ready", START_SECONDS)
         self.ready = json.loads(self.ready_file.read_text())
         self.listen = self.address  # a restarted node keeps its address
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def _is_ready(self) -> bool:
         assert self.process is not None
@@ -75,9 +105,8 @@ class NodeProcess:
         return Member(self.name, self.ready["incarnation"])
 
     def kill(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
         if self.process is not None:
+            self.process.kill()
             self.process.wait()
 
     def signal(self, number: signal.Signals) -> None:
@@ -86,6 +115,33 @@ class NodeProcess:
 
     def log(self) -> str:
         return self.log_file.read_text()
+
+
+class SharedNodes:
+    """Three nodes that the tests of a file share."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self.folders = folders
+        self.nodes: list[NodeProcess] = []
+        self.failed = 0
+
+    def renew(self, failed: int) -> list[NodeProcess]:
+        """Return the nodes when all of them run; `failed` tests of this process failed so far.
+
+        New nodes replace them after a failed test, so that one failure causes no second.
+        """
+        if failed > self.failed or not self.nodes:
+            self.kill()
+            directory = self.folders.mktemp("nodes")
+            self.nodes, self.failed = [NodeProcess(name, directory) for name in "abc"], failed
+        for node in self.nodes:
+            if not node.running:
+                node.start()
+        return self.nodes
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
 
 
 class OperatorHand:
@@ -163,9 +219,9 @@ class OperatorHand:
 
 def shard_map(
     nodes: Iterable[tuple[Member, str]], leader: str, version: int, max_batch_bytes: int = 1 << 20, shards: int = 1,
-    zones: dict[str, str] | None = None, kind: str = "Log", **group: Any,
+    zones: dict[str, str] | None = None, kind: str = "Log", of: Group = ORDERS, **group: Any,
 ) -> common_pb2.ShardMap:
-    """Build a map of one group; `group` are more of its fields."""
+    """Build a map of the group `of`; `group` are more of its fields."""
     nodes = list(nodes)
     return common_pb2.ShardMap(
         version=version,
@@ -178,7 +234,7 @@ def shard_map(
         ],
         groups=[
             common_pb2.GroupInfo(
-                name=GROUP, group_id=GROUP_ID, kind=kind, max_batch_bytes=max_batch_bytes,
+                name=of.name, group_id=of.group_id, kind=kind, max_batch_bytes=max_batch_bytes,
                 shards=[
                     common_pb2.ShardInfo(
                         index=i, epoch=1, leader=leader, ensemble=[m.node for m, _ in nodes],
@@ -278,3 +334,45 @@ async def limbo(address: str, entries_max: int = 100, **fields: Any) -> LimboVie
     request = node_pb2.LimboRequest(**{"group": GROUP, "shard": 0, "entries_max": entries_max, **fields})
     async with channel.open_channel(address) as opened:
         return limbo_from_proto(await node_pb2_grpc.TidemarkStub(opened).Limbo(request, timeout=10))
+
+
+class Three:
+    """Nodes that hold the one shard of a fresh group of documents, and a client of its leader."""
+
+    def __init__(self, nodes: list[NodeProcess], operator: OperatorHand) -> None:
+        self.nodes = nodes
+        self.operator = operator
+        self.epoch = 0
+        self.leader = nodes[0]
+        self.group = fresh_group()
+        for node in nodes:
+            node.group = self.group
+
+    async def lead(self, leader: NodeProcess, of: list[NodeProcess] | None = None) -> None:
+        """Elect `leader` in a new epoch by those that are up."""
+        of = of or self.nodes
+        self.leader, self.epoch = leader, self.epoch + 1
+        pushed = self.map(self.nodes)
+        for node in of:
+            await push_map(node.address, pushed)
+            await self.operator.link(node.name, node.address)
+        ensemble = tuple(node.member for node in self.nodes)
+        up = tuple(node.member for node in of)
+        await self.operator.elect(
+            self.epoch, leader.member, ensemble, self.group.shard, kind=ShardKind.DOCUMENTS, up=up)
+
+    def map(self, nodes: list[NodeProcess]) -> common_pb2.ShardMap:
+        """Build a new map, in which the shard is on `nodes`."""
+        placed = [(node.member, node.address) for node in nodes]
+        return shard_map(placed, self.leader.name, next(VERSIONS), kind="Documents", of=self.group)
+
+    async def ask(self, to: NodeProcess, message: Any, answer: type, timeout_seconds: float = 10.0) -> Any:
+        """Ask a node as the operator of the shard."""
+        return await self.operator.ask(to.member, message, answer, self.group.shard, timeout_seconds)
+
+    async def write(self, *sent: Batch) -> list[Any]:
+        appender = Appender(self.leader.address)
+        try:
+            return [await appender.append(each, self.group.name) for each in sent]
+        finally:
+            await appender.close()

@@ -11,12 +11,12 @@ from typing import Any
 import grpc.aio
 import pytest
 import tidemark
-from node_harness import GROUP, GROUP_ID, LINEAGE
-from test_node_documents import Three, alone, put, scan_pages, three, writes
+from node_harness import LINEAGE, ORDERS, Group, Three
+from test_node_documents import alone, put, scan_pages, writes
 from tidemark.change_events import Snapshot
 from tidemark.changes import Changes
 from tidemark.errors import ChangesFailed, InvalidArgument
-from tidemark_core.base.ids import ShardId, shard_id
+from tidemark_core.base.ids import shard_id
 from tidemark_core.documents.payload import Op, Write
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication.messages import DeleteShard, ShardDeleted
@@ -44,7 +44,7 @@ from tidemark_wire.changes import (
 
 from tests.waiting import remains, until
 
-__all__ = ["alone", "three"]   # the fixtures
+__all__ = ["alone"]   # the fixture
 
 WAIT_S = 60.0   # on a busy machine
 
@@ -100,12 +100,6 @@ class Writer:
         return self.states[max(known)] if known else {}
 
 
-@pytest.fixture
-async def client(three: Three) -> AsyncIterator[tidemark.Client]:
-    async with await tidemark.connect([node.address for node in three.nodes]) as client:
-        yield client
-
-
 async def follow(changes: Changes, view: View, writer: Writer, until: int) -> None:
     """Apply snapshots until the view has everything up to `until`; it equals the store at every END."""
     async with asyncio.timeout(WAIT_S):
@@ -122,7 +116,7 @@ async def test_u59_a_consumer_follows_while_the_leader_is_killed_and_equals_the_
 ) -> None:
     writer, view = Writer(three), View()
     await writer.write(*(put(b"k%d" % number, b"first") for number in range(50)))
-    async with client.changes(GROUP) as changes:
+    async with client.changes(three.group.name) as changes:
         end = await writer.write(put(b"k1", b"second"), Write(Op.DELETE, b"k2"))
         await follow(changes, view, writer, end)
 
@@ -143,13 +137,13 @@ async def test_u59_a_consumer_follows_while_the_leader_is_killed_and_equals_the_
 async def test_u55_a_consumer_that_dies_goes_on_from_its_token(three: Three, client: tidemark.Client) -> None:
     writer, view = Writer(three), View()
     end = await writer.write(put(b"a", b"1"), put(b"b", b"1"))
-    async with client.changes(GROUP) as changes:
+    async with client.changes(three.group.name) as changes:
         await follow(changes, view, writer, end)
         token, stood = changes.position, view.seqno
         view.starts.clear()
     end = await writer.write(Write(Op.DELETE, b"a"), put(b"c", b"2"))
 
-    async with client.changes(GROUP, from_=token) as changes:
+    async with client.changes(three.group.name, from_=token) as changes:
         await follow(changes, view, writer, end)
         assert view.starts[0] == stood, "nothing came twice"
 
@@ -161,7 +155,7 @@ async def test_r1_a_named_consumer_goes_on_behind_what_it_acknowledged(
 ) -> None:
     writer, view = Writer(three), View()
     end = await writer.write(put(b"a", b"1"))
-    async with client.changes(GROUP, consumer="index", commit_s=None) as changes:
+    async with client.changes(three.group.name, consumer="index", commit_s=None) as changes:
         await follow(changes, view, writer, end)   # acknowledges
         second = await writer.write(put(b"b", b"2"))
         async with asyncio.timeout(WAIT_S):
@@ -171,7 +165,7 @@ async def test_r1_a_named_consumer_goes_on_behind_what_it_acknowledged(
 
     again = View()
     again.documents = dict(view.documents)
-    async with client.changes(GROUP, consumer="index", commit_s=None) as changes:
+    async with client.changes(three.group.name, consumer="index", commit_s=None) as changes:
         refused = 0
         async with asyncio.timeout(WAIT_S):
             async for snapshot in changes.snapshots():
@@ -190,7 +184,7 @@ async def test_r1_a_named_consumer_goes_on_behind_what_it_acknowledged(
 async def test_u60_u69_a_barrier_covers_what_was_written_before_it(three: Three, client: tidemark.Client) -> None:
     writer, view = Writer(three), View()
     await writer.write(put(b"a", b"1"))
-    async with client.changes(GROUP, prefix=b"b") as changes:
+    async with client.changes(three.group.name, prefix=b"b") as changes:
         end = await writer.write(put(b"b", b"2"), put(b"a", b"3"))
 
         async def consume() -> None:
@@ -210,7 +204,7 @@ async def test_u60_u69_a_barrier_covers_what_was_written_before_it(three: Three,
         assert changes.positions[0] >= end
         assert set(view.documents) == {b"b"}
 
-    async with client.changes(GROUP) as idle:     # the application asks for nothing, so nothing is applied
+    async with client.changes(three.group.name) as idle:     # the application asks for nothing, so nothing is applied
         late = await idle.barrier(timeout_s=0.5)
     assert not late.complete and set(late.not_covered) == {0}
 
@@ -218,7 +212,7 @@ async def test_u60_u69_a_barrier_covers_what_was_written_before_it(three: Three,
 async def test_r8_now_shows_what_comes_later_only(three: Three, client: tidemark.Client) -> None:
     writer, view = Writer(three), View()
     await writer.write(put(b"old", b"1"))
-    async with client.changes(GROUP, from_="now", consumer="later") as changes:
+    async with client.changes(three.group.name, from_="now", consumer="later") as changes:
         snapshots = changes.snapshots()
         following = asyncio.create_task(anext(snapshots))
         await until(lambda: changes.positions.get(0), "the position of now is known")
@@ -235,30 +229,27 @@ async def test_u57_positions_that_cannot_be_are_refused_in_type(three: Three, cl
     writer = Writer(three)
     end = await writer.write(put(b"a", b"1"))
 
-    def token(group: int = GROUP_ID, digest: bytes = NO_FILTER, seqno: int = 1, epoch: int = 1) -> str:
-        return encode(Token(Scope(group, digest), {_shard(group): Point(LINEAGE, epoch, seqno)}))
+    def token(group: int = three.group.group_id, digest: bytes = NO_FILTER, seqno: int = 1, epoch: int = 1) -> str:
+        return encode(Token(Scope(group, digest), {shard_id(group, 0): Point(LINEAGE, epoch, seqno)}))
 
-    for wrong, field in ((token(group=GROUP_ID + 1), "group"), (token(digest=b"f" * 16), "filter")):
-        async with client.changes(GROUP, from_=wrong) as changes:
+    for wrong, field in ((token(group=three.group.group_id + 1), "group"), (token(digest=b"f" * 16), "filter")):
+        async with client.changes(three.group.name, from_=wrong) as changes:
             with pytest.raises(InvalidArgument, match=f"position is of {field}"):
                 await changes.snapshots().__anext__()
     with pytest.raises(InvalidArgument, match="checksum"):
-        client.changes(GROUP, from_=token()[:-4] + "AAAA")
+        client.changes(three.group.name, from_=token()[:-4] + "AAAA")
     with pytest.raises(InvalidArgument, match="must be 'committed'"):
-        client.changes(GROUP, level="sure")
+        client.changes(three.group.name, level="sure")
 
-    async with client.changes(GROUP, from_=token(seqno=end + 1_000)) as changes, asyncio.timeout(WAIT_S):
+    async with client.changes(three.group.name, from_=token(seqno=end + 1_000)) as changes, asyncio.timeout(WAIT_S):
         with pytest.raises(ChangesFailed) as failed:
             await changes.snapshots().__anext__()
     assert failed.value.reason == "HISTORY_LOST"
 
-    async with client.changes(GROUP, from_=token(epoch=7), on_lost="rebuild") as changes, asyncio.timeout(WAIT_S):
-        snapshot = await changes.snapshots().__anext__()
+    async with client.changes(three.group.name, from_=token(epoch=7), on_lost="rebuild") as changes:
+        async with asyncio.timeout(WAIT_S):
+            snapshot = await changes.snapshots().__anext__()
     assert snapshot.fresh and [change.key for change in snapshot] == [b"a"]
-
-
-def _shard(group: int) -> ShardId:
-    return shard_id(group, 0)
 
 
 # --- the connection itself --------------------------------------------------------------------------------
@@ -293,8 +284,8 @@ async def raw(address: str) -> AsyncIterator[Raw]:
             connection.call.cancel()
 
 
-def asking(number: int = 1, **more: Any) -> Open:
-    return Open(number, GROUP, 0, Scope(GROUP_ID), START, **more)
+def asking(number: int = 1, group: Group = ORDERS, start: Point = START, **more: Any) -> Open:
+    return Open(number, group.name, 0, Scope(group.group_id), start, **more)
 
 
 async def until_end(connection: Raw) -> list[Answer]:
@@ -317,7 +308,7 @@ async def test_u69_an_outstanding_cookie_is_refused_and_changes_nothing(three: T
     writer = Writer(three)
     end = await writer.write(put(b"a", b"1"))
     async with raw(three.leader.address) as connection:
-        await connection.say(asking())
+        await connection.say(asking(group=three.group))
         heard = await until_end(connection)
         assert [type(each.message) for each in heard if isinstance(each, Said)] == [Marker, Rows, End]
 
@@ -344,7 +335,7 @@ async def test_u61_a_consumer_that_takes_nothing_costs_a_bounded_feed_and_gets_e
     writer = Writer(three)
     await writer.write(put(b"a", b"1"))
     async with raw(three.leader.address) as connection:
-        await connection.say(asking(window=64 << 10))
+        await connection.say(asking(group=three.group, window=64 << 10))
         await until_end(connection)
         for number in range(40):   # far above the feed and the window
             end = await writer.write(*(put(b"%d" % at, bytes([number]) * 4_000) for at in range(10)))
@@ -375,15 +366,15 @@ async def test_u61_a_consumer_that_takes_nothing_costs_a_bounded_feed_and_gets_e
 async def test_u57_a_lagging_start_is_behind_at_a_follower_and_lost_at_the_leader_alone(three: Three) -> None:
     writer = Writer(three)
     end = await writer.write(put(b"a", b"1"))
-    above = Open(1, GROUP, 0, Scope(GROUP_ID), Point(LINEAGE, 1, end + 50))
+    above = Point(LINEAGE, 1, end + 50)
     follower = next(node for node in three.nodes if node is not three.leader)
     async with raw(follower.address) as connection:
-        await connection.say(above)
+        await connection.say(asking(group=three.group, start=above))
         behind = (await until_end(connection))[-1]
         assert isinstance(behind, Said) and isinstance(behind.message, StreamEnd)
         assert isinstance(behind.message.refusal, Behind)
     async with raw(three.leader.address) as connection:
-        await connection.say(Open(1, GROUP, 0, Scope(GROUP_ID), Point(LINEAGE, 1, end + 50), certain=True))
+        await connection.say(asking(group=three.group, start=above, certain=True))
         lost = (await until_end(connection))[-1]
         assert isinstance(lost, Said) and isinstance(lost.message, StreamEnd)
         assert isinstance(lost.message.refusal, HistoryLost)
@@ -396,7 +387,7 @@ async def test_a_malformed_frame_ends_the_call_and_a_node_that_stops_says_so(thr
         with pytest.raises(grpc.aio.AioRpcError, match="INVALID_SPEC"):
             await connection.hear()
     async with raw(three.leader.address) as connection:
-        await connection.say(asking())
+        await connection.say(asking(group=three.group))
         first = (await until_end(connection))[-1]
         assert isinstance(first, Said) and isinstance(first.message, End)
         three.leader.signal(signal.SIGTERM)
@@ -404,6 +395,7 @@ async def test_a_malformed_frame_ends_the_call_and_a_node_that_stops_says_so(thr
         last = (await until_end(connection))[-1]
         assert isinstance(last, Said) and last.message == StreamEnd(
             EndReason.SHUTTING_DOWN, None, "the node stops")
+    three.leader.kill()   # The next test must not take a node that still stops for one that runs.
 
 
 async def test_a_stream_ends_where_its_shard_is_removed_and_the_consumer_goes_on_elsewhere(
@@ -413,19 +405,19 @@ async def test_a_stream_ends_where_its_shard_is_removed_and_the_consumer_goes_on
     await writer.write(put(b"a", b"1"))
     removed = next(node for node in three.nodes if node is not three.leader)
     async with raw(removed.address) as connection:
-        await connection.say(asking())
+        await connection.say(asking(group=three.group))
         await until_end(connection)
         three.epoch += 1
-        await three.operator.ask(removed.member, DeleteShard(three.epoch, three.epoch), ShardDeleted)
+        await three.ask(removed, DeleteShard(three.epoch, three.epoch), ShardDeleted)
         last = (await until_stream_ends(connection, 1))[-1]    # the first scan may have found nothing
         assert isinstance(last.message, StreamEnd) and last.message.reason is EndReason.STATE_CHANGED
-        await connection.say(asking(2))
+        await connection.say(asking(2, three.group))
         again = (await until_end(connection))[-1]
         assert isinstance(again, Said) and isinstance(again.message, StreamEnd)
         assert isinstance(again.message.refusal, NotMyShard)
 
     view, end = View(), await writer.write(put(b"b", b"2"))
-    async with client.changes(GROUP) as changes:   # one of the members that it may choose refuses
+    async with client.changes(three.group.name) as changes:   # one of the members that it may choose refuses
         await follow(changes, view, writer, end)
     assert view.documents == writer.documents
 

@@ -13,7 +13,20 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from node_harness import GROUP, LINEAGE, Appender, NodeProcess, OperatorHand, batch, push_map, read_all, shard_map
+from node_harness import (
+    GROUP,
+    LINEAGE,
+    VERSIONS,
+    Appender,
+    NodeProcess,
+    OperatorHand,
+    Three,
+    batch,
+    fresh_group,
+    push_map,
+    read_all,
+    shard_map,
+)
 from tidemark.document_calls import View
 from tidemark.document_scans import ShardScan
 from tidemark_core.base.entry import Batch, Durability, Kind
@@ -63,43 +76,6 @@ def writes(sequence: int, *records: Write, atomic: bool = False, **more: Any) ->
     return batch(sequence, encode(Writes(records, atomic)), count=len(records), **more)
 
 
-class Three:
-    """Three nodes that hold one shard of documents, and a client of its leader."""
-
-    def __init__(self, nodes: list[NodeProcess], operator: OperatorHand) -> None:
-        self.nodes = nodes
-        self.operator = operator
-        self.epoch = 0
-        self.leader = nodes[0]
-
-    async def lead(self, leader: NodeProcess, of: list[NodeProcess] | None = None) -> None:
-        """Elect `leader` in a new epoch by those that are up."""
-        of = of or self.nodes
-        self.leader, self.epoch = leader, self.epoch + 1
-        pushed = shard_map(
-            [(node.member, node.address) for node in self.nodes], leader.name, self.epoch, kind="Documents")
-        for node in of:
-            await push_map(node.address, pushed)
-            await self.operator.link(node.name, node.address)
-        ensemble = tuple(node.member for node in self.nodes)
-        up = tuple(node.member for node in of)
-        await self.operator.elect(self.epoch, leader.member, ensemble, kind=ShardKind.DOCUMENTS, up=up)
-
-    async def write(self, *sent: Batch) -> list[Any]:
-        appender = Appender(self.leader.address)
-        try:
-            return [await appender.append(each) for each in sent]
-        finally:
-            await appender.close()
-
-
-@pytest.fixture
-async def three(start_node: Callable[..., NodeProcess], operator: OperatorHand) -> Three:
-    found = Three([start_node(name) for name in "abc"], operator)
-    await found.lead(found.nodes[0])
-    return found
-
-
 @asynccontextmanager
 async def documents_of(node: NodeProcess) -> AsyncIterator[documents_pb2_grpc.DocumentsStub]:
     async with channel.open_channel(node.address) as opened:
@@ -128,12 +104,12 @@ async def get(node: NodeProcess, *keys: bytes, **more: Any) -> dict[bytes, bytes
 
 async def get_answer(node: NodeProcess, *keys: bytes, **more: Any) -> wire.GetDocumentsResponse:
     async with documents_of(node) as stub:
-        return await stub.Get(wire.GetDocumentsRequest(group=GROUP, keys=keys, **more), timeout=20)
+        return await stub.Get(wire.GetDocumentsRequest(group=node.group.name, keys=keys, **more), timeout=20)
 
 
 async def scan_pages(node: NodeProcess, **more: Any) -> list[wire.ScanDocumentsPage]:
     async with documents_of(node) as stub:
-        pages = [page async for page in stub.Scan(wire.ScanDocumentsRequest(group=GROUP, **more), timeout=20)]
+        pages = [page async for page in stub.Scan(wire.ScanDocumentsRequest(group=node.group.name, **more), timeout=20)]
     assert [page.last for page in pages] == [False] * (len(pages) - 1) + [True]
     assert len({page.applied for page in pages}) == 1, "one cut"
     return pages
@@ -147,12 +123,12 @@ async def scan(node: NodeProcess, **more: Any) -> dict[bytes, bytes]:
 
 async def describe(node: NodeProcess) -> wire.DescribeDocumentsResponse:
     async with documents_of(node) as stub:
-        return await stub.Describe(wire.DescribeDocumentsRequest(group=GROUP), timeout=20)
+        return await stub.Describe(wire.DescribeDocumentsRequest(group=node.group.name), timeout=20)
 
 
 async def data_in(node: NodeProcess) -> list[int]:
     """Return the offsets of all writes in the log."""
-    return [entry.base for entry in await read_all(node.address) if entry.kind is Kind.DATA]
+    return [entry.base for entry in await read_all(node.address, group=node.group.name) if entry.kind is Kind.DATA]
 
 
 async def refused(call: Any) -> HintedRefusal:
@@ -221,9 +197,10 @@ async def test_bad_input_changes_nothing(three: Three):
     assert (behind.refused.reason, behind.refused.expected) == (Reason.BEHIND, (await describe(a)).applied)
 
 
-async def test_a_log_has_no_documents(start_node: Callable[..., NodeProcess], operator: OperatorHand):
-    node = start_node("a")
-    await push_map(node.address, shard_map([(node.member, node.address)], "a", 1))
+async def test_a_log_has_no_documents(nodes: list[NodeProcess]):
+    node = nodes[0]
+    node.group = fresh_group()
+    await push_map(node.address, shard_map([(node.member, node.address)], "a", next(VERSIONS), of=node.group))
     for call in (get(node, b"k"), scan(node), describe(node)):
         assert Reason.WRONG_KIND is await reason(call)
 
@@ -252,7 +229,7 @@ async def test_a_pin_shows_its_cut_on_every_member_and_after_a_restart(three: Th
     old = {b"k%02d" % number: b"old" for number in range(20)}
     await three.write(writes(0, *(put(key, value) for key, value in old.items())))
     async with documents_of(a) as stub:
-        pinned = await stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="p", ttl_ms=600_000), timeout=20)
+        pinned = await stub.Pin(wire.PinDocumentsRequest(group=a.group.name, name="p", ttl_ms=600_000), timeout=20)
     assert (pinned.count, pinned.epoch, pinned.lineage) == (20, 1, LINEAGE)
     await three.write(
         writes(1, *(put(key, b"new") for key in list(old)[::2]), Write(Op.DELETE, b"k01"), put(b"k", b"later")))
@@ -269,12 +246,13 @@ async def test_a_pin_shows_its_cut_on_every_member_and_after_a_restart(three: Th
     assert [("p", pinned.at)] == [(each.name, each.at) for each in (await describe(c)).pins]
     assert Reason.NOT_PINNED is await reason(scan(c, pin=wire.PinnedCut(name="q", at=pinned.at)))
     async with documents_of(a) as stub:
+        unpin = wire.UnpinDocumentsRequest(group=a.group.name, name="p")
         for existed in (True, False):
-            assert existed is (await stub.Unpin(wire.UnpinDocumentsRequest(group=GROUP, name="p"), timeout=20)).existed
+            assert existed is (await stub.Unpin(unpin, timeout=20)).existed
         assert Reason.NOT_PINNED is await reason(get(a, b"k00", pin=pin))
         for name, ttl_ms in (("", 1), ("p", 0), ("p", 30 * 86_400_000 + 1), ("p", (1 << 64) - 1)):
             assert Reason.INVALID_SPEC is await reason(
-                stub.Pin(wire.PinDocumentsRequest(group=GROUP, name=name, ttl_ms=ttl_ms), timeout=20))
+                stub.Pin(wire.PinDocumentsRequest(group=a.group.name, name=name, ttl_ms=ttl_ms), timeout=20))
 
 
 async def test_members_agree_after_kills_and_a_retry_gets_its_first_outcome(three: Three):
@@ -311,7 +289,7 @@ async def test_a_scan_shows_one_state_while_writes_go_on(three: Three):
     await three.write(*(
         writes(number, *(put(b"%02d-%02d" % (number, at), b"0" * 20_000) for at in range(20))) for number in range(20)))
     async with documents_of(a) as stub:
-        call = stub.Scan(wire.ScanDocumentsRequest(group=GROUP, bytes_max=1), timeout=20)
+        call = stub.Scan(wire.ScanDocumentsRequest(group=a.group.name, bytes_max=1), timeout=20)
         pages = [await call.read()]
         await three.write(writes(20, *(put(b"%02d-00" % number, b"later") for number in range(20)), put(b"zz", b"z")))
         while (page := await call.read()) is not grpc.aio.EOF:
@@ -325,7 +303,7 @@ async def test_a_deleted_shard_takes_its_documents_along(three: Three):
     a, b, _ = three.nodes
     await three.write(writes(0, put(b"k", b"v")))
     three.epoch += 1
-    await three.operator.ask(b.member, DeleteShard(three.epoch, three.epoch), ShardDeleted)
+    await three.ask(b, DeleteShard(three.epoch, three.epoch), ShardDeleted)
     assert Reason.NO_REPLICA is await reason(get(b, b"k", level="follower"))
     assert {b"k": b"v"} == await get(a, b"k", level="leader")
 
@@ -334,22 +312,18 @@ class Expanding:
     """A shard of documents on one node that gets a second member."""
 
     def __init__(self, three: Three, spare: NodeProcess) -> None:
-        self.source, self.spare, self.operator, self.epoch = three.leader, spare, three.operator, three.epoch
-        self.three = three
+        self.three, self.source, self.spare, self.epoch = three, three.leader, spare, three.epoch
+        spare.group = three.group
 
     async def prepare(self) -> None:
         await self.connect()
         self.epoch += 1
         request = Prepare(self.epoch, self.epoch, Operation.EXPAND, None, self.spare.member)
-        self.prepared = await self.operator.ask(self.source.member, request, Prepared)
+        self.prepared = await self.three.ask(self.source, request, Prepared)
 
     async def connect(self) -> None:
-        nodes = [*self.three.nodes, self.spare]
-        pushed = shard_map(
-            [(node.member, node.address) for node in nodes], self.source.name, self.epoch, kind="Documents")
-        pushed.version += 1
-        await push_map(self.spare.address, pushed)
-        await self.operator.link(self.spare.name, self.spare.address)
+        await push_map(self.spare.address, self.three.map([*self.three.nodes, self.spare]))
+        await self.three.operator.link(self.spare.name, self.spare.address)
 
     @property
     def install(self) -> InstallSnapshot:
@@ -359,32 +333,32 @@ class Expanding:
         after = (*(node.member for node in self.three.nodes), self.spare.member)
         head = self.prepared.snapshot.head
         commit = Commit(self.epoch, self.epoch, Operation.EXPAND, after, None, self.spare.member, head)
-        await self.operator.ask(self.source.member, commit, Committed)
+        await self.three.ask(self.source, commit, Committed)
 
 
-async def one_member(start_node: Callable[..., NodeProcess], operator: OperatorHand, *arguments: str) -> Expanding:
-    alone = Three([start_node("a", *arguments)], operator)
-    await alone.lead(alone.nodes[0])
-    return Expanding(alone, start_node("b"))
+async def one_member(source: NodeProcess, spare: NodeProcess, operator: OperatorHand) -> Expanding:
+    alone = Three([source], operator)
+    await alone.lead(source)
+    return Expanding(alone, spare)
 
 
 async def test_a_new_member_has_the_rows_and_the_outcomes_of_its_source(
-    start_node: Callable[..., NodeProcess], operator: OperatorHand
+    nodes: list[NodeProcess], operator: OperatorHand
 ):
-    found = await one_member(start_node, operator)
-    source, spare = found.source, found.spare
+    source, spare, _ = nodes
+    found = await one_member(source, spare, operator)
     old = {b"%04d" % number: b"old" * 100 for number in range(2000)}
     keys = list(old)
     await found.three.write(*(
         writes(number, *(put(key, old[key]) for key in keys[number * 100:][:100])) for number in range(20)))
     async with documents_of(source) as stub:
-        pinned = await stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="p", ttl_ms=600_000), timeout=20)
+        pinned = await stub.Pin(wire.PinDocumentsRequest(group=source.group.name, name="p", ttl_ms=600_000), timeout=20)
     conditional = writes(20, put(b"0000", b"new", expected=1))
     (first,) = await found.three.write(conditional)
     assert first.outcomes == (Outcome(APPLIED, 1),)
 
     await found.prepare()
-    installed = await operator.ask(spare.member, found.install, SnapshotInstalled, timeout_seconds=20)
+    installed = await found.three.ask(spare, found.install, SnapshotInstalled, timeout_seconds=20)
     assert installed.head == found.prepared.snapshot.head
     await found.commit()
     cut = (await describe(source)).applied
@@ -394,9 +368,9 @@ async def test_a_new_member_has_the_rows_and_the_outcomes_of_its_source(
     source.kill()
     source.start()
     await operator.link(source.name, source.address)
-    await operator.elect(9, spare.member, (source.member, spare.member), kind=ShardKind.DOCUMENTS)
+    await operator.elect(9, spare.member, (source.member, spare.member), spare.group.shard, kind=ShardKind.DOCUMENTS)
     appender = Appender(spare.address)
-    again = await appender.append(conditional)
+    again = await appender.append(conditional, spare.group.name)
     await appender.close()
     assert (again.base, again.outcomes) == (first.base, first.outcomes)
 
@@ -404,14 +378,15 @@ async def test_a_new_member_has_the_rows_and_the_outcomes_of_its_source(
 async def test_rows_of_a_snapshot_are_there_whole_or_not_at_all(
     start_node: Callable[..., NodeProcess], operator: OperatorHand
 ):
-    found = await one_member(start_node, operator, "--snapshot-bytes-per-second", str(2 << 20))
-    spare = found.spare
+    """It has nodes of its own: the source sends 2 MiB of snapshots a second, so that the test can interrupt one."""
+    spare = start_node("b")
+    found = await one_member(start_node("a", "--snapshot-bytes-per-second", str(2 << 20)), spare, operator)
     old = {b"%04d" % number: bytes([number]) * 100_000 for number in range(60)}
     keys = list(old)
     await found.three.write(*(
         writes(number, *(put(key, old[key]) for key in keys[number * 6:][:6])) for number in range(10)))
     await found.prepare()
-    await operator.send(spare.member, found.install)
+    await operator.send(spare.member, found.install, spare.group.shard)
 
     async def some() -> bool:
         return await received(spare) > 1_000_000
@@ -422,7 +397,7 @@ async def test_rows_of_a_snapshot_are_there_whole_or_not_at_all(
     spare.start()
     await found.connect()
     assert Reason.NO_REPLICA is await reason(get(spare, b"0000", level="follower"))
-    await operator.ask(spare.member, found.install, SnapshotInstalled, timeout_seconds=40)
+    await found.three.ask(spare, found.install, SnapshotInstalled, timeout_seconds=40)
     assert await received(spare) > 6_000_000, "from the first row again"
     await found.commit()
     assert old == await scan(spare, level="follower", min_seqno=(await describe(found.source)).applied)
@@ -442,24 +417,29 @@ async def received(node: NodeProcess) -> float:
 
 async def test_metrics_say_what_is_kept_written_and_read(three: Three):
     a, b, _ = three.nodes
+    before = {node.name: await metrics_of(node) for node in (a, b)}   # the file's other tests counted too
     await three.write(
         writes(0, *(put(b"%d" % number, b"v") for number in range(5))),
         writes(1, Write(Op.DELETE, b"0"), put(b"1", b"w", expected=0)))
     async with documents_of(a) as stub:
-        await stub.Pin(wire.PinDocumentsRequest(group=GROUP, name="p", ttl_ms=600_000), timeout=20)
+        await stub.Pin(wire.PinDocumentsRequest(group=a.group.name, name="p", ttl_ms=600_000), timeout=20)
     cut = (await describe(a)).applied
     await get(b, b"1", level="follower", min_seqno=cut)
     for node in (a, b):
         found = await metrics_of(node)
-        of = {name: found[f'tidemark_{name}{{shard="7/0"}}'] for name in (
+        of = {name: found[f'tidemark_{name}{{shard="{three.group.group_id}/0"}}'] for name in (
             "documents", "document_tombstones", "document_pins", "documents_purged", "documents_lag_records")}
         assert of == {
             "documents": 4, "document_tombstones": 1, "document_pins": 1, "documents_purged": -1,
             "documents_lag_records": 0}
-        assert found['tidemark_documents_applied{shard="7/0"}'] >= cut
-    written = await metrics_of(a)
-    assert [written[f'tidemark_document_writes_total{{verdict="{name}"}}'] for name in ("APPLIED", "REFUSED")] == [6, 1]
-    assert (await metrics_of(b))['tidemark_document_reads_total{method="Get"}'] == 1
+        assert found[f'tidemark_documents_applied{{shard="{three.group.group_id}/0"}}'] >= cut
+
+    async def counted(node: NodeProcess, name: str) -> float:
+        return (await metrics_of(node))[name] - before[node.name].get(name, 0)
+
+    for verdict, count in ("APPLIED", 6), ("REFUSED", 1):
+        assert await counted(a, f'tidemark_document_writes_total{{verdict="{verdict}"}}') == count
+    assert await counted(b, 'tidemark_document_reads_total{method="Get"}') == 1
 
 
 @pytest.fixture

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import tidemark
-from node_harness import GROUP
+from node_harness import Three
 from test_node_changes import Writer
-from test_node_documents import Three, put, three
+from test_node_documents import put
 from tidemark.errors import ViewRefused
 from tidemark_core.documents.payload import Op, Write
-
-__all__ = ["three"]   # the fixture
-
-
-@pytest.fixture
-async def client(three: Three) -> AsyncIterator[tidemark.Client]:
-    async with await tidemark.connect([node.address for node in three.nodes]) as client:
-        yield client
 
 
 async def contents(view: tidemark.SqliteView) -> dict[bytes, tuple[int, bytes]]:
@@ -32,7 +23,7 @@ async def test_u55_a_view_equals_the_store_through_the_kill_of_a_leader_and_a_re
 ) -> None:
     writer, file = Writer(three), tmp_path / "view.db"
     await writer.write(*(put(b"k%d" % number, b"first") for number in range(50)))
-    async with client.view(GROUP, file) as view:
+    async with client.view(three.group.name, file) as view:
         await view.catch_up()
         assert await contents(view) == writer.documents
         killed = three.leader
@@ -46,7 +37,7 @@ async def test_u55_a_view_equals_the_store_through_the_kill_of_a_leader_and_a_re
         assert result.good and result.digest == "equal" and result.documents == len(writer.documents)
     await writer.write(put(b"k3", b"while the view was away"), Write(Op.DELETE, b"k4"))
 
-    async with client.view(GROUP, file) as view:
+    async with client.view(three.group.name, file) as view:
         await view.catch_up()
         assert await contents(view) == writer.documents
         assert view.received == 2, "it goes on from its position"
@@ -58,14 +49,14 @@ async def test_verify_names_documents_that_the_view_lost_kept_or_changed(
 ) -> None:
     writer, file = Writer(three), tmp_path / "view.db"
     await writer.write(*(put(b"k%d" % number, b"v") for number in range(9)))
-    async with client.view(GROUP, file) as view:
+    async with client.view(three.group.name, file) as view:
         await view.catch_up()
     with sqlite3.connect(file) as db:
         db.execute("DELETE FROM documents WHERE key = ?", (b"k1",))
         db.execute("UPDATE documents SET value = ? WHERE key = ?", (b"forged", b"k2"))
         db.execute("UPDATE documents SET key = ? WHERE key = ?", (b"foreign", b"k3"))
 
-    async with client.view(GROUP, file) as view:
+    async with client.view(three.group.name, file) as view:
         result = await view.verify()
 
     assert not result.good
@@ -77,9 +68,9 @@ async def test_a_view_of_another_group_or_of_no_group_is_refused(
     three: Three, client: tidemark.Client, tmp_path: Path,
 ) -> None:
     file = tmp_path / "view.db"
-    async with client.view(GROUP, file):
+    async with client.view(three.group.name, file):
         pass
-    with pytest.raises(ViewRefused, match=f"is a view of '{GROUP}', not of 'nothing'"):
+    with pytest.raises(ViewRefused, match=f"is a view of '{three.group.name}', not of 'nothing'"):
         async with client.view("nothing", file):
             pass
     async with client.view("nothing", tmp_path / "other.db") as view:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 import pytest
 
 FOLDERS = ("tests/e2e/",)
-FIXTURES = frozenset({"start_node", "etcd", "state", "programs", "promtool", "secure_etcd"})
+FIXTURES = frozenset({"start_node", "nodes_of_the_file", "etcd", "state", "programs", "promtool", "secure_etcd"})
 PROGRAMS = frozenset({"etcd", "kube-apiserver", "kube-controller-manager"})
 MODULES = frozenset({"tidemark_node", "tidemark_operator"})
 
