@@ -24,6 +24,7 @@ from tests.kube.fixtures import (
 from .run import servers, targets
 from .run.groups import arranged, measured
 from .run.results import SERVERS
+from .run.workers import Workers
 
 __all__ = ["control_plane", "kube", "metadata_etcd", "pod_runner", "programs", "promtool"]
 
@@ -39,6 +40,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 watch = servers.Watch()
 ID_MAX = 100
 """Characters of a parameter that become part of a test's name."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Workers())
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

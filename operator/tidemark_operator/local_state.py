@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -14,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import cycle
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from .process import ProcessId, alive
 STATE_FORMAT = 1
 LOCK_TIMEOUT_S = 60.0
 LOCK_LOOK_S = 0.05
-PRIVATE_PORTS_FROM, SYSTEM_PORTS_FROM = 10_000, 32_768
+PORTS_VARIABLE = "TIDEMARK_LOCAL_PORTS"
+"""Names the first and the last port that local clusters may take, such as 20000-24999."""
+PRIVATE_PORTS_FROM, SYSTEM_PORTS_FROM, PORT_MAX = 10_000, 32_768, 65_535
 PORTS_APART = 1_009
 """Between the first ports of two processes with neighbouring numbers: more than one of them takes in a while."""
 
@@ -89,18 +92,29 @@ def free_ports(count: int) -> list[int]:
     They lie below the ports that the system picks itself: a process that is down finds its port free when it starts
     again.  A process begins at a place of its own and goes on from there, so that two that start clusters at the same
     moment take different ports.  Where the system leaves no such ports, it picks them.
+    Raises LocalRuntimeError where `PORTS_VARIABLE` is no range, or too few ports of it are free.
     """
     found: list[int] = []
-    for _ in range(len(_PRIVATE)):
-        if len(found) == count:
-            return found
-        port = next(_ports)
+    ports, begin = _private_ports(), _turn()
+    for _ in ports:
+        port = ports[next(begin) % len(ports)]
         if port_is_free(port):
             found.append(port)
+        if len(found) == count:
+            return found
+    if PORTS_VARIABLE in os.environ:
+        raise LocalRuntimeError(
+            f"{PORTS_VARIABLE}={os.environ[PORTS_VARIABLE]} holds {len(found)} free ports; {count} are needed",
+            "Name a larger range, or stop what listens there.")
     return _system_ports(count)
 
 
 def _private_ports() -> range:
+    if given := os.environ.get(PORTS_VARIABLE):
+        first, _, last = given.partition("-")
+        if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= PORT_MAX):
+            raise LocalRuntimeError(f"{PORTS_VARIABLE}={given} is no range of ports", "Write it as 20000-24999.")
+        return range(int(first), int(last) + 1)
     try:
         system = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError):
@@ -108,8 +122,10 @@ def _private_ports() -> range:
     return range(PRIVATE_PORTS_FROM, max(PRIVATE_PORTS_FROM, system))
 
 
-_PRIVATE = _private_ports()
-_ports = cycle([*_PRIVATE[(begin := os.getpid() * PORTS_APART % max(1, len(_PRIVATE))):], *_PRIVATE[:begin]])
+@cache
+def _turn() -> Iterator[int]:
+    """Return where in the range the next port lies, counted on through the life of this process."""
+    return itertools.count(os.getpid() * PORTS_APART)
 
 
 def _system_ports(count: int) -> list[int]:

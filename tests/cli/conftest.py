@@ -12,6 +12,7 @@ from tidemark_cli.commands import run as run_cli
 from tidemark_operator import local
 
 from tests.ran import Ran
+from tests.run.janitor import kept
 from tests.waiting import wait_until
 
 PLACES = [f"region=eu,zone={zone},rack=r1" for zone in "abcd"]
@@ -47,7 +48,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("cluster")
     try:
         tidemark.run(local.up(directory, nodes=4, locations=PLACES, cluster="dev"))
-        yield directory
+        with kept(directory):
+            yield directory
     finally:
         tidemark.run(local.down(directory, wipe=True))
 

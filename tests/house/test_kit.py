@@ -90,7 +90,8 @@ def test_a_group_is_a_file_or_a_test() -> None:
     assert groups.group_of("tests/core/test_node.py::test_a[b::c]") == "tests/core/test_node.py"
     assert groups.group_of("tests/kube/test_operator.py::test_a[x]") == "tests/kube/test_operator.py::test_a[x]"
     assert groups.group_of("tests/kube/test_definitions.py::test_a") == "tests/kube/test_definitions.py"
-    for place in (*groups.EACH_ALONE, *groups.TOGETHER):
+    assert groups.group_of("tests/cli/test_demo.py::test_a") == "tests/cli/"
+    for place in (*groups.EACH_ALONE, *groups.TOGETHER, *groups.AS_ONE):
         assert (REPOSITORY / place).exists(), place
 
 
@@ -133,12 +134,13 @@ def test_durations_are_read_from_results(tmp_path: Path) -> None:
         '<testcase classname="tests.kube.test_operator" name="test_c" time="2.04"/></testsuite></testsuites>')
     target.write_text(json.dumps({
         "groups": {"tests/core/test_node.py": 3.0, "tests/gone.py": 4.0, "tests/house/test_kit.py": 9.0,
-                   "tests/kube/test_operator.py::test_gone": 5.0},
+                   "tests/kube/test_operator.py::test_gone": 5.0, "tests/cli/test_demo.py": 6.0, "tests/cli/": 8.0},
         "tests": {"tests/house/test_kit.py::test_old": 7.0, f"{UNMEASURED}[1]": 6.0, f"{GONE}[1]": 2.0}}))
     durations.write([results], target)
     assert json.loads(target.read_text()) == {
         "groups": {
-            "tests/house/test_kit.py": 7.8, "tests/core/test_node.py": 3.0, "tests/kube/test_operator.py::test_c": 2.0},
+            "tests/cli/": 8.0, "tests/house/test_kit.py": 7.8,
+            "tests/core/test_node.py": 3.0, "tests/kube/test_operator.py::test_c": 2.0},
         "tests": {
             f"{UNMEASURED}[1]": 6.0, "tests/kube/test_operator.py::test_c": 2.0,
             "tests/house/test_kit.py::test_a[x@y]": 1.2}}

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.run import bounded, stages
+from tests.run import bounded, flaky, stages
 from tests.run.again import failures, judge
 from tests.run.results import SERVERS
 from tests.waiting import wait_until
+
+REPOSITORY = Path(__file__).parents[2]
 
 # --- bounds
 
@@ -116,7 +120,8 @@ def test_up_to_three_tests_with_servers_run_once_more_and_a_pass_is_green_and_lo
     assert judge(1, written, runs.run, runs.say) == 0
     assert runs.asked == [[f"tests/e2e/test_a.py::test_{name}[x]" for name in "abc"]]
     assert "FLAKY: 3 failed" in runs.said
-    assert "`tests/e2e/test_a.py::test_b[x]`: b is wrong\n" in (tmp_path / "flaky.md").read_text()
+    assert "`tests/e2e/test_a.py::test_b[x]`: b is wrong (not in tests/run/flaky.json" in (
+        tmp_path / "flaky.md").read_text()
 
 
 @pytest.mark.parametrize("end", [("<failure/>",), ("<skipped/>",), ()], ids=["failed", "skipped", "did not run"])
@@ -152,6 +157,31 @@ def test_a_run_that_wrote_no_results_stays_red(tmp_path: Path) -> None:
 def test_a_test_that_fails_in_its_call_and_its_teardown_is_one(tmp_path: Path) -> None:
     twice = served("a") + served("a").replace("failure", "error")
     assert [case.test for case in failures(results(tmp_path, twice))] == ["tests/e2e/test_a.py::test_a[x]"]
+
+
+# --- known races
+
+
+def test_no_known_race_is_older_than_a_month_and_each_names_a_test_and_a_reason() -> None:
+    races = flaky.known()
+    assert not flaky.overdue(races, date.today()), "mend these tests, or what they test"
+    for test, race in races.items():
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (REPOSITORY / file).read_text(encoding="utf-8"), test
+        assert len(race.reason.split()) > 4, f"{test}: what races with what?"
+
+
+def test_a_known_race_is_told_with_its_reason_and_falls_due(tmp_path: Path) -> None:
+    file = tmp_path / "flaky.json"
+    file.write_text(json.dumps({
+        "tests/a.py::test_old": {"since": "2026-01-01", "reason": "a look comes before a write"},
+        "tests/a.py::test_new": {"since": "2026-01-31", "reason": "the same"},
+        "tests/a.py::test_next": {"since": "2026-02-02", "reason": "the same"}}))
+    races = flaky.known(file)
+    assert flaky.told("tests/a.py::test_old[x]", races) == "known since 2026-01-01: a look comes before a write"
+    assert "list it" in flaky.told("tests/a.py::test_other", races)
+    assert flaky.overdue(races, date(2026, 2, 1)) == ["tests/a.py::test_old", "tests/a.py::test_next"]
+    assert flaky.overdue(races, date(2026, 1, 31)) == ["tests/a.py::test_next"]
 
 
 # --- minutes

@@ -16,7 +16,7 @@ from pathlib import Path
 from . import probes
 from .client import Object
 from .commands import CannotStart, Pod, command_of, environment_of, local_command
-from .processes import REAPER, kill_group
+from .processes import kill_group
 from .rewriting import Rewriting
 
 FIRST_BACK_OFF_S, BACK_OFF_MAX_S, BACK_OFF_FORGOTTEN_S = 0.25, 8.0, 60.0
@@ -105,7 +105,6 @@ class Container:
                     stderr=log, start_new_session=True)
         except OSError as error:
             raise CannotStart("RunContainerError", str(error)) from error
-        REAPER.watch(process.pid)
         if self._stopping:  # the end was asked for while the process was being made
             kill_group(process.pid)
         self._exited.clear()
@@ -122,7 +121,6 @@ class Container:
             code = await process.wait()
         finally:
             kill_group(process.pid)  # what the process started goes with it, as with a container's first process
-            REAPER.forget(process.pid)
             watchers.cancel()
             await asyncio.gather(watchers, return_exceptions=True)
         self.ready = self.started = False

@@ -17,6 +17,8 @@ import pytest
 import yaml
 from tidemark_operator.etcd_process import ETCD_VARIABLE
 
+from tests.run.janitor import kept
+
 from . import binaries
 
 if TYPE_CHECKING:
@@ -90,7 +92,8 @@ def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFa
         plane.start()
         _run_aside(install_definitions(plane))
         plane.start_controllers()
-        yield plane
+        with kept(plane.directory):
+            yield plane
     finally:
         plane.stop()
 

@@ -18,6 +18,8 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.run import janitor
+
 from .client import Object
 from .processes import kill_group
 
@@ -146,7 +148,7 @@ async def watch(
 
 def base_environment(home: Path, hostname: str) -> dict[str, str]:
     """What every container has: the machine's programs and this checkout's packages and commands."""
-    kept = {name: os.environ[name] for name in ("PYTHONPATH", "LANG", "TMPDIR") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PYTHONPATH", "LANG", "TMPDIR") if name in os.environ} | janitor.marks()
     # Behind what the tests built: the wheel of etcd has put an older one beside Python.
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
     return {**kept, "PATH": path, "HOME": str(home), "HOSTNAME": hostname, "PYTHONUNBUFFERED": "1"}

@@ -1,6 +1,6 @@
-"""Child processes of a test run that never outlive it, even when the run itself is killed.
+"""Child processes that a test may stop, kill, pause and start again.
 
-Stays out: what they are (`control_plane`, `containers`).
+Stays out: what they are (`control_plane`, `containers`), and their end when the run is killed (`tests.run.janitor`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,58 +16,6 @@ from typing import IO
 from tidemark_operator.process import known, pause
 
 from tests import waiting
-
-# The helper reads what it shall kill; the end of its input is the end of the test run.
-_REAPER = """
-import os, signal, sys
-watched = {}
-def started(pid):
-    try:
-        stat = open(f"/proc/{pid}/stat").read()
-    except OSError:
-        return None
-    return stat[stat.rindex(")") + 2:].split()[19]
-for line in sys.stdin:
-    sign, pid = line[0], int(line[1:])
-    if sign == "+":
-        watched[pid] = started(pid)
-    else:
-        watched.pop(pid, None)
-for pid, when in watched.items():
-    if started(pid) in (when, None):
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-"""
-
-
-class Reaper:
-    """One helper process for the whole run; it kills the process groups it was told of when the run is gone."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._helper: subprocess.Popen[str] | None = None
-
-    def watch(self, pid: int) -> None:
-        """From now on the group of this process, which leads a session of its own, ends with the run."""
-        self._tell(f"+{pid}")
-
-    def forget(self, pid: int) -> None:
-        self._tell(f"-{pid}")
-
-    def _tell(self, line: str) -> None:
-        with self._lock:
-            if self._helper is None:
-                self._helper = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _REAPER], stdin=subprocess.PIPE, text=True,
-                    start_new_session=True)
-            assert self._helper.stdin is not None
-            self._helper.stdin.write(line + "\n")
-            self._helper.stdin.flush()
-
-
-REAPER = Reaper()
 
 
 def kill_group(pid: int) -> None:
@@ -104,7 +50,6 @@ class Child:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                 env={**os.environ, **self.environment})
-        REAPER.watch(self._process.pid)
 
     def stop(self, grace_s: float = 30.0) -> None:
         """SIGTERM, and SIGKILL when that is not heard."""
@@ -120,7 +65,6 @@ class Child:
         if self._process is not None:
             kill_group(self._process.pid)
             self._process.wait()
-            REAPER.forget(self._process.pid)
             self._process = None
 
     def pause(self) -> None:

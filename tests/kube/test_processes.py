@@ -1,28 +1,13 @@
-"""Nothing that a test run started outlives it, even when the run is killed."""
+"""Children of a test that stop and start again, and addresses of loopback."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.kube.loopback import LoopbackNetwork
 from tests.kube.processes import Child
 from tests.waiting import wait_until
-
-REPOSITORY = Path(__file__).parents[2]
-RUN = """
-import sys, time
-from pathlib import Path
-from tests.kube.processes import Child
-child = Child(["sh", "-c", "sleep 1000 & echo $! > grandchild; wait"], Path("log"))
-child.start()
-while not (Path("grandchild").exists() and Path("grandchild").read_text().strip()):
-    time.sleep(0.01)
-print(child.pid, Path("grandchild").read_text().strip(), flush=True)
-time.sleep(1000)
-"""
 
 
 def alive(pid: int) -> bool:
@@ -35,19 +20,6 @@ def alive(pid: int) -> bool:
 
 def wait_dead(*pids: int) -> None:
     wait_until(lambda: not any(alive(pid) for pid in pids), f"none of {pids} runs")
-
-
-def test_children_of_a_killed_run_are_killed(tmp_path: Path) -> None:
-    run = subprocess.Popen(
-        [sys.executable, "-c", RUN], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
-    assert run.stdout
-    pids = [int(word) for word in run.stdout.readline().split()]
-    assert len(pids) == 2
-    assert all(alive(pid) for pid in pids)
-    run.kill()
-    run.wait()
-    wait_dead(*pids)
 
 
 def test_a_child_can_be_stopped_and_started_again(tmp_path: Path) -> None:

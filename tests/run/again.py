@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .flaky import known, told
 from .results import Case, Outcome, cases
 
 TESTS_MAX = 3
@@ -74,7 +75,8 @@ def judge(
     if run(tests, again) != 0 or not_passed(tests, again):
         say(f"not passed in the second run either: {', '.join(not_passed(tests, again)) or 'see above'}")
         return exit_code
-    rows = "".join(f"- `{case.test}`: {case.message}\n" for case in failed)
+    races = known()
+    rows = "".join(f"- `{case.test}`: {case.message} ({told(case.test, races)})\n" for case in failed)
     flaky.write_text(f"Failed among other tests and passed alone:\n\n{rows}", encoding="utf-8")
     bar = "=" * 20
     say(f"\n{bar} FLAKY {bar}\nFLAKY: {len(tests)} failed among other tests and passed alone. "

@@ -39,7 +39,8 @@ def summed(took: Mapping[str, float], before: Mapping[str, float]) -> dict[str, 
         groups[group_of(test)] += seconds
     files = {group.partition("::")[0] for group in groups}
     kept = {group: seconds for group, seconds in before.items()
-            if (file := group.partition("::")[0]) not in files and (REPOSITORY / file).is_file()}
+            if group_of(group) == group
+            and (file := group.partition("::")[0]) not in files and (REPOSITORY / file).exists()}
     return {**kept, **groups}
 
 

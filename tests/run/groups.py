@@ -1,6 +1,7 @@
 """The groups in which tests run: the tests of a group run one after another in one process, the longest group first.
 
-A group is a file; in the files of `EACH_ALONE` each test is one.  `durations.json` says how long each group took.
+A group is a file; in the files of `EACH_ALONE` each test is one, and each folder of `AS_ONE` is one.
+`durations.json` says how long each group took.
 Stays out: measuring that (`durations`), and which tests start servers (`servers`).
 """
 
@@ -15,6 +16,8 @@ import pytest
 DURATIONS = Path(__file__).with_name("durations.json")
 EACH_ALONE = ("tests/kube/", "tests/sim/test_mutants.py")
 """Their tests are long and share only what every process has: two processes may divide them."""
+AS_ONE = ("tests/cli/",)
+"""Their tests share servers: two processes would start them twice."""
 TOGETHER = ("tests/kube/test_definitions.py", "tests/kube/test_pod_parts.py", "tests/kube/test_binaries.py")
 """Files below `EACH_ALONE` whose tests are short."""
 
@@ -23,7 +26,8 @@ def group_of(test: str) -> str:
     """Return the group of a test, which is named by its node id below the root of the repository."""
     if test.startswith(EACH_ALONE) and not test.startswith(TOGETHER):
         return test
-    return test.partition("::")[0]
+    file = test.partition("::")[0]
+    return next((folder for folder in AS_ONE if test.startswith(folder)), file)
 
 
 def measured() -> Mapping[str, float]:
@@ -44,5 +48,5 @@ def arranged(items: Sequence[pytest.Item], took: Mapping[str, float]) -> list[py
     for group in ordered:
         if group != groups[group][0].nodeid:
             for item in groups[group]:
-                item.add_marker(pytest.mark.xdist_group(group.removeprefix("tests/").removesuffix(".py")))
+                item.add_marker(pytest.mark.xdist_group(group.removeprefix("tests/").removesuffix(".py").removesuffix("/")))
     return [item for group in ordered for item in groups[group]]
