@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import ShardRecord
-from tidemark_sim.__main__ import REQUIRED, main
+from tidemark_sim.__main__ import RARE, REQUIRED, main
 from tidemark_sim.mutants import MUTANTS
 from tidemark_sim.profiles import PROFILES
 from tidemark_sim.runner import STEPS, profile_of, run_seed
@@ -176,9 +176,15 @@ def test_command_line_fails_when_something_was_never_met(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemark_sim.__main__.REQUIRED_FROM_RUNS", 2)
+    run = ["--seed", "0", "--runs", "2", "--steps", "20", "--jobs", "1", "--json"]
 
-    assert main(["--seed", "0", "--runs", "2", "--steps", "20", "--jobs", "1", "--json"]) == 2
-    assert "rollbacks_lost" in json.loads(capsys.readouterr().out)["never_met"]
+    assert main(run) == 2
+    never_met = set(json.loads(capsys.readouterr().out)["never_met"])
+    assert "rollbacks_confirmed" in never_met
+    assert not never_met & set(RARE), "these are required of longer runs"
+    monkeypatch.setitem(RARE, "rollbacks_lost", 2)
+    assert main(run) == 2
+    assert set(json.loads(capsys.readouterr().out)["never_met"]) == never_met | {"rollbacks_lost"}
 
 
 def test_command_line_refuses_nonsense() -> None:
