@@ -2,20 +2,21 @@
 
 `python -m tidemark_sim --seed N [--runs K] [--profile P] [--json] [--steps N] [--trace] [--jobs J]` runs seeds
 N to N+K-1 and exits with 1 when one of them breaks a promise, with 2 when enough runs never met something that
-they are there to meet.  Results do not depend on the number of jobs.
+they are there to meet, with 3 when one of its processes died.  Results do not depend on the number of jobs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from functools import partial
 
+from .processes import in_processes
 from .profiles import PROFILES
 from .runner import STEPS, Result, run_seed
 
@@ -54,18 +55,19 @@ def main(arguments: list[str] | None = None) -> int:
     events = 0
     failed: list[Result] = []
     done = 0
-    for result in _results(options):
-        done += 1
-        events += result.events
-        for name, count in result.counts.items():
-            totals[name] = totals.get(name, 0) + count
-        if not result.passed:
-            failed.append(result)
-            if not options.json:
-                _print_failure(result)
-        if not options.json and not options.trace and (done % 50 == 0 or done == options.runs):
-            seconds = time.monotonic() - started
-            print(f"{done}/{options.runs} runs, {len(failed)} failed, {done / seconds:.1f} runs/s", flush=True)
+    with closing(_results(options)) as results:
+        for result in results:
+            done += 1
+            events += result.events
+            for name, count in result.counts.items():
+                totals[name] = totals.get(name, 0) + count
+            if not result.passed:
+                failed.append(result)
+                if not options.json:
+                    _print_failure(result)
+            if not options.json and not options.trace and (done % 50 == 0 or done == options.runs):
+                seconds = time.monotonic() - started
+                print(f"{done}/{options.runs} runs, {len(failed)} failed, {done / seconds:.1f} runs/s", flush=True)
     seconds = time.monotonic() - started
     counts = _summary(totals)
     missing = [
@@ -88,6 +90,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"never met in {done} runs: {', '.join(missing)}")
     if failed:
         return 1
+    if done < options.runs:
+        return 3
     return 2 if missing else 0
 
 
@@ -106,14 +110,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _results(options: argparse.Namespace) -> Iterator[Result]:
+def _results(options: argparse.Namespace) -> Generator[Result]:
     seeds = range(options.seed, options.seed + options.runs)
     run = partial(run_seed, profile=options.profile, steps=options.steps, live=options.trace)
     if options.jobs == 1 or options.runs == 1 or options.trace:
         yield from map(run, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(min(options.jobs, options.runs)) as pool:
-        yield from pool.imap(run, seeds, chunksize=4)
+    yield from in_processes(run, seeds, min(options.jobs, options.runs))
 
 
 def _summary(totals: dict[str, int]) -> dict[str, int]:

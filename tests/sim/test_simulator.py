@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from typing import Any
 
+import psutil
 import pytest
 from tidemark_core.base.ids import ShardId
 from tidemark_core.replication.records import ShardRecord
 from tidemark_sim.__main__ import RARE, REQUIRED, main
 from tidemark_sim.mutants import MUTANTS
 from tidemark_sim.profiles import PROFILES
-from tidemark_sim.runner import STEPS, profile_of, run_seed
+from tidemark_sim.runner import STEPS, Result, profile_of, run_seed
+
+from tests.waiting import PATIENCE_S, wait_until
 
 SEEDS_PER_PROFILE = 4
 
@@ -192,3 +199,42 @@ def test_command_line_refuses_nonsense() -> None:
         with pytest.raises(SystemExit) as refused:
             main(arguments)
         assert refused.value.code == 2
+
+
+def dies_at_seed_5(seed: int, **_: object) -> Result:
+    """Run nothing: seed 5 is killed, as by a system without memory, while seed 6 has no end."""
+    if seed == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if seed == 6:
+        time.sleep(600)
+    return Result(seed, "swarm")
+
+
+def test_a_process_that_dies_ends_the_run_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark_sim.__main__.run_seed", dies_at_seed_5)
+
+    assert main(["--seed", "1", "--runs", "5000", "--jobs", "2", "--json"]) == 3
+    told = capsys.readouterr()
+    assert json.loads(told.out)["runs"] <= 4
+    assert "A process of the simulator died" in told.err
+    assert re.search(r"Seeds that ran: .*\b5\b", told.err)
+    assert re.search(r"Seeds \d to 5000 are not judged", told.err)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_ctrl_c_ends_every_process_of_a_run(whole_group: bool) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tidemark_sim", "--seed", "1", "--runs", "5000", "--jobs", "2"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        wait_until(  # Python keeps a third process; the other two watch their parent once they have begun
+            lambda: sorted(child.num_threads() for child in psutil.Process(run.pid).children()) == [1, 2, 2])
+        children = psutil.Process(run.pid).children()
+        (os.killpg if whole_group else os.kill)(run.pid, signal.SIGINT)
+        assert run.wait(PATIENCE_S) == -signal.SIGINT
+    finally:
+        run.kill()
+    assert not psutil.wait_procs(children, PATIENCE_S)[1]
