@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pytest
@@ -143,6 +145,14 @@ def demo_processes() -> set[int]:
     return found
 
 
+def interrupted(process: subprocess.Popen[str], errors: IO[str]) -> str:
+    """Interrupt a demo and return its standard error: a file, as a pipe that nobody reads would fill and stop it."""
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    errors.seek(0)
+    return errors.read()
+
+
 @pytest.mark.servers
 @pytest.mark.timeout(300)
 def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
@@ -217,15 +227,14 @@ def test_a_contradiction_or_a_wrong_record_or_view_fails_the_demo(
 @pytest.mark.parametrize("after_s", [0.1, 1.5, 5.0])
 def test_an_interrupted_demo_stops_every_process(tmp_path: Path, after_s: float):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tidemark_cli", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=environment,
-    )
-    assert process.stdout is not None
-    assert "starting 5 nodes" in process.stdout.readline()
-    time.sleep(after_s)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidemark_cli", "demo"], stdout=subprocess.PIPE, stderr=errors, text=True,
+            env=environment)
+        assert process.stdout is not None
+        assert "starting 5 nodes" in process.stdout.readline()
+        time.sleep(after_s)
+        err = interrupted(process, errors)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
@@ -241,14 +250,13 @@ def test_a_demo_interrupted_while_nodes_are_paused_stops_every_process(tmp_path:
     data.write_bytes(b"".join(change.value + b"\n" for change in changes))
     folder = tmp_path / "demos"
     folder.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tidemark_cli", "demo", "--data", str(data)], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)},
-    )
-    assert process.stdout is not None
-    assert any("LOCAL appends answered" in line for line in process.stdout)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidemark_cli", "demo", "--data", str(data)], stdout=subprocess.PIPE,
+            stderr=errors, text=True, env={**os.environ, "TMPDIR": str(folder)})
+        assert process.stdout is not None
+        assert any("LOCAL appends answered" in line for line in process.stdout)
+        err = interrupted(process, errors)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert list(folder.iterdir()) == []
