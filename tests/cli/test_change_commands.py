@@ -14,6 +14,8 @@ from cli_harness import Cli
 from fake_in_a_thread import FakeInAThread
 from tidemark_core.upr.messages import EndReason, StreamEnd
 
+from tests.waiting import PATIENCE_S
+
 
 @pytest.fixture
 def fake() -> Iterator[FakeInAThread]:
@@ -76,7 +78,7 @@ def test_an_interrupted_follow_ends_with_its_position(fake: FakeInAThread, on_fa
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE_S)
     assert process.returncode == 130, err
     assert "error" not in out + err
     if options:
@@ -108,7 +110,7 @@ def test_changes_that_fail_end_with_one_line(fake: FakeInAThread, on_fake: Cli):
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE_S)
     *_, last = [json.loads(line) for line in out.splitlines()]
     assert (process.returncode, last["error"]) == (1, "PERMISSION_DENIED"), err
     assert "error:" in err

@@ -21,7 +21,7 @@ from tidemark_cli.explain import document_of, ranges_of
 from tidemark_core.base.entry import Batch
 from tidemark_core.delivery.order import Mode
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_tail_follows_until_it_is_interrupted(fake: FakeInAThread, on_fake: Cli)
         assert "received" in told
     finally:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE_S)
 
 
 def test_a_tail_without_an_end_is_no_document(on_fake: Cli):
@@ -301,7 +301,7 @@ def test_explain_says_who_sends_what_and_who_reads_now(on: Cli, group: str, stat
         assert shown.out.count("waiting") == 3
     finally:
         tailing.kill()
-        tailing.wait()
+        tailing.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_node.store import Store, open_store
 
+from tests.waiting import PATIENCE_S
+
 from .cluster import Cluster
 
 BALLAST_PIECE = b"\0" * (256 << 10)
@@ -27,7 +29,8 @@ EVERYTHING = 1 << 40
 def namespaces_permitted() -> bool:
     """Say whether this user may mount a tmpfs in a namespace of its own."""
     script = "mount -t tmpfs -o size=1m tmpfs /tmp"
-    return subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True).returncode == 0
+    tried = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, timeout=PATIENCE_S)
+    return tried.returncode == 0
 
 
 class SmallDisk:

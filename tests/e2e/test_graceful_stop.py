@@ -48,7 +48,7 @@ async def test_stopped_leader_hands_over_first(cluster: Cluster, client: Client)
     async with Workload(client, group, timeout_s=20) as load:
         await load.more(200)
         stopped = await cluster.leader(group)
-        await cluster.runtime.stop(stopped)
+        await asyncio.wait_for(cluster.runtime.stop(stopped), PATIENCE_S)
         await until(lambda: other_leader(cluster, group, stopped), "another member leads")
         await load.more_on_every_shard()
         await cluster.start(stopped)
@@ -63,7 +63,7 @@ async def test_rolling_restart_fails_no_append(cluster: Cluster, client: Client)
     async with Workload(client, group, timeout_s=20) as load:
         await load.more()
         for name in cluster.nodes:
-            await cluster.runtime.stop(name)
+            await asyncio.wait_for(cluster.runtime.stop(name), PATIENCE_S)
             assert (await led_when_drained(cluster, name, group))[-1] == set(), f"{name} ended while it led"
             await cluster.start(name)
             await cluster.replicated(group)

@@ -14,7 +14,7 @@ from tidemark_cli.demo.outcomes import Kind, Told
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Appended
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from .attempts import Attempts, compare
 from .cluster import Cluster
@@ -273,11 +273,11 @@ async def test_a_change_of_the_synchro_quorum_reaches_a_running_leader(cluster: 
             await appender.append(b"three of four")
             await apply_quorum(cluster, client, group, "N", 4)
             everybody = await waits(b"all four")
-        await everybody
+        await asyncio.wait_for(everybody, PATIENCE_S)
         with standing_still(cluster, paused):
             lowered = await waits(b"all four, then three")
             await apply_quorum(cluster, client, group, 3, 3)
-            await lowered
+            await asyncio.wait_for(lowered, PATIENCE_S)
         await appender.append(b"the end")
     values = [record.value async for record in client.read(group)]
     assert values == [b"three of four", b"all four", b"all four, then three", b"the end"]

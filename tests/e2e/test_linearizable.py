@@ -12,7 +12,7 @@ import pytest
 from tidemark import Client
 
 from tests.kube.binaries import BuildFailed, Unavailable
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from .cluster import Cluster
 from .fault_proxy import Network
@@ -145,7 +145,7 @@ async def test_u49_u53_operations_on_documents_are_linearizable_under_kills_paus
 
         unknown_outcomes = await record(documents, history, clients=12, keys=30, enough=enough)
         faulting.cancel()
-        await faulting
+        await asyncio.wait_for(faulting, PATIENCE_S)
     assert set(FAULTS) <= set(faults), f"{faults} in the history"
     assert unknown_outcomes, "a leader was killed, and every outcome is known"
     verdict = judged(porcupine, history)
@@ -187,4 +187,4 @@ async def test_u53_a_client_reads_its_own_writes_on_any_member_across_a_leader_k
             await cluster.start(leader)
             await cluster.replicated(group)
         stop = True
-        await running
+        await asyncio.wait_for(running, PATIENCE_S)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 from .sockets import holder
 
 CHILD = """
@@ -45,7 +47,7 @@ class Child:
 
     def end(self) -> None:
         self.process.kill()
-        self.process.communicate()
+        self.process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.fixture

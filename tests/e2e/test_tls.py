@@ -22,7 +22,7 @@ from tidemark_operator.etcd_access import TlsFiles
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.tls import TlsSettings, read_material
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from .cluster import Cluster, condition
 from .workload import Workload, check_every_copy, check_read_back, read_all
@@ -170,7 +170,7 @@ async def test_ca_and_all_certificates_are_replaced_under_load_and_no_append_fai
             await load.more_on_every_shard()
             await cluster.start(leading)
             await more.more_on_every_shard()
-    assert 400 == await tail
+    assert 400 == await asyncio.wait_for(tail, PATIENCE_S)
     after = store.holders()
     assert old not in {authority.id for authority in store.authorities()}
     assert after.keys() == before.keys()

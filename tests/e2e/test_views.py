@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tidemark import Client, Delete, Put, SqliteView
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from .cluster import Cluster
 
@@ -86,7 +86,7 @@ class Killed:
     async def end(self) -> None:
         assert self.process is not None and self.process.returncode is None, "the view ended by itself"
         self.process.kill()
-        await self.process.communicate()
+        await asyncio.wait_for(self.process.communicate(), PATIENCE_S)
 
     async def again(self) -> None:
         """Kill it once it has applied something since this was called."""
@@ -158,13 +158,13 @@ async def test_u55_u59_views_equal_the_store_through_kills_a_swap_and_pauses(
                 await asyncio.gather(
                     cluster.change("SWAP", group, 1, from_node=old, to_node=new), killed.again(), load.to(0.9))
                 await load.to(1.0)
-                written = await putting
+                written = await asyncio.wait_for(putting, 60)
             assert written.applied == len(load.all)
             await view.catch_up(120)
             assert view.rebuilds == 0
         assert slow.returncode is None, "the slow view ended by itself"
         slow.kill()
-        await slow.communicate()
+        await asyncio.wait_for(slow.communicate(), PATIENCE_S)
         await killed.end()
         assert killed.kills == 4
         live: set[bytes] = set()
@@ -176,4 +176,4 @@ async def test_u55_u59_views_equal_the_store_through_kills_a_swap_and_pauses(
         for process in (slow, killed.process):
             if process is not None and process.returncode is None:
                 process.kill()
-                await process.communicate()
+                await asyncio.wait_for(process.communicate(), PATIENCE_S)

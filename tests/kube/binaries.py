@@ -197,6 +197,7 @@ def _only_builder(directory: Path, say: Callable[[str], None]) -> Iterator[None]
 
 
 def _wait_for(lock: IO[str], directory: Path) -> None:
+    """Wait for the lock within `BUILD_S`: flock has no deadline, so that this tries again and again."""
     deadline = time.monotonic() + BUILD_S
     while True:
         try:

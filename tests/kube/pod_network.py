@@ -43,7 +43,7 @@ def answers(command: Sequence[str], url: str) -> tuple[bool, str]:
 
 def main(url: str, command: Sequence[str]) -> int:
     for link in _LINKS:
-        subprocess.run(["ip", *link.split()], check=True)
+        subprocess.run(["ip", *link.split()], check=True, timeout=LIMIT_S)
     with subprocess.Popen(command) as process:
         try:
             while process.poll() is None:

@@ -64,7 +64,7 @@ class Child:
     def kill(self) -> None:
         if self._process is not None:
             kill_group(self._process.pid)
-            self._process.wait()
+            self._process.wait(waiting.PATIENCE_S)
             self._process = None
 
     def pause(self) -> None:

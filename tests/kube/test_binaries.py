@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube import binaries
+from tests.waiting import PATIENCE_S
 
 GO = """#!/bin/sh
 [ "$1" = version ] && { echo go version go1.99.0 linux/amd64; exit 0; }
@@ -135,7 +136,7 @@ def test_the_second_builder_waits_and_finds_it_done(machine: Path) -> None:
         holder.stdin.close()
 
     assert binaries.prepare(the_other_finishes) == {"etcd": directory / "etcd"}
-    holder.wait()
+    holder.wait(PATIENCE_S)
     assert builds(machine) == 0
 
 

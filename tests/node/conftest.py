@@ -10,6 +10,8 @@ import pytest
 import tidemark
 from node_harness import NodeProcess, OperatorHand, SharedNodes, Three
 
+LIMIT_S = 60
+
 
 @pytest.fixture
 def start_node(tmp_path: Path) -> Iterator[Callable[..., NodeProcess]]:
@@ -67,10 +69,10 @@ def in_user_namespace(tmp_path: Path) -> Callable[[str], subprocess.CompletedPro
 
     def run(command: str) -> subprocess.CompletedProcess[str] | None:
         allowed = subprocess.run(
-            ["unshare", "-Urm", "sh", "-c", f"mount -t tmpfs -o size=1m tmpfs {tmp_path}/disk"], capture_output=True
-        )
+            ["unshare", "-Urm", "sh", "-c", f"mount -t tmpfs -o size=1m tmpfs {tmp_path}/disk"], capture_output=True,
+            timeout=LIMIT_S)
         if allowed.returncode:
             return None
-        return subprocess.run(["unshare", "-Urm", "sh", "-c", command], capture_output=True, text=True, timeout=60)
+        return subprocess.run(["unshare", "-Urm", "sh", "-c", command], capture_output=True, text=True, timeout=LIMIT_S)
 
     return run

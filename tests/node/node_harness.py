@@ -27,7 +27,7 @@ from tidemark_wire.limbo import limbo_from_proto, outcome_from_proto
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 GROUP, GROUP_ID = "orders", 7
 SHARD = shard_id(GROUP_ID, 0)
@@ -107,7 +107,7 @@ class NodeProcess:
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            self.process.wait(PATIENCE_S)
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None

@@ -260,7 +260,8 @@ async def test_who_loses_a_role_is_told_on_the_streams_it_has(led: Led) -> None:
     async with open_channel(led.address, led.certificates.client("rita")) as opened:
         method = opened.unary_stream(channel.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
         tail = method(node_pb2.ReadRequest(group=GROUP, shard=0, until=-1, tail=True))
-        await tail.read()
+        async with asyncio.timeout(20):
+            await tail.read()
         await led.allow(common_pb2.GroupAccess())
         assert isinstance(await appender.append(batch(1)), Refused)
         while not isinstance(answer := await stream.next(), Started):

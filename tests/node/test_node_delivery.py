@@ -52,7 +52,7 @@ from tidemark_node.store import Store
 from tidemark_wire import channel, status
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
-from tests.waiting import remains, until
+from tests.waiting import PATIENCE_S, remains, until
 
 ABC = ("a", "b", "c")
 
@@ -636,7 +636,7 @@ async def test_reload_and_stop_are_told(begun: Callable[..., Any], open_stream: 
     answer = await stream.started()
     assert Status.UNAVAILABLE is answer.status and "stops" in answer.message
     assert await stream.next() is None
-    await stopping
+    await asyncio.wait_for(stopping, PATIENCE_S)
 
 
 async def test_reader_that_goes_away_while_its_slice_is_read_leaves_the_store_alone(
@@ -653,13 +653,13 @@ async def test_reader_that_goes_away_while_its_slice_is_read_leaves_the_store_al
         ended.append(list(store.walk(SHARD, 0, 3)))
 
     asked = asyncio.ensure_future(node.driver.deliver(slow))
-    await entered.wait()
+    await asyncio.wait_for(entered.wait(), PATIENCE_S)
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     stopping = asyncio.ensure_future(node.stop())
     await remains(lambda: not stopping.done(), for_s=0.1)
     leave.set()
-    await stopping
+    await asyncio.wait_for(stopping, PATIENCE_S)
     assert [4] == [len(found) for found in ended]
 
 

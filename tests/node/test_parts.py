@@ -221,7 +221,7 @@ def test_a_zone_is_a_part_of_the_location(arguments: tuple[str, ...], zone: str,
 @pytest.mark.servers
 def test_node_refuses_to_run_without_assertions():
     command = [sys.executable, "-O", "-m", "tidemark_node", "--node", "a", "--data", "/nowhere"]
-    result = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    result = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=PATIENCE_S)
     assert (2, True) == (result.returncode, "without -O" in result.stderr)
 
 

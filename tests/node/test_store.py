@@ -29,6 +29,8 @@ from tidemark_node.disk import DiskGuard
 from tidemark_node.store import Slice, Store, open_store
 from tidemark_node.store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
 
+from tests.waiting import PATIENCE_S
+
 S1, S2 = ShardId(1), ShardId(2)
 AT = of_shard(S1)
 EVERYTHING = 1 << 30
@@ -233,7 +235,7 @@ def test_everything_synced_survives_kill_9_and_writes_are_whole(tmp_path: Path):
             break
     writer.kill()
     rest = writer.stdout.read().split()
-    writer.wait()
+    writer.wait(PATIENCE_S)
     synced = max([synced, *(int(word) for word in rest)])
     entries = chain_of(20_000, payload_bytes=3000)
     store = open_store(tmp_path, "a")

@@ -28,6 +28,7 @@ from tidemark_node.store import STORE_FORMAT, Store, open_store
 from tidemark_node.store_errors import Faults, StoreFailed, StoreRefused
 
 from tests.core.toy_fold import Tally
+from tests.waiting import PATIENCE_S
 
 ARCHIVE = Path(__file__).with_name("data") / "store-format-4.tar.xz"
 WITH_TOYS = (*FAMILIES, Family("toys", "toys"), Family("numbers", "numbers"))
@@ -153,7 +154,8 @@ open_store(Path(sys.argv[1]), sys.argv[2], families=WITH_TOYS)
 def killed(directory: Path, node: str, point: str) -> None:
     """Open the store in another process, which dies at `point`."""
     arguments = [str(directory), node, point, str(Path(__file__).parent)]
-    result = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
     assert result.returncode == -signal.SIGKILL, result.stderr
 
 

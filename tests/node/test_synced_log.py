@@ -23,6 +23,8 @@ from tidemark_node.store import Store, open_store
 from tidemark_node.store_errors import StoreDamaged
 from tidemark_node.synced import FILE, SyncedMark
 
+from tests.waiting import PATIENCE_S
+
 S1 = ShardId(1)
 SYNCED, TAIL = 200, 5
 ENTRIES = chain_of(SYNCED + TAIL)
@@ -44,7 +46,7 @@ def killed(directory: Path, tail: int, buffer_bytes: int = 64 << 20) -> Killed:
     synced_bytes = int(writer.stdout.readline())
     assert b"written\n" == writer.stdout.readline()
     writer.kill()
-    writer.wait()
+    writer.wait(PATIENCE_S)
     writer.stdout.close()
     return Killed(directory, synced_bytes)
 

@@ -46,7 +46,7 @@ class EtcdChild:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(PATIENCE_S)
             self._process = None
 
     def pause(self) -> None:

@@ -28,7 +28,7 @@ from tidemark_wire.channel import open_channel
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.servers
 RECORDS = 2_000
@@ -541,5 +541,5 @@ async def test_unknown_and_stopped_processes_are_named(healthy: Runtime) -> None
 def test_optimised_python_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-O", "-m", "tidemark_operator", "--etcd", "http://127.0.0.1:1", "--cluster", "dev"],
-        capture_output=True, text=True, check=False)
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode != 0 and "-O" in done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tidemark_operator.process import ProcessId, alive, identify, known, pause
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 THREADS = """
 import hashlib, threading
@@ -38,7 +38,7 @@ def test_a_paused_process_has_no_thread_that_runs() -> None:
             wait_until(lambda: "T" not in _states(process.pid))
     finally:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE_S)
 
 
 def test_a_process_that_took_the_number_of_another_one_is_not_that_one() -> None:
@@ -54,7 +54,7 @@ def test_pausing_a_process_that_is_gone_stops_nobody() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert pause(ProcessId(process.pid, "another start"))
     assert set(_states(process.pid)) <= {"R", "S", "D"}
-    process.communicate(b"\n")
+    process.communicate(b"\n", timeout=PATIENCE_S)
     assert process.returncode == 0
     with pytest.raises(ProcessLookupError):
         known(process.pid)

@@ -17,6 +17,8 @@ from .flaky import known, told
 from .results import Case, Outcome, cases
 
 TESTS_MAX = 3
+RUN_S = 1_200
+"""The bound on the second run: each test ends within 300 s."""
 TESTS_FAILED = 1
 """pytest's exit code where tests failed and nothing else happened: the run was not cut short, no process died."""
 
@@ -52,7 +54,7 @@ def not_passed(tests: Sequence[str], results: Path) -> list[str]:
 def run_alone(tests: Sequence[str], results: Path) -> int:
     """Run tests in one fresh process, one behind the other; return pytest's exit code."""
     command = [sys.executable, "-m", "pytest", f"--junitxml={results}", *tests]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+    return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=RUN_S, check=False).returncode
 
 
 def judge(

@@ -69,7 +69,7 @@ class Started:
     def kill(self) -> None:
         """End it at once, as a crash would."""
         self.process.kill()
-        self.process.wait()
+        self.process.wait(60)
 
     def tail(self, characters: int = 3000) -> str:
         return self.log.read_text(errors="replace")[-characters:]
