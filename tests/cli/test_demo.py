@@ -146,7 +146,7 @@ def demo_processes() -> set[int]:
 
 
 def interrupted(process: subprocess.Popen[str], errors: IO[str]) -> str:
-    """Interrupt a demo and return its standard error: a file, as a pipe that nobody reads would fill and stop it."""
+    """Interrupt a demo and return its standard error: a file, as a pipe without a reader would fill and stop it."""
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     errors.seek(0)

@@ -10,7 +10,7 @@ from tests.syntax import parsed
 REPOSITORY = Path(__file__).parents[2]
 WAITS = {"run", "call", "check_call", "check_output"}
 ALLOWED = {"tools/repeat_tests.py": 1}
-"""It runs a whole command such as `make test`, which has a bound of its own (`tests/bounded.py`)."""
+"""It runs a whole command such as `make test`, which has a bound of its own (`tests/run/bounded.py`)."""
 
 
 def unbounded(text: str) -> list[int]:

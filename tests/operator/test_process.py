@@ -49,7 +49,7 @@ def test_a_process_that_took_the_number_of_another_one_is_not_that_one() -> None
     assert not alive(ProcessId(os.getpid(), "another start"))
 
 
-def test_pausing_a_process_that_is_gone_stops_nobody() -> None:
+def test_a_process_that_is_gone_is_not_paused() -> None:
     """Another process has its number now."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert pause(ProcessId(process.pid, "another start"))
