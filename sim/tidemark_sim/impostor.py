@@ -32,6 +32,7 @@ from tidemark_core.replication.messages import (
     SnapshotProgress,
     TransferReady,
 )
+from tidemark_core.replication.replica import Role
 from tidemark_core.replication.trust import STANDINGS
 
 from .forging import EXTREMES, Known, forged, rewritten
@@ -180,9 +181,11 @@ class Impostor:
         replica, leader = held.replica, held.leader
         cursors = [] if leader is None else [
             (cursor.match, cursor.commit, cursor.status, cursor.absent) for cursor in leader.cursors.values()]
+        # A tombstone answers every sender, behind a write of nothing.
+        queued = [item for item in target.disk.queue if item.writes or replica.state.role is not Role.DELETED]
         return (
             replica.state, replica.log.head, replica.log.first, replica.commit, replica.confirmed, leader is None,
-            cursors, len(target.disk.queue),
+            cursors, len(queued),
         )
 
     def _reach_operator(self, operator: Operator, meant: OperatorId, message: Any) -> None:

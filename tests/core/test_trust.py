@@ -460,6 +460,21 @@ def test_t10_a_deleted_replica_says_so_to_each_member_that_asks(node: Node) -> N
     assert [Reason.NOT_MEMBER] == [refused.reason for refused in node.take_sent(AppendRefused)]
 
 
+@pytest.mark.parametrize("kind", [kind for kind, standing in STANDINGS.items() if standing is not Standing.OPERATOR],
+                         ids=lambda kind: kind.__name__)
+def test_t10_nothing_that_a_node_says_changes_a_tombstone(node: Node, kind: type) -> None:
+    author, dice = follows(node), Dice(7)
+    node.receive(OPERATOR, DeleteShard(2, 20))
+    node.complete()
+    known = Known((0, 1, 2, 3), (A, B, C, STRANGER), author.entries)
+    before = node.replica.state, node.replica.log.head
+    for _ in range(FORGERIES):
+        node.receive(STRANGER, forged(kind, dice, known))
+        assert not any(persist.writes for persist in node.queue)
+        node.complete()
+        assert before == (node.replica.state, node.replica.log.head)
+
+
 def test_t10_a_leader_knows_who_joined_and_who_left(node: Node) -> None:
     prepares(node)
     assert [True, True] == [member in node.shard.trust.members() for member in (C, D)]

@@ -86,6 +86,13 @@ def test_recovery_seeds_that_once_failed_pass(seed: int) -> None:
     assert result.passed, f"{result.message}\n{result.replay}"
 
 
+def test_t10_an_impostor_may_speak_to_a_replica_that_is_deleted() -> None:
+    """The seed's impostor speaks to a member that has just been swapped out, whose tombstone answers."""
+    result = run_seed(2021, "impostor")
+
+    assert result.passed, f"{result.message}\n{result.replay}"
+
+
 def test_c4_ages_are_true_ages_though_a_clock_is_wrong() -> None:
     """Rule C4: one node of all is hours or days off for whole lives, leads, and removes what is of age."""
     met: Counter[str] = Counter()
