@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import yaml
+from tidemark import Client
 from tidemark_operator import local
 
 from ..admin import Admin
@@ -19,6 +20,7 @@ from ..reconfigurations import condition
 
 CLUSTER = "demo"
 ACT_TIMEOUT_S = 40.0
+LOOK_S = 1.0
 
 
 async def create_group(
@@ -64,3 +66,12 @@ async def within(what: str) -> AsyncIterator[None]:
             f"{what}: not within {ACT_TIMEOUT_S:g} s", "Look at the logs of the processes.",
             code=UNAVAILABLE, reason="TIMEOUT",
         ) from None
+
+
+async def leader_of(client: Client, group: str, shard: int) -> str:
+    """Return the node that leads a shard; on a slow machine an election may be under way though no fault was made."""
+    async with within(f"shard {shard} of {group} has a leader"):
+        while (leader := client.routing.leader(group, shard)) is None:
+            client.routing.refresh_soon()
+            await client.routing.wait_changed(LOOK_S)
+    return leader.node

@@ -18,7 +18,7 @@ from tidemark_core.limbo import view as limbo_view
 from tidemark_operator import local
 
 from ..admin import Admin
-from .acts import create_group, within
+from .acts import create_group, leader_of, within
 from .outcomes import Findings, Kind, Told, judge
 from .packages import Change
 from .screen import Screen
@@ -113,12 +113,11 @@ async def _while_paused(
 ) -> list[asyncio.Future[Appended]]:
     """Append while the followers stand still; return what is still under way when they go on."""
     view = await client.limbo(GROUP, SHARD)
-    leader = client.routing.leader(GROUP, SHARD)
-    assert leader is not None, "it has just answered"
-    followers = [name for name in view.members if name != leader.node]
+    leader = await leader_of(client, GROUP, SHARD)
+    followers = [name for name in view.members if name != leader]
     names = " and ".join(followers)
     screen.tell(f"{BEFORE} appends confirmed; SIGSTOP to {names}, which hold {len(followers)} of the {COPIES} copies "
-                f"of {GROUP}: {leader.node} leads alone", "bold red")
+                f"of {GROUP}: {leader} leads alone", "bold red")
     try:
         for name in followers:
             await asyncio.to_thread(runtime.pause, name)

@@ -24,7 +24,7 @@ from ..admin import Admin
 from ..failures import UNAVAILABLE, CommandFailed
 from ..reconfigurations import condition, reconfiguration
 from . import majority, reading, view
-from .acts import CLUSTER, create_group, together, within
+from .acts import CLUSTER, create_group, leader_of, together, within
 from .ledger import Ledger, Verdict
 from .outcomes import Findings
 from .packages import Change
@@ -161,17 +161,16 @@ async def _under_load(
 async def _kill_a_leader(
     runtime: local.Runtime, client: Client, ledger: Ledger, failover: Failover, screen: Screen
 ) -> str:
-    victim = client.routing.leader(GROUP, 0)
-    assert victim is not None, "no fault was made yet, so shard 0 has its leader"
-    led = [shard for shard in range(SHARDS) if (at := client.routing.leader(GROUP, shard)) and at.node == victim.node]
-    screen.tell(f"{len(ledger):,} acknowledged; SIGKILL to {victim.node}, which leads shard {_names(led)}", "bold red")
+    victim = await leader_of(client, GROUP, 0)
+    led = [shard for shard in range(SHARDS) if (at := client.routing.leader(GROUP, shard)) and at.node == victim]
+    screen.tell(f"{len(ledger):,} acknowledged; SIGKILL to {victim}, which leads shard {_names(led)}", "bold red")
     failover.begin({shard: client.routing.epoch(GROUP, shard) for shard in led})
-    await asyncio.to_thread(runtime.kill, victim.node)
-    async with within(f"shards {_names(led)} take appends again after the kill of {victim.node}"):
+    await asyncio.to_thread(runtime.kill, victim)
+    async with within(f"shards {_names(led)} take appends again after the kill of {victim}"):
         await failover.done.wait()
     screen.tell(f"{failover.milliseconds} ms after the kill, shard {failover.shard} acknowledged its first append "
                 "under a new leader", "bold green")
-    return victim.node
+    return victim
 
 
 async def _swap(

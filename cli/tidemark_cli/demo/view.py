@@ -14,7 +14,7 @@ from tidemark import Client, Put, SqliteView
 from tidemark_operator import local
 
 from ..admin import Admin
-from .acts import create_group, within
+from .acts import create_group, leader_of, within
 from .packages import Change
 from .screen import Screen
 
@@ -68,9 +68,7 @@ async def _put(
         nonlocal killed
         for done, change in enumerate(changes):
             if not killed and done >= KILL_AT * len(changes):
-                leader = client.routing.leader(GROUP, 0)
-                assert leader is not None, "nothing has happened to this group yet, so its shards have leaders"
-                killed = leader.node
+                killed = await leader_of(client, GROUP, 0)
                 screen.tell(f"{done:,} put, {view.received:,} changes in the view; SIGKILL to {killed}, which leads "
                             "shard 0", "bold red")
                 await asyncio.to_thread(runtime.kill, killed)
