@@ -43,7 +43,7 @@ ID_MAX = 100
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Workers())
+    config.pluginmanager.register(Workers(config))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

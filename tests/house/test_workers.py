@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tidemark_operator.local_state import PORTS_VARIABLE
 
 from tests.run import janitor, ports
@@ -142,6 +143,19 @@ def test_a_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     wait_until(lambda: is_gone(suite.of("a")) and is_gone(suite.of("b")), "the janitor ends both servers")
 
 
+def test_a_run_inside_a_test_kills_nothing_of_the_run_around_it(tmp_path: Path) -> None:
+    suite = Suite(tmp_path, a="def test_starts(): start('inner')\n")
+    suite.command.append("-n0")
+    suite.environment |= {janitor.RUN: str(tmp_path), janitor.WORKER: "gw0"}
+    with subprocess.Popen(["sleep", "600"], env=suite.environment) as outer:
+        try:
+            ended = suite.run()
+            assert "1 passed, 1 error" in ended.stdout, f"it failed for what it left behind:\n{ended.stdout}"
+            assert is_gone(suite.of("inner")) and outer.poll() is None
+        finally:
+            outer.kill()
+
+
 def test_what_does_not_carry_all_variables_is_another_runs(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"], env={janitor.RUN: str(tmp_path), janitor.WORKER: "gw1"}) as process:
         try:
@@ -149,6 +163,8 @@ def test_what_does_not_carry_all_variables_is_another_runs(tmp_path: Path) -> No
             assert process.pid in janitor.carrying({janitor.RUN: str(tmp_path), janitor.WORKER: "gw1"})
             assert not janitor.kill({janitor.RUN: str(tmp_path), janitor.WORKER: "gw2"})
             assert process.poll() is None
+            with pytest.raises(ValueError, match="must be among"):
+                janitor.kill({})
             assert list(janitor.kill({janitor.RUN: str(tmp_path)})) == [process.pid]
             assert process.wait(10) == -signal.SIGKILL
         finally:

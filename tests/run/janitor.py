@@ -38,6 +38,8 @@ def marks(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def carrying(wanted: Mapping[str, str]) -> dict[int, str]:
     """Return the processes that were started with these variables: number and command line."""
+    if RUN not in wanted:   # every process carries nothing
+        raise ValueError(f"{RUN} must be among {list(wanted)}")
     lines = {f"{name}={value}".encode() for name, value in wanted.items()}
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -102,8 +104,9 @@ def check(fail: Callable[[str], object], patience_s: float = PATIENCE_S) -> None
 class Janitor:
     """The janitor of this process; it begins when this object does and goes when this process goes."""
 
-    def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
-        if WORKER not in environment:   # this process began the run
+    def __init__(self, begins_run: bool, environment: MutableMapping[str, str] = os.environ) -> None:
+        if begins_run:  # a test may do so: what the variables of its worker name is not this run's
+            environment.pop(WORKER, None)
             environment[RUN] = f"{os.getpid()}-{time.time_ns()}"
         wanted = [f"{name}={value}" for name, value in marks(environment).items()]
         unmarked = {name: value for name, value in environment.items() if name not in (RUN, WORKER)}

@@ -22,8 +22,8 @@ DIED = pytest.ExitCode.INTERNAL_ERROR
 class Workers:
     """Hooks of pytest and pytest-xdist; `conftest` registers them in each process."""
 
-    def __init__(self) -> None:
-        self._janitor = Janitor()
+    def __init__(self, config: pytest.Config) -> None:
+        self._janitor = Janitor(begins_run=not hasattr(config, "workerinput"))
         self._dead: list[str] = []
         ports.take(os.environ)
 
