@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.run.results import Outcome, cases
+from tests.run.results import Outcome, outcomes
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = REPOSITORY / "build" / "tests"
@@ -46,9 +46,7 @@ def read(results: Path) -> Counts:
     ended: dict[str, Outcome] = {}
     failed: dict[str, None] = {}
     for path in sorted(results.glob("*.xml"), key=lambda path: path.name == "again.xml"):
-        once: dict[str, Outcome] = {}
-        for case in cases([path]):
-            once[case.test] = Outcome.FAILED if Outcome.FAILED in (case.outcome, once.get(case.test)) else case.outcome
+        once = outcomes(path)
         ended |= once
         failed |= dict.fromkeys(test for test, outcome in once.items() if outcome is Outcome.FAILED)
     flaky = tuple(test for test in failed if ended[test] is Outcome.PASSED)

@@ -102,9 +102,9 @@ def free_ports(count: int) -> list[int]:
             found.append(port)
         if len(found) == count:
             return found
-    if PORTS_VARIABLE in os.environ:
+    if given := os.environ.get(PORTS_VARIABLE):
         raise LocalRuntimeError(
-            f"{PORTS_VARIABLE}={os.environ[PORTS_VARIABLE]} holds {len(found)} free ports; {count} are needed",
+            f"{PORTS_VARIABLE}={given} holds {len(found)} free ports; {count} are needed",
             "Name a larger range, or stop what listens there.")
     return _system_ports(count)
 

@@ -86,7 +86,7 @@ def is_gone(pid: str) -> bool:
 
 
 def test_a_file_runs_in_one_worker_and_a_hanging_test_fails_alone(tmp_path: Path) -> None:
-    several = "@pytest.mark.parametrize('n', range(6))\ndef test_one(n): tell(f'{name}-{{n}}'); time.sleep(0.05)\n"
+    several = "@pytest.mark.parametrize('n', range(6))\ndef test_one(n): tell(f'{name}-{{n}}')\n"
     hangs = "@pytest.mark.timeout(0.5)\ndef test_hangs(): time.sleep(600)\ndef test_behind(): tell('c-0')\n"
     suite = Suite(tmp_path, a=several.format(name="a"), b=several.format(name="b"), c=hangs)
     ended = suite.run()
@@ -103,6 +103,7 @@ def test_a_worker_that_dies_ends_the_run_at_once_and_takes_its_servers_with_it(t
         "def test_starts(): start('server')\n"
         "def test_dies(): os.kill(os.getpid(), signal.SIGKILL)\n"
         "@pytest.mark.parametrize('n', range(9))\ndef test_behind(n): pass\n")
+    # 90 s of tests that the other worker was given: no fact is waited for.
     other = "@pytest.mark.parametrize('n', range(900))\ndef test_long(n): tell(f'long-{n}'); time.sleep(0.1)\n"
     suite = Suite(tmp_path, a=dies, b=other)
     ended = suite.run()
@@ -114,6 +115,9 @@ def test_a_worker_that_dies_ends_the_run_at_once_and_takes_its_servers_with_it(t
 
 def test_a_group_that_leaves_a_process_behind_fails_and_the_process_ends(tmp_path: Path) -> None:
     leaves = "def test_starts(): start('left')\ndef test_last(): pass\n"
+    fails = (
+        "@pytest.fixture\ndef server():\n    start('forgotten')\n    yield\n    raise RuntimeError('it does not end')\n"
+        "def test_uses(server): pass\n")
     keeps = (
         "from tests.run.janitor import kept\n"
         "@pytest.fixture(scope='session')\ndef server(tmp_path_factory):\n"
@@ -123,11 +127,12 @@ def test_a_group_that_leaves_a_process_behind_fails_and_the_process_ends(tmp_pat
         "            yield tell('kept', str(server.pid))\n"
         "            server.kill()\n"
         "def test_uses(server): pass\n")
-    suite = Suite(tmp_path, a=leaves, b=keeps, c="def test_any(): pass\n")
+    suite = Suite(tmp_path, a=leaves, b=keeps, c=fails, d="def test_any(): pass\n")
     suite.command.append("-n0")     # one process, in which the server of the session outlives a group
     ended = suite.run()
     assert ended.returncode == 1, ended.stdout
-    assert "4 passed, 1 error" in ended.stdout and "ERROR tests/test_a.py::test_last" in ended.stdout, ended.stdout
+    assert "5 passed, 2 errors" in ended.stdout and "ERROR tests/test_a.py::test_last" in ended.stdout, ended.stdout
+    assert "ERROR tests/test_c.py::test_uses" in ended.stdout and is_gone(suite.of("forgotten")), ended.stdout
     assert f"{suite.of('left'):>8} sleep 600" in ended.stdout
     assert is_gone(suite.of("left")) and is_gone(suite.of("kept"))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .flaky import known, told
-from .results import Case, Outcome, cases
+from .results import Case, Outcome, cases, outcomes
 
 TESTS_MAX = 3
 RUN_S = 1_200
@@ -46,9 +46,8 @@ def why_not(exit_code: int, failed: Sequence[Case]) -> str:
 
 def not_passed(tests: Sequence[str], results: Path) -> list[str]:
     """Return those of the tests that did not pass: that failed, were skipped, or did not run."""
-    bad = {case.test for case in cases([results]) if case.outcome is not Outcome.PASSED}
-    ran = {case.test for case in cases([results])}
-    return [test for test in tests if test in bad or test not in ran]
+    ended = outcomes(results)
+    return [test for test in tests if ended.get(test) is not Outcome.PASSED]
 
 
 def run_alone(tests: Sequence[str], results: Path) -> int:

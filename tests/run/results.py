@@ -44,6 +44,15 @@ def cases(results: Iterable[Path]) -> Iterator[Case]:
             yield from map(_case, ElementTree.parse(path).iter("testcase"))
 
 
+def outcomes(results: Path) -> dict[str, Outcome]:
+    """Return how each test of a file ended: one that failed anywhere failed."""
+    ended: dict[str, Outcome] = {}
+    for case in cases([results]):
+        if ended.get(case.test) is not Outcome.FAILED:
+            ended[case.test] = case.outcome
+    return ended
+
+
 def _case(written: ElementTree.Element) -> Case:
     outcome, message = Outcome.PASSED, ""
     for kind, means in (("skipped", Outcome.SKIPPED), ("error", Outcome.FAILED), ("failure", Outcome.FAILED)):

@@ -34,10 +34,11 @@ class Workers:
     def pytest_runtest_teardown(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        ended = yield
-        if nextitem is None or group_of(nextitem.nodeid) != group_of(item.nodeid):
-            check(lambda left: pytest.fail(left, pytrace=False))
-        return ended
+        try:
+            return (yield)
+        finally:    # where a fixture fails to end its servers too: the next group is not to blame
+            if nextitem is None or group_of(nextitem.nodeid) != group_of(item.nodeid):
+                check(lambda left: pytest.fail(left, pytrace=False))
 
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         if error:
