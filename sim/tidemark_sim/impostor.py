@@ -70,13 +70,19 @@ class Impostor:
         self._heard: deque[Any] = deque(maxlen=REMEMBERED)   # what members and operators said of the shard
         self._entries: deque[Entry] = deque(maxlen=REMEMBERED)
 
-    def overhears(self, effect: Send) -> None:
-        """Remember a message of the shard; fail where the impostor is given an entry."""
+    def overhears(self, effect: Send, sender: Node | None) -> None:
+        """Remember a message of the shard; fail where a node answers a pull of the impostor.  No sender: an operator.
+
+        A tombstone answers every sender, but has neither an entry nor a trim point.
+        """
         if effect.address != of_shard(self.shard):
             return
         message = effect.message
         if effect.to == self.node.member and isinstance(message, Append | Fetched):
-            raise Violation("T10d", f"the impostor is given {message}")
+            held = self._held(sender) if sender is not None else None
+            is_deleted = held is not None and held.replica.state.role is Role.DELETED
+            if not (is_deleted and isinstance(message, Fetched) and message == Fetched(message.base, None, 0)):
+                raise Violation("T10d", f"the impostor is given {message}")
         self._heard.append(message)
         if isinstance(message, Append):
             self._entries.extend(message.entries)

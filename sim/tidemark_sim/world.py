@@ -144,7 +144,7 @@ class World:
     def send_from_node(self, node: Node, effect: Send) -> None:
         to = effect.to
         if self.impostor is not None:
-            self.impostor.overhears(effect)
+            self.impostor.overhears(effect, node)
         if isinstance(to, Member):
             if effect.message.__class__ is ReadRound and to.node in self.before_rounds:
                 return   # as the link to a member of wire version 4 leaves it out
@@ -163,7 +163,7 @@ class World:
         to = effect.to
         assert isinstance(to, Member), "operators speak to nodes only"
         if self.impostor is not None:
-            self.impostor.overhears(effect)
+            self.impostor.overhears(effect, None)
         target = self.nodes[to.node]
         self.network.send(
             operator.name, to.node, target.receive, effect.address, operator.id, to, effect.message

@@ -472,6 +472,7 @@ def test_t10_nothing_that_a_node_says_changes_a_tombstone(node: Node, kind: type
         node.receive(STRANGER, forged(kind, dice, known))
         assert not any(persist.writes for persist in node.queue)
         node.complete()
+        assert all(answer == Fetched(answer.base, None, 0) for answer in node.take_sent(Fetched))
         assert before == (node.replica.state, node.replica.log.head)
 
 
