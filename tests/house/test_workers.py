@@ -28,8 +28,9 @@ TOLD = """
 import os, pathlib, pytest, signal, subprocess, time
 FOLDER = pathlib.Path(os.environ["TOLD"])
 def tell(name, text=""):
-    (FOLDER / "part").write_text(text or os.environ["PYTEST_XDIST_WORKER"])
-    (FOLDER / "part").rename(FOLDER / name)
+    part = FOLDER / f".{os.getpid()}"    # each worker has its own: both tell at once
+    part.write_text(text or os.environ["PYTEST_XDIST_WORKER"])
+    part.rename(FOLDER / name)
 def start(name):
     tell(name, str(subprocess.Popen(["sleep", "600"], start_new_session=True).pid))
 """
@@ -91,7 +92,7 @@ def test_a_file_runs_in_one_worker_and_a_hanging_test_fails_alone(tmp_path: Path
     suite = Suite(tmp_path, a=several.format(name="a"), b=several.format(name="b"), c=hangs)
     ended = suite.run()
     assert ended.returncode == 1, ended.stdout
-    assert "1 failed, 13 passed" in ended.stdout
+    assert "1 failed, 13 passed" in ended.stdout, ended.stdout
     assert suite.names() == [*(f"a-{n}" for n in range(6)), *(f"b-{n}" for n in range(6)), "c-0"]
     workers = {file: {suite.of(name) for name in suite.names() if name.startswith(file)} for file in "abc"}
     assert all(len(of_file) == 1 for of_file in workers.values()), workers
