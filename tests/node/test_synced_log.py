@@ -6,6 +6,7 @@ Stores are written and killed once, then every case damages a copy.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from store_writer import chain_of
 from tidemark_core.base.effects import DropBefore, Persist, PutCheckpoint, PutEntry, PutState
 from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_core.node import Limits
+from tidemark_node import database
 from tidemark_node.main import recover
 from tidemark_node.store import Store, open_store
 from tidemark_node.store_errors import StoreDamaged
@@ -219,6 +221,38 @@ def test_k14b_the_mark_reaches_the_disk_within_its_bound(tmp_path: Path, monkeyp
     mark.close()
     assert 2 == len(forced)
     SyncedMark(tmp_path, 11, required=True).close()
+
+
+def test_k14b_a_sync_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A killed process loses nothing that the kernel has, so damage shows no missing sync; RocksDB counts its own."""
+    options = database._options()
+    options.enable_statistics()
+    monkeypatch.setattr(database, "_options", lambda: options)
+
+    def syncs() -> int:
+        counted = re.search(r"^rocksdb\.wal\.synced COUNT : (\d+)$", options.get_statistics(), re.MULTILINE)
+        assert counted
+        return int(counted[1])
+
+    store = open_store(tmp_path, "a")
+    for number, entry in enumerate(ENTRIES[:3]):
+        before = syncs()
+        store.apply([Persist(of_shard(S1), (PutEntry(entry), PutState(str(number).encode())))])
+        assert before == syncs(), "what is applied waits for its sync"
+        store.sync()
+        assert before < syncs()
+    store.close()
+
+
+def test_k14b_a_new_mark_is_durable_before_and_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    forced: list[tuple[str, bool]] = []
+
+    def fsync(file: int) -> None:
+        forced.append((Path(os.readlink(f"/proc/self/fd/{file}")).name, (tmp_path / FILE).exists()))
+
+    monkeypatch.setattr("tidemark_node.synced.os.fsync", fsync)
+    SyncedMark(tmp_path, 7, required=False).close()
+    assert [(f"{FILE}.partial", False), (tmp_path.name, True)] == forced
 
 
 # --- every call of the binding is typed -----------------------------------------------------------------------
