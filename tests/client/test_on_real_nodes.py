@@ -92,7 +92,7 @@ async def test_killed_paused_and_stopped_leaders_lose_and_repeat_nothing(
     load = Load(client)
     writing = asyncio.create_task(load.run())
     tailed: list[Record] = []
-    reader = client.read("orders", until=None)
+    reader = client.read("orders", subscription="tail", until=None)
 
     async def tail() -> None:
         async for record in reader:
@@ -127,8 +127,10 @@ async def test_killed_paused_and_stopped_leaders_lose_and_repeat_nothing(
     records = [record async for record in client.read("orders")]
     load.check(records)
     await until(lambda: len(tailed) >= len(records))
+    await reader.commit()
     await reader.close()
     await asyncio.wait_for(tailing, PATIENCE_S)
+    assert [] == [record async for record in client.read("orders", subscription="tail")], "the name is at the end"
     load.check(tailed)
     for shard in range(3):
         offsets = [record.offset for record in tailed if record.shard == shard]
