@@ -18,6 +18,7 @@ COPY node node
 COPY operator operator
 COPY client client
 COPY cli cli
+COPY spark spark
 COPY sim sim
 COPY examples/data examples/data
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .

@@ -26,7 +26,7 @@ from . import machine, report
 from .figures import number
 from .processes import ROOT
 
-HOUSES = ("cli", "client", "core", "node", "operator", "protos", "sim")
+HOUSES = ("cli", "client", "core", "node", "operator", "protos", "sim", "spark")
 LOWER_IS_BETTER = frozenset({"us", "ms", "s", "s/GiB", "KiB", "MiB", "yardsticks", "bytes"})
 DISTRIBUTIONS = ("tidemark", "tidemarkdb")
 """Names under which a checkout asks for its own version; a checkout that is not installed gets them as metadata."""

@@ -15,7 +15,7 @@ from tests.syntax import parsed
 REPOSITORY = Path(__file__).parents[2]
 TESTS = REPOSITORY / "tests"
 BOOKS = REPOSITORY / "docs" / "protocols"
-PRODUCT = ("core", "protos", "node", "operator", "client", "cli", "sim")
+PRODUCT = ("core", "protos", "node", "operator", "client", "cli", "spark", "sim")
 """Folders whose citations must have an entry."""
 
 ID = re.compile(r"\b([A-Z])(\d{1,2})([a-d]?)\b(?:-([A-Z])(\d{1,2})\b)?")

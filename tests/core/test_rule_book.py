@@ -34,6 +34,7 @@ RULES = [
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
     "T10", "T10b", "T10c", "T10d", "T11", "T12",
     *(f"U{number}" for number in range(46, 74)), "U47b", "U54b", "U73b",
+    "P1", "P2", "P4", "P6", "P8", "P11", "P20", "P21",
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",
@@ -65,6 +66,7 @@ LINES_OF = {
     "tidemark.payload": ("trust.md",),
     "tidemark_wire.budgets": ("trust.md",),
     "tidemark_core.upr": ("upr.md",),
+    "pyspark_tidemark": ("spark.md",),
 }
 """Modules whose docstring has one line for each rule of a book: its number and its title."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.syntax import parsed
 
 REPOSITORY = Path(__file__).parents[2]
-HOUSES = ("core", "protos", "node", "operator", "client", "cli", "sim")
+HOUSES = ("core", "protos", "node", "operator", "client", "cli", "spark", "sim")
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The marker `servers`: tests that start etcd, nodes, operators or an API server, or run programs that Go builds.
+"""The marker `servers`: tests that start etcd, nodes, operators, an API server or Spark, or run what Go builds.
 
 `make check` leaves them out.  Tests in `FOLDERS` and tests that use one of `FIXTURES` have the marker already;
 any other test says `pytestmark = pytest.mark.servers`.  A test without the marker fails as soon as it starts a server.
@@ -13,7 +13,8 @@ from pathlib import PurePath
 import pytest
 
 FOLDERS = ("tests/e2e/",)
-FIXTURES = frozenset({"start_node", "nodes_of_the_file", "etcd", "state", "programs", "promtool", "secure_etcd"})
+FIXTURES = frozenset({
+    "start_node", "nodes_of_the_file", "etcd", "state", "programs", "promtool", "secure_etcd", "spark"})
 PROGRAMS = frozenset({"etcd", "kube-apiserver", "kube-controller-manager"})
 MODULES = frozenset({"tidemark_node", "tidemark_operator"})
 

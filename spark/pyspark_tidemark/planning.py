@@ -1,0 +1,81 @@
+"""Planning: the ranges of offsets that a batch reads, their division into tasks, and limits of a batch.
+
+Pure functions: what they return follows from their arguments alone, never from the state of a cluster (P6).
+Stays out: where a log begins and ends, and reading (the readers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from .offsets import Position
+
+
+class Range(NamedTuple):
+    """Offsets of a shard from `first` on and below `until`."""
+
+    shard: int
+    first: int
+    until: int
+
+    @property
+    def size(self) -> int:
+        return self.until - self.first
+
+
+class ShardsDiffer(ValueError):
+    """A shard of the start is gone at the end of a batch, or ends below its start; the batch reads nothing."""
+
+
+def ranges_between(start: Position, end: Position) -> list[Range]:
+    """Return what lies between two positions, in the order of shards; a shard that is new at the end begins at 0.
+
+    Raises ShardsDiffer naming the shard and both offsets.
+    """
+    if gone := sorted(set(start.shards) - set(end.shards)):
+        raise ShardsDiffer(
+            f"Shard {gone[0]} of group {start.group!r} is gone: the query stands at offset {start.shards[gone[0]]}.")
+    ranges = [Range(shard, start.shards.get(shard, 0), until) for shard, until in sorted(end.shards.items())]
+    for each in ranges:
+        if each.size < 0:
+            raise ShardsDiffer(
+                f"Shard {each.shard} of group {start.group!r} ends at offset {each.until}, below {each.first}, "
+                "where the query stands: the log was rolled back or created again.")
+    return [each for each in ranges if each.size]
+
+
+def divided(ranges: Sequence[Range], partitions_min: int) -> list[Range]:
+    """Divide large ranges so that there are at least `partitions_min` tasks, where there are so many offsets.
+
+    A range gets tasks in proportion to its size, rounded up, so there are fewer than `partitions_min` and one more for
+    each range together.  The tasks of a range differ by one offset at most.
+    """
+    total = sum(each.size for each in ranges)
+    tasks: list[Range] = []
+    for each in ranges:
+        count = min(max(1, -(-each.size * partitions_min // total)), each.size) if each.size else 0
+        cuts = [each.first + each.size * cut // count for cut in range(count + 1)] if count else []
+        tasks += [Range(each.shard, first, until) for first, until in pairwise(cuts)]
+    return tasks
+
+
+def limited(start: Mapping[int, int], latest: Mapping[int, int], offsets_max: int) -> dict[int, int]:
+    """Return where a batch of `offsets_max` offsets ends, for every shard of `latest` (P8).
+
+    Each shard with pending offsets gets one, and a part of the rest in proportion to what it has pending.  The parts
+    add up to the limit; a limit below the number of such shards still takes one offset of each.
+    """
+    pending = {shard: max(0, latest[shard] - start.get(shard, 0)) for shard in sorted(latest)}
+    total = sum(pending.values())
+    parts = pending
+    if total > offsets_max:
+        parts = {shard: min(1, size) for shard, size in pending.items()}
+        begun = sum(parts.values())
+        rest, among = max(0, offsets_max - begun), total - begun
+        shares = {shard: divmod((pending[shard] - part) * rest, max(1, among)) for shard, part in parts.items()}
+        left = rest - sum(whole for whole, _ in shares.values())
+        rounded_up = set(sorted(shares, key=lambda shard: (-shares[shard][1], shard))[:left])
+        parts = {shard: part + shares[shard][0] + (shard in rounded_up) for shard, part in parts.items()}
+    return {shard: start.get(shard, 0) + part for shard, part in parts.items()}

@@ -1,0 +1,78 @@
+"""Options: names in any case, one typed error for each thing that is wrong, and nothing secret in any of them."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark_tidemark.options import OPTIONS, InvalidOption, Options, Tls
+from pyspark_tidemark.schema import Mode
+
+TLS = {"tls.ca": "/tls/ca.pem", "tls.cert": "/tls/cert.pem", "tls.key": "/tls/hush.pem"}
+
+
+def test_p21_names_are_read_in_any_case() -> None:
+    given = {
+        "ENDPOINTS": " n1:6690, n2:6690 ,", "Group": "orders", "mode": "LOG", "includeheaders": "True",
+        **{name.upper(): path for name, path in TLS.items()}, "TLS.SERVERNAME": "nodes"}
+    assert Options.of(given) == Options(
+        "orders", Mode.LOG, include_headers=True, endpoints=("n1:6690", "n2:6690"),
+        tls=Tls("/tls/ca.pem", "/tls/cert.pem", "/tls/hush.pem", "nodes"))
+
+
+def test_a_group_is_enough() -> None:
+    assert Options.of({"group": "orders"}) == Options("orders")
+    assert Options.of({"group": "orders", "profile": "dev", "mode": "documents"}) == Options(
+        "orders", Mode.DOCUMENTS, profile="dev")
+
+
+@pytest.mark.parametrize(("name", "nearest"), [
+    ("includeHeader", "did you mean 'includeHeaders'?"), ("endpoint", "did you mean 'endpoints'?"),
+    ("tls.servername2", "did you mean 'tls.serverName'?"), ("GRUOP", "did you mean 'group'?"),
+    ("subscribe", "use 'group'"), ("kafka.bootstrap.servers", "use 'endpoints'"), ("path", "use 'group'"),
+    ("zzz", "is no option of this source; there are"),
+])
+def test_p21_an_unknown_option_is_refused_with_the_nearest_name(name: str, nearest: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        Options.of({"group": "orders", name: "hush"})
+    said = str(refused.value)
+    assert refused.value.field == name and said.startswith(f"{name}: ")
+    assert nearest in said and "hush" not in said
+    assert all(known in said for known in OPTIONS)
+
+
+def test_p21_nothing_secret_is_shown() -> None:
+    given = {"group": "orders", **TLS}
+    assert "hush" not in repr(Options.of(given))
+    for wrong in ({"tls.ca": ""}, {"tls.cert": ""}, {"mode": "logs"}, {"TLS.KEY": "/tls/hush2.pem"}):
+        with pytest.raises(InvalidOption) as refused:
+            Options.of({**given, **wrong})
+        assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("given", "field", "said"), [
+    ({}, "group", "is missing"),
+    ({"group": "  "}, "group", "is missing"),
+    ({"group": "orders", "GROUP": "others"}, "group", "is given twice"),
+    ({"group": "orders", "mode": "lgo"}, "mode", "'lgo' is none of log, documents, changes, did you mean 'log'?"),
+    ({"group": "orders", "mode": ""}, "mode", "'' is none of log, documents, changes"),
+    ({"group": "orders", "includeHeaders": "yes"}, "includeHeaders", "'yes' is neither true nor false"),
+    ({"group": "orders", "includeHeaders": "true", "mode": "changes"}, "includeHeaders", "goes with mode=log alone"),
+    ({"group": "orders", "endpoints": " , "}, "endpoints", "is empty"),
+    ({"group": "orders", "endpoints": "n1:1", "profile": "dev"}, "profile", "goes without endpoints"),
+    ({"group": "orders", "tls.key": "k"}, "tls.ca", "go together"),
+    ({"group": "orders", "tls.ca": "c", "tls.cert": "c"}, "tls.key", "go together"),
+    ({"group": "orders", "tls.serverName": "n"}, "tls.ca", "go together"),
+])
+def test_a_wrong_option_is_refused_by_name(given: dict[str, str], field: str, said: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        Options.of(given)
+    assert refused.value.field == field
+    assert str(refused.value).startswith(f"{field}: ") and said in str(refused.value)
+
+
+def test_options_and_their_errors_travel_between_processes() -> None:
+    options = Options.of({"group": "orders", **TLS})
+    assert pickle.loads(pickle.dumps(options)) == options
+    error = pickle.loads(pickle.dumps(InvalidOption("group", "is missing: x")))
+    assert (error.field, str(error)) == ("group", "group: is missing: x")

@@ -1,0 +1,67 @@
+"""The source in a real Spark session: it is found by its name, and refuses what is wrong before anything is read."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameReader, SparkSession
+
+NODE = "127.0.0.1:1"
+"""Where no node answers: nothing here connects."""
+
+
+def reading(spark: SparkSession, **options: str) -> DataFrameReader:
+    return spark.read.format("tidemark").options(**{"endpoints": NODE, "group": "orders", **options})
+
+
+def test_p1_the_format_is_found_without_a_registration(spark: SparkSession) -> None:
+    columns = reading(spark).load().schema.simpleString()
+    assert columns == (
+        "struct<group:string,shard:int,offset:bigint,epoch:bigint,key:binary,value:binary,timestamp:timestamp>")
+    assert spark.readStream.format("TIDEMARK").option("group", "orders").load().isStreaming
+
+
+@pytest.mark.parametrize(("options", "columns"), [
+    ({"includeHeaders": "TRUE"},
+     "struct<group:string,shard:int,offset:bigint,epoch:bigint,key:binary,value:binary,"
+     "headers:array<struct<key:string,value:binary>>,timestamp:timestamp>"),
+    ({"mode": "documents"}, "struct<key:binary,value:binary,seqno:bigint>"),
+    ({"MODE": "Changes"},
+     "struct<shard:int,seqno:bigint,op:string,key:binary,value:binary,timestamp:timestamp,history_id:string>"),
+])
+def test_each_mode_has_its_columns(spark: SparkSession, options: dict[str, str], columns: str) -> None:
+    assert reading(spark, **options).load().schema.simpleString() == columns
+
+
+def test_p4_a_wrong_schema_of_a_query_is_refused_before_anything_is_read(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match="There is no column 'offsets' in mode=log; there are group string"):
+        reading(spark).schema("key binary, offsets bigint").load().collect()
+    with pytest.raises(PySparkException, match="Column 'offset' is bigint, not string"):
+        reading(spark).schema("offset string").load().collect()
+
+
+def test_p21_an_unknown_option_of_a_query_names_the_nearest_and_no_plan_shows_a_key(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PySparkException, match="did you mean 'includeHeaders'") as refused:
+        reading(spark, includeHeader="hush").load()
+    assert "hush" not in str(refused.value)
+    with pytest.raises(PySparkException, match=r"path: is no option of this source: use 'group'"):
+        spark.read.format("tidemark").load("orders")
+    tls = {"tls.ca": "/tls/ca.pem", "tls.cert": "/tls/it.pem", "tls.key": "/tls/hush.pem"}
+    capsys.readouterr()
+    reading(spark, **tls).load().explain("extended")
+    shown = capsys.readouterr().out
+    assert "tidemark" in shown.lower() and "hush" not in shown
+
+
+@pytest.mark.parametrize("mode", ["log", "documents", "changes"])
+def test_what_is_not_served_yet_is_said_in_one_sentence(spark: SparkSession, mode: str) -> None:
+    with pytest.raises(PySparkException, match=f"This release does not serve mode={mode} to spark.read yet"):
+        reading(spark, mode=mode).load().collect()
+
+
+def test_a_write_is_refused_in_one_sentence(spark: SparkSession) -> None:
+    rows = spark.range(1).selectExpr("cast('a' as binary) as key")
+    with pytest.raises(PySparkException, match="This release of Tidemark has no Spark sink"):
+        rows.write.format("tidemark").option("group", "orders").mode("append").save()
