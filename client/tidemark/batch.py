@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from tidemark_core.base.entry import Durability, Entry
 
 from .errors import InvalidArgument, UndecodableBatch
@@ -158,16 +159,17 @@ class ReadBatch:
         """Raise UndecodableBatch unless `records` can yield all of them."""
         self._timestamps_us()
 
-    def _timestamps_us(self) -> list[int]:
-        times: list[int] = self.record_batch.column(2).view(pa.int64()).to_pylist()
-        if times and not (min(times) >= TIMESTAMP_US_MIN and max(times) <= TIMESTAMP_US_MAX):
+    def _timestamps_us(self) -> pa.Int64Array:
+        times = self.record_batch.column(2).view(pa.int64())
+        bounds = pc.min_max(times).as_py()
+        if len(times) and not (bounds["min"] >= TIMESTAMP_US_MIN and bounds["max"] <= TIMESTAMP_US_MAX):
             raise self._undecodable("a timestamp lies outside the years 1 to 9999")
         return times
 
     def records(self) -> Iterator[Record]:
         """Yield the records in offset order; raises UndecodableBatch before the first one."""
         columns = self.record_batch
-        timestamps = self._timestamps_us()
+        timestamps = self._timestamps_us().to_pylist()
         values = columns.column(1).to_pylist()
         keys = _pylist_or_nones(columns.column(0))
         headers = _pylist_or_nones(columns.column(3))

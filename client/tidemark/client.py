@@ -341,6 +341,15 @@ class Client:
         self.routing.check_shard(await self.routing.find_group(group), shard)
         return await self.questions.latest(group, shard, timeout_s=timeout_s)
 
+    async def earliest(self, group: str, shard: int, *, timeout_s: float = 30.0) -> int:
+        """Return the first offset of a shard that retention has left; where nothing is left, the one behind the end.
+
+        Raises Unavailable when no leader answers within `timeout_s` seconds.
+        """
+        self._check_open()
+        self.routing.check_shard(await self.routing.find_group(group), shard)
+        return await self.questions.earliest(group, shard, timeout_s=timeout_s)
+
     async def offset_at(
         self, group: str, shard: int, timestamp: datetime.datetime | int, *, timeout_s: float = 30.0
     ) -> int:

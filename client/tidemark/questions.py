@@ -109,6 +109,19 @@ class Questions:
         frame = await self._frame_at(group_name, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
         return frame.released
 
+    async def earliest(self, group_name: str, shard: int, *, timeout_s: float) -> int:
+        """Return the first offset that retention has left, the one behind the end where nothing is left."""
+        deadline = self._deadline(timeout_s)
+        await self._check(group_name, shard)
+        latest = await self._frame_at(group_name, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
+        if latest.released < 0:
+            return 0
+        try:
+            await self._frame_at(group_name, shard, 0, 0, deadline, timeout_s)
+        except Trimmed as trimmed:
+            return trimmed.first
+        return 0
+
     async def offset_at(self, group_name: str, shard: int, logged_ms: int, *, timeout_s: float) -> int:
         """Return the first offset logged at a time or later, by its leader's clock, which never falls along a log.
 

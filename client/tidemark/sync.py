@@ -541,6 +541,10 @@ class SyncClient:
         """Return the last offset that may be read now; see `Client.latest`."""
         return self._thread.wait(self._client.latest(group, shard, timeout_s=timeout_s))
 
+    def earliest(self, group: str, shard: int, *, timeout_s: float = 30.0) -> int:
+        """Return the first offset that retention has left; see `Client.earliest`."""
+        return self._thread.wait(self._client.earliest(group, shard, timeout_s=timeout_s))
+
     def offset_at(
         self, group: str, shard: int, timestamp: datetime.datetime | int, *, timeout_s: float = 30.0
     ) -> int:

@@ -9,9 +9,14 @@ The rules, with reason and tests in `docs/protocols/spark.md`:
 P1   Importing the package is cheap and has no effect
 P2   An older PySpark gets one sentence
 P4   The user's schema decides
+P5   Any stored record is a row or a named error
 P6   Partitions follow from offsets alone
 P8   Rate limits are proportional and starve no shard
+P9   Limits and ranges count offsets
+P10  Lost offsets fail a query, or are left out with a warning
 P11  Offsets name exactly the shards that exist
+P12  A query that has enough leaves nothing open
+P13  Tasks read through the loss of a leader
 P20  A checkpoint of one release is read by the next
 P21  Options are checked and keep secrets
 """

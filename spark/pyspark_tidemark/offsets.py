@@ -51,6 +51,15 @@ class Given:
         return {shard: self.by_shard[shard] for shard in sorted(shards)}
 
 
+def fixed(option: str, text: str, group: str, without: int) -> Given:
+    """Read offsets of a batch, in which one of EARLIEST and LATEST has no place.  Raises InvalidOption."""
+    given = parsed(option, text, group)
+    if without in (given.everywhere, *given.by_shard.values()):
+        word = next(word for word, place in WORDS.items() if place == without)
+        raise InvalidOption(option, f"cannot be {word} ({without}) in a batch query")
+    return given
+
+
 def parsed(option: str, text: str, group: str) -> Given:
     """Read `earliest`, `latest`, {"orders": "earliest"} or {"orders": {"0": 23, "1": -2}}.  Raises InvalidOption."""
     text = text.strip()

@@ -6,8 +6,9 @@ Stays out: positions inside a log (offsets), columns (schema), connecting.
 
 from __future__ import annotations
 
+import datetime
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .schema import Mode
@@ -21,7 +22,15 @@ OPTIONS: Mapping[str, str] = {
     "tls.serverName": "name in the nodes' certificates, where it is not the one that was dialed",
     "group": "the log group to read",
     "mode": "log (default), documents or changes",
-    "includeHeaders": "true adds the column headers to mode=log; default false",
+    "startingOffsets": "earliest (default), or offsets by shard as JSON; the first offset to read",
+    "startingTimestamp": "milliseconds since 1970, or ISO 8601 with a zone: begin there; wins over startingOffsets",
+    "endingOffsets": "latest (default), or offsets by shard as JSON; the first offset not to read",
+    "failOnDataLoss": "true (default) fails where offsets are gone; false reads what is left, with a warning",
+    "minPartitions": "divide large shards so that there are at least so many tasks",
+    "includeHeaders": "true adds the column headers; default false",
+    "valueFormat": "binary (default), or json: the schema's column value is a struct, into which values are parsed",
+    "readPreference": "nearest (default): all members send, those near location first; or leader",
+    "location": "where tasks run, such as region=eu,zone=a",
 }
 """Every option, and its meaning.  Spark ignores the case of their names, and so does this source."""
 
@@ -31,8 +40,20 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Options that other sources have, and the option here that has their meaning."""
 
+LOG_ONLY = (
+    "startingOffsets", "startingTimestamp", "endingOffsets", "failOnDataLoss", "minPartitions", "includeHeaders",
+    "valueFormat", "readPreference", "location",
+)
+"""Options that mean nothing in other modes."""
+
+PARTITIONS_MAX = 100_000
+NEAREST, LEADER = "nearest", "leader"
+BINARY, JSON = "binary", "json"
+EARLIEST, LATEST = "earliest", "latest"
+
 _BY_LOWER = {name.lower(): name for name in OPTIONS}
 _FLAGS = {"true": True, "false": False}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class InvalidOption(ValueError):
@@ -62,10 +83,18 @@ class Options:
 
     group: str
     mode: Mode = Mode.LOG
-    include_headers: bool = False
     endpoints: tuple[str, ...] = ()
     profile: str | None = None
     tls: Tls = Tls()
+    starting_offsets: str = EARLIEST
+    starting_ms: int | None = None      # since 1970
+    ending_offsets: str = LATEST
+    fail_on_data_loss: bool = True
+    partitions_min: int = 0
+    include_headers: bool = False
+    parses_json: bool = False
+    from_leader: bool = False
+    location: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -78,13 +107,21 @@ class Options:
             raise InvalidOption("endpoints", "is empty: give host:port of one or more nodes, with commas between them")
         if endpoints and "profile" in said:
             raise InvalidOption("profile", "goes without endpoints: give one of the two")
-        mode = said.get("mode", Mode.LOG).strip().lower()
-        if mode not in list(Mode):
-            raise InvalidOption("mode", f"{mode!r} is none of {', '.join(Mode)}{_nearest(mode, list(Mode))}")
-        include_headers = _flag(said, "includeHeaders")
-        if include_headers and mode != Mode.LOG:
-            raise InvalidOption("includeHeaders", f"goes with mode=log alone, and this is mode={mode}")
-        return cls(group, Mode(mode), include_headers, endpoints, said.get("profile"), _tls(said))
+        mode = Mode(_one_of(said, "mode", tuple(Mode)))
+        if mode is not Mode.LOG and (wrong := [name for name in LOG_ONLY if name in said]):
+            raise InvalidOption(wrong[0], f"goes with mode=log alone, and this is mode={mode}")
+        from_leader = _one_of(said, "readPreference", (NEAREST, LEADER)) == LEADER
+        if from_leader and said.get("location"):
+            raise InvalidOption("location", "means nothing with readPreference=leader")
+        return cls(
+            group, mode, endpoints, said.get("profile"), _tls(said),
+            starting_offsets=said.get("startingOffsets", EARLIEST), starting_ms=_milliseconds(said),
+            ending_offsets=said.get("endingOffsets", LATEST),
+            fail_on_data_loss=_flag(said, "failOnDataLoss", True), partitions_min=_partitions(said),
+            include_headers=_flag(said, "includeHeaders", False),
+            parses_json=_one_of(said, "valueFormat", (BINARY, JSON)) == JSON, from_leader=from_leader,
+            location=said.get("location", ""),
+        )
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
@@ -111,11 +148,49 @@ def _nearest(word: str, known: list[str]) -> str:
     return f", did you mean {_BY_LOWER.get(found[0], str(found[0]))!r}?" if found else ""
 
 
-def _flag(said: Mapping[str, str], name: str) -> bool:
-    text = said.get(name, "false").strip().lower()
+def _one_of(said: Mapping[str, str], name: str, words: Sequence[str]) -> str:
+    """Return the word of an option, in lower case; the first one is the default."""
+    text = said.get(name, words[0]).strip().lower()
+    if text not in list(words):
+        raise InvalidOption(name, f"{text!r} is none of {', '.join(words)}{_nearest(text, list(words))}")
+    return text
+
+
+def _flag(said: Mapping[str, str], name: str, default: bool) -> bool:
+    if name not in said:
+        return default
+    text = said[name].strip().lower()
     if text not in _FLAGS:
         raise InvalidOption(name, f"{text!r} is neither true nor false")
     return _FLAGS[text]
+
+
+def _partitions(said: Mapping[str, str]) -> int:
+    text = said.get("minPartitions", "0").strip()
+    if "minPartitions" in said and not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= PARTITIONS_MAX):
+        raise InvalidOption("minPartitions", f"{text!r} is no number from 1 to {PARTITIONS_MAX}")
+    return int(text)
+
+
+def _milliseconds(said: Mapping[str, str]) -> int | None:
+    """Return startingTimestamp in milliseconds since 1970, None without one."""
+    if "startingTimestamp" not in said:
+        return None
+    text = said["startingTimestamp"].strip()
+    try:
+        if text.isascii() and text.isdecimal():
+            moment = _EPOCH + datetime.timedelta(milliseconds=int(text))
+        else:
+            moment = datetime.datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise InvalidOption("startingTimestamp", f"{text!r} has no time zone: write 2026-01-31T12:00:00Z")
+        return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, InvalidOption):
+            raise
+        raise InvalidOption(
+            "startingTimestamp",
+            f"{text!r} is neither milliseconds since 1970 nor a moment such as 2026-01-31T12:00:00Z") from None
 
 
 def _tls(said: Mapping[str, str]) -> Tls:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .offsets import Position
+from .offsets import EARLIEST, LATEST, Given, Position
 
 
 class Range(NamedTuple):
@@ -23,6 +23,52 @@ class Range(NamedTuple):
     @property
     def size(self) -> int:
         return self.until - self.first
+
+
+class Extent(NamedTuple):
+    """Where a shard stood when a batch was planned."""
+
+    first: int                  # offset that retention has left
+    end: int                    # offset behind the last one that may be read
+    at_timestamp: int = -1      # first offset of the time that the query begins at
+
+
+class OffsetsLost(RuntimeError):
+    """Offsets of a query are not in the log, or no longer."""
+
+
+LOSS_ADVICE = "With failOnDataLoss=false the query reads what is left."
+
+
+def batch_ranges(
+    group: str, starting: Given | None, ending: Given, extents: Mapping[int, Extent], *, fail: bool
+) -> tuple[list[Range], list[str]]:
+    """Return the ranges of a batch query, in the order of shards, and a warning for each part that is not there (P10).
+
+    `starting` is None where the query begins at a time.  Raises InvalidOption for other shards than there are (P11),
+    OffsetsLost with `fail` where a part is not there.
+    """
+    shards = sorted(extents)
+    firsts = starting.of("startingOffsets", shards) if starting else dict.fromkeys(shards, EARLIEST)
+    untils = ending.of("endingOffsets", shards)
+    ranges, lost = [], []
+    for shard, extent in sorted(extents.items()):
+        first = extent.at_timestamp if starting is None else firsts[shard]
+        first = extent.first if first == EARLIEST else first
+        until = extent.end if untils[shard] == LATEST else untils[shard]
+        where = f"shard {shard} of group {group!r}"
+        if first < extent.first:
+            lost.append(f"{where} begins at offset {extent.first}: offsets {first} to {extent.first - 1} are gone")
+        if max(first, until) > extent.end:
+            lost.append(f"{where} ends at offset {extent.end}, below {max(first, until)}")
+        elif first > until:
+            lost.append(f"{where} has nothing from offset {first} on and below {until}")
+        first, until = max(first, extent.first), min(until, extent.end)
+        if first < until:
+            ranges.append(Range(shard, first, until))
+    if lost and fail:
+        raise OffsetsLost(f"{'; '.join(lost)}. {LOSS_ADVICE}")
+    return ranges, lost
 
 
 class ShardsDiffer(ValueError):

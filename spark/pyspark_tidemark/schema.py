@@ -12,7 +12,10 @@ from enum import StrEnum
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     StringType,
@@ -21,7 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-HEADERS = "headers"
+HEADERS, VALUE = "headers", "value"
+
+IN_JSON = (BooleanType, IntegerType, LongType, FloatType, DoubleType, StringType, TimestampType)
+"""Types of fields that JSON is parsed into, beside arrays and structs of them."""
 
 
 class Mode(StrEnum):
@@ -52,14 +58,24 @@ class InvalidSchema(ValueError):
     """The schema of a query names what this source does not have.  Nothing was read."""
 
 
-def default_schema(mode: Mode, *, include_headers: bool) -> StructType:
-    """Return the columns of a mode; headers only where they are asked for, as Spark's Kafka source does."""
+def default_schema(mode: Mode, *, include_headers: bool, parses_json: bool = False) -> StructType:
+    """Return the columns of a mode; headers only where they are asked for, as Spark's Kafka source does.
+
+    Raises InvalidSchema where values are parsed: only a schema of the query says into what.
+    """
+    if parses_json:
+        raise InvalidSchema(
+            "valueFormat=json needs a schema whose column value is a struct, "
+            "such as .schema('key binary, value struct<name: string, size: bigint>').")
     return StructType([
         StructField(name, kind) for name, kind in COLUMNS[mode].items() if name != HEADERS or include_headers])
 
 
-def check_schema(schema: StructType, mode: Mode) -> None:
-    """Raise InvalidSchema unless each field is a column of the mode, of its type, nullable, and named once (P4)."""
+def check_schema(schema: StructType, mode: Mode, *, parses_json: bool = False) -> None:
+    """Raise InvalidSchema unless each field is a column of the mode, of its type, nullable, and named once (P4).
+
+    With `parses_json` the type of the column value is a struct of types that JSON has.
+    """
     known = COLUMNS[mode]
     listed = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
     if not schema.fields:
@@ -72,8 +88,31 @@ def check_schema(schema: StructType, mode: Mode) -> None:
             raise InvalidSchema(f"The schema names column {each.name!r} twice.")
         seen.add(each.name)
         wanted, given = known[each.name].simpleString(), each.dataType.simpleString()
-        if wanted != given:
+        if parses_json and each.name == VALUE:
+            _check_parsed(each.dataType)
+        elif wanted != given:
             raise InvalidSchema(
                 f"Column {each.name!r} is {wanted}, not {given}: cast it behind the read; mode={mode} has {listed}.")
         if not each.nullable:
             raise InvalidSchema(f"Column {each.name!r} must be nullable: leave NOT NULL away.")
+
+
+def _check_parsed(given: DataType) -> None:
+    """Raise InvalidSchema unless the type of the column value is one that JSON is parsed into."""
+    if not isinstance(given, StructType) or not given.fields:
+        raise InvalidSchema(f"With valueFormat=json column 'value' is a struct, not {given.simpleString()}.")
+    _check_in_json("value", given)
+
+
+def _check_in_json(path: str, given: DataType) -> None:
+    if isinstance(given, ArrayType):
+        _check_in_json(f"{path}[]", given.elementType)
+    elif isinstance(given, StructType):
+        for each in given.fields:
+            _check_in_json(f"{path}.{each.name}", each.dataType)
+            if given.names.count(each.name) > 1:
+                raise InvalidSchema(f"The schema names {path}.{each.name} twice.")
+    elif not isinstance(given, IN_JSON):
+        known = ", ".join(kind().simpleString() for kind in IN_JSON)
+        raise InvalidSchema(
+            f"JSON is not parsed into {path} {given.simpleString()}; there are {known}, arrays and structs.")

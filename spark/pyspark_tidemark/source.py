@@ -9,11 +9,12 @@ import re
 from typing import NoReturn
 
 import pyspark
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
+from .log_reader import LogReader
 from .options import Options
-from .schema import check_schema, default_schema
+from .schema import Mode, check_schema, default_schema
 
 PYSPARK_OLDEST = (4, 2)
 
@@ -41,15 +42,19 @@ class TidemarkSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of a query without a schema of its own.  Raises InvalidOption."""
         options = Options.of(self.options)
-        return default_schema(options.mode, include_headers=options.include_headers)
+        return default_schema(
+            options.mode, include_headers=options.include_headers, parses_json=options.parses_json)
 
-    def reader(self, schema: StructType) -> NoReturn:
-        """Refuse a batch query, after its options and its schema are checked.  Raises InvalidOption, NotServed."""
-        raise self._not_served(schema, "spark.read")
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query.  Raises InvalidOption, InvalidSchema, NotServed."""
+        options = self._checked(schema)
+        if options.mode is not Mode.LOG:
+            raise _not_served(options.mode, "spark.read")
+        return LogReader(options, schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:
-        """Refuse a streaming query likewise.  Raises InvalidOption, NotServed."""
-        raise self._not_served(schema, "spark.readStream")
+        """Refuse a streaming query, after its options and its schema are checked.  Raises as `reader`."""
+        raise _not_served(self._checked(schema).mode, "spark.readStream")
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise NotServed("This release of Tidemark has no Spark sink; append with the Python client.")
@@ -57,10 +62,14 @@ class TidemarkSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
         self.writer(schema, overwrite)
 
-    def _not_served(self, schema: StructType, what: str) -> NotServed:
+    def _checked(self, schema: StructType) -> Options:
         options = Options.of(self.options)
-        check_schema(schema, options.mode)
-        return NotServed(f"This release does not serve mode={options.mode} to {what} yet.")
+        check_schema(schema, options.mode, parses_json=options.parses_json)
+        return options
+
+
+def _not_served(mode: Mode, what: str) -> NotServed:
+    return NotServed(f"This release does not serve mode={mode} to {what} yet.")
 
 
 def check_pyspark(version: str) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
 from tidemark_cli import sources
 from tidemark_core.base.entry import Kind
 
+from tests.fake_in_a_thread import FakeInAThread
 from tests.waiting import wait_until
 
 DEADLINE_S = 10.0

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
+
+from tests.fake_in_a_thread import FakeInAThread
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes" / "backup"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
 from tidemark_core.upr.messages import EndReason, StreamEnd
 
+from tests.fake_in_a_thread import FakeInAThread
 from tests.waiting import PATIENCE_S
 
 

@@ -14,13 +14,13 @@ import pytest
 import tidemark
 import tidemark.sync
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
 from google_crc32c import value as crc32c
 from tidemark import ExplainedItem, Explanation
 from tidemark_cli.explain import document_of, ranges_of
 from tidemark_core.base.entry import Batch
 from tidemark_core.delivery.order import Mode
 
+from tests.fake_in_a_thread import FakeInAThread
 from tests.waiting import PATIENCE_S, wait_until
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from fake_in_a_thread import FakeDocuments, FakeInAThread
 from tidemark_core.base.refusals import Reason, Refused
 
+from tests.fake_in_a_thread import FakeDocuments, FakeInAThread
 from tests.waiting import wait_until
 
 

@@ -14,13 +14,14 @@ import pytest
 import tidemark
 import yaml
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
 from rich.padding import Padding
 from tidemark_cli import output, running
 from tidemark_cli.commands import ROOMS
 from tidemark_cli.forms import asked_for
 from tidemark_cli.output import Form
 from tidemark_cli.rooms import command_of
+
+from tests.fake_in_a_thread import FakeInAThread
 
 TIDEMARK = [sys.executable, "-m", "tidemark_cli"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import tidemark
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
 from tidemark_cli.tally import BATCHES_LISTED_MAX, Tally, kind_of
 
+from tests.fake_in_a_thread import FakeInAThread
 from tests.ran import Ran
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
 from tidemark_wire import profile_file
+
+from tests.fake_in_a_thread import FakeInAThread
 
 
 @pytest.fixture

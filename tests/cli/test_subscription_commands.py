@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import tidemark.sync
 from cli_harness import Cli
-from fake_in_a_thread import FakeInAThread
 from tidemark_cli.subscriptions import seconds_of, span
+
+from tests.fake_in_a_thread import FakeInAThread
 
 DAY_MS = 86_400_000
 

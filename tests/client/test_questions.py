@@ -206,6 +206,21 @@ async def test_the_first_offset_logged_at_a_time_or_later(connect_to):
         await client.offset_at("orders", 0, None)
 
 
+async def test_the_first_offset_that_retention_has_left(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    shard = cluster.groups["orders"][0]
+    await append_at(client, shard, 2000, 20)
+    assert await client.earliest("orders", 0) == 0
+    shard.trimmed_to = 5
+    assert await client.earliest("orders", 0) == 5
+    shard.trimmed_to = shard.head + 1
+    assert await client.earliest("orders", 0) == 21 == await client.latest("orders", 0) + 1
+    shard.entries.clear()
+    assert await client.earliest("orders", 0) == 0, "a log without any entry"
+    with pytest.raises(errors.UnknownShard):
+        await client.earliest("orders", 1)
+
+
 async def test_a_time_may_lie_in_a_hole(connect_to):
     cluster, client = await connect_to(nodes=1, shards=1)
     shard = cluster.groups["orders"][0]

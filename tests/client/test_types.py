@@ -108,7 +108,7 @@ def test_options_are_those_of_the_call(options: type, function: Any, apart: set[
 
 
 @pytest.mark.parametrize("name", [
-    "outcome", "limbo", "latest", "offset_at", "subscriptions", "commit_position", "delete_subscription",
+    "outcome", "limbo", "latest", "earliest", "offset_at", "subscriptions", "commit_position", "delete_subscription",
     "explain_read", "connect"])
 def test_the_synchronous_call_takes_what_the_other_takes(name: str):
     here, there = (sync, client) if name == "connect" else (sync.SyncClient, Client)

@@ -14,10 +14,14 @@ TLS = {"tls.ca": "/tls/ca.pem", "tls.cert": "/tls/cert.pem", "tls.key": "/tls/hu
 def test_p21_names_are_read_in_any_case() -> None:
     given = {
         "ENDPOINTS": " n1:6690, n2:6690 ,", "Group": "orders", "mode": "LOG", "includeheaders": "True",
-        **{name.upper(): path for name, path in TLS.items()}, "TLS.SERVERNAME": "nodes"}
+        **{name.upper(): path for name, path in TLS.items()}, "TLS.SERVERNAME": "nodes", "STARTINGOFFSETS": "earliest",
+        "startingtimestamp": "2026-01-31T13:00:00.5+01:00", "EndingOffsets": "latest", "failondataloss": "FALSE",
+        "minpartitions": "8", "VALUEFORMAT": "JSON", "readpreference": "Nearest", "LOCATION": "zone=a"}
     assert Options.of(given) == Options(
-        "orders", Mode.LOG, include_headers=True, endpoints=("n1:6690", "n2:6690"),
-        tls=Tls("/tls/ca.pem", "/tls/cert.pem", "/tls/hush.pem", "nodes"))
+        "orders", Mode.LOG, ("n1:6690", "n2:6690"), None, Tls("/tls/ca.pem", "/tls/cert.pem", "/tls/hush.pem", "nodes"),
+        starting_ms=1_769_860_800_500, fail_on_data_loss=False, partitions_min=8, include_headers=True,
+        parses_json=True, location="zone=a")
+    assert {name.lower() for name in given} == {name.lower() for name in OPTIONS} - {"profile"}
 
 
 def test_a_group_is_enough() -> None:
@@ -60,6 +64,17 @@ def test_p21_nothing_secret_is_shown() -> None:
     ({"group": "orders", "includeHeaders": "true", "mode": "changes"}, "includeHeaders", "goes with mode=log alone"),
     ({"group": "orders", "endpoints": " , "}, "endpoints", "is empty"),
     ({"group": "orders", "endpoints": "n1:1", "profile": "dev"}, "profile", "goes without endpoints"),
+    ({"group": "orders", "mode": "documents", "minPartitions": "8"}, "minPartitions", "goes with mode=log alone"),
+    ({"group": "orders", "readPreference": "leader", "location": "zone=a"}, "location", "means nothing with"),
+    ({"group": "orders", "readPreference": "near"}, "readPreference", "did you mean 'nearest'?"),
+    ({"group": "orders", "valueFormat": "avro"}, "valueFormat", "'avro' is none of binary, json"),
+    ({"group": "orders", "minPartitions": "0"}, "minPartitions", "'0' is no number from 1 to 100000"),
+    ({"group": "orders", "minPartitions": "9" * 20}, "minPartitions", "is no number from 1 to 100000"),
+    ({"group": "orders", "minPartitions": "two"}, "minPartitions", "'two' is no number"),
+    ({"group": "orders", "failOnDataLoss": ""}, "failOnDataLoss", "'' is neither true nor false"),
+    ({"group": "orders", "startingTimestamp": "yesterday"}, "startingTimestamp", "neither milliseconds since 1970 nor"),
+    ({"group": "orders", "startingTimestamp": "2026-01-31T12:00:00"}, "startingTimestamp", "has no time zone"),
+    ({"group": "orders", "startingTimestamp": "9" * 30}, "startingTimestamp", "neither milliseconds since 1970 nor"),
     ({"group": "orders", "tls.key": "k"}, "tls.ca", "go together"),
     ({"group": "orders", "tls.ca": "c", "tls.cert": "c"}, "tls.key", "go together"),
     ({"group": "orders", "tls.serverName": "n"}, "tls.ca", "go together"),

@@ -5,8 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
-from pyspark_tidemark.offsets import Position
-from pyspark_tidemark.planning import Range, ShardsDiffer, divided, limited, ranges_between
+from pyspark_tidemark.offsets import EARLIEST, LATEST, Given, Position
+from pyspark_tidemark.planning import (
+    Extent,
+    OffsetsLost,
+    Range,
+    ShardsDiffer,
+    batch_ranges,
+    divided,
+    limited,
+    ranges_between,
+)
 
 from tests.seeds import every_seed
 
@@ -89,3 +98,32 @@ def test_p8_parts_are_proportional(seed: int) -> None:
 
 def test_p8_a_new_shard_begins_at_0_and_one_that_fell_back_stays() -> None:
     assert limited({0: 10, 1: 50}, {0: 20, 1: 40, 2: 8}, 9) == {0: 15, 1: 50, 2: 4}
+
+
+EXTENTS = {0: Extent(10, 50, 30), 1: Extent(0, 0, 0), 12: Extent(7, 7, 7), 2: Extent(0, 5, 5)}
+ALL, END = Given(EARLIEST, {}), Given(LATEST, {})
+
+
+def test_a_batch_reads_what_is_there_in_the_order_of_shards() -> None:
+    assert batch_ranges("orders", ALL, END, EXTENTS, fail=True) == ([Range(0, 10, 50), Range(2, 0, 5)], [])
+    assert batch_ranges("orders", None, END, EXTENTS, fail=True) == ([Range(0, 30, 50)], [])
+    starts = Given(None, {0: 12, 1: EARLIEST, 2: 5, 12: 7})
+    ends = Given(None, {0: 13, 1: LATEST, 2: 5, 12: 7})
+    assert batch_ranges("orders", starts, ends, EXTENTS, fail=True) == ([Range(0, 12, 13)], [])
+
+
+@pytest.mark.parametrize(("first", "until", "left", "said"), [
+    (3, 20, [Range(0, 10, 20)], "shard 0 of group 'orders' begins at offset 10: offsets 3 to 9 are gone"),
+    (20, 60, [Range(0, 20, 50)], "shard 0 of group 'orders' ends at offset 50, below 60"),
+    (60, LATEST, [], "shard 0 of group 'orders' ends at offset 50, below 60"),
+    (30, 20, [], "shard 0 of group 'orders' has nothing from offset 30 on and below 20"),
+    (EARLIEST, 8, [], "shard 0 of group 'orders' has nothing from offset 10 on and below 8"),
+])
+def test_p10_a_range_is_never_more_than_was_planned_and_is_there(
+    first: int, until: int, left: list[Range], said: str
+) -> None:
+    starting, ending, extents = Given(None, {0: first}), Given(None, {0: until}), {0: Extent(10, 50)}
+    with pytest.raises(OffsetsLost) as lost:
+        batch_ranges("orders", starting, ending, extents, fail=True)
+    assert str(lost.value) == f"{said}. With failOnDataLoss=false the query reads what is left."
+    assert batch_ranges("orders", starting, ending, extents, fail=False) == (left, [said])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, LongType, MapType, StringType, StructField, StructType
 from pyspark_tidemark.schema import COLUMNS, InvalidSchema, Mode, check_schema, default_schema
 
 
@@ -54,3 +54,37 @@ def test_p4_a_wrong_schema_is_refused_with_the_columns(fields: list[StructField]
     with pytest.raises(InvalidSchema) as refused:
         check_schema(StructType(fields), mode)
     assert said in str(refused.value)
+
+
+def value(kind: DataType) -> StructType:
+    return StructType([StructField("offset", BIGINT), StructField("value", kind)])
+
+
+INNER = StructType([StructField("names", ArrayType(StringType())), StructField("size", LongType())])
+
+
+def test_with_parsed_values_the_column_value_is_a_struct() -> None:
+    check_schema(value(StructType([StructField("inner", INNER)])), Mode.LOG, parses_json=True)
+    check_schema(StructType([StructField("offset", BIGINT)]), Mode.LOG, parses_json=True)
+    with pytest.raises(InvalidSchema, match="Column 'value' is binary, not struct"):
+        check_schema(value(INNER), Mode.LOG)
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    (COLUMNS[Mode.LOG]["value"], "With valueFormat=json column 'value' is a struct, not binary."),
+    (StructType([]), "column 'value' is a struct, not struct<>"),
+    (StructType([StructField("d", DecimalType())]),
+     "JSON is not parsed into value.d decimal(10,0); there are boolean, int"),
+    (StructType([StructField("a", ArrayType(MapType(StringType(), StringType())))]),
+     "JSON is not parsed into value.a[] map<string,string>"),
+    (StructType([StructField("x", LongType()), StructField("x", LongType())]), "The schema names value.x twice"),
+])
+def test_what_json_is_not_parsed_into_is_refused(kind: DataType, said: str) -> None:
+    with pytest.raises(InvalidSchema) as refused:
+        check_schema(value(kind), Mode.LOG, parses_json=True)
+    assert said in str(refused.value)
+
+
+def test_parsed_values_need_a_schema_of_the_query() -> None:
+    with pytest.raises(InvalidSchema, match="valueFormat=json needs a schema whose column value is a struct"):
+        default_schema(Mode.LOG, include_headers=False, parses_json=True)

@@ -55,7 +55,7 @@ def test_p21_an_unknown_option_of_a_query_names_the_nearest_and_no_plan_shows_a_
     assert "tidemark" in shown.lower() and "hush" not in shown
 
 
-@pytest.mark.parametrize("mode", ["log", "documents", "changes"])
+@pytest.mark.parametrize("mode", ["documents", "changes"])
 def test_what_is_not_served_yet_is_said_in_one_sentence(spark: SparkSession, mode: str) -> None:
     with pytest.raises(PySparkException, match=f"This release does not serve mode={mode} to spark.read yet"):
         reading(spark, mode=mode).load().collect()

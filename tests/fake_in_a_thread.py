@@ -1,4 +1,4 @@
-"""The fake cluster of the client's tests in a loop of its own, for commands that run their own loop.
+"""The fake cluster of the client's tests in a loop of its own, for commands and Spark, which run their own.
 
 Stays out: what the cluster does; tests script it.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "client"))
+sys.path.append(str(Path(__file__).resolve().parent / "client"))
 
 from fake_cluster import FakeCluster, FakeShard  # its folder is no package
 from fake_documents import FakeDocuments

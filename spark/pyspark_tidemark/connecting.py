@@ -1,0 +1,67 @@
+"""Connecting: the cluster that a query reads, found on the driver, and a client of it where rows are read.
+
+The client is imported when it is needed (P1).
+Stays out: what is asked of it (log_facts, log_reader).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .options import InvalidOption, Options, Tls
+
+if TYPE_CHECKING:
+    from tidemark import Client, TlsSettings
+    from tidemark.sync import SyncClient
+
+CONNECT_S = 10.0
+"""Seconds until a cluster that does not answer is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Addresses and certificate paths, as tasks get them: files of profiles are the driver's alone."""
+
+    addresses: tuple[str, ...]
+    tls: Tls
+
+    @classmethod
+    def of(cls, options: Options) -> Cluster:
+        """Return the cluster of a query: of endpoints, else of the profile, else of the environment.
+
+        Raises InvalidOption.
+        """
+        from tidemark.errors import InvalidArgument
+        from tidemark.profiles import resolved
+
+        if options.endpoints:
+            return cls(options.endpoints, options.tls)
+        try:
+            addresses, found = resolved(None, options.profile, None)
+        except InvalidArgument as error:
+            name = "endpoints" if error.field == "addresses" else error.field
+            raise InvalidOption(name, str(error).partition(f"{error.field}: ")[2] or str(error)) from None
+        if found is not None and not options.tls.ca:
+            tls = Tls(str(found.ca), str(found.cert), str(found.key), found.server_name)
+        else:
+            tls = options.tls
+        return cls((addresses,) if isinstance(addresses, str) else tuple(addresses), tls)
+
+    async def connect(self) -> Client:
+        """Return a client in this event loop.  Raises Unavailable, InvalidArgument of the client."""
+        import tidemark
+
+        return await tidemark.connect(list(self.addresses), timeout_s=CONNECT_S, tls=self._tls())
+
+    def connect_waiting(self) -> SyncClient:
+        """Return a client for a task.  Raises as `connect`."""
+        from tidemark import sync
+
+        return sync.connect(list(self.addresses), timeout_s=CONNECT_S, tls=self._tls())
+
+    def _tls(self) -> TlsSettings | None:
+        from tidemark import TlsSettings
+
+        tls = self.tls
+        return TlsSettings(tls.ca, tls.cert, tls.key, tls.server_name) if tls.ca else None

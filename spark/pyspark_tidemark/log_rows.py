@@ -1,0 +1,100 @@
+"""Rows of a log as Arrow record batches: whole columns of stored batches, put together and never touched row by row.
+
+Stays out: reading (log_reader), parsing values (json_values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+from tidemark import ReadBatch
+from tidemark.errors import UndecodableBatch
+
+from .arrow_types import arrow_schema
+from .json_values import JsonValues, NotJson
+from .schema import VALUE
+
+ROWS_MAX = 1 << 16
+BYTES_MAX = 8 << 20
+"""Of one record batch for Spark: a stored batch that is larger goes alone (P5)."""
+
+KEY, STORED_VALUE, TIMESTAMP, HEADERS = range(4)
+"""Columns of a stored batch."""
+
+
+class UnreadableRows(ValueError):
+    """Stored records cannot become rows; the message names group, shard and offsets."""
+
+
+def gathered(batches: Iterable[ReadBatch]) -> Iterator[list[ReadBatch]]:
+    """Put stored batches together, in their order, up to ROWS_MAX rows and BYTES_MAX stored bytes."""
+    together: list[ReadBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if together and (rows + len(batch) > ROWS_MAX or size + batch.size > BYTES_MAX):
+            yield together
+            together, rows, size = [], 0, 0
+        together.append(batch)
+        rows, size = rows + len(batch), size + batch.size
+    if together:
+        yield together
+
+
+class Rows:
+    """Builds the columns of one schema, and only those (P4)."""
+
+    def __init__(self, group: str, schema: StructType) -> None:
+        self._group = group
+        self._schema: pa.Schema = arrow_schema(schema)
+        value = self._schema.field(VALUE).type if VALUE in self._schema.names else None
+        self._parse = JsonValues(value) if value is not None and pa.types.is_struct(value) else None
+        self._builders: Mapping[str, Callable[[Sequence[ReadBatch], pa.DataType], pa.Array]] = {
+            "group": lambda batches, kind: pa.repeat(pa.scalar(group, kind), sum(map(len, batches))),
+            "shard": lambda batches, kind: pa.repeat(pa.scalar(batches[0].shard, kind), sum(map(len, batches))),
+            "offset": _offsets,
+            "epoch": _epochs,
+            "key": lambda batches, kind: _stored(batches, KEY, kind),
+            "value": self._values,
+            "headers": lambda batches, kind: _stored(batches, HEADERS, kind),
+            "timestamp": lambda batches, kind: _stored(batches, TIMESTAMP, kind),
+        }
+
+    def of(self, batches: Sequence[ReadBatch]) -> pa.RecordBatch:
+        """Return the rows of some batches of one shard, exactly in the schema.  Raises UnreadableRows."""
+        try:
+            for batch in batches:
+                batch.check()
+            columns = [self._builders[field.name](batches, field.type) for field in self._schema]
+        except UndecodableBatch as error:
+            raise UnreadableRows(f"group {self._group!r}: {error.message}") from error
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _values(self, batches: Sequence[ReadBatch], kind: pa.DataType) -> pa.Array:
+        if self._parse is None:
+            return _stored(batches, STORED_VALUE, kind)
+        values = _stored(batches, STORED_VALUE, pa.binary())
+        try:
+            return self._parse(values)
+        except NotJson as error:
+            shard, offset = batches[0].shard, _offsets(batches, pa.int64())[error.row].as_py()
+            raise UnreadableRows(
+                f"the value at offset {offset} of shard {shard} of group {self._group!r} does not fit the schema: "
+                f"{error}. Read it with valueFormat=binary and parse it with from_json, which makes it null.") from None
+
+
+def _stored(batches: Sequence[ReadBatch], column: int, kind: pa.DataType) -> pa.Array:
+    parts = [batch.record_batch.column(column) for batch in batches]
+    array = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    if array.null_count == len(array):
+        return pa.nulls(len(array), kind)
+    return array if array.type == kind else array.cast(kind)
+
+
+def _offsets(batches: Sequence[ReadBatch], kind: pa.DataType) -> pa.Array:
+    return pa.concat_arrays([pa.array(range(batch.first, batch.last + 1), kind) for batch in batches])
+
+
+def _epochs(batches: Sequence[ReadBatch], kind: pa.DataType) -> pa.Array:
+    return pa.concat_arrays([pa.repeat(pa.scalar(batch.epoch, kind), len(batch)) for batch in batches])
