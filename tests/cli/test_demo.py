@@ -19,7 +19,7 @@ import pytest
 import typer
 from rich.console import Console
 from tidemark import QUORUM, Appended, Record
-from tidemark_cli.demo import command, majority, packages, reading, view
+from tidemark_cli.demo import command, majority, packages, reading, spark, view
 from tidemark_cli.demo.ledger import Ledger
 from tidemark_cli.demo.outcomes import Findings
 from tidemark_cli.demo.packages import Change
@@ -167,6 +167,8 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     assert document["swaps"] >= 1
     assert 0 < document["failover_ms"] < 20_000
     assert document["seconds"] < 180
+    assert (document["spark_sections"], document["spark_mismatches"]) == (3, 0)
+    assert "3 sections" in done.stdout and "installed MiB" in done.stdout
     assert document["read_bytes"] >= reading.BYTES_MIN
     assert document["read_wrong"] == 0
     assert 1 <= document["received_over_delivered"] < 1.05
@@ -188,27 +190,29 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("contradictions", "wrong", "mismatches", "digest"),
+    ("contradictions", "wrong", "mismatches", "digest", "counted"),
     [
-        ((), 0, 0, "equal"), (("something is read that was rolled back",), 0, 0, "equal"), ((), 1, 0, "equal"),
-        ((), 0, 1, "equal"), ((), 0, 0, "different"), ((), 0, 0, "moving"),
+        ((), 0, 0, "equal", 0), (("something is read that was rolled back",), 0, 0, "equal", 0),
+        ((), 1, 0, "equal", 0), ((), 0, 1, "equal", 0), ((), 0, 0, "different", 0), ((), 0, 0, "moving", 0),
+        ((), 0, 0, "equal", 2), ((), 0, 0, "equal", None),
     ],
 )
-def test_a_contradiction_or_a_wrong_record_or_view_fails_the_demo(
+def test_a_contradiction_or_a_wrong_record_view_or_count_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
-    contradictions: tuple[str, ...], wrong: int, mismatches: int, digest: str,
+    contradictions: tuple[str, ...], wrong: int, mismatches: int, digest: str, counted: int | None,
 ):
     found = Findings(1, 2, 3, 4, 1, 2, 8, contradictions)
     delivery = Delivery(300 << 20, wrong, 1.0042, 2, {"demo-1": 0.25, "demo-2": 0.75}, "demo-2", 1.5)
     viewed = view.Findings(10, mismatches, digest, "demo-3")
     outcome = Outcome(
-        Ledger().judge([]), delivery, viewed, found, 1.0, 5, 1, 100, "demo-1", "demo-2", "demo-5", "an etcd")
+        Ledger().judge([]), spark.Findings(3, counted, 1.0), delivery, viewed, found, 1.0, 5, 1, 100, "demo-1",
+        "demo-2", "demo-5", "an etcd")
 
     async def run(*_: object) -> Outcome:
         return outcome
 
     monkeypatch.setattr(command, "run", run)
-    if contradictions or wrong or mismatches or digest != "equal":
+    if contradictions or wrong or mismatches or digest != "equal" or counted:
         with pytest.raises(typer.Exit) as ended:
             command.demo(keep=tmp_path, as_json=True)
         assert ended.value.exit_code == FAILED
@@ -216,6 +220,7 @@ def test_a_contradiction_or_a_wrong_record_or_view_fails_the_demo(
         command.demo(keep=tmp_path, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["contradictions"] == len(contradictions)
+    assert document["spark_mismatches"] == counted
     assert [document[f"view_{name}"] for name in ("documents", "mismatches", "digest")] == [10, mismatches, digest]
     assert (document["read_wrong"], document["received_over_delivered"], document["rewinds"]) == (wrong, 1.0042, 2)
     assert [document[name] for name in ("told_confirmed", "told_local", "told_unknown", "told_rolled_back")] == [
@@ -244,7 +249,8 @@ def test_an_interrupted_demo_stops_every_process(tmp_path: Path, after_s: float)
 
 @pytest.mark.servers
 @pytest.mark.timeout(300)
-def test_a_demo_interrupted_while_nodes_are_paused_stops_every_process(tmp_path: Path):
+@pytest.mark.parametrize("told", ["starting Spark", "LOCAL appends answered"])
+def test_a_demo_interrupted_while_spark_runs_or_nodes_are_paused_stops_every_process(tmp_path: Path, told: str):
     changes = packages.load(packages.find(None))[:1_500]
     data = tmp_path / "changes.ndjson"
     data.write_bytes(b"".join(change.value + b"\n" for change in changes))
@@ -255,7 +261,7 @@ def test_a_demo_interrupted_while_nodes_are_paused_stops_every_process(tmp_path:
             [sys.executable, "-m", "tidemark_cli", "demo", "--data", str(data)], stdout=subprocess.PIPE,
             stderr=errors, text=True, env={**os.environ, "TMPDIR": str(folder)})
         assert process.stdout is not None
-        assert any("LOCAL appends answered" in line for line in process.stdout)
+        assert any(told in line for line in process.stdout)
         err = interrupted(process, errors)
     assert process.returncode == 130, err
     assert "Traceback" not in err

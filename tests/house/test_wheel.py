@@ -161,4 +161,6 @@ def test_with_extras_a_local_cluster_and_the_demo_run(wheel: Path, bare: Environ
     demo = whole.run("tidemark", "demo", "--json", timeout_s=240)  # with the data of the wheel
     assert demo.returncode == 0, demo.stderr
     outcome = json.loads(demo.stdout.splitlines()[-1])
+    assert outcome["spark_mismatches"] is None
+    assert "without Spark: PySpark is not installed; pip install 'tidemarkdb[spark]'" in demo.stderr
     assert (outcome["lost"], outcome["duplicated"], outcome["read_wrong"]) == (0, 0, 0), outcome

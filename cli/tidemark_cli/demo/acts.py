@@ -56,14 +56,15 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 @asynccontextmanager
-async def within(what: str) -> AsyncIterator[None]:
-    """Bound an act in time; the error says what did not come to pass."""
+async def within(what: str, seconds: float | None = None) -> AsyncIterator[None]:
+    """Bound an act in time, to ACT_TIMEOUT_S unless told otherwise; the error says what did not come to pass."""
+    bound = ACT_TIMEOUT_S if seconds is None else seconds
     try:
-        async with asyncio.timeout(ACT_TIMEOUT_S):
+        async with asyncio.timeout(bound):
             yield
     except TimeoutError:
         raise CommandFailed(
-            f"{what}: not within {ACT_TIMEOUT_S:g} s", "Look at the logs of the processes.",
+            f"{what}: not within {bound:g} s", "Look at the logs of the processes.",
             code=UNAVAILABLE, reason="TIMEOUT",
         ) from None
 

@@ -81,12 +81,15 @@ def write_line(document: dict[str, Any], *, as_json: bool) -> None:
 
 def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
     """Return the last line."""
-    verdict, delivery, view, limbo = outcome.verdict, outcome.delivery, outcome.view, outcome.limbo
+    verdict, spark, delivery = outcome.verdict, outcome.spark, outcome.delivery
+    view, limbo = outcome.view, outcome.limbo
     return {
         "acked": verdict.acked, "read": verdict.read, "lost": verdict.lost, "duplicated": verdict.duplicated,
         "reordered": verdict.reordered, "elections": outcome.elections, "swaps": outcome.swaps,
         "failover_ms": outcome.failover_ms, "seconds": round(seconds, 1), "killed": outcome.killed,
         "swapped": f"{outcome.swapped_from} for {outcome.swapped_to}", "etcd": outcome.etcd,
+        "spark_sections": spark.sections, "spark_mismatches": spark.mismatches,
+        "seconds_spark": round(spark.seconds, 1),
         "read_bytes": delivery.read_bytes, "read_wrong": delivery.wrong, "seconds_reading": round(delivery.seconds, 1),
         "received_over_delivered": round(delivery.received_over_delivered, 4), "rewinds": delivery.rewinds,
         "shares": {node: round(share, 3) for node, share in delivery.shares.items()},

@@ -1,6 +1,6 @@
-"""What happens in the demo, in order: load, a leader killed, a node swapped, the dead one back, everything read; then
-a group that is read while a node dies, one of documents that a SQLite view follows, and one of which the majority is
-paused.
+"""What happens in the demo, in order: load, a leader killed, a node swapped, the dead one back, everything read, by
+Spark too; then a group that is read while a node dies, one of documents that a SQLite view follows, and one of which
+the majority is paused.
 
 The writer never stops: up to the next mark it runs at its pace, and where a fault takes longer it goes on at a
 trickle, so that every act happens under load.  Stays out: folders and exit codes (command).
@@ -23,7 +23,7 @@ from tidemark_operator import local
 from ..admin import Admin
 from ..failures import UNAVAILABLE, CommandFailed
 from ..reconfigurations import condition, reconfiguration
-from . import majority, reading, view
+from . import majority, reading, spark, view
 from .acts import CLUSTER, create_group, leader_of, together, within
 from .ledger import Ledger, Verdict
 from .outcomes import Findings
@@ -41,6 +41,7 @@ class Outcome(NamedTuple):
     """Everything the demo found out."""
 
     verdict: Verdict
+    spark: spark.Findings
     delivery: reading.Delivery
     view: view.Findings
     limbo: Findings
@@ -57,7 +58,8 @@ class Outcome(NamedTuple):
     def good(self) -> bool:
         """Whether every promise was kept."""
         return (
-            self.verdict.kept and not self.delivery.wrong and self.view.good and not self.limbo.contradictions
+            self.verdict.kept and self.spark.good and not self.delivery.wrong and self.view.good
+            and not self.limbo.contradictions
         )
 
 
@@ -105,14 +107,15 @@ async def run(directory: Path, changes: Sequence[Change], screen: Screen) -> Out
             acted = await _under_load(service, runtime, client, changes, ledger, failover, spare, screen)
             killed, source, swaps = acted
             verdict, elections = await _read_back(client, ledger, screen)
+            counted = await spark.run(runtime, GROUP, changes, directory, screen)
             delivery = await reading.run(service, runtime, client, changes, screen)
             viewed = await view.run(service, runtime, client, changes, directory, screen)
             began = screen.seconds
             limbo = await majority.run(service, runtime, client, changes, screen)
             seconds_limbo = screen.seconds - began
     return Outcome(
-        verdict, delivery, viewed, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed, source, spare,
-        runtime.etcd_origin,
+        verdict, counted, delivery, viewed, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed,
+        source, spare, runtime.etcd_origin,
     )
 
 

@@ -6,7 +6,7 @@ Stays out: knowing what happens next.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -51,6 +51,16 @@ class Screen:
     def count(self, completed: int) -> None:
         if self._task is not None:
             self._bar.update(self._task, completed=completed)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Write a small table; numbers are aligned on the right."""
+        table = Table(box=None, padding=(0, 2))
+        for place, name in enumerate(columns):
+            number = bool(rows) and isinstance(rows[0][place], int)
+            table.add_column(name, justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*map(_shown, row))
+        self._bar.console.print(table)
 
     def summary(self, rows: Mapping[str, object], *, good: bool) -> None:
         """Write the table at the end."""
