@@ -20,7 +20,7 @@ from tidemark_core.base.entry import Batch
 
 from tests.waiting import until
 
-__all__ = ["FakeDocuments", "FakeInAThread"]
+__all__ = ["FakeDocuments", "FakeInAThread", "FakeShard"]
 
 
 class FakeInAThread:

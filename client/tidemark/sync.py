@@ -60,6 +60,7 @@ from .pins import Pin
 from .read_settings import SCD
 from .read_stats import ReadStats
 from .reader import Reader, items_of
+from .routing import Group
 from .subscription import DEFAULT_LEASE_S
 
 __all__ = ["SyncAppender", "SyncChanges", "SyncClient", "SyncDocuments", "SyncPin", "SyncReader", "SyncScan", "connect"]
@@ -496,6 +497,10 @@ class SyncClient:
     def __init__(self, thread: _LoopThread, client: Client) -> None:
         self._thread = thread
         self._client = client
+
+    def group(self, name: str) -> Group:
+        """Return what the newest shard map that the client knows says of a group; see `Client.group`."""
+        return self._thread.wait(self._client.group(name))
 
     def appender(self, group: str, **options: Unpack[AppenderOptions]) -> SyncAppender:
         """Return an appender; the options are those of `Client.appender`."""

@@ -11,6 +11,7 @@ P2   An older PySpark gets one sentence
 P4   The user's schema decides
 P5   Any stored record is a row or a named error
 P6   Partitions follow from offsets alone
+P7   Shards that come and go are seen, and a run that is to end does
 P8   Rate limits are proportional and starve no shard
 P9   Limits and ranges count offsets
 P10  Lost offsets fail a query, or are left out with a warning

@@ -1,7 +1,7 @@
 """Connecting: the cluster that a query reads, found on the driver, and a client of it where rows are read.
 
 The client is imported when it is needed (P1).
-Stays out: what is asked of it (log_facts, log_reader).
+Stays out: what is asked of it (log_facts, log_tasks).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .options import InvalidOption, Options, Tls
 
 if TYPE_CHECKING:
-    from tidemark import Client, TlsSettings
+    from tidemark import TlsSettings
     from tidemark.sync import SyncClient
 
 CONNECT_S = 10.0
@@ -48,14 +48,8 @@ class Cluster:
             tls = options.tls
         return cls((addresses,) if isinstance(addresses, str) else tuple(addresses), tls)
 
-    async def connect(self) -> Client:
-        """Return a client in this event loop.  Raises Unavailable, InvalidArgument of the client."""
-        import tidemark
-
-        return await tidemark.connect(list(self.addresses), timeout_s=CONNECT_S, tls=self._tls())
-
-    def connect_waiting(self) -> SyncClient:
-        """Return a client for a task.  Raises as `connect`."""
+    def connect(self) -> SyncClient:
+        """Return a client.  Raises Unavailable, InvalidArgument of the client."""
         from tidemark import sync
 
         return sync.connect(list(self.addresses), timeout_s=CONNECT_S, tls=self._tls())

@@ -1,11 +1,13 @@
-"""Facts of a log at planning: its shards, where each begins and ends, and its offsets at a time.
+"""Facts of a log, asked of its leaders: its shards, where each begins and ends, and its offsets at a time.
 
-Stays out: what follows from them (planning).
+A stream asks every few milliseconds, so one client stays connected until `close`.
+Stays out: what follows from the facts (planning).
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from .connecting import Cluster
@@ -13,43 +15,80 @@ from .options import InvalidOption
 from .planning import Extent
 
 if TYPE_CHECKING:
-    from tidemark import Client
+    from tidemark.sync import SyncClient
 
-AT_ONCE = 64
+AT_ONCE = 16
 """Shards that are asked about at the same time."""
 
 LOG = "Log"
 
 
-def extents(cluster: Cluster, group: str, starting_ms: int | None) -> dict[int, Extent]:
-    """Ask the leaders of a group where its shards stand.  Raises InvalidOption for another group, and TidemarkError."""
-    import tidemark
+class LogFacts:
+    """Asks about one group; connects when it is asked first.  Every call raises InvalidOption, TidemarkError."""
 
-    return tidemark.run(_extents(cluster, group, starting_ms))
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._client: SyncClient | None = None
+        self._threads = ThreadPoolExecutor(AT_ONCE, "tidemark-facts")
 
+    def __enter__(self) -> LogFacts:
+        return self
 
-async def _extents(cluster: Cluster, group: str, starting_ms: int | None) -> dict[int, Extent]:
-    from tidemark.errors import UnknownGroup
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    async with await cluster.connect() as client:
+    def close(self) -> None:
+        """End the connection; a later question connects again."""
+        self._threads.shutdown(cancel_futures=True)
+        self._threads = ThreadPoolExecutor(AT_ONCE, "tidemark-facts")
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def shards(self) -> list[int]:
+        """Return the group's shards now.  Raises InvalidOption for a group that is not there or holds documents."""
+        from tidemark.errors import UnknownGroup
+
         try:
-            found = await client.group(group)
+            found = self._connected().group(self._group)
         except UnknownGroup as error:
             raise InvalidOption("group", error.message) from None
         if found.kind != LOG:
-            raise InvalidOption("group", f"{group!r} is of kind {found.kind}: read it with mode=documents")
-        free = asyncio.Semaphore(AT_ONCE)
-        shards = sorted(found.shards)
-        asked = (_extent(client, group, shard, starting_ms, free) for shard in shards)
-        return dict(zip(shards, await asyncio.gather(*asked), strict=True))
+            raise InvalidOption("group", f"{self._group!r} is of kind {found.kind}: read it with mode=documents")
+        return sorted(found.shards)
 
+    def ends(self, shards: Sequence[int]) -> dict[int, int]:
+        """Return the offset behind the last one that may be read, by shard."""
+        client = self._connected()
+        return self._each(shards, lambda shard: client.latest(self._group, shard) + 1)
 
-async def _extent(
-    client: Client, group: str, shard: int, starting_ms: int | None, free: asyncio.Semaphore
-) -> Extent:
-    async with free:
-        end = await client.latest(group, shard) + 1
-        first = await client.earliest(group, shard)
-        at_timestamp = -1 if starting_ms is None else await client.offset_at(group, shard, starting_ms * 1000)
-        # Retention and appends went on between the answers.
-        return Extent(min(first, end), end, min(max(at_timestamp, first), end) if starting_ms is not None else -1)
+    def firsts(self, shards: Sequence[int]) -> dict[int, int]:
+        """Return the first offset that retention has left, by shard."""
+        client = self._connected()
+        return self._each(shards, lambda shard: client.earliest(self._group, shard))
+
+    def at(self, shards: Sequence[int], ms: int) -> dict[int, int]:
+        """Return the first offset logged at a time (milliseconds since 1970) or later, by shard."""
+        client = self._connected()
+        return self._each(shards, lambda shard: client.offset_at(self._group, shard, ms * 1000))
+
+    def extents(self, starting_ms: int | None) -> dict[int, Extent]:
+        """Return where all shards stand.  Retention and appends go on between the answers, so they are fitted."""
+        shards = self.shards()
+        ends, firsts = self.ends(shards), self.firsts(shards)
+        at = self.at(shards, starting_ms) if starting_ms is not None else {}
+        found = {}
+        for shard in shards:
+            end = ends[shard]
+            first = min(firsts[shard], end)
+            found[shard] = Extent(first, end, min(max(at[shard], first), end) if at else -1)
+        return found
+
+    def _connected(self) -> SyncClient:
+        if self._client is None:
+            self._client = self._cluster.connect()
+        return self._client
+
+    def _each(self, shards: Sequence[int], ask: Callable[[int], int]) -> dict[int, int]:
+        return dict(zip(shards, self._threads.map(ask, shards), strict=True))

@@ -1,11 +1,10 @@
-"""Reader of mode=log in a batch query: ranges are planned on the driver, tasks read them as Arrow record batches.
+"""Reader of mode=log in a batch query: ranges are planned on the driver, and their ends are fixed there.
 
-Stays out: the division into ranges (planning), the columns of a record batch (log_rows).
+Stays out: the division into ranges (planning), reading them (log_tasks).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,28 +12,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from .connecting import Cluster
+from .log_tasks import LogPartition, log, rows_of
 from .offsets import EARLIEST, LATEST, fixed
 from .options import Options
-from .planning import LOSS_ADVICE, OffsetsLost, Range, batch_ranges, divided
+from .planning import batch_ranges, divided
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from tidemark import Gap, ReadBatch
-    from tidemark.sync import SyncReader
-
-log = logging.getLogger("pyspark_tidemark")
-
-PATIENCE_S = 120.0
-"""Seconds without any progress after which a task fails: longer than an election."""
-
-
-class LogPartition(InputPartition):
-    """The offsets that one task reads, and from which cluster."""
-
-    def __init__(self, cluster: Cluster, offsets: Range) -> None:
-        super().__init__(offsets)
-        self.cluster = cluster
-        self.offsets = offsets
 
 
 class LogReader(DataSourceReader):
@@ -45,16 +29,17 @@ class LogReader(DataSourceReader):
         self._options = options
         self._schema = schema
         group = options.group
-        self._starting = fixed("startingOffsets", options.starting_offsets, group, LATEST)
+        self._starting = fixed("startingOffsets", options.starting_offsets or "earliest", group, LATEST)
         self._ending = fixed("endingOffsets", options.ending_offsets, group, EARLIEST)
 
     def partitions(self) -> list[LogPartition]:
         """Return the tasks; the ends are fixed here.  Raises InvalidOption, OffsetsLost, TidemarkError."""
-        from .log_facts import extents
+        from .log_facts import LogFacts
 
         options = self._options
         cluster = Cluster.of(options)
-        found = extents(cluster, options.group, options.starting_ms)
+        with LogFacts(cluster, options.group) as facts:
+            found = facts.extents(options.starting_ms)
         starting = self._starting if options.starting_ms is None else None
         ranges, lost = batch_ranges(
             options.group, starting, self._ending, found, fail=options.fail_on_data_loss)
@@ -63,43 +48,5 @@ class LogReader(DataSourceReader):
         return [LogPartition(cluster, each) for each in divided(ranges, options.partitions_min)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task; Spark calls it with None where there is none (an empty group)."""
-        if not isinstance(partition, LogPartition):
-            return
-        from .log_rows import Rows, gathered
-
-        options, offsets = self._options, partition.offsets
-        rows = Rows(options.group, self._schema)
-        with partition.cluster.connect_waiting() as client:
-            reader = client.read(
-                options.group, shards=[offsets.shard], from_=offsets.first, until=offsets.until - 1,
-                gaps=not options.fail_on_data_loss, mode="leader" if options.from_leader else "scd",
-                location=options.location or None, timeout_s=PATIENCE_S)
-            try:
-                for batches in gathered(self._batches(reader, offsets)):
-                    yield rows.of(batches)
-            finally:
-                reader.close()      # also when Spark has enough rows and drops this generator (P12)
-
-    def _batches(self, reader: SyncReader[Gap], offsets: Range) -> Iterator[ReadBatch]:
-        """Yield the batches of a range; offsets that are lost are an error or a warning (P9, P10)."""
-        from tidemark import Gap, GapKind
-        from tidemark.errors import DataLoss, Trimmed
-
-        gone = 0
-        try:
-            for item in reader.batches():
-                if not isinstance(item, Gap):
-                    yield item
-                elif item.kind in (GapKind.TRIM, GapKind.DATALOSS):
-                    gone += item.offsets
-                elif item.kind is not GapKind.HOLE:
-                    raise OffsetsLost(
-                        f"offsets {item.first} to {item.last} of shard {item.shard} of group "
-                        f"{self._options.group!r} cannot be read: {item.kind.name}.")
-        except (DataLoss, Trimmed) as error:
-            raise OffsetsLost(f"{error.message}. {LOSS_ADVICE}") from error
-        if gone:
-            log.warning(
-                "shard %d of group %r: %d of the offsets %d to %d are gone: the query reads what is left",
-                offsets.shard, self._options.group, gone, offsets.first, offsets.until - 1)
+        """Yield the rows of a task.  Raises as `rows_of`."""
+        return rows_of(partition, self._options, self._schema)

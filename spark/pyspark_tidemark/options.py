@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,10 +23,13 @@ OPTIONS: Mapping[str, str] = {
     "tls.serverName": "name in the nodes' certificates, where it is not the one that was dialed",
     "group": "the log group to read",
     "mode": "log (default), documents or changes",
-    "startingOffsets": "earliest (default), or offsets by shard as JSON; the first offset to read",
+    "startingOffsets": "earliest (default of a batch), latest (default of a stream), or offsets by shard as JSON",
     "startingTimestamp": "milliseconds since 1970, or ISO 8601 with a zone: begin there; wins over startingOffsets",
     "endingOffsets": "latest (default), or offsets by shard as JSON; the first offset not to read",
     "failOnDataLoss": "true (default) fails where offsets are gone; false reads what is left, with a warning",
+    "maxOffsetsPerTrigger": "offsets that one micro-batch takes at most, of all shards in proportion",
+    "minOffsetsPerTrigger": "a micro-batch waits until so many offsets are there, for maxTriggerDelay at most",
+    "maxTriggerDelay": "such as 30s, 15m (default) or 2h",
     "minPartitions": "divide large shards so that there are at least so many tasks",
     "includeHeaders": "true adds the column headers; default false",
     "valueFormat": "binary (default), or json: the schema's column value is a struct, into which values are parsed",
@@ -41,15 +45,22 @@ ELSEWHERE: Mapping[str, str] = {
 """Options that other sources have, and the option here that has their meaning."""
 
 LOG_ONLY = (
-    "startingOffsets", "startingTimestamp", "endingOffsets", "failOnDataLoss", "minPartitions", "includeHeaders",
-    "valueFormat", "readPreference", "location",
+    "startingOffsets", "startingTimestamp", "endingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "includeHeaders", "valueFormat", "readPreference",
+    "location",
 )
 """Options that mean nothing in other modes."""
 
-PARTITIONS_MAX = 100_000
+BATCH_ONLY = ("endingOffsets",)
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+PARTITIONS_MAX, OFFSETS_MAX = 100_000, 2**63 - 1
+DIGITS_MAX = 19     # of OFFSETS_MAX
+TRIGGER_DELAY = "15m"
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 NEAREST, LEADER = "nearest", "leader"
 BINARY, JSON = "binary", "json"
-EARLIEST, LATEST = "earliest", "latest"
+LATEST = "latest"
 
 _BY_LOWER = {name.lower(): name for name in OPTIONS}
 _FLAGS = {"true": True, "false": False}
@@ -86,10 +97,13 @@ class Options:
     endpoints: tuple[str, ...] = ()
     profile: str | None = None
     tls: Tls = Tls()
-    starting_offsets: str = EARLIEST
+    starting_offsets: str = ""          # not given: a batch begins at the earliest one, a stream at the latest
     starting_ms: int | None = None      # since 1970
     ending_offsets: str = LATEST
     fail_on_data_loss: bool = True
+    offsets_max: int = 0                # of a micro-batch; 0: no limit
+    offsets_min: int = 0
+    trigger_delay_s: float = 900.0
     partitions_min: int = 0
     include_headers: bool = False
     parses_json: bool = False
@@ -113,15 +127,29 @@ class Options:
         from_leader = _one_of(said, "readPreference", (NEAREST, LEADER)) == LEADER
         if from_leader and said.get("location"):
             raise InvalidOption("location", "means nothing with readPreference=leader")
+        offsets_max, offsets_min = (
+            _number(said, name, OFFSETS_MAX) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+        if offsets_max and offsets_min > offsets_max:
+            raise InvalidOption("minOffsetsPerTrigger", f"{offsets_min} is above maxOffsetsPerTrigger, {offsets_max}")
         return cls(
             group, mode, endpoints, said.get("profile"), _tls(said),
-            starting_offsets=said.get("startingOffsets", EARLIEST), starting_ms=_milliseconds(said),
+            starting_offsets=said.get("startingOffsets", ""), starting_ms=_milliseconds(said),
             ending_offsets=said.get("endingOffsets", LATEST),
-            fail_on_data_loss=_flag(said, "failOnDataLoss", True), partitions_min=_partitions(said),
+            fail_on_data_loss=_flag(said, "failOnDataLoss", True), offsets_max=offsets_max, offsets_min=offsets_min,
+            trigger_delay_s=_seconds(said), partitions_min=_number(said, "minPartitions", PARTITIONS_MAX),
             include_headers=_flag(said, "includeHeaders", False),
             parses_json=_one_of(said, "valueFormat", (BINARY, JSON)) == JSON, from_leader=from_leader,
             location=said.get("location", ""),
         )
+
+
+def check_use(given: Mapping[str, str], *, streaming: bool) -> None:
+    """Raise InvalidOption for an option that means nothing in a batch query, or in a streaming query."""
+    said = {name.lower() for name in given}
+    for name in BATCH_ONLY if streaming else STREAM_ONLY:
+        if name.lower() in said:
+            here = "a batch query alone, and this is a stream" if streaming else "readStream alone, and this is a batch"
+            raise InvalidOption(name, f"goes with {here}")
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
@@ -165,11 +193,22 @@ def _flag(said: Mapping[str, str], name: str, default: bool) -> bool:
     return _FLAGS[text]
 
 
-def _partitions(said: Mapping[str, str]) -> int:
-    text = said.get("minPartitions", "0").strip()
-    if "minPartitions" in said and not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= PARTITIONS_MAX):
-        raise InvalidOption("minPartitions", f"{text!r} is no number from 1 to {PARTITIONS_MAX}")
+def _number(said: Mapping[str, str], name: str, most: int) -> int:
+    """Return a number from 1 on, 0 where the option is not given."""
+    if name not in said:
+        return 0
+    text = said[name].strip()
+    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX and 1 <= int(text) <= most):
+        raise InvalidOption(name, f"{text!r} is no number from 1 to {most}")
     return int(text)
+
+
+def _seconds(said: Mapping[str, str]) -> float:
+    text = said.get("maxTriggerDelay", TRIGGER_DELAY).strip().lower()
+    found = re.fullmatch(r"(\d{1,9}) ?(ms|s|m|h|d)", text, re.ASCII)
+    if found is None:
+        raise InvalidOption("maxTriggerDelay", f"{text!r} is no time such as 30s, 15m or 2h")
+    return int(found[1]) * SECONDS[found[2]]
 
 
 def _milliseconds(said: Mapping[str, str]) -> int | None:

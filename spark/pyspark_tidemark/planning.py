@@ -48,20 +48,17 @@ def batch_ranges(
     `starting` is None where the query begins at a time.  Raises InvalidOption for other shards than there are (P11),
     OffsetsLost with `fail` where a part is not there.
     """
-    shards = sorted(extents)
-    firsts = starting.of("startingOffsets", shards) if starting else dict.fromkeys(shards, EARLIEST)
-    untils = ending.of("endingOffsets", shards)
+    firsts = _firsts(starting, extents)
+    untils = ending.of("endingOffsets", sorted(extents))
     ranges, lost = [], []
     for shard, extent in sorted(extents.items()):
-        first = extent.at_timestamp if starting is None else firsts[shard]
-        first = extent.first if first == EARLIEST else first
+        first = firsts[shard]
         until = extent.end if untils[shard] == LATEST else untils[shard]
         where = f"shard {shard} of group {group!r}"
-        if first < extent.first:
-            lost.append(f"{where} begins at offset {extent.first}: offsets {first} to {extent.first - 1} are gone")
-        if max(first, until) > extent.end:
-            lost.append(f"{where} ends at offset {extent.end}, below {max(first, until)}")
-        elif first > until:
+        lost += _lost_start(where, first, extent)
+        if until > extent.end >= first:
+            lost.append(f"{where} ends at offset {extent.end}, below {until}")
+        elif until < first <= extent.end:
             lost.append(f"{where} has nothing from offset {first} on and below {until}")
         first, until = max(first, extent.first), min(until, extent.end)
         if first < until:
@@ -71,19 +68,51 @@ def batch_ranges(
     return ranges, lost
 
 
+def stream_starts(
+    group: str, starting: Given | None, extents: Mapping[int, Extent], *, fail: bool
+) -> tuple[dict[int, int], list[str]]:
+    """Return where a new streaming query begins, and a warning for each shard that does not have that offset.
+
+    Arguments and errors are those of `batch_ranges`.
+    """
+    firsts = _firsts(starting, extents)
+    lost = [
+        text for shard, extent in sorted(extents.items())
+        for text in _lost_start(f"shard {shard} of group {group!r}", firsts[shard], extent)]
+    if lost and fail:
+        raise OffsetsLost(f"{'; '.join(lost)}. {LOSS_ADVICE}")
+    return {shard: min(max(firsts[shard], extent.first), extent.end) for shard, extent in extents.items()}, lost
+
+
+def _firsts(starting: Given | None, extents: Mapping[int, Extent]) -> dict[int, int]:
+    """Return the offsets that a query names, by number."""
+    if starting is None:
+        return {shard: extent.at_timestamp for shard, extent in extents.items()}
+    given = starting.of("startingOffsets", sorted(extents))
+    return {
+        shard: extent.first if given[shard] == EARLIEST else extent.end if given[shard] == LATEST else given[shard]
+        for shard, extent in extents.items()}
+
+
+def _lost_start(where: str, first: int, extent: Extent) -> list[str]:
+    if first < extent.first:
+        return [f"{where} begins at offset {extent.first}: offsets {first} to {extent.first - 1} are gone"]
+    return [f"{where} ends at offset {extent.end}, below {first}"] if first > extent.end else []
+
+
 class ShardsDiffer(ValueError):
     """A shard of the start is gone at the end of a batch, or ends below its start; the batch reads nothing."""
 
 
 def ranges_between(start: Position, end: Position) -> list[Range]:
-    """Return what lies between two positions, in the order of shards; a shard that is new at the end begins at 0.
+    """Return what lies between two positions, in the order of shards; a shard that is new at the end begins there.
 
     Raises ShardsDiffer naming the shard and both offsets.
     """
     if gone := sorted(set(start.shards) - set(end.shards)):
         raise ShardsDiffer(
             f"Shard {gone[0]} of group {start.group!r} is gone: the query stands at offset {start.shards[gone[0]]}.")
-    ranges = [Range(shard, start.shards.get(shard, 0), until) for shard, until in sorted(end.shards.items())]
+    ranges = [Range(shard, start.shards.get(shard, until), until) for shard, until in sorted(end.shards.items())]
     for each in ranges:
         if each.size < 0:
             raise ShardsDiffer(

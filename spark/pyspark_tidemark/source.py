@@ -9,11 +9,11 @@ import re
 from typing import NoReturn
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from .log_reader import LogReader
-from .options import Options
+from .options import Options, check_use
 from .schema import Mode, check_schema, default_schema
 
 PYSPARK_OLDEST = (4, 2)
@@ -47,14 +47,19 @@ class TidemarkSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.  Raises InvalidOption, InvalidSchema, NotServed."""
-        options = self._checked(schema)
+        options = self._checked(schema, streaming=False)
         if options.mode is not Mode.LOG:
             raise _not_served(options.mode, "spark.read")
         return LogReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        """Refuse a streaming query, after its options and its schema are checked.  Raises as `reader`."""
-        raise _not_served(self._checked(schema).mode, "spark.readStream")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a streaming query.  Raises as `reader`."""
+        from .log_stream import LogStreamReader  # it imports what PySpark has from 4.2 on (P2)
+
+        options = self._checked(schema, streaming=True)
+        if options.mode is not Mode.LOG:
+            raise _not_served(options.mode, "spark.readStream")
+        return LogStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise NotServed("This release of Tidemark has no Spark sink; append with the Python client.")
@@ -62,8 +67,9 @@ class TidemarkSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
         self.writer(schema, overwrite)
 
-    def _checked(self, schema: StructType) -> Options:
+    def _checked(self, schema: StructType, *, streaming: bool) -> Options:
         options = Options.of(self.options)
+        check_use(self.options, streaming=streaming)
         check_schema(schema, options.mode, parses_json=options.parses_json)
         return options
 

@@ -16,10 +16,12 @@ def test_p21_names_are_read_in_any_case() -> None:
         "ENDPOINTS": " n1:6690, n2:6690 ,", "Group": "orders", "mode": "LOG", "includeheaders": "True",
         **{name.upper(): path for name, path in TLS.items()}, "TLS.SERVERNAME": "nodes", "STARTINGOFFSETS": "earliest",
         "startingtimestamp": "2026-01-31T13:00:00.5+01:00", "EndingOffsets": "latest", "failondataloss": "FALSE",
-        "minpartitions": "8", "VALUEFORMAT": "JSON", "readpreference": "Nearest", "LOCATION": "zone=a"}
+        "MAXoffsetsPerTrigger": "90", "minOffsetspertrigger": "80", "maxtriggerdelay": "2 H", "minpartitions": "8",
+        "VALUEFORMAT": "JSON", "readpreference": "Nearest", "LOCATION": "zone=a"}
     assert Options.of(given) == Options(
         "orders", Mode.LOG, ("n1:6690", "n2:6690"), None, Tls("/tls/ca.pem", "/tls/cert.pem", "/tls/hush.pem", "nodes"),
-        starting_ms=1_769_860_800_500, fail_on_data_loss=False, partitions_min=8, include_headers=True,
+        starting_offsets="earliest", starting_ms=1_769_860_800_500, fail_on_data_loss=False, offsets_max=90,
+        offsets_min=80, trigger_delay_s=7200, partitions_min=8, include_headers=True,
         parses_json=True, location="zone=a")
     assert {name.lower() for name in given} == {name.lower() for name in OPTIONS} - {"profile"}
 

@@ -23,7 +23,7 @@ print(json.dumps([sorted(set(sys.modules) - before), threading.active_count() - 
 def test_p1_importing_the_package_loads_pyspark_and_nothing_of_tidemark_beside_it() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     loaded, threads, everything = json.loads(done.stdout)
-    modules = ("source", "log_reader", "connecting", "planning", "offsets", "options", "schema")
+    modules = ("source", "log_reader", "log_tasks", "connecting", "planning", "offsets", "options", "schema")
     ours = {"pyspark_tidemark", *(f"pyspark_tidemark.{name}" for name in modules)}
     assert {name for name in loaded if "tidemark" in name} == ours
     roots = {name.partition(".")[0] for name in everything}
@@ -51,9 +51,9 @@ def test_spark_finds_the_source_by_its_name_and_pickles_it_by_reference() -> Non
     assert pickle.loads(pickle.dumps(DefaultSource)) is DefaultSource
 
 
-def test_a_stream_is_not_served_yet_and_says_so() -> None:
-    source = DefaultSource({"group": "orders"})
-    with pytest.raises(NotServed, match=r"does not serve mode=log to spark\.readStream yet"):
+def test_other_modes_and_sinks_are_not_served_yet_and_say_so() -> None:
+    source = DefaultSource({"group": "orders", "mode": "changes"})
+    with pytest.raises(NotServed, match=r"does not serve mode=changes to spark\.readStream yet"):
         source.streamReader(source.schema())
     with pytest.raises(NotServed, match="no Spark sink"):
         source.streamWriter(source.schema(), overwrite=False)
