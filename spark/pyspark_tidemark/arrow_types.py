@@ -9,23 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
+from pyspark.sql.types import DataType, StructType
 
 ATOMS: Mapping[type[DataType], pa.DataType] = {
-    BinaryType: pa.binary(), BooleanType: pa.bool_(), DoubleType: pa.float64(), FloatType: pa.float32(),
-    IntegerType: pa.int32(), LongType: pa.int64(), StringType: pa.string(), TimestampType: pa.timestamp("us", tz="UTC"),
+    types.BinaryType: pa.binary(), types.BooleanType: pa.bool_(), types.DoubleType: pa.float64(),
+    types.FloatType: pa.float32(), types.IntegerType: pa.int32(), types.LongType: pa.int64(),
+    types.StringType: pa.string(), types.TimestampType: pa.timestamp("us", tz="UTC"),
 }
 
 
@@ -40,7 +30,7 @@ def _fields(schema: StructType) -> list[pa.Field]:
 
 def arrow_type(kind: DataType) -> pa.DataType:
     """Return the Arrow type of one of the types that `schema` lets through."""
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, types.ArrayType):
         return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
     if isinstance(kind, StructType):
         return pa.struct(_fields(kind))

@@ -41,7 +41,7 @@ class Cluster:
             addresses, found = resolved(None, options.profile, None)
         except InvalidArgument as error:
             name = "endpoints" if error.field == "addresses" else error.field
-            raise InvalidOption(name, str(error).partition(f"{error.field}: ")[2] or str(error)) from None
+            raise InvalidOption(name, error.message.removeprefix(f"{error.field}: ")) from None
         if found is not None and not options.tls.ca:
             tls = Tls(str(found.ca), str(found.cert), str(found.key), found.server_name)
         else:

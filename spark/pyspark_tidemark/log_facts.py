@@ -30,7 +30,7 @@ class LogFacts:
         self._cluster = cluster
         self._group = group
         self._client: SyncClient | None = None
-        self._threads = ThreadPoolExecutor(AT_ONCE, "tidemark-facts")
+        self._threads: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> LogFacts:
         return self
@@ -40,9 +40,10 @@ class LogFacts:
 
     def close(self) -> None:
         """End the connection; a later question connects again."""
-        self._threads.shutdown(cancel_futures=True)
-        self._threads = ThreadPoolExecutor(AT_ONCE, "tidemark-facts")
+        threads, self._threads = self._threads, None
         client, self._client = self._client, None
+        if threads is not None:
+            threads.shutdown(cancel_futures=True)
         if client is not None:
             client.close()
 
@@ -91,4 +92,6 @@ class LogFacts:
         return self._client
 
     def _each(self, shards: Sequence[int], ask: Callable[[int], int]) -> dict[int, int]:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(AT_ONCE, "tidemark-facts")
         return dict(zip(shards, self._threads.map(ask, shards), strict=True))

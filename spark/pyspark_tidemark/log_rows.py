@@ -6,8 +6,10 @@ Stays out: reading (log_reader), parsing values (json_values).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 from tidemark import ReadBatch
 from tidemark.errors import UndecodableBatch
@@ -93,8 +95,17 @@ def _stored(batches: Sequence[ReadBatch], column: int, kind: pa.DataType) -> pa.
 
 
 def _offsets(batches: Sequence[ReadBatch], kind: pa.DataType) -> pa.Array:
-    return pa.concat_arrays([pa.array(range(batch.first, batch.last + 1), kind) for batch in batches])
+    """Count up from the first offset of each run of batches that follow one another: no number is a Python object."""
+    runs: list[list[int]] = []      # first offset and length
+    for batch in batches:
+        if runs and batch.first == sum(runs[-1]):
+            runs[-1][1] += len(batch)
+        else:
+            runs.append([batch.first, len(batch)])
+    one = pa.scalar(1, kind)
+    return pa.concat_arrays([pc.cumulative_sum(pa.repeat(one, length), start=first - 1) for first, length in runs])
 
 
 def _epochs(batches: Sequence[ReadBatch], kind: pa.DataType) -> pa.Array:
-    return pa.concat_arrays([pa.repeat(pa.scalar(batch.epoch, kind), len(batch)) for batch in batches])
+    runs = [(epoch, sum(map(len, some))) for epoch, some in groupby(batches, key=lambda batch: batch.epoch)]
+    return pa.concat_arrays([pa.repeat(pa.scalar(epoch, kind), length) for epoch, length in runs])

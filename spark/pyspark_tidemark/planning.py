@@ -137,12 +137,12 @@ def divided(ranges: Sequence[Range], partitions_min: int) -> list[Range]:
 
 
 def limited(start: Mapping[int, int], latest: Mapping[int, int], offsets_max: int) -> dict[int, int]:
-    """Return where a batch of `offsets_max` offsets ends, for every shard of `latest` (P8).
+    """Return where a batch of `offsets_max` offsets ends; both mappings have the same shards (P8).
 
     Each shard with pending offsets gets one, and a part of the rest in proportion to what it has pending.  The parts
     add up to the limit; a limit below the number of such shards still takes one offset of each.
     """
-    pending = {shard: max(0, latest[shard] - start.get(shard, 0)) for shard in sorted(latest)}
+    pending = {shard: max(0, latest[shard] - start[shard]) for shard in sorted(latest)}
     total = sum(pending.values())
     parts = pending
     if total > offsets_max:
@@ -153,4 +153,4 @@ def limited(start: Mapping[int, int], latest: Mapping[int, int], offsets_max: in
         left = rest - sum(whole for whole, _ in shares.values())
         rounded_up = set(sorted(shares, key=lambda shard: (-shares[shard][1], shard))[:left])
         parts = {shard: part + shares[shard][0] + (shard in rounded_up) for shard, part in parts.items()}
-    return {shard: start.get(shard, 0) + part for shard, part in parts.items()}
+    return {shard: start[shard] + part for shard, part in parts.items()}

@@ -23,8 +23,11 @@ class UnsupportedPySpark(RuntimeError):
     """The installed PySpark lacks what this source needs."""
 
 
-class NotServed(NotImplementedError):
-    """This release does not read or write what the query asks for."""
+class NotServed(RuntimeError):
+    """This release does not read or write what the query asks for.
+
+    No NotImplementedError: Spark takes some of those for a method that a source leaves out, and goes on.
+    """
 
 
 class TidemarkSource(DataSource):

@@ -171,7 +171,7 @@ async def test_an_operator_that_comes_after_goes_on_at_every_step(room: Room, st
         await last.nodes.forget("dev-2")
         async with carried_out(last) as run:
             await until(run, lambda: status(last).get("stage") == "Finished")
-        assert sorted(last.mirror.nodes) == ["dev-1", "dev-3"], "one node was made, whoever asked"
+        assert sorted(last.mirror.nodes) == ["dev-1", "dev-3"], "all operators together made one node"
         assert last.mirror.nodes["dev-3"].zone == "a"
 
 

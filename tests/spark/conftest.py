@@ -1,4 +1,4 @@
-"""A real Spark session for the tests of a file, on two cores, whose JVM ends with it."""
+"""A fake cluster, and a real Spark session for the tests of a file, on two cores, whose JVM ends with it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
+from tests.fake_in_a_thread import FakeInAThread
 from tests.waiting import PATIENCE_S
 
 LOGGING = """
@@ -26,6 +27,14 @@ appender.file.layout.pattern = %d %p %c: %m%n%ex
 """
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that lives for seconds: the quick compiler, and no threads that collect garbage."""
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeInAThread]:
+    """Two shards on three nodes; the first offset of each is the mark of its election."""
+    started = FakeInAThread(shards=2, nodes=3)
+    yield started
+    started.stop()
 
 
 def _started(command: list[str], **options: Any) -> subprocess.Popen[bytes]:

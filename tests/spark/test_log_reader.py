@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,14 +18,6 @@ from tests.fake_in_a_thread import FakeInAThread
 from tests.waiting import wait_until
 
 from .stored import batch_of
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeInAThread]:
-    """Two shards on three nodes."""
-    started = FakeInAThread(shards=2, nodes=3)
-    yield started
-    started.stop()
 
 
 def reader_of(fake: FakeInAThread, **options: str) -> LogReader:

@@ -63,6 +63,13 @@ def test_batches_that_differ_make_rows_of_one_schema() -> None:
     assert rows.column("value").to_pylist() == [b"a", b"b", b"one", b"", b"\xff\x00", b""]
 
 
+def test_offsets_count_on_over_batches_and_jump_over_holes() -> None:
+    batches = [stored(RECORDS, base=base, epoch=epoch) for base, epoch in ((0, 1), (3, 1), (9, 2), (12, 3))]
+    rows = Rows("orders", of("offset epoch")).of(batches)
+    assert rows.column("offset").to_pylist() == [*range(6), *range(9, 15)]
+    assert rows.column("epoch").to_pylist() == [1] * 6 + [2] * 3 + [3] * 3
+
+
 def test_p5_batches_are_put_together_up_to_bounds_and_a_large_one_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_rows, "ROWS_MAX", 7)
     small = [stored(RECORDS, base=3 * number) for number in range(5)]

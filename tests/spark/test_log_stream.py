@@ -26,14 +26,6 @@ ALL = ReadAllAvailable()
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeInAThread]:
-    """Two shards on three nodes; the first offset of each is the mark of its election."""
-    started = FakeInAThread(shards=2, nodes=3)
-    yield started
-    started.stop()
-
-
-@pytest.fixture
 def readers(fake: FakeInAThread) -> Iterator[Any]:
     """Make readers as Spark does; all are stopped in the end."""
     made: list[LogStreamReader] = []

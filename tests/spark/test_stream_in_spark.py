@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,6 @@ GOLDEN = Path(__file__).parent / "data" / "checkpoint-1"
 """The checkpoint of a query that had read offsets 0 to 5 of shard 0 and 0 to 3 of shard 1, as version 1 wrote it."""
 
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeInAThread]:
-    """Two shards on three nodes."""
-    started = FakeInAThread(shards=2, nodes=3)
-    yield started
-    started.stop()
 
 
 def fill(fake: FakeInAThread, count: int, shard: int) -> None:

@@ -62,7 +62,7 @@ async def run(
     runtime: local.Runtime, group: str, changes: Sequence[Change], directory: Path, screen: Screen
 ) -> Findings:
     """Run the act.  Raises CommandFailed where the job fails."""
-    if why := lack():
+    if why := await asyncio.to_thread(lack):     # it starts a Java
         screen.tell(f"without Spark: {why}", "yellow")
         return LEFT_OUT
     expected = by_section(changes)
