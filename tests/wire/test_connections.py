@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -112,25 +113,41 @@ async def _hold(requests: AsyncIterator[bytes], context: object) -> AsyncIterato
         yield request
 
 
-async def test_the_age_of_a_connection_ends_no_call() -> None:
+async def test_the_age_of_a_connection_ends_no_call_that_the_server_has_taken() -> None:
+    taken: list[bytes] = []
+
+    async def echoed(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        taken.append(request)
+        return await _seen(request, context)
+
     options = {**dict(channel.server_options()), "grpc.max_connection_age_ms": 200}   # as in servers, but sooner
     server = grpc.aio.server(options=list(options.items()))
     handlers = {
-        "Echo": grpc.unary_unary_rpc_method_handler(_seen), "Hold": grpc.stream_stream_rpc_method_handler(_hold)}
+        "Echo": grpc.unary_unary_rpc_method_handler(echoed), "Hold": grpc.stream_stream_rpc_method_handler(_hold)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
     address = f"127.0.0.1:{channel.bind(server, '127.0.0.1:0')}"
     await server.start()
-    async with channel.open_channel(address) as opened:
-        held, echo = opened.stream_stream("/test.Echo/Hold")(), opened.unary_unary("/test.Echo/Echo")
-        peers = set()
-        while len(peers) < 3:   # the second and third connection stand for the first, which was too old
-            await held.write(b"held")
-            assert await held.read() == b"held"
-            call = echo(b"new", timeout=20)
-            assert await call == b"new"
-            peers.add(await _source(call))
-        held.cancel()
-    await server.stop(None)
+    try:
+        async with channel.open_channel(address) as opened:
+            held, echo = opened.stream_stream("/test.Echo/Hold")(), opened.unary_unary("/test.Echo/Echo")
+            peers: set[str] = set()
+            numbers = itertools.count()
+            while len(peers) < 3:   # the second and third connection stand for the first, which was too old
+                await held.write(b"held")
+                assert await held.read() == b"held"
+                request = b"%d" % next(numbers)
+                call = echo(request, timeout=20)
+                try:
+                    assert await call == request
+                except grpc.aio.AioRpcError as error:
+                    # Sent just as the connection became too old: it is ours to send again, for nobody took it.
+                    assert error.code() is grpc.StatusCode.UNAVAILABLE and "max_age" in str(error.details())
+                    assert request not in taken
+                else:
+                    peers.add(await _source(call))
+            held.cancel()
+    finally:
+        await server.stop(None)
 
 
 def test_every_server_has_the_bounds() -> None:
