@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc.aio
 from tidemark_core.base.ids import shard_id
@@ -25,9 +26,12 @@ from tidemark_wire.v1 import documents_pb2
 
 from .document import Cut, Document
 from .document_calls import ELSEWHERE, DocumentCalls, View
-from .errors import Closed, Unavailable, error_of
+from .errors import Closed, InvalidArgument, Unavailable, error_of
 from .home import Home
 from .retrying import Backoff, closed_below
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHARDS_AT_ONCE = 16
 """Shards that one scan reads side by side; a scan in the order of keys reads all of them."""
@@ -43,6 +47,41 @@ def behind_prefix(prefix: bytes) -> bytes:
 def behind_key(key: bytes) -> bytes:
     """Return the first key that may follow `key`; empty where none does."""
     return key + b"\0" if len(key) < KEY_BYTES_MAX else behind_prefix(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Documents of one shard by key, as a node sent them."""
+
+    shard: int
+    stored: Sequence[documents_pb2.Document]
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __iter__(self) -> Iterator[Document]:
+        shard = self.shard
+        return (Document(each.key, each.value, each.seqno, shard, each.expires_at_ms) for each in self.stored)
+
+    def __getitem__(self, some: slice) -> Page:
+        return Page(self.shard, self.stored[some])
+
+    @property
+    def record_batch(self) -> pa.RecordBatch:
+        """The documents as Arrow columns, without a Python object for each."""
+        import pyarrow as pa
+
+        stored = self.stored
+        return pa.record_batch(
+            [
+                pa.repeat(pa.scalar(self.shard, pa.int32()), len(stored)),
+                pa.array([each.key for each in stored], pa.binary()),
+                pa.array([each.value for each in stored], pa.binary()),
+                pa.array([each.seqno for each in stored], pa.int64()),
+                pa.array([each.expires_at_ms or None for each in stored], pa.int64()),
+            ],
+            names=["shard", "key", "value", "seqno", "expires_at_ms"],
+        )
 
 
 class ShardScan:
@@ -66,7 +105,7 @@ class ShardScan:
         self._page: documents_pb2.ScanDocumentsPage | None = None   # that came when the call began
         self._done = False
 
-    async def next_page(self) -> list[Document] | None:
+    async def next_page(self) -> Page | None:
         """Return the next documents by key, None at the end; raises RequestRefused, Unavailable."""
         deadline, backoff = self._calls.deadline(), Backoff()
         while not self._done:
@@ -78,18 +117,16 @@ class ShardScan:
                 self._judge(error, deadline)
                 await asyncio.sleep(min(backoff.next(), max(0.0, deadline - asyncio.get_running_loop().time())))
                 continue
-            documents = [
-                Document(each.key, each.value, each.seqno, self.shard, each.expires_at_ms) for each in page.documents
-            ]
-            if page.last or (self._left is not None and len(documents) >= self._left):
+            stored = page.documents
+            if page.last or (self._left is not None and len(stored) >= self._left):
                 self._done = True
                 self._drop()
-            if documents:
-                self._next = behind_key(documents[-1].key)
+            if stored:
+                self._next = behind_key(stored[-1].key)
                 self._done |= not self._next
                 if self._left is not None:
-                    self._left -= len(documents)
-                return documents
+                    self._left -= len(stored)
+                return Page(self.shard, stored)
             deadline = self._calls.deadline()   # an empty page came through deleted documents
         return None
 
@@ -185,7 +222,7 @@ class Scan:
         self._scope = scope             # of changes that go on behind it, None where none can
         self._ordered = ordered
         self._left = limit
-        self._reading: dict[asyncio.Task[list[Document] | None], ShardScan] = {}
+        self._reading: dict[asyncio.Task[Page | None], ShardScan] = {}
         self._begun = False
 
     @property
@@ -209,33 +246,60 @@ class Scan:
 
     async def pages(self) -> AsyncGenerator[list[Document], None]:
         """Yield documents page by page; each page is of one shard unless the scan is ordered."""
+        self._begin()
+        try:
+            if self._ordered and len(self._parts) > 1:
+                async for merged in self._merged():
+                    yield merged if self._left is None else merged[:self._left]
+                    if self._enough(len(merged)):
+                        return
+                return
+            async for page in self._side_by_side():
+                yield list(page if self._left is None else page[:self._left])
+                if self._enough(len(page)):
+                    return
+        finally:
+            await self.close()
+
+    async def record_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Yield documents page by page as Arrow columns: shard, key, value, seqno, and expires_at_ms, null for never.
+
+        Each is of one shard, by key; raises InvalidArgument for an ordered scan of several shards.
+        """
+        if self._ordered and len(self._parts) > 1:
+            raise InvalidArgument("ordered", "is True, and record batches are of one shard each: read pages()")
+        self._begin()
+        try:
+            async for page in self._side_by_side():
+                yield (page if self._left is None else page[:self._left]).record_batch
+                if self._enough(len(page)):
+                    return
+        finally:
+            await self.close()
+
+    def _begin(self) -> None:
         self._home.check()
         if self._begun:
             raise Closed("the scan was read before", advice="Begin a new scan.")
         self._begun = True
-        try:
-            async for page in self._merged() if self._ordered and len(self._parts) > 1 else self._side_by_side():
-                if self._left is not None:
-                    page = page[:self._left]
-                    self._left -= len(page)
-                if page:
-                    yield page
-                if self._left == 0:
-                    return
-        finally:
-            await self.close()
+
+    def _enough(self, read: int) -> bool:
+        """Count what was yielded, and say whether the limit is reached."""
+        if self._left is not None:
+            self._left = max(0, self._left - read)
+        return self._left == 0
 
     async def __aiter__(self) -> AsyncIterator[Document]:
         async for page in self.pages():
             for document in page:
                 yield document
 
-    def _read(self, part: ShardScan) -> asyncio.Task[list[Document] | None]:
+    def _read(self, part: ShardScan) -> asyncio.Task[Page | None]:
         task = asyncio.create_task(part.next_page(), name="tidemark-scan-documents")
         self._reading[task] = part
         return task
 
-    async def _side_by_side(self) -> AsyncIterator[list[Document]]:
+    async def _side_by_side(self) -> AsyncIterator[Page]:
         to_begin = iter(self._parts)
         for part in itertools.islice(to_begin, SHARDS_AT_ONCE):
             self._read(part)
@@ -261,8 +325,8 @@ class Scan:
             page = await task
             self._reading.pop(task, None)
             if page is not None:
-                pages[shard] = page[::-1]
-                heapq.heappush(heads, (page[0].key, shard))
+                pages[shard] = list(page)[::-1]
+                heapq.heappush(heads, (pages[shard][-1].key, shard))
                 reads[shard] = self._read(parts[shard])
 
         for shard in list(reads):

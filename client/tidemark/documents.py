@@ -250,15 +250,15 @@ class Documents:
 
     # --- pins
 
-    async def pin(self, name: str, ttl_s: float) -> Pin:
-        """Keep the documents as they are now, under a name, for `ttl_s` seconds on every shard; return the pin.
+    async def pin(self, name: str, ttl_s: float, *, shards: Sequence[int] | None = None) -> Pin:
+        """Keep the documents as they are now, under a name, for `ttl_s` seconds on all or some shards; return the pin.
 
         A pin of that name which is active keeps its cuts, and its lease is renewed.  Where a shard does not answer,
         its error is raised and other shards may be pinned: call again, or release the name.
         """
         self._check_open()
         ttl_ms = _checked_pin(name, ttl_s)
-        shards = self._shards(None)
+        shards = self._shards(shards)
         cuts = await asyncio.gather(*(self._pin(shard, name, ttl_ms) for shard in shards))
         scope = Scope(self._dispatcher.group.group_id)
         return Pin(self, name, dict(zip(shards, cuts, strict=True)), scope)
@@ -282,11 +282,21 @@ class Documents:
             cuts[shard] = Cut(at)
         return Pin(self, name, cuts, Scope(self._dispatcher.group.group_id))
 
-    async def unpin(self, name: str) -> list[int]:
-        """End the pin of a name on every shard; return the shards that had it."""
+    def pin_at(self, name: str, seqnos: Mapping[int, int]) -> Pin:
+        """Return a pin whose cuts are known by shard, such as one that another process made; no node is asked.
+
+        It shows, renews and releases those shards alone, and reads raise NotPinned once it has ended.
+        """
         self._check_open()
         _checked_pin(name, 1)
-        shards = self._shards(None)
+        cuts = {shard: Cut(seqnos[shard]) for shard in self._shards(list(seqnos))}
+        return Pin(self, name, cuts, Scope(self._dispatcher.group.group_id))
+
+    async def unpin(self, name: str, *, shards: Sequence[int] | None = None) -> list[int]:
+        """End the pin of a name on all or some shards; return those that had it."""
+        self._check_open()
+        _checked_pin(name, 1)
+        shards = self._shards(shards)
         answers = await asyncio.gather(*(
             self._calls.leader(
                 shard, "Unpin", documents_pb2.UnpinDocumentsRequest(group=self.group_name, shard=shard, name=name))
@@ -426,6 +436,8 @@ def _checked_pin(name: Any, ttl_s: Any) -> int:
 
 def _view(shard: int, level: str, seqnos: Seqnos, pin: Mapping[int, PinnedAt] | None) -> View:
     if pin is not None:
+        if shard not in pin:
+            raise InvalidArgument("pin", f"does not show shard {shard}, but {', '.join(map(str, sorted(pin)))}")
         return View(LINEARIZABLE, 0, pin[shard])
     return View(level, seqnos.get(shard, 0) if isinstance(seqnos, Mapping) else seqnos)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Pin:
-    """A pin of all shards.  Made by `Documents.pin`; with `async with` it is released at the end.
+    """A pin of all or some shards.  Made by `Documents.pin`; with `async with` it is released at the end.
 
     `cuts` are the states by shard: seqno, and for a pin made here also epoch, lineage, count and digest.
     """
@@ -55,6 +55,8 @@ class Pin:
         shards: Sequence[int] | None = None, keys_only: bool = False, ordered: bool = False, limit: int | None = None,
     ) -> Scan:
         """Return the documents that the pin shows; the options are those of `Documents.scan`, any member serves it."""
+        if shards is None and len(self.cuts) < len(self._documents.shards):
+            shards = sorted(self.cuts)
         return self._documents._scan(
             LINEARIZABLE, 0, self._at, prefix=prefix, first=first, until=until, shards=shards, keys_only=keys_only,
             ordered=ordered, limit=limit,
@@ -65,15 +67,15 @@ class Pin:
 
         A pin that ended is pinned again at once, with other cuts, before the call can know; that one is released.
         """
-        renewed = await self._documents.pin(self.name, ttl_s)
+        renewed = await self._documents.pin(self.name, ttl_s, shards=list(self.cuts))
         for shard, cut in renewed.cuts.items():
             if cut.seqno != self.cuts[shard].seqno:
-                await self._documents.unpin(self.name)
+                await self.release()
                 raise not_pinned(self.name, shard)
 
     async def release(self) -> None:
-        """End the pin on every shard; one that has ended is no error."""
-        await self._documents.unpin(self.name)
+        """End the pin on its shards; one that has ended is no error."""
+        await self._documents.unpin(self.name, shards=list(self.cuts))
 
     async def __aenter__(self) -> Pin:
         return self

@@ -22,7 +22,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 
 from tidemark_core.base.entry import Durability
 from tidemark_core.delivery.location import Location
@@ -62,6 +62,9 @@ from .read_stats import ReadStats
 from .reader import Reader, items_of
 from .routing import Group
 from .subscription import DEFAULT_LEASE_S
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["SyncAppender", "SyncChanges", "SyncClient", "SyncDocuments", "SyncPin", "SyncReader", "SyncScan", "connect"]
 
@@ -277,7 +280,13 @@ class SyncScan:
 
     def pages(self) -> Iterator[list[Document]]:
         """Yield documents page by page; `Scan.pages`."""
-        pages = self._scan.pages()
+        return self._each(self._scan.pages())
+
+    def record_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield documents page by page as Arrow columns; `Scan.record_batches`."""
+        return self._each(self._scan.record_batches())
+
+    def _each(self, pages: AsyncGenerator[T, None]) -> Iterator[T]:
         try:
             while (page := self._thread.wait(_next(pages))) is not None:
                 yield page
@@ -293,11 +302,11 @@ class SyncScan:
         self._thread.end(self._scan.close)
 
 
-async def _next(pages: AsyncIterator[list[Document]]) -> list[Document] | None:
+async def _next(pages: AsyncIterator[T]) -> T | None:
     return await anext(pages, None)
 
 
-async def _closed(pages: AsyncGenerator[list[Document], None]) -> None:
+async def _closed(pages: AsyncGenerator[T, None]) -> None:
     await pages.aclose()
 
 
@@ -397,17 +406,21 @@ class SyncDocuments:
         """Return documents by key; see `Documents.scan`."""
         return SyncScan(self._thread, self._thread.wait(_call(lambda: self._documents.scan(**options))))
 
-    def pin(self, name: str, ttl_s: float) -> SyncPin:
+    def pin(self, name: str, ttl_s: float, *, shards: Sequence[int] | None = None) -> SyncPin:
         """Keep the documents as they are now; see `Documents.pin`."""
-        return SyncPin(self._thread, self._thread.wait(self._documents.pin(name, ttl_s)))
+        return SyncPin(self._thread, self._thread.wait(self._documents.pin(name, ttl_s, shards=shards)))
 
     def pinned(self, name: str) -> SyncPin:
         """Return the active pin of a name; see `Documents.pinned`."""
         return SyncPin(self._thread, self._thread.wait(self._documents.pinned(name)))
 
-    def unpin(self, name: str) -> list[int]:
+    def pin_at(self, name: str, seqnos: Mapping[int, int]) -> SyncPin:
+        """Return a pin whose cuts are known by shard; see `Documents.pin_at`."""
+        return SyncPin(self._thread, self._thread.wait(_call(lambda: self._documents.pin_at(name, seqnos))))
+
+    def unpin(self, name: str, *, shards: Sequence[int] | None = None) -> list[int]:
         """End the pin of a name; see `Documents.unpin`."""
-        return self._thread.wait(self._documents.unpin(name))
+        return self._thread.wait(self._documents.unpin(name, shards=shards))
 
     def describe(self, *, shards: Sequence[int] | None = None) -> dict[int, ShardDocuments]:
         """Return by shard what the leader holds; see `Documents.describe`."""

@@ -20,6 +20,7 @@ P12  A query that has enough leaves nothing open
 P13  Tasks read through the loss of a leader
 P20  A checkpoint of one release is read by the next
 P21  Options are checked and keep secrets
+P23  A query of documents shows one cut
 """
 
 from .source import TidemarkSource as DefaultSource

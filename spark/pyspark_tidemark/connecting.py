@@ -1,7 +1,7 @@
 """Connecting: the cluster that a query reads, found on the driver, and a client of it where rows are read.
 
 The client is imported when it is needed (P1).
-Stays out: what is asked of it (log_facts, log_tasks).
+Stays out: what else is asked of it (the readers and tasks of a mode).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .options import InvalidOption, Options, Tls
+from .schema import Mode
 
 if TYPE_CHECKING:
     from tidemark import TlsSettings
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 """Seconds until a cluster that does not answer is an error."""
+
+PATIENCE_S = 120.0
+"""Seconds without any progress after which a task fails: longer than an election."""
+
+KINDS = {Mode.LOG: "Log", Mode.DOCUMENTS: "Documents", Mode.CHANGES: "Documents"}
+"""Kinds of groups, by the mode that reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +66,18 @@ class Cluster:
 
         tls = self.tls
         return TlsSettings(tls.ca, tls.cert, tls.key, tls.server_name) if tls.ca else None
+
+
+def shards_of(client: SyncClient, group: str, mode: Mode) -> list[int]:
+    """Return the group's shards now.  Raises InvalidOption for a group that is not there or is read in another mode."""
+    from tidemark.errors import UnknownGroup
+
+    try:
+        found = client.group(group)
+    except UnknownGroup as error:
+        raise InvalidOption("group", error.message) from None
+    if found.kind != KINDS[mode]:
+        other = next((mode for mode, kind in KINDS.items() if kind == found.kind), None)
+        advice = f": read it with mode={other}" if other else ""
+        raise InvalidOption("group", f"{group!r} is of kind {found.kind}{advice}")
+    return sorted(found.shards)

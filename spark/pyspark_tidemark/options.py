@@ -33,6 +33,7 @@ OPTIONS: Mapping[str, str] = {
     "minPartitions": "divide large shards so that there are at least so many tasks",
     "includeHeaders": "true adds the column headers; default false",
     "valueFormat": "binary (default), or json: the schema's column value is a struct, into which values are parsed",
+    "pinLease": "such as 15m (default): how long the state of a query of documents is kept for tasks that wait",
     "readPreference": "nearest (default): all members send, those near location first; or leader",
     "location": "where tasks run, such as region=eu,zone=a",
 }
@@ -44,19 +45,22 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Options that other sources have, and the option here that has their meaning."""
 
-LOG_ONLY = (
-    "startingOffsets", "startingTimestamp", "endingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "includeHeaders", "valueFormat", "readPreference",
-    "location",
-)
-"""Options that mean nothing in other modes."""
+ONLY_IN: Mapping[str, Mode] = {
+    **dict.fromkeys((
+        "startingOffsets", "startingTimestamp", "endingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "includeHeaders", "readPreference", "location",
+    ), Mode.LOG),
+    "pinLease": Mode.DOCUMENTS,
+}
+"""Options that mean nothing in another mode than theirs."""
 
 BATCH_ONLY = ("endingOffsets",)
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 PARTITIONS_MAX, OFFSETS_MAX = 100_000, 2**63 - 1
 DIGITS_MAX = 19     # of OFFSETS_MAX
-TRIGGER_DELAY = "15m"
+TRIGGER_DELAY = PIN_LEASE = "15m"
+PIN_LEASE_MIN_S = 1.0
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 NEAREST, LEADER = "nearest", "leader"
 BINARY, JSON = "binary", "json"
@@ -104,6 +108,7 @@ class Options:
     offsets_max: int = 0                # of a micro-batch; 0: no limit
     offsets_min: int = 0
     trigger_delay_s: float = 900.0
+    pin_lease_s: float = 900.0
     partitions_min: int = 0
     include_headers: bool = False
     parses_json: bool = False
@@ -122,8 +127,9 @@ class Options:
         if endpoints and "profile" in said:
             raise InvalidOption("profile", "goes without endpoints: give one of the two")
         mode = Mode(_one_of(said, "mode", tuple(Mode)))
-        if mode is not Mode.LOG and (wrong := [name for name in LOG_ONLY if name in said]):
-            raise InvalidOption(wrong[0], f"goes with mode=log alone, and this is mode={mode}")
+        for name, only in ONLY_IN.items():
+            if name in said and mode is not only:
+                raise InvalidOption(name, f"goes with mode={only} alone, and this is mode={mode}")
         from_leader = _one_of(said, "readPreference", (NEAREST, LEADER)) == LEADER
         if from_leader and said.get("location"):
             raise InvalidOption("location", "means nothing with readPreference=leader")
@@ -136,7 +142,9 @@ class Options:
             starting_offsets=said.get("startingOffsets", ""), starting_ms=_milliseconds(said),
             ending_offsets=said.get("endingOffsets", LATEST),
             fail_on_data_loss=_flag(said, "failOnDataLoss", True), offsets_max=offsets_max, offsets_min=offsets_min,
-            trigger_delay_s=_seconds(said), partitions_min=_number(said, "minPartitions", PARTITIONS_MAX),
+            trigger_delay_s=_seconds(said, "maxTriggerDelay", TRIGGER_DELAY),
+            pin_lease_s=_seconds(said, "pinLease", PIN_LEASE, PIN_LEASE_MIN_S),
+            partitions_min=_number(said, "minPartitions", PARTITIONS_MAX),
             include_headers=_flag(said, "includeHeaders", False),
             parses_json=_one_of(said, "valueFormat", (BINARY, JSON)) == JSON, from_leader=from_leader,
             location=said.get("location", ""),
@@ -203,12 +211,14 @@ def _number(said: Mapping[str, str], name: str, most: int) -> int:
     return int(text)
 
 
-def _seconds(said: Mapping[str, str]) -> float:
-    text = said.get("maxTriggerDelay", TRIGGER_DELAY).strip().lower()
+def _seconds(said: Mapping[str, str], name: str, default: str, least: float = 0.0) -> float:
+    text = said.get(name, default).strip().lower()
     found = re.fullmatch(r"(\d{1,9}) ?(ms|s|m|h|d)", text, re.ASCII)
     if found is None:
-        raise InvalidOption("maxTriggerDelay", f"{text!r} is no time such as 30s, 15m or 2h")
-    return int(found[1]) * SECONDS[found[2]]
+        raise InvalidOption(name, f"{text!r} is no time such as 30s, 15m or 2h")
+    if (seconds := int(found[1]) * SECONDS[found[2]]) < least:
+        raise InvalidOption(name, f"{text!r} is below {least:g}s")
+    return seconds
 
 
 def _milliseconds(said: Mapping[str, str]) -> int | None:

@@ -12,7 +12,8 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from .log_reader import LogReader
+from .documents.reader import DocumentsReader
+from .log.reader import LogReader
 from .options import Options, check_use
 from .schema import Mode, check_schema, default_schema
 
@@ -51,18 +52,24 @@ class TidemarkSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.  Raises InvalidOption, InvalidSchema, NotServed."""
         options = self._checked(schema, streaming=False)
-        if options.mode is not Mode.LOG:
-            raise _not_served(options.mode, "spark.read")
-        return LogReader(options, schema)
+        match options.mode:
+            case Mode.LOG:
+                return LogReader(options, schema)
+            case Mode.DOCUMENTS:
+                return DocumentsReader(options, schema)
+        raise _not_served(options.mode, "spark.read")
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query.  Raises as `reader`."""
-        from .log_stream import LogStreamReader  # it imports what PySpark has from 4.2 on (P2)
+        from .log.stream import LogStreamReader  # it imports what PySpark has from 4.2 on (P2)
 
         options = self._checked(schema, streaming=True)
-        if options.mode is not Mode.LOG:
-            raise _not_served(options.mode, "spark.readStream")
-        return LogStreamReader(options, schema)
+        match options.mode:
+            case Mode.LOG:
+                return LogStreamReader(options, schema)
+            case Mode.DOCUMENTS:
+                raise NotServed("mode=documents shows one state and has no stream: read it with spark.read.")
+        raise _not_served(options.mode, "spark.readStream")
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise NotServed("This release of Tidemark has no Spark sink; append with the Python client.")

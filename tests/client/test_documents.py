@@ -563,6 +563,27 @@ async def test_a_whole_scan_has_a_position_for_changes_at_its_end(setup: Setup):
     assert (await setup.documents.pinned("p")).position is None
 
 
+async def test_a_scan_gives_its_documents_as_arrow_columns(setup: Setup):
+    await filled(setup, 20)
+    await setup.documents.put(b"short", b"lived", ttl_s=60)
+    setup.of(1).breaks.append(1)
+    expected = sorted([
+        (each.shard, each.key, each.value, each.seqno, each.expires_at_ms or None)
+        async for each in setup.documents.scan()])
+    found = []
+    async for batch in setup.documents.scan().record_batches():
+        assert batch.schema.names == ["shard", "key", "value", "seqno", "expires_at_ms"]
+        assert len(set(batch.column("shard").to_pylist())) == 1
+        found += [tuple(row.values()) for row in batch.to_pylist()]
+    assert sorted(found) == expected and sum(row[4] is not None for row in found) == 1
+    for scan in (setup.documents.scan(limit=5), setup.documents.scan(shards=[1], limit=5, ordered=True)):
+        assert sum([batch.num_rows async for batch in scan.record_batches()]) == 5
+        with pytest.raises(errors.Closed):
+            await anext(scan.record_batches())
+    with pytest.raises(errors.InvalidArgument, match="ordered: is True"):
+        await anext(setup.documents.scan(ordered=True).record_batches())
+
+
 async def test_a_broken_scan_goes_on_behind_the_longest_key(one: Setup):
     keys = sorted([b"a" * 1024, b"a" * 1023 + b"b", b"b" * 1024, b"c", b"\xff" * 1024])
     one.of().page_max = 1
@@ -643,6 +664,28 @@ async def test_u70_renewing_a_pin_keeps_its_cut(one: Setup):
     found = await one.documents.pinned("p")
     assert {shard: cut.seqno for shard, cut in found.cuts.items()} == {0: pin.cuts[0].seqno}
     assert (await found.get(b"k")).value == b"old"
+
+
+async def test_a_pin_of_another_process_is_read_by_its_cuts(setup: Setup):
+    keys = await filled(setup, 20)
+    made = await setup.documents.pin("p", 60)
+    await setup.documents.put_many([Put(key, b"new") for key in keys])
+    for shard in setup.of().asked, setup.of(1).asked:
+        shard.clear()
+    pin = setup.documents.pin_at("p", {1: made.cuts[1].seqno})
+    assert setup.of().asked == setup.of(1).asked == [], "no node is asked"
+    shown = [each async for each in pin.scan()]
+    assert shown and {each.shard for each in shown} == {1} and all(each.value == b"v" + each.key for each in shown)
+    await pin.renew(60)
+    other = next(key for key in keys if setup.documents.shard_of(key) != 1)
+    for refused in (lambda: pin.get(other), lambda: anext(pin.scan(shards=[0]).pages())):
+        with pytest.raises(errors.InvalidArgument, match="pin: does not show shard"):
+            await refused()
+    late = setup.documents.pin_at("p", {1: made.cuts[1].seqno + 1})
+    with pytest.raises(errors.NotPinned):
+        await late.renew(60)
+    with pytest.raises(errors.NotPinned):
+        await anext(pin.scan().pages())
 
 
 async def test_renewing_a_pin_that_ended_is_an_error_and_leaves_none(one: Setup):

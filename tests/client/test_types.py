@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import pyarrow
 import pytest
 from tidemark import Appender, Client, Documents, Pin, client, sync
 from tidemark.options import (
@@ -129,5 +130,5 @@ def test_no_public_call_of_the_synchronous_client_leaves_a_type_open():
     ):
         for name, function in inspect.getmembers(owner, inspect.isfunction):
             if not name.startswith("_"):
-                for what, hint in get_type_hints(function).items():
+                for what, hint in get_type_hints(function, localns={"pa": pyarrow}).items():
                     assert hint is not Any, f"{owner.__name__}.{name}: {what}"

@@ -23,7 +23,9 @@ def test_p21_names_are_read_in_any_case() -> None:
         starting_offsets="earliest", starting_ms=1_769_860_800_500, fail_on_data_loss=False, offsets_max=90,
         offsets_min=80, trigger_delay_s=7200, partitions_min=8, include_headers=True,
         parses_json=True, location="zone=a")
-    assert {name.lower() for name in given} == {name.lower() for name in OPTIONS} - {"profile"}
+    of_documents = {"GROUP": "things", "MODE": "Documents", "PINLEASE": "6H"}
+    assert Options.of(of_documents) == Options("things", Mode.DOCUMENTS, pin_lease_s=21_600)
+    assert {name.lower() for name in (*given, *of_documents, "profile")} == {name.lower() for name in OPTIONS}
 
 
 def test_a_group_is_enough() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrameReader, SparkSession
 
 NODE = "127.0.0.1:1"
@@ -55,10 +57,13 @@ def test_p21_an_unknown_option_of_a_query_names_the_nearest_and_no_plan_shows_a_
     assert "tidemark" in shown.lower() and "hush" not in shown
 
 
-@pytest.mark.parametrize("mode", ["documents", "changes"])
-def test_what_is_not_served_yet_is_said_in_one_sentence(spark: SparkSession, mode: str) -> None:
-    with pytest.raises(PySparkException, match=f"This release does not serve mode={mode} to spark.read yet"):
-        reading(spark, mode=mode).load().collect()
+def test_what_is_not_served_is_said_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match=r"does not serve mode=changes to spark\.read yet"):
+        reading(spark, mode="changes").load().collect()
+    stream = spark.readStream.format("tidemark").option("group", "orders").option("mode", "documents").load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(StreamingQueryException, match="mode=documents shows one state and has no stream"):
+        writer.start().awaitTermination()
 
 
 def test_a_write_is_refused_in_one_sentence(spark: SparkSession) -> None:

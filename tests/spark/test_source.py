@@ -23,7 +23,9 @@ print(json.dumps([sorted(set(sys.modules) - before), threading.active_count() - 
 def test_p1_importing_the_package_loads_pyspark_and_nothing_of_tidemark_beside_it() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     loaded, threads, everything = json.loads(done.stdout)
-    modules = ("source", "log_reader", "log_tasks", "connecting", "planning", "offsets", "options", "schema")
+    modules = (
+        "source", "connecting", "pin_lease", "options", "schema", "documents", "documents.reader", "documents.tasks",
+        "log", "log.reader", "log.tasks", "log.planning", "log.offsets")
     ours = {"pyspark_tidemark", *(f"pyspark_tidemark.{name}" for name in modules)}
     assert {name for name in loaded if "tidemark" in name} == ours
     roots = {name.partition(".")[0] for name in everything}

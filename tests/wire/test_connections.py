@@ -140,7 +140,7 @@ async def test_the_age_of_a_connection_ends_no_call_that_the_server_has_taken() 
                 try:
                     assert await call == request
                 except grpc.aio.AioRpcError as error:
-                    # Sent just as the connection became too old: it is ours to send again, for nobody took it.
+                    # Sent just as the connection became too old: the server has not taken it.
                     assert error.code() is grpc.StatusCode.UNAVAILABLE and "max_age" in str(error.details())
                     assert request not in taken
                 else:

@@ -20,16 +20,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .connecting import Cluster
-from .log_tasks import LogPartition, log, rows_of
+from ..connecting import Cluster
+from ..options import Options
 from .offsets import Position, parsed
-from .options import Options
 from .planning import OffsetsLost, divided, limited, ranges_between, stream_starts
+from .tasks import LogPartition, log, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .log_facts import LogFacts
+    from .facts import LogFacts
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -124,7 +124,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _asked(self) -> LogFacts:
         if self._facts is None:
-            from .log_facts import LogFacts
+            from .facts import LogFacts
 
             self._facts = LogFacts(self._of_cluster(), self._options.group)
         return self._facts

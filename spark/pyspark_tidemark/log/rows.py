@@ -1,11 +1,11 @@
 """Rows of a log as Arrow record batches: whole columns of stored batches, put together and never touched row by row.
 
-Stays out: reading (log_reader), parsing values (json_values).
+Stays out: reading (tasks), parsing values (values).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 import pyarrow as pa
@@ -14,34 +14,11 @@ from pyspark.sql.types import StructType
 from tidemark import ReadBatch
 from tidemark.errors import UndecodableBatch
 
-from .arrow_types import arrow_schema
-from .json_values import JsonValues, NotJson
-from .schema import VALUE
-
-ROWS_MAX = 1 << 16
-BYTES_MAX = 8 << 20
-"""Of one record batch for Spark: a stored batch that is larger goes alone (P5)."""
+from ..arrow_types import arrow_schema
+from ..values import UnreadableRows, Values
 
 KEY, STORED_VALUE, TIMESTAMP, HEADERS = range(4)
 """Columns of a stored batch."""
-
-
-class UnreadableRows(ValueError):
-    """Stored records cannot become rows; the message names group, shard and offsets."""
-
-
-def gathered(batches: Iterable[ReadBatch]) -> Iterator[list[ReadBatch]]:
-    """Put stored batches together, in their order, up to ROWS_MAX rows and BYTES_MAX stored bytes."""
-    together: list[ReadBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if together and (rows + len(batch) > ROWS_MAX or size + batch.size > BYTES_MAX):
-            yield together
-            together, rows, size = [], 0, 0
-        together.append(batch)
-        rows, size = rows + len(batch), size + batch.size
-    if together:
-        yield together
 
 
 class Rows:
@@ -50,15 +27,14 @@ class Rows:
     def __init__(self, group: str, schema: StructType) -> None:
         self._group = group
         self._schema: pa.Schema = arrow_schema(schema)
-        value = self._schema.field(VALUE).type if VALUE in self._schema.names else None
-        self._parse = JsonValues(value) if value is not None and pa.types.is_struct(value) else None
+        self._values = Values(group, self._schema)
         self._builders: Mapping[str, Callable[[Sequence[ReadBatch], pa.DataType], pa.Array]] = {
             "group": lambda batches, kind: pa.repeat(pa.scalar(group, kind), sum(map(len, batches))),
             "shard": lambda batches, kind: pa.repeat(pa.scalar(batches[0].shard, kind), sum(map(len, batches))),
             "offset": _offsets,
             "epoch": _epochs,
             "key": lambda batches, kind: _stored(batches, KEY, kind),
-            "value": self._values,
+            "value": self._value,
             "headers": lambda batches, kind: _stored(batches, HEADERS, kind),
             "timestamp": lambda batches, kind: _stored(batches, TIMESTAMP, kind),
         }
@@ -73,17 +49,11 @@ class Rows:
             raise UnreadableRows(f"group {self._group!r}: {error.message}") from error
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _values(self, batches: Sequence[ReadBatch], kind: pa.DataType) -> pa.Array:
-        if self._parse is None:
-            return _stored(batches, STORED_VALUE, kind)
-        values = _stored(batches, STORED_VALUE, pa.binary())
-        try:
-            return self._parse(values)
-        except NotJson as error:
-            shard, offset = batches[0].shard, _offsets(batches, pa.int64())[error.row].as_py()
-            raise UnreadableRows(
-                f"the value at offset {offset} of shard {shard} of group {self._group!r} does not fit the schema: "
-                f"{error}. Read it with valueFormat=binary and parse it with from_json, which makes it null.") from None
+    def _value(self, batches: Sequence[ReadBatch], kind: pa.DataType) -> pa.Array:
+        def place(row: int) -> str:
+            return f"at offset {_offsets(batches, pa.int64())[row].as_py()} of shard {batches[0].shard}"
+
+        return self._values.of(_stored(batches, STORED_VALUE, pa.binary()), place)
 
 
 def _stored(batches: Sequence[ReadBatch], column: int, kind: pa.DataType) -> pa.Array:

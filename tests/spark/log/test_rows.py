@@ -7,9 +7,10 @@ import datetime
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
-from pyspark_tidemark import log_rows
-from pyspark_tidemark.log_rows import Rows, UnreadableRows, gathered
+from pyspark_tidemark import gathering
+from pyspark_tidemark.log.rows import Rows
 from pyspark_tidemark.schema import COLUMNS, Mode, default_schema
+from pyspark_tidemark.values import UnreadableRows
 from tidemark import ReadBatch, Record
 
 from .stored import stored
@@ -71,13 +72,16 @@ def test_offsets_count_on_over_batches_and_jump_over_holes() -> None:
 
 
 def test_p5_batches_are_put_together_up_to_bounds_and_a_large_one_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_rows, "ROWS_MAX", 7)
+    def together(batches: list[ReadBatch]) -> list[int]:
+        return [len(some) for some in gathering.gathered(batches, lambda batch: batch.size)]
+
+    monkeypatch.setattr(gathering, "ROWS_MAX", 7)
     small = [stored(RECORDS, base=3 * number) for number in range(5)]
-    assert [len(together) for together in gathered(small)] == [2, 2, 1]
-    monkeypatch.setattr(log_rows, "BYTES_MAX", 2 * small[0].size)
+    assert together(small) == [2, 2, 1]
+    monkeypatch.setattr(gathering, "BYTES_MAX", 2 * small[0].size)
     large = stored([Record(b"x" * 4 * small[0].size, None, 1)], base=15)
-    assert [len(together) for together in gathered([*small[:3], large, *small[3:]])] == [2, 1, 1, 2]
-    assert list(gathered([])) == []
+    assert together([*small[:3], large, *small[3:]]) == [2, 1, 1, 2]
+    assert together([]) == []
 
 
 def test_p5_a_time_out_of_range_is_an_error_that_names_group_shard_and_offsets() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .options import InvalidOption
+from ..options import InvalidOption
 
 EARLIEST, LATEST = -2, -1
 """In place of an offset, as in Spark's Kafka source."""

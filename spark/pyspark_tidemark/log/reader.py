@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from .connecting import Cluster
-from .log_tasks import LogPartition, log, rows_of
+from ..connecting import Cluster
+from ..options import Options
 from .offsets import EARLIEST, LATEST, fixed
-from .options import Options
 from .planning import batch_ranges, divided
+from .tasks import LogPartition, log, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> list[LogPartition]:
         """Return the tasks; the ends are fixed here.  Raises InvalidOption, OffsetsLost, TidemarkError."""
-        from .log_facts import LogFacts
+        from .facts import LogFacts
 
         options = self._options
         cluster = Cluster.of(options)

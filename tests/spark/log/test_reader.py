@@ -7,10 +7,10 @@ import pickle
 from typing import Any
 
 import pytest
-from pyspark_tidemark import DefaultSource, log_rows
-from pyspark_tidemark.log_reader import LogPartition, LogReader
+from pyspark_tidemark import DefaultSource, gathering
+from pyspark_tidemark.log.planning import OffsetsLost, Range
+from pyspark_tidemark.log.reader import LogPartition, LogReader
 from pyspark_tidemark.options import InvalidOption
-from pyspark_tidemark.planning import OffsetsLost, Range
 from tidemark import Record
 from tidemark.errors import Unavailable
 
@@ -192,7 +192,7 @@ def test_p12_a_task_that_is_dropped_leaves_no_stream_behind(
     fake: FakeInAThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(fake, 2000)
-    monkeypatch.setattr(log_rows, "ROWS_MAX", 10)
+    monkeypatch.setattr(gathering, "ROWS_MAX", 10)
     for node in fake.cluster.nodes.values():
         node.delivery.item_delay_s = 0.01
     reader = reader_of(fake)

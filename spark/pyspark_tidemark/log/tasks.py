@@ -1,6 +1,6 @@
 """Tasks of mode=log: each reads a range of offsets of one shard as Arrow record batches, and so does its retry.
 
-Stays out: which ranges there are (planning, the readers), the columns of a record batch (log_rows).
+Stays out: which ranges there are (planning, the readers), the columns of a record batch (rows).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from .connecting import Cluster
-from .options import Options
+from ..connecting import PATIENCE_S, Cluster
+from ..options import Options
 from .planning import LOSS_ADVICE, OffsetsLost, Range
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from tidemark.sync import SyncReader
 
 log = logging.getLogger("pyspark_tidemark")
-
-PATIENCE_S = 120.0
-"""Seconds without any progress after which a task fails: longer than an election."""
 
 
 class LogPartition(InputPartition):
@@ -43,7 +40,8 @@ def rows_of(partition: InputPartition | None, options: Options, schema: StructTy
     """
     if not isinstance(partition, LogPartition):
         return
-    from .log_rows import Rows, gathered
+    from ..gathering import gathered
+    from .rows import Rows
 
     offsets = partition.offsets
     rows = Rows(options.group, schema)
@@ -53,7 +51,7 @@ def rows_of(partition: InputPartition | None, options: Options, schema: StructTy
             gaps=not options.fail_on_data_loss, mode="leader" if options.from_leader else "scd",
             location=options.location or None, timeout_s=PATIENCE_S)
         try:
-            for batches in gathered(_batches(reader, offsets, options.group)):
+            for batches in gathered(_batches(reader, offsets, options.group), lambda batch: batch.size):
                 yield rows.of(batches)
         finally:
             reader.close()      # also when Spark has enough rows and drops this generator (P12)

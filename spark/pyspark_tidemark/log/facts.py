@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from .connecting import Cluster
-from .options import InvalidOption
+from ..connecting import Cluster, shards_of
+from ..schema import Mode
 from .planning import Extent
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 16
 """Shards that are asked about at the same time."""
-
-LOG = "Log"
 
 
 class LogFacts:
@@ -49,15 +47,7 @@ class LogFacts:
 
     def shards(self) -> list[int]:
         """Return the group's shards now.  Raises InvalidOption for a group that is not there or holds documents."""
-        from tidemark.errors import UnknownGroup
-
-        try:
-            found = self._connected().group(self._group)
-        except UnknownGroup as error:
-            raise InvalidOption("group", error.message) from None
-        if found.kind != LOG:
-            raise InvalidOption("group", f"{self._group!r} is of kind {found.kind}: read it with mode=documents")
-        return sorted(found.shards)
+        return shards_of(self._connected(), self._group, Mode.LOG)
 
     def ends(self, shards: Sequence[int]) -> dict[int, int]:
         """Return the offset behind the last one that may be read, by shard."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from pyspark_tidemark.offsets import EARLIEST, LATEST, Given, Position
-from pyspark_tidemark.planning import (
+from pyspark_tidemark.log.offsets import EARLIEST, LATEST, Given, Position
+from pyspark_tidemark.log.planning import (
     Extent,
     OffsetsLost,
     Range,

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from pyspark_tidemark.offsets import EARLIEST, LATEST, Position, UnreadableCheckpoint, parsed
+from pyspark_tidemark.log.offsets import EARLIEST, LATEST, Position, UnreadableCheckpoint, parsed
 from pyspark_tidemark.options import InvalidOption
 
 STORED = '{"group": "orders", "minPartitions": 4, "shards": {"0": 120, "10": 7, "2": 0}, "version": 1}'

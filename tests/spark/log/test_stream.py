@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark_tidemark import DefaultSource
-from pyspark_tidemark.log_stream import LogStreamReader
-from pyspark_tidemark.offsets import UnreadableCheckpoint
+from pyspark_tidemark.log.offsets import UnreadableCheckpoint
+from pyspark_tidemark.log.planning import OffsetsLost, Range
+from pyspark_tidemark.log.stream import LogStreamReader
 from pyspark_tidemark.options import InvalidOption
-from pyspark_tidemark.planning import OffsetsLost, Range
 from tidemark import Record
 from tidemark_core.base.entry import Kind
 
@@ -114,7 +114,7 @@ def test_p8_a_batch_waits_for_enough_offsets_for_a_while(
     fake: FakeInAThread, readers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("pyspark_tidemark.log_stream.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("pyspark_tidemark.log.stream.time.monotonic", lambda: clock[0])
     reader = readers(minOffsetsPerTrigger="10", maxTriggerDelay="30s")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(10)

@@ -1,0 +1,47 @@
+"""Reader of mode=documents: a batch query shows one cut of a group, which a pin keeps while its tasks read.
+
+Spark tells a source neither when a query ends nor when a DataFrame is used again, so the pin ends by its lease (P23).
+Stays out: reading a shard at the pin, renewing the lease (tasks).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ..connecting import Cluster, shards_of
+from ..options import Options
+from ..pin_lease import Pinned
+from .tasks import DocumentsPartition, rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class DocumentsReader(DataSourceReader):
+    """The documents of a group as they are when the query is planned; what is written meanwhile is not read."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[DocumentsPartition]:
+        """Pin the documents and return a task for each shard.  Raises InvalidOption, TidemarkError."""
+        options = self._options
+        cluster = Cluster.of(options)
+        name, pinned_at = f"spark-{uuid.uuid4().hex}", time.time()
+        with cluster.connect() as client:
+            shards_of(client, options.group, options.mode)
+            with client.documents(options.group) as documents:
+                cuts = documents.pin(name, options.pin_lease_s).cuts
+        pinned = Pinned(name, {shard: cut.seqno for shard, cut in cuts.items()}, pinned_at)
+        return [DocumentsPartition(cluster, pinned, shard) for shard in sorted(cuts)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task.  Raises as `rows_of`."""
+        return rows_of(partition, self._options, self._schema)

@@ -1,0 +1,82 @@
+"""The lease of a query's pin: long while tasks wait and read, short behind the last one.
+
+A shard has few pins at a time, so those of queries that are over must not stay for long.
+Stays out: making pins and reading at them (the readers and tasks of a mode).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidemark.sync import SyncClient, SyncPin
+
+log = logging.getLogger("pyspark_tidemark")
+
+PARTS = 3
+"""A lease is renewed when so small a part of it is over."""
+
+RETRIED_S = 60.0
+"""Seconds for which a shard stays pinned behind its task, for a task that is tried again and a second use of a plan."""
+
+ANSWER_S = 5.0
+"""Seconds until a leader that does not answer is asked the next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A pin of all shards, as tasks get it."""
+
+    name: str
+    seqnos: Mapping[int, int]   # of the cuts, by shard
+    since: float                # seconds since 1970, by the driver's clock
+
+
+@contextmanager
+def renewed(client: SyncClient, group: str, pinned: Pinned, shard: int, lease_s: float) -> Iterator[None]:
+    """Renew the lease for all shards until the block, which reads one of them, is left.
+
+    That shard's lease then ends soon, unless the block failed and will be tried again.
+    """
+    with client.documents(group, timeout_s=ANSWER_S) as documents:
+        from tidemark.errors import TidemarkError
+
+        everywhere = documents.pin_at(pinned.name, pinned.seqnos)
+        over = threading.Event()
+        thread = threading.Thread(
+            target=_renew, args=(everywhere, lease_s, pinned.since, over), name="tidemark-pin", daemon=True)
+        thread.start()
+        read = False
+        try:
+            yield
+            read = True
+        except GeneratorExit:   # Spark has enough rows
+            read = True
+            raise
+        finally:
+            over.set()
+            thread.join()       # a renewal that is under way takes ANSWER_S at most, and must not come last
+            if read:
+                with suppress(TidemarkError):
+                    documents.pin_at(pinned.name, {shard: pinned.seqnos[shard]}).renew(min(RETRIED_S, lease_s))
+
+
+def _renew(pin: SyncPin, lease_s: float, since: float, over: threading.Event) -> None:
+    from tidemark.errors import NotPinned, TidemarkError
+
+    part_s = lease_s / PARTS
+    wait_s = min(part_s, max(0.0, since + part_s - time.time()))
+    while not over.wait(wait_s):
+        wait_s = part_s
+        try:
+            pin.renew(lease_s)
+        except NotPinned:
+            return      # what is read next says so
+        except TidemarkError as error:
+            log.warning("the lease of pin %s was not renewed: %s", pin.name, error)

@@ -1,0 +1,40 @@
+"""The column value of a query: bytes as they were written, or structs parsed out of them.
+
+Stays out: how JSON is parsed (json_values), which rows there are (the rows of each mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from .json_values import JsonValues, NotJson
+from .schema import VALUE
+
+
+class UnreadableRows(ValueError):
+    """Stored values cannot become rows; the message names the group and where they lie."""
+
+
+class Values:
+    """Makes the column that a schema asks for."""
+
+    def __init__(self, group: str, schema: pa.Schema) -> None:
+        self._group = group
+        kind = schema.field(VALUE).type if VALUE in schema.names else None
+        self._parse = JsonValues(kind) if kind is not None and pa.types.is_struct(kind) else None
+
+    def of(self, stored: pa.BinaryArray, place: Callable[[int], str]) -> pa.Array:
+        """Return the column of stored values.
+
+        Raises UnreadableRows for the first value that does not fit; `place` says where it lies, by its number.
+        """
+        if self._parse is None:
+            return stored
+        try:
+            return self._parse(stored)
+        except NotJson as error:
+            raise UnreadableRows(
+                f"the value {place(error.row)} of group {self._group!r} does not fit the schema: {error}. "
+                "Read it with valueFormat=binary and parse it with from_json, which makes it null.") from None
