@@ -28,6 +28,10 @@ LOOK_S = 0.02
 OF_PYTHON = "multiprocessing.resource_tracker"
 """Python starts this process beside a pool, once, and ends it with the process that has the pool."""
 
+PROC = Path("/proc")
+BEGIN_S = 1.0
+"""How long a process may have no environment: one that has just replaced its program shows none for a moment."""
+
 _kept: list[Path] = []
 
 
@@ -42,12 +46,23 @@ def carrying(wanted: Mapping[str, str]) -> dict[int, str]:
         raise ValueError(f"{RUN} must be among {list(wanted)}")
     lines = {f"{name}={value}".encode() for name, value in wanted.items()}
     found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
+    for entry in PROC.glob("[0-9]*"):
         with suppress(OSError):     # it has ended, or it is another user's
-            if lines <= set((entry / "environ").read_bytes().split(b"\0")):
+            if lines <= set(_environment(entry).split(b"\0")):
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                 if OF_PYTHON not in command:
                     found[int(entry.name)] = command
+    return found
+
+
+def _environment(entry: Path) -> bytes:
+    """Return the environment of a process; `Popen` returns before the new program has laid its own out."""
+    deadline = time.monotonic() + BEGIN_S
+    while not (found := (entry / "environ").read_bytes()) and time.monotonic() < deadline:
+        (entry / "exe").readlink()      # a kernel thread and a process that has ended have no program: OSError
+        if (entry / "cmdline").read_bytes():
+            break
+        time.sleep(LOOK_S / 10)
     return found
 
 
