@@ -29,6 +29,7 @@ from .batch import Appended, ReadBatch, Record
 from .change_events import (
     Advanced,
     BarrierResult,
+    BatchEvent,
     Change,
     ChangeBatch,
     Discarded,
@@ -62,12 +63,13 @@ LOCAL = Durability.LOCAL
 
 __all__ = [
     "BEGINNING", "COMMIT", "EARLIEST", "LATEST", "LOCAL", "NOW", "QUORUM", "SCHEMA", "ActivePin", "Advanced",
-    "Appended", "AppendedBatch", "Appender", "BarrierResult", "BulkWritten", "Change", "ChangeBatch", "ChangeOp",
-    "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability", "ExplainedItem",
-    "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "LimboEntry", "LimboView", "Location", "Outcome", "Pin",
-    "Put", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "ShardDocuments", "SlowDetection",
-    "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "SubscriptionView", "SubscriptionsView", "TidemarkError",
-    "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect", "errors", "run", "sync",
+    "Appended", "AppendedBatch", "Appender", "BarrierResult", "BatchEvent", "BulkWritten", "Change", "ChangeBatch",
+    "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability",
+    "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "LimboEntry", "LimboView", "Location",
+    "Outcome", "Pin", "Put", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "ShardDocuments",
+    "SlowDetection", "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "SubscriptionView", "SubscriptionsView",
+    "TidemarkError", "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect", "errors", "run",
+    "sync",
 ]
 
 

@@ -34,6 +34,7 @@ class ChangeSettings:
     """The options of `Client.changes`.  `start` is a token, "beginning", "now", or milliseconds since 1970."""
 
     start: Token | str | int
+    shards: tuple[int, ...] | None
     wanted: Filter
     history: History
     on_lost: OnLost
@@ -47,7 +48,7 @@ class ChangeSettings:
     @classmethod
     def checked(
         cls, *, from_: Any, level: Any, prefix: Any, key_range: Any, values: Any, history: Any, on_lost: Any,
-        consumer: Any, lease_s: Any, commit_s: Any, skip_deletes: Any, buffer_bytes: Any, timeout_s: Any,
+        consumer: Any, lease_s: Any, commit_s: Any, skip_deletes: Any, buffer_bytes: Any, timeout_s: Any, shards: Any,
     ) -> ChangeSettings:
         """Return settings; raises InvalidArgument."""
         if level != "committed":
@@ -60,8 +61,11 @@ class ChangeSettings:
             consumer = checked_name(consumer)
             if not wanted.whole:   # another filter is another consumer: its positions are worth nothing to this one
                 consumer = checked_name(f"{consumer}.{wanted.digest[:4].hex()}")
+        if shards is not None and consumer is not None:
+            raise InvalidArgument("shards", "goes without consumer: a consumer follows all shards")
         return cls(
-            _start(from_), wanted, History.LATEST, OnLost(on_lost), consumer, checked_lease_ms(lease_s),
+            _start(from_), None if shards is None else tuple(dict.fromkeys(shards)), wanted, History.LATEST,
+            OnLost(on_lost), consumer, checked_lease_ms(lease_s),
             None if commit_s is None else at_least("commit_s", commit_s, 0.01), bool(skip_deletes),
             int(at_least("buffer_bytes", buffer_bytes, WINDOW_BYTES_MIN)), at_least("timeout_s", timeout_s, 0.001),
         )

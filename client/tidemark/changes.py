@@ -45,6 +45,7 @@ from .change_events import (
 from .change_settings import BARRIER_S, BEGINNING, NOW, ChangeSettings
 from .change_stream import NodeStream
 from .consumer import Consumer
+from .document import Cut
 from .errors import ChangesFailed, Closed, InvalidArgument, TidemarkError, error_of
 from .retrying import HOPELESS
 from .shard_stream import Ending
@@ -220,6 +221,12 @@ class Changes:
     def positions(self) -> dict[int, int]:
         """The seqno up to which the application has applied, by shard."""
         return {followed.index: followed.machine.point.seqno for followed in self._shards.values()}
+
+    @property
+    def cuts(self) -> dict[int, Cut]:
+        """`positions` with the history that wrote each: `Documents.position` makes a token of them."""
+        points = {followed.index: followed.machine.point for followed in self._shards.values()}
+        return {shard: Cut(point.seqno, point.epoch, point.lineage) for shard, point in points.items()}
 
     async def ack(self, *, timeout_s: float | None = None) -> None:
         """Count what was handed out as applied now, and commit the position of a named consumer."""
@@ -508,7 +515,10 @@ class Changes:
         settings = self.settings
         group = await self._routing.find_group(self.group_name)
         self._scope = self._scope._replace(group=group.group_id)
-        shards = {index: shard_id(group.group_id, index) for index in sorted(group.shards)}
+        wanted = group.shards if settings.shards is None else settings.shards
+        shards = {
+            index: shard_id(group.group_id, index)
+            for index in sorted(self._routing.check_shard(group, shard) for shard in wanted)}
         points = await self._points(shards)
         for index, shard in shards.items():
             machine = Consuming(self._scope, shard, points.get(index, START), on_lost=settings.on_lost)

@@ -215,6 +215,7 @@ class Client:
         skip_deletes: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
         timeout_s: float = 30.0,
+        shards: Sequence[int] | None = None,
     ) -> Changes:
         """Return the changes of a group of documents; iterate over it, over its `snapshots()` or its `batches()`.
 
@@ -223,13 +224,14 @@ class Client:
         `consumer` the stream goes on where the consumer of that name stands; its position is committed every
         `commit_s`, at close and by `ack`, and protects deletes from a purge for `lease_s`.  When deletes were purged
         behind the consumer, or its history is not the shard's, `on_lost` 'fail' raises ChangesFailed and 'rebuild'
-        gives a fresh snapshot.  With `skip_deletes` the first scan leaves deletes out.  Raises InvalidArgument.
+        gives a fresh snapshot.  With `skip_deletes` the first scan leaves deletes out.  `shards` are those to follow,
+        without them all.  Raises InvalidArgument.
         """
         self._check_open()
         settings = ChangeSettings.checked(
             from_=from_, level=level, prefix=prefix, key_range=key_range, values=values, history=history,
             on_lost=on_lost, consumer=consumer, lease_s=lease_s, commit_s=commit_s, skip_deletes=skip_deletes,
-            buffer_bytes=buffer_bytes, timeout_s=timeout_s,
+            buffer_bytes=buffer_bytes, timeout_s=timeout_s, shards=shards,
         )
         changes = Changes(self, group, settings)
         self._open.add(changes)

@@ -19,7 +19,7 @@ from tidemark_wire.v1 import documents_pb2
 from .document import ActivePin, BulkWritten, Cut, Delete, Document, HistoryEntry, Put, ShardDocuments, Written
 from .document_calls import LEVELS, LINEARIZABLE, DocumentCalls, PinnedAt, View
 from .document_gets import Gets
-from .document_scans import PAGE_BYTES_MAX, PAGE_BYTES_MIN, SHARDS_AT_ONCE, Scan, ShardScan, behind_prefix
+from .document_scans import PAGE_BYTES_MAX, PAGE_BYTES_MIN, SHARDS_AT_ONCE, Scan, ShardScan, behind_prefix, position_of
 from .document_writes import Bulk, WriteDispatcher, checked_key, checked_ttl_ms, size_of
 from .errors import Closed, InvalidArgument, SeveralShards
 from .pins import Pin, not_pinned
@@ -281,6 +281,16 @@ class Documents:
                 raise not_pinned(name, shard)
             cuts[shard] = Cut(at)
         return Pin(self, name, cuts, Scope(self._dispatcher.group.group_id))
+
+    def position(self, cuts: Mapping[int, Cut]) -> str:
+        """Return the position behind these cuts, which say their history, for `from_` of `Client.changes`.
+
+        A shard that is not among them is at its beginning.  Raises InvalidArgument.
+        """
+        found = position_of(Scope(self._dispatcher.group.group_id), cuts)
+        if found is None:
+            raise InvalidArgument("cuts", "do not say epoch and lineage of each shard")
+        return found
 
     def pin_at(self, name: str, seqnos: Mapping[int, int]) -> Pin:
         """Return a pin whose cuts are known by shard, such as one that another process made; no node is asked.

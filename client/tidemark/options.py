@@ -122,3 +122,4 @@ class ChangeOptions(TypedDict, total=False):
     skip_deletes: bool
     buffer_bytes: int
     timeout_s: float
+    shards: Sequence[int] | None

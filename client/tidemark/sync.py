@@ -41,7 +41,7 @@ from .client import connect as connect_async
 from .document import BulkWritten, Cut, Delete, Document, Put, ShardDocuments, Written
 from .document_scans import Scan
 from .documents import Documents, Seqnos
-from .errors import Closed, WrongLoop
+from .errors import Closed, Unavailable, WrongLoop
 from .explain import Explanation
 from .gaps import Gap, GapT
 from .loop import new_event_loop
@@ -414,6 +414,10 @@ class SyncDocuments:
         """Return the active pin of a name; see `Documents.pinned`."""
         return SyncPin(self._thread, self._thread.wait(self._documents.pinned(name)))
 
+    def position(self, cuts: Mapping[int, Cut]) -> str:
+        """Return the position behind these cuts; see `Documents.position`."""
+        return self._thread.wait(_call(lambda: self._documents.position(cuts)))
+
     def pin_at(self, name: str, seqnos: Mapping[int, int]) -> SyncPin:
         """Return a pin whose cuts are known by shard; see `Documents.pin_at`."""
         return SyncPin(self._thread, self._thread.wait(_call(lambda: self._documents.pin_at(name, seqnos))))
@@ -447,13 +451,20 @@ class SyncChanges:
         self._thread = thread
         self._changes = changes
 
+    def open(self) -> None:
+        """Find the shards and begin; iterating does this too (`Changes.open`)."""
+        self._thread.wait(self._changes.open())
+
     def snapshots(self) -> Iterator[Snapshot]:
         """Yield whole snapshots; `Changes.snapshots`."""
         return self._each(self._changes.snapshots())
 
-    def batches(self) -> Iterator[BatchEvent]:
-        """Yield the events of the streams with changes in batches; `Changes.batches`."""
-        return self._each(self._changes.batches())
+    def batches(self, *, timeout_s: float | None = None) -> Iterator[BatchEvent]:
+        """Yield the events of the streams with changes in batches; `Changes.batches`.
+
+        Raises Unavailable where nothing comes for `timeout_s` seconds: there is none, or no member serves it.
+        """
+        return self._each(self._changes.batches(), timeout_s)
 
     def __iter__(self) -> Iterator[ChangeEvent]:
         changes, events = self._changes, self.batches()
@@ -466,9 +477,13 @@ class SyncChanges:
             else:
                 yield event
 
-    def _each(self, events: AsyncIterator[T]) -> Iterator[T]:
+    def _each(self, events: AsyncIterator[T], timeout_s: float | None = None) -> Iterator[T]:
         async def following() -> T:
-            return await anext(events)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await anext(events)
+            except TimeoutError:
+                raise Unavailable(f"no change of {self._changes.group_name!r} came for {timeout_s:g} s") from None
 
         while True:
             yield self._thread.wait(following())
@@ -481,6 +496,11 @@ class SyncChanges:
     @property
     def positions(self) -> dict[int, int]:
         return self._thread.wait(_call(lambda: self._changes.positions))
+
+    @property
+    def cuts(self) -> dict[int, Cut]:
+        """`positions` with the history of each; `Changes.cuts`."""
+        return self._thread.wait(_call(lambda: self._changes.cuts))
 
     def ack(self, *, timeout_s: float | None = None) -> None:
         """Count what was yielded as applied now; `Changes.ack`."""

@@ -18,9 +18,11 @@ P10  Lost offsets fail a query, or are left out with a warning
 P11  Offsets name exactly the shards that exist
 P12  A query that has enough leaves nothing open
 P13  Tasks read through the loss of a leader
+P19  A batch of changes ends at one cut of all shards
 P20  A checkpoint of one release is read by the next
 P21  Options are checked and keep secrets
 P23  A query of documents shows one cut
+P24  A batch of changes leads from one cut to the next
 """
 
 from .source import TidemarkSource as DefaultSource

@@ -1,6 +1,7 @@
 """Values as JSON objects: a whole column is parsed at once into a struct, and a value that does not fit is named.
 
-Fields that the struct does not name are passed over; fields that a value lacks are null, and so is the value `null`.
+Fields that the struct does not name are passed over.  Fields that a value lacks are null, and so are the value `null`
+and a row without a value.
 Stays out: which type a query may ask for (schema).
 """
 
@@ -46,6 +47,8 @@ class JsonValues:
             raise NotJson(first, _plain(error)) from None
 
     def _parsed(self, values: pa.BinaryArray) -> pa.StructArray:
+        if values.null_count:
+            values = values.fill_null(b"null")
         # Wrapped, each value is at least one object or an error, so as many objects as values are one of each.
         lines = pc.binary_join_element_wise(b'{"v":', values, b"}\n", b"")
         text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), b"")[0].as_buffer()

@@ -23,16 +23,19 @@ OPTIONS: Mapping[str, str] = {
     "tls.serverName": "name in the nodes' certificates, where it is not the one that was dialed",
     "group": "the log group to read",
     "mode": "log (default), documents or changes",
-    "startingOffsets": "earliest (default of a batch), latest (default of a stream), or offsets by shard as JSON",
+    "startingOffsets": "earliest (default of a batch), latest (default of a stream), or offsets by shard as JSON; "
+                       "of changes, the position of a pin",
     "startingTimestamp": "milliseconds since 1970, or ISO 8601 with a zone: begin there; wins over startingOffsets",
     "endingOffsets": "latest (default), or offsets by shard as JSON; the first offset not to read",
-    "failOnDataLoss": "true (default) fails where offsets are gone; false reads what is left, with a warning",
+    "failOnDataLoss": "true (default) fails where offsets or deletes are gone; false reads what is left and warns",
     "maxOffsetsPerTrigger": "offsets that one micro-batch takes at most, of all shards in proportion",
     "minOffsetsPerTrigger": "a micro-batch waits until so many offsets are there, for maxTriggerDelay at most",
     "maxTriggerDelay": "such as 30s, 15m (default) or 2h",
     "minPartitions": "divide large shards so that there are at least so many tasks",
     "includeHeaders": "true adds the column headers; default false",
     "valueFormat": "binary (default), or json: the schema's column value is a struct, into which values are parsed",
+    "barrier": "true (default) ends each batch of changes at one cut of all shards; false where each shard stands",
+    "barrierTimeout": "such as 10s (default): how long a cut may take; the query waits at its last one then",
     "pinLease": "such as 15m (default): how long the state of a query of documents is kept for tasks that wait",
     "readPreference": "nearest (default): all members send, those near location first; or leader",
     "location": "where tasks run, such as region=eu,zone=a",
@@ -45,14 +48,16 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Options that other sources have, and the option here that has their meaning."""
 
-ONLY_IN: Mapping[str, Mode] = {
+ONLY_IN: Mapping[str, Sequence[Mode]] = {
     **dict.fromkeys((
-        "startingOffsets", "startingTimestamp", "endingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger",
-        "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "includeHeaders", "readPreference", "location",
-    ), Mode.LOG),
-    "pinLease": Mode.DOCUMENTS,
+        "endingOffsets", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions",
+        "includeHeaders", "readPreference", "location",
+    ), (Mode.LOG,)),
+    **dict.fromkeys(("startingOffsets", "startingTimestamp", "failOnDataLoss"), (Mode.LOG, Mode.CHANGES)),
+    "pinLease": (Mode.DOCUMENTS, Mode.CHANGES),
+    **dict.fromkeys(("barrier", "barrierTimeout"), (Mode.CHANGES,)),
 }
-"""Options that mean nothing in another mode than theirs."""
+"""Options that mean nothing in another mode than these."""
 
 BATCH_ONLY = ("endingOffsets",)
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -61,10 +66,11 @@ PARTITIONS_MAX, OFFSETS_MAX = 100_000, 2**63 - 1
 DIGITS_MAX = 19     # of OFFSETS_MAX
 TRIGGER_DELAY = PIN_LEASE = "15m"
 PIN_LEASE_MIN_S = 1.0
+BARRIER_TIMEOUT, BARRIER_TIMEOUT_MIN_S = "10s", 0.1
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 NEAREST, LEADER = "nearest", "leader"
 BINARY, JSON = "binary", "json"
-LATEST = "latest"
+EARLIEST, LATEST = "earliest", "latest"
 
 _BY_LOWER = {name.lower(): name for name in OPTIONS}
 _FLAGS = {"true": True, "false": False}
@@ -109,6 +115,8 @@ class Options:
     offsets_min: int = 0
     trigger_delay_s: float = 900.0
     pin_lease_s: float = 900.0
+    barrier: bool = True
+    barrier_timeout_s: float = 10.0
     partitions_min: int = 0
     include_headers: bool = False
     parses_json: bool = False
@@ -127,9 +135,9 @@ class Options:
         if endpoints and "profile" in said:
             raise InvalidOption("profile", "goes without endpoints: give one of the two")
         mode = Mode(_one_of(said, "mode", tuple(Mode)))
-        for name, only in ONLY_IN.items():
-            if name in said and mode is not only:
-                raise InvalidOption(name, f"goes with mode={only} alone, and this is mode={mode}")
+        for name, modes in ONLY_IN.items():
+            if name in said and mode not in modes:
+                raise InvalidOption(name, f"goes with mode={' and mode='.join(modes)} alone, and this is mode={mode}")
         from_leader = _one_of(said, "readPreference", (NEAREST, LEADER)) == LEADER
         if from_leader and said.get("location"):
             raise InvalidOption("location", "means nothing with readPreference=leader")
@@ -143,7 +151,8 @@ class Options:
             ending_offsets=said.get("endingOffsets", LATEST),
             fail_on_data_loss=_flag(said, "failOnDataLoss", True), offsets_max=offsets_max, offsets_min=offsets_min,
             trigger_delay_s=_seconds(said, "maxTriggerDelay", TRIGGER_DELAY),
-            pin_lease_s=_seconds(said, "pinLease", PIN_LEASE, PIN_LEASE_MIN_S),
+            pin_lease_s=_seconds(said, "pinLease", PIN_LEASE, PIN_LEASE_MIN_S), barrier=_flag(said, "barrier", True),
+            barrier_timeout_s=_seconds(said, "barrierTimeout", BARRIER_TIMEOUT, BARRIER_TIMEOUT_MIN_S),
             partitions_min=_number(said, "minPartitions", PARTITIONS_MAX),
             include_headers=_flag(said, "includeHeaders", False),
             parses_json=_one_of(said, "valueFormat", (BINARY, JSON)) == JSON, from_leader=from_leader,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from time import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,10 +39,12 @@ class Pinned:
 
 
 @contextmanager
-def renewed(client: SyncClient, group: str, pinned: Pinned, shard: int, lease_s: float) -> Iterator[None]:
+def renewed(
+    client: SyncClient, group: str, pinned: Pinned, shard: int, lease_s: float, *, releases: bool = True
+) -> Iterator[None]:
     """Renew the lease for all shards until the block, which reads one of them, is left.
 
-    That shard's lease then ends soon, unless the block failed and will be tried again.
+    With `releases` that shard's lease then ends soon, unless the block failed and will be tried again.
     """
     with client.documents(group, timeout_s=ANSWER_S) as documents:
         from tidemark.errors import TidemarkError
@@ -61,8 +63,8 @@ def renewed(client: SyncClient, group: str, pinned: Pinned, shard: int, lease_s:
             raise
         finally:
             over.set()
-            thread.join()       # a renewal that is under way takes ANSWER_S at most, and must not come last
-            if read:
+            if read and releases:
+                thread.join()   # a renewal that is under way takes ANSWER_S at most, and must not come last
                 with suppress(TidemarkError):
                     documents.pin_at(pinned.name, {shard: pinned.seqnos[shard]}).renew(min(RETRIED_S, lease_s))
 
@@ -71,7 +73,7 @@ def _renew(pin: SyncPin, lease_s: float, since: float, over: threading.Event) ->
     from tidemark.errors import NotPinned, TidemarkError
 
     part_s = lease_s / PARTS
-    wait_s = min(part_s, max(0.0, since + part_s - time.time()))
+    wait_s = min(part_s, max(0.0, since + part_s - time()))
     while not over.wait(wait_s):
         wait_s = part_s
         try:
@@ -79,4 +81,5 @@ def _renew(pin: SyncPin, lease_s: float, since: float, over: threading.Event) ->
         except NotPinned:
             return      # what is read next says so
         except TidemarkError as error:
-            log.warning("the lease of pin %s was not renewed: %s", pin.name, error)
+            if not over.is_set():
+                log.warning("the lease of pin %s was not renewed: %s", pin.name, error)

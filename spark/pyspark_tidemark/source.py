@@ -12,6 +12,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from .changes.reader import ChangesReader
 from .documents.reader import DocumentsReader
 from .log.reader import LogReader
 from .options import Options, check_use
@@ -57,19 +58,25 @@ class TidemarkSource(DataSource):
                 return LogReader(options, schema)
             case Mode.DOCUMENTS:
                 return DocumentsReader(options, schema)
-        raise _not_served(options.mode, "spark.read")
+            case Mode.CHANGES:
+                return ChangesReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query.  Raises as `reader`."""
-        from .log.stream import LogStreamReader  # it imports what PySpark has from 4.2 on (P2)
+        # They import what PySpark has from 4.2 on (P2).
+        from .changes.stream import ChangesStreamReader
+        from .log.stream import LogStreamReader
 
         options = self._checked(schema, streaming=True)
         match options.mode:
             case Mode.LOG:
                 return LogStreamReader(options, schema)
             case Mode.DOCUMENTS:
-                raise NotServed("mode=documents shows one state and has no stream: read it with spark.read.")
-        raise _not_served(options.mode, "spark.readStream")
+                raise NotServed(
+                    "mode=documents shows one state and has no stream: read it with spark.read, or follow it with "
+                    "mode=changes.")
+            case Mode.CHANGES:
+                return ChangesStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise NotServed("This release of Tidemark has no Spark sink; append with the Python client.")
@@ -82,10 +89,6 @@ class TidemarkSource(DataSource):
         check_use(self.options, streaming=streaming)
         check_schema(schema, options.mode, parses_json=options.parses_json)
         return options
-
-
-def _not_served(mode: Mode, what: str) -> NotServed:
-    return NotServed(f"This release does not serve mode={mode} to {what} yet.")
 
 
 def check_pyspark(version: str) -> None:

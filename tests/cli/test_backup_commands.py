@@ -33,12 +33,20 @@ def on_fake(fake: FakeInAThread, cli: Cli) -> Cli:
     return lambda *arguments: cli(*arguments, "--cluster", fake.address)
 
 
-def test_a_backup_is_taken_verified_and_restored(on_fake: Cli, cli: Cli, tmp_path: Path):
+def test_a_backup_is_taken_verified_and_restored(
+    on_fake: Cli, cli: Cli, fake: FakeInAThread, tmp_path: Path
+):
     for key in ("a", "b", "c"):
         assert on_fake("put", "settings", key, f"value of {key}").code == 0
-    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    first, second, third = (str(tmp_path / name) for name in ("first", "second", "third"))
     made = on_fake("backup", "settings", "--to", first)
     assert (made.code, made.out.split(" are in ")[0]) == (0, "3 documents of 2 shards of settings")
+    assert on_fake("put", "settings", "b", "value of b, again").code == 0
+    changed = on_fake("backup", "settings", "--to", third, "--since", first, "--json")
+    assert changed.code == 0 and (changed.document["count"], changed.document["fetched"]) == (3, 1)
+    assert changed.document["notes"] == []
+    for node in fake.cluster.nodes.values():
+        node.changes.lineage = b"another history."
     again = on_fake("backup", "settings", "--to", second, "--since", first, "--json")
     assert again.code == 0 and again.document["count"] == again.document["fetched"] == 3
     assert "everything is read" in again.err and again.document["notes"]
@@ -46,10 +54,10 @@ def test_a_backup_is_taken_verified_and_restored(on_fake: Cli, cli: Cli, tmp_pat
     assert verified.code == 0
     assert {key: verified.document[key] for key in ("group", "count", "content")} == {
         "group": "settings", "count": 3, "content": again.document["content"]}
-    restored = on_fake("restore", first, "--group", "copy", "--json")
+    restored = on_fake("restore", third, "--group", "copy", "--json")
     assert restored.code == 0, restored.err
     assert restored.document == {
-        "group": "copy", "from": first, "documents": 3, "written": 3, "expired": 0,
+        "group": "copy", "from": third, "documents": 3, "written": 3, "expired": 0,
         "content": again.document["content"], "equal": True,
     }
     assert on_fake("get", "copy", "b").out.startswith("value of b")

@@ -22,6 +22,7 @@ from tidemark_core.documents.payload import KEY_BYTES_MAX, Outcome, decode_outco
 from tidemark_core.documents.payload import Reason as Ended
 from tidemark_core.documents.rows import DOCS, EFFECTS, Summary, decode_row, doc_key, seqno_key
 from tidemark_core.replication.messages import Appended
+from tidemark_core.upr.history import Opening
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import documents_pb2, documents_pb2_grpc
 
@@ -211,7 +212,8 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the node is stopping")
             page = documents_pb2.ScanDocumentsPage(
                 applied=request.pin.at if request.HasField("pin") else folded.summary.applied,
-                epoch=folded.summary.epoch, lineage=b"L" * 16, last=start + documents.page_max >= len(found))
+                epoch=folded.summary.epoch, lineage=self.node.changes.lineage,
+                last=start + documents.page_max >= len(found))
             for each in found[start : start + documents.page_max]:
                 page.documents.add(
                     key=each.key, seqno=each.seqno, expires_at_ms=each.expires_at_ms,
@@ -223,7 +225,8 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
         documents.control(Kind.PIN, encode_pin(request.name, request.ttl_ms))
         pin = documents.through(-1).summary.pins[request.name]
         return documents_pb2.PinDocumentsResponse(
-            at=pin.at, epoch=pin.epoch, count=pin.count, digest=pin.digest.to_bytes(16, "big"), lineage=b"L" * 16)
+            at=pin.at, epoch=pin.epoch, count=pin.count, digest=pin.digest.to_bytes(16, "big"),
+            lineage=self.node.changes.lineage)
 
     async def Unpin(self, request: Any, context: Any) -> documents_pb2.UnpinDocumentsResponse:
         documents = await self._of(request, context, "Unpin", leader=True)
@@ -238,6 +241,11 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
         answer = documents_pb2.DescribeDocumentsResponse(
             applied=summary.applied, epoch=summary.epoch, count=summary.count,
             digest=summary.digest.to_bytes(16, "big"), purged=summary.purged)
+        starts = [each for each in documents.shard.entries if each.kind is Kind.EPOCH_START]
+        for each in reversed(starts):
+            opening = Opening(each.epoch, self.node.changes.lineage, each.base - 1)
+            answer.failover_log.add(
+                epoch=opening.epoch, lineage=opening.lineage, history=opening.id, head=opening.head)
         for name, pin in summary.pins.items():
             answer.pins.add(name=name, at=pin.at, expires_in_ms=pin.until_ms - documents.shard.logged_ms)
         return answer

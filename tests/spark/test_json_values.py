@@ -17,7 +17,7 @@ KIND = pa.struct([
     ("inner", pa.struct([("ok", pa.bool_()), ("at", pa.timestamp("us", tz="UTC")), ("half", pa.float64())]))])
 
 
-def parsed(*values: bytes) -> list[object]:
+def parsed(*values: bytes | None) -> list[object]:
     column = JsonValues(KIND)(pa.array(values, pa.binary()))
     assert column.type == KIND
     return list(column.to_pylist())
@@ -31,8 +31,8 @@ def test_fields_are_read_by_name_and_others_are_passed_over() -> None:
     value = b'{"more": [1, {"x": 2}], "size": 7, "inner": {"half": 0.5, "ok": true, "at": "2026-01-31T12:00:00Z"}, ' \
             b'"name": "\\u00e4", "tags": ["a", null]}'
     at = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
-    assert parsed(value, b"{}", b"null") == [
-        row(name="ä", size=7, tags=["a", None], inner={"ok": True, "at": at, "half": 0.5}), row(), None]
+    assert parsed(value, b"{}", b"null", None) == [
+        row(name="ä", size=7, tags=["a", None], inner={"ok": True, "at": at, "half": 0.5}), row(), None, None]
     assert parsed() == []
 
 

@@ -23,9 +23,10 @@ def test_p21_names_are_read_in_any_case() -> None:
         starting_offsets="earliest", starting_ms=1_769_860_800_500, fail_on_data_loss=False, offsets_max=90,
         offsets_min=80, trigger_delay_s=7200, partitions_min=8, include_headers=True,
         parses_json=True, location="zone=a")
-    of_documents = {"GROUP": "things", "MODE": "Documents", "PINLEASE": "6H"}
-    assert Options.of(of_documents) == Options("things", Mode.DOCUMENTS, pin_lease_s=21_600)
-    assert {name.lower() for name in (*given, *of_documents, "profile")} == {name.lower() for name in OPTIONS}
+    of_changes = {"GROUP": "things", "MODE": "Changes", "PINLEASE": "6H", "BARRIER": "False", "barriertimeout": "2M"}
+    assert Options.of(of_changes) == Options(
+        "things", Mode.CHANGES, pin_lease_s=21_600, barrier=False, barrier_timeout_s=120)
+    assert {name.lower() for name in (*given, *of_changes, "profile")} == {name.lower() for name in OPTIONS}
 
 
 def test_a_group_is_enough() -> None:

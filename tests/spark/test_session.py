@@ -58,8 +58,6 @@ def test_p21_an_unknown_option_of_a_query_names_the_nearest_and_no_plan_shows_a_
 
 
 def test_what_is_not_served_is_said_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match=r"does not serve mode=changes to spark\.read yet"):
-        reading(spark, mode="changes").load().collect()
     stream = spark.readStream.format("tidemark").option("group", "orders").option("mode", "documents").load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     with pytest.raises(StreamingQueryException, match="mode=documents shows one state and has no stream"):

@@ -24,8 +24,9 @@ def test_p1_importing_the_package_loads_pyspark_and_nothing_of_tidemark_beside_i
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     loaded, threads, everything = json.loads(done.stdout)
     modules = (
-        "source", "connecting", "pin_lease", "options", "schema", "documents", "documents.reader", "documents.tasks",
-        "log", "log.reader", "log.tasks", "log.planning", "log.offsets")
+        "source", "connecting", "checkpoints", "pin_lease", "options", "schema", "changes", "changes.position",
+        "changes.reader", "changes.tasks", "documents", "documents.reader", "documents.tasks", "log", "log.reader",
+        "log.tasks", "log.planning", "log.offsets")
     ours = {"pyspark_tidemark", *(f"pyspark_tidemark.{name}" for name in modules)}
     assert {name for name in loaded if "tidemark" in name} == ours
     roots = {name.partition(".")[0] for name in everything}
@@ -53,9 +54,9 @@ def test_spark_finds_the_source_by_its_name_and_pickles_it_by_reference() -> Non
     assert pickle.loads(pickle.dumps(DefaultSource)) is DefaultSource
 
 
-def test_other_modes_and_sinks_are_not_served_yet_and_say_so() -> None:
-    source = DefaultSource({"group": "orders", "mode": "changes"})
-    with pytest.raises(NotServed, match=r"does not serve mode=changes to spark\.readStream yet"):
+def test_a_stream_of_documents_and_sinks_are_not_served_and_say_so() -> None:
+    source = DefaultSource({"group": "orders", "mode": "documents"})
+    with pytest.raises(NotServed, match=r"has no stream: read it with spark\.read, or follow it with mode=changes"):
         source.streamReader(source.schema())
     with pytest.raises(NotServed, match="no Spark sink"):
         source.streamWriter(source.schema(), overwrite=False)

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..checkpoints import UnreadableCheckpoint, check_stored
 from ..options import InvalidOption
+from ..schema import Mode
 
 EARLIEST, LATEST = -2, -1
 """In place of an offset, as in Spark's Kafka source."""
@@ -22,10 +24,6 @@ SHARD_MAX = 2**31 - 1
 
 VERSION = 1
 """Of the form of a position in a checkpoint.  Releases read every version up to theirs (P20)."""
-
-
-class UnreadableCheckpoint(ValueError):
-    """A checkpoint holds what this release cannot read; the query's state was not touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +132,9 @@ class Position:
     def decoded(cls, stored: Mapping[str, Any], group: str) -> Position:
         """Read a position of a checkpoint.
 
-        Raises UnreadableCheckpoint for one of another group, of a newer release, or that is damaged.
+        Raises UnreadableCheckpoint for one of another query, of a newer release, or that is damaged.
         """
-        version = stored.get("version")
-        if type(version) is not int or version < 1:
-            raise UnreadableCheckpoint(f"The checkpoint has no version that Tidemark wrote: {version!r}.")
-        if version > VERSION:
-            raise UnreadableCheckpoint(
-                f"The checkpoint has version {version}, and this release reads up to {VERSION}: "
-                "run the release that wrote it, or a newer one.")
-        if stored.get("group") != group:
-            raise UnreadableCheckpoint(
-                f"The checkpoint belongs to group {stored.get('group')!r}, and the query reads {group!r}: "
-                "give the query a checkpoint of its own.")
+        check_stored(stored, group, Mode.LOG, VERSION)
         shards, partitions_min = stored.get("shards"), stored.get("minPartitions")
         if not isinstance(shards, Mapping) or type(partitions_min) is not int or partitions_min < 0:
             raise UnreadableCheckpoint("The checkpoint is damaged: shards or minPartitions are missing.")

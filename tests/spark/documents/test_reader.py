@@ -99,7 +99,7 @@ def test_p23_a_task_renews_the_lease_of_all_shards(
     monkeypatch.setattr(gathering, "ROWS_MAX", 1)
     reader = reader_of(fake, pinLease="60s")
     tasks = reader.partitions()
-    monkeypatch.setattr("pyspark_tidemark.pin_lease.time.time", lambda: tasks[0].pinned.since + 21)
+    monkeypatch.setattr("pyspark_tidemark.pin_lease.time", lambda: tasks[0].pinned.since + 21)
     for index in (0, 1):
         fake.cluster.groups["things"][index].logged_ms += 59_000
     assert left(things) == [1000, 1000]
@@ -171,7 +171,7 @@ def test_an_empty_group_of_documents_has_no_rows(fake: FakeInAThread) -> None:
     ({"pinLease": "0s"}, "pinLease", "'0s' is below 1s"),
     ({"pinLease": "long"}, "pinLease", "'long' is no time such as 30s, 15m or 2h"),
     ({"minPartitions": "3"}, "minPartitions", "goes with mode=log alone, and this is mode=documents"),
-    ({"mode": "log", "pinLease": "3s"}, "pinLease", "goes with mode=documents alone, and this is mode=log"),
+    ({"mode": "log", "pinLease": "3s"}, "pinLease", "goes with mode=documents and mode=changes alone"),
 ])
 def test_a_wrong_query_of_documents_is_refused(
     fake: FakeInAThread, things: SyncDocuments, options: dict[str, str], field: str, said: str
