@@ -430,6 +430,10 @@ class SyncDocuments:
         """Return by shard what the leader holds; see `Documents.describe`."""
         return self._thread.wait(self._documents.describe(shards=shards))
 
+    def shard_of(self, key: bytes) -> int:
+        """Return the shard of a key."""
+        return self._thread.wait(_call(lambda: self._documents.shard_of(key)))
+
     def flush(self) -> None:
         """Return when every write accepted so far is answered."""
         self._thread.wait(self._documents.flush())

@@ -8,6 +8,7 @@ The rules, with reason and tests in `docs/protocols/spark.md`:
 
 P1   Importing the package is cheap and has no effect
 P2   An older PySpark gets one sentence
+P3   Filters narrow what is read, and never what is shown
 P4   The user's schema decides
 P5   Any stored record is a row or a named error
 P6   Partitions follow from offsets alone

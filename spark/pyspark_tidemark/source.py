@@ -6,19 +6,28 @@ Stays out: what options mean (options), columns (schema), how rows are read (the
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from .changes.reader import ChangesReader
-from .documents.reader import DocumentsReader
-from .log.reader import LogReader
+from .changes.reader import ChangesReader, FilteredChangesReader
+from .documents.reader import DocumentsReader, FilteredDocumentsReader
+from .filters import pushed_down
+from .log.reader import FilteredLogReader, LogReader
 from .options import Options, check_use
 from .schema import Mode, check_schema, default_schema
 
 PYSPARK_OLDEST = (4, 2)
+
+READERS: Mapping[Mode, tuple[Callable[[Options, StructType], DataSourceReader], ...]] = {
+    Mode.LOG: (LogReader, FilteredLogReader),
+    Mode.DOCUMENTS: (DocumentsReader, FilteredDocumentsReader),
+    Mode.CHANGES: (ChangesReader, FilteredChangesReader),
+}
+"""Readers of batch queries, without and with filters that Spark pushes down (P3)."""
 
 
 class UnsupportedPySpark(RuntimeError):
@@ -53,13 +62,8 @@ class TidemarkSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.  Raises InvalidOption, InvalidSchema, NotServed."""
         options = self._checked(schema, streaming=False)
-        match options.mode:
-            case Mode.LOG:
-                return LogReader(options, schema)
-            case Mode.DOCUMENTS:
-                return DocumentsReader(options, schema)
-            case Mode.CHANGES:
-                return ChangesReader(options, schema)
+        plain, filtered = READERS[options.mode]
+        return (filtered if pushed_down() else plain)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query.  Raises as `reader`."""

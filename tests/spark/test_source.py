@@ -24,9 +24,9 @@ def test_p1_importing_the_package_loads_pyspark_and_nothing_of_tidemark_beside_i
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     loaded, threads, everything = json.loads(done.stdout)
     modules = (
-        "source", "connecting", "checkpoints", "pin_lease", "options", "schema", "changes", "changes.position",
-        "changes.reader", "changes.tasks", "documents", "documents.reader", "documents.tasks", "log", "log.reader",
-        "log.tasks", "log.planning", "log.offsets")
+        "source", "connecting", "checkpoints", "filters", "pin_lease", "options", "schema", "changes",
+        "changes.position", "changes.reader", "changes.tasks", "documents", "documents.reader", "documents.tasks",
+        "log", "log.reader", "log.tasks", "log.planning", "log.offsets")
     ours = {"pyspark_tidemark", *(f"pyspark_tidemark.{name}" for name in modules)}
     assert {name for name in loaded if "tidemark" in name} == ours
     roots = {name.partition(".")[0] for name in everything}

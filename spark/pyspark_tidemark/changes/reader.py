@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..connecting import Cluster
+from ..filters import SHARD, Wanted, WithFilters
 from ..options import EARLIEST, LATEST, InvalidOption, Options
 from .position import Position
 from .tasks import ChangesPartition, rows_of, tasks_between
@@ -30,6 +31,7 @@ class ChangesReader(DataSourceReader):
             raise InvalidOption("startingOffsets", "cannot be latest in a batch query")
         self._options = options
         self._schema = schema
+        self.wanted = Wanted({"shard": SHARD})
 
     def partitions(self) -> list[ChangesPartition]:
         """Return a task for each shard that changed.  Raises InvalidOption, TidemarkError."""
@@ -41,8 +43,13 @@ class ChangesReader(DataSourceReader):
         with ChangeFacts(cluster, options) as facts:
             start, pinned_at = facts.start(from_), time.time()
             end = facts.pinned() if options.barrier else Position(options.group, facts.applied(list(start.shards)))
-        return tasks_between(cluster, start, start.reached(end), pinned_at)
+        tasks = tasks_between(cluster, start, start.reached(end), pinned_at)
+        return [task for task in tasks if task.stretch.shard in self.wanted["shard"]]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.  Raises as `rows_of`."""
         return rows_of(partition, self._options, self._schema, releases=True)
+
+
+class FilteredChangesReader(WithFilters, ChangesReader):
+    """The reader where Spark pushes filters down: on the shard."""

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..connecting import Cluster, shards_of
+from ..filters import KEY, Interval, Wanted, WithFilters
 from ..options import Options
 from ..pin_lease import Pinned
 from .tasks import DocumentsPartition, rows_of
@@ -29,19 +30,35 @@ class DocumentsReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self.wanted = Wanted({"key": KEY})
 
     def partitions(self) -> list[DocumentsPartition]:
-        """Pin the documents and return a task for each shard.  Raises InvalidOption, TidemarkError."""
-        options = self._options
+        """Pin the documents and return a task for each shard with keys that are wanted.
+
+        Raises InvalidOption, TidemarkError.
+        """
+        options, keys = self._options, self.wanted["key"]
         cluster = Cluster.of(options)
         name, pinned_at = f"spark-{uuid.uuid4().hex}", time.time()
         with cluster.connect() as client:
             shards_of(client, options.group, options.mode)
+            if keys.empty:
+                return []
             with client.documents(options.group) as documents:
-                cuts = documents.pin(name, options.pin_lease_s).cuts
+                few = keys.among if keys.among is not None else {keys.first} if _is_one(keys) else None
+                shards = None if few is None else sorted({documents.shard_of(key) for key in few})
+                cuts = documents.pin(name, options.pin_lease_s, shards=shards).cuts
         pinned = Pinned(name, {shard: cut.seqno for shard, cut in cuts.items()}, pinned_at)
-        return [DocumentsPartition(cluster, pinned, shard) for shard in sorted(cuts)]
+        return [DocumentsPartition(cluster, pinned, shard, keys) for shard in sorted(cuts)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.  Raises as `rows_of`."""
         return rows_of(partition, self._options, self._schema)
+
+
+class FilteredDocumentsReader(WithFilters, DocumentsReader):
+    """The reader where Spark pushes filters down: on the key."""
+
+
+def _is_one(keys: Interval) -> bool:
+    return keys.first is not None and keys.until == KEY.successor(keys.first)

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from ..connecting import PATIENCE_S, Cluster
+from ..filters import Interval
 from ..options import Options
 from ..pin_lease import Pinned, renewed
 from ..schema import VALUE
@@ -26,13 +27,14 @@ class PinEnded(RuntimeError):
 
 
 class DocumentsPartition(InputPartition):
-    """The shard that one task reads, and the pin that shows it."""
+    """The shard that one task reads, the keys there, and the pin that shows them."""
 
-    def __init__(self, cluster: Cluster, pinned: Pinned, shard: int) -> None:
+    def __init__(self, cluster: Cluster, pinned: Pinned, shard: int, keys: Interval) -> None:
         super().__init__(shard)
         self.cluster = cluster
         self.pinned = pinned
         self.shard = shard
+        self.keys = keys
 
 
 def rows_of(partition: InputPartition | None, options: Options, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -48,7 +50,9 @@ def rows_of(partition: InputPartition | None, options: Options, schema: StructTy
     rows = Rows(group, shard, schema)
     with partition.cluster.connect() as client, client.documents(group, timeout_s=PATIENCE_S) as documents:
         pin = documents.pin_at(pinned.name, {shard: pinned.seqnos[shard]})
-        scan = pin.scan(shards=[shard], keys_only=VALUE not in schema.names)
+        scan = pin.scan(
+            shards=[shard], first=partition.keys.first, until=partition.keys.until,
+            keys_only=VALUE not in schema.names)
         try:
             with renewed(client, group, pinned, shard, options.pin_lease_s):
                 for batches in gathered(scan.record_batches(), lambda batch: batch.nbytes):

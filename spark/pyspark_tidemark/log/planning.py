@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..filters import Interval
 from .offsets import EARLIEST, LATEST, Given, Position
 
 
@@ -119,6 +120,18 @@ def ranges_between(start: Position, end: Position) -> list[Range]:
                 f"Shard {each.shard} of group {start.group!r} ends at offset {each.until}, below {each.first}, "
                 "where the query stands: the log was rolled back or created again.")
     return [each for each in ranges if each.size]
+
+
+def within(ranges: Sequence[Range], shards: Interval, offsets: Interval) -> list[Range]:
+    """Return the parts of ranges that the filters of a query leave."""
+    found = []
+    for each in ranges:
+        if each.shard in shards:
+            first = each.first if offsets.first is None else max(each.first, offsets.first)
+            until = each.until if offsets.until is None else min(each.until, offsets.until)
+            if first < until:
+                found.append(Range(each.shard, first, until))
+    return found
 
 
 def divided(ranges: Sequence[Range], partitions_min: int) -> list[Range]:

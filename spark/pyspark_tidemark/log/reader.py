@@ -12,9 +12,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..connecting import Cluster
+from ..filters import OFFSET, SHARD, Wanted, WithFilters
 from ..options import Options
 from .offsets import EARLIEST, LATEST, fixed
-from .planning import batch_ranges, divided
+from .planning import batch_ranges, divided, within
 from .tasks import LogPartition, log, rows_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class LogReader(DataSourceReader):
         group = options.group
         self._starting = fixed("startingOffsets", options.starting_offsets or "earliest", group, LATEST)
         self._ending = fixed("endingOffsets", options.ending_offsets, group, EARLIEST)
+        self.wanted = Wanted({"shard": SHARD, "offset": OFFSET})
 
     def partitions(self) -> list[LogPartition]:
         """Return the tasks; the ends are fixed here.  Raises InvalidOption, OffsetsLost, TidemarkError."""
@@ -45,8 +47,13 @@ class LogReader(DataSourceReader):
             options.group, starting, self._ending, found, fail=options.fail_on_data_loss)
         for each in lost:
             log.warning("%s: the query reads what is left", each)
-        return [LogPartition(cluster, each) for each in divided(ranges, options.partitions_min)]
+        left = within(ranges, self.wanted["shard"], self.wanted["offset"])
+        return [LogPartition(cluster, each) for each in divided(left, options.partitions_min)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.  Raises as `rows_of`."""
         return rows_of(partition, self._options, self._schema)
+
+
+class FilteredLogReader(WithFilters, LogReader):
+    """The reader where Spark pushes filters down: on shard and offset."""
