@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyspark_tidemark")
 
+RELEASE_S = 1.0
+"""Seconds until a shard that does not answer keeps a pin: a query must not wait for it."""
+
 AT_ONCE = 16
 """Shards that are asked about at the same time, where one that does not answer must not hold up the others."""
 
@@ -133,14 +136,15 @@ class ChangeFacts:
         self._of_documents().pin_at(position.pin, position.pinned()).renew(self._options.pin_lease_s)
 
     def release(self, names: Sequence[str]) -> None:
-        """End pins; one that cannot be ended now ends by its lease."""
+        """End pins, on shards that answer at once; elsewhere they end by their lease."""
         from tidemark.errors import TidemarkError
 
-        for name in names:
-            try:
-                self._of_documents().unpin(name)
-            except TidemarkError as error:
-                log.info("pin %s ends by its lease: %s", name, error)
+        with self._connected().documents(self._group, timeout_s=RELEASE_S) as documents:
+            for name in names:
+                try:
+                    documents.unpin(name)
+                except TidemarkError as error:
+                    log.info("pin %s ends by its lease: %s", name, error)
 
     def _connected(self) -> SyncClient:
         if self._client is None:

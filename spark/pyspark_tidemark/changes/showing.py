@@ -62,7 +62,7 @@ class Showing:
         self._end = end
         self._pins = pins
         self._last = start                      # rows ascend by seqno, also where another member goes on
-        self._begun = 0                         # scans and live snapshots; in one of them each key comes once
+        self._again = False                     # another scan or live snapshot began: a key may come once more
         self._shown: array[int] = array("q")    # seqnos up to the end that were shown, ascending
         self._codes: array[int] = array("q")    # their keys and whether they are deletes, in a few bytes
         self._later: set[bytes] = set()         # keys that were written again behind the end, and are dealt with
@@ -76,7 +76,7 @@ class Showing:
         for event in events:
             match event:
                 case SnapshotBegin():
-                    self._begun += 1
+                    self._again = self._again or self._last > self._start
                 case ChangeBatch():
                     new = [change for change in event if change.seqno > self._last]
                     if not new:
@@ -85,7 +85,7 @@ class Showing:
                     upto = [_row(change) for change in new if change.seqno <= self._end]
                     later = [change for change in new[len(upto):] if change.key not in self._later]
                     # From the beginning, one scan has deletes of documents alone that it has not shown.
-                    shown = [row for row in upto if row.op == PUT] if not self._start and self._begun == 1 else upto
+                    shown = [row for row in upto if row.op == PUT] if not self._start and not self._again else upto
                     self._note(shown)
                     if later:
                         keys = [change.key for change in later]
@@ -100,6 +100,7 @@ class Showing:
                         return
                 case Rebuilding():
                     self._start = self._last = 0    # everything comes again, of another history
+                    self._again = False
                     self._shown, self._codes, self._later = array("q"), array("q"), set()
 
     def _note(self, shown: Sequence[Row]) -> None:
@@ -126,7 +127,7 @@ class Showing:
         """Say for each key whether it was last shown as deleted, None where it was not shown."""
         last: dict[bytes, bool | None] = dict.fromkeys(keys)
         wanted = {_code(key, deleted): (key, deleted) for key in keys for deleted in (False, True)}
-        if self._begun > 1 and not wanted.keys().isdisjoint(self._codes):
+        if self._again and not wanted.keys().isdisjoint(self._codes):
             for code in self._codes:
                 if (found := wanted.get(code)) is not None:
                     last[found[0]] = found[1]
