@@ -12,9 +12,10 @@ import heapq
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import grpc.aio
+import pyarrow as pa
 from tidemark_core.base.ids import shard_id
 from tidemark_core.documents.payload import KEY_BYTES_MAX
 from tidemark_core.upr.history import Point
@@ -24,14 +25,12 @@ from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tasks import cancelled
 from tidemark_wire.v1 import documents_pb2
 
+from .arrow import DOCUMENTS
 from .document import Cut, Document
 from .document_calls import ELSEWHERE, DocumentCalls, View
 from .errors import Closed, InvalidArgument, Unavailable, error_of
 from .home import Home
 from .retrying import Backoff, closed_below
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SHARDS_AT_ONCE = 16
 """Shards that one scan reads side by side; a scan in the order of keys reads all of them."""
@@ -69,8 +68,6 @@ class Page:
     @property
     def record_batch(self) -> pa.RecordBatch:
         """The documents as Arrow columns, without a Python object for each."""
-        import pyarrow as pa
-
         stored = self.stored
         return pa.record_batch(
             [
@@ -80,7 +77,7 @@ class Page:
                 pa.array([each.seqno for each in stored], pa.int64()),
                 pa.array([each.expires_at_ms or None for each in stored], pa.int64()),
             ],
-            names=["shard", "key", "value", "seqno", "expires_at_ms"],
+            schema=DOCUMENTS,
         )
 
 
@@ -262,7 +259,7 @@ class Scan:
             await self.close()
 
     async def record_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Yield documents page by page as Arrow columns: shard, key, value, seqno, and expires_at_ms, null for never.
+        """Yield documents page by page as the columns `tidemark.arrow.DOCUMENTS`.
 
         Each is of one shard, by key; raises InvalidArgument for an ordered scan of several shards.
         """
@@ -276,6 +273,10 @@ class Scan:
                     return
         finally:
             await self.close()
+
+    async def to_arrow(self) -> pa.Table:
+        """Return all documents as one table; raises as `record_batches`."""
+        return pa.Table.from_batches([batch async for batch in self.record_batches()], schema=DOCUMENTS)
 
     def _begin(self) -> None:
         self._home.check()

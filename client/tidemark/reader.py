@@ -12,10 +12,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
+import pyarrow as pa
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import GapKind
 from tidemark_wire.tasks import cancelled
 
+from . import arrow
 from .batch import ReadBatch, Record
 from .cursor import EARLIEST, LATEST, End, ShardCursor, Start
 from .delivery import ShardDelivery
@@ -29,6 +31,9 @@ from .subscription import Subscription, SubscriptionSettings
 
 if TYPE_CHECKING:
     from .client import Client
+
+ARROW_BATCHES = 64
+"""Batches that are made columns together, where so many are there."""
 
 GAP_BYTES = 256  # what a gap takes in the buffer
 
@@ -75,6 +80,7 @@ class Reader(Generic[GapT]):
             shard: kind(self, shard, EARLIEST if start == LATEST else start, _end(until, shard))
             for shard, start in starts.items()
         }
+        self._endless = any(_end(until, shard) is None for shard in wanted)
         self._from_latest = {shard for shard, start in starts.items() if start == LATEST}
         self.epochs_begun = 0
         self.holes = 0
@@ -121,6 +127,27 @@ class Reader(Generic[GapT]):
                 if item is not None:
                     batches.append(item)
         return batches
+
+    async def to_arrow(self) -> pa.Table:
+        """Read up to the end into one table of the columns `tidemark.arrow.RECORDS`; each shard's are in offset order.
+
+        Raises InvalidArgument for a read without an end, and for one with gaps.
+        """
+        self.check_columns()
+        found: list[pa.RecordBatch] = []
+        try:
+            while batches := await self.next_batches(ARROW_BATCHES):
+                found += arrow.by_shard(batches)
+        finally:
+            await self.close()
+        return pa.Table.from_batches(found, schema=arrow.RECORDS)
+
+    def check_columns(self) -> None:
+        """Raise InvalidArgument where what is read cannot become a table."""
+        if self._endless:
+            raise InvalidArgument("until", "is None, and a table has an end: give 'latest' or an offset")
+        if self.settings.gaps:
+            raise InvalidArgument("gaps", "is True, and a gap has no columns: iterate over batches()")
 
     async def _filled(self) -> bool:
         """Wait until something is there to be handed out; False at the end."""

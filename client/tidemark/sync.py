@@ -22,8 +22,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 
+import pyarrow as pa
 from tidemark_core.base.entry import Durability
 from tidemark_core.delivery.location import Location
 from tidemark_core.limbo.view import LimboView
@@ -31,6 +32,7 @@ from tidemark_core.replication.messages import Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire.tls import TlsSettings
 
+from . import arrow
 from .appender import Appender
 from .batch import Appended, ReadBatch, Record
 from .change_events import BarrierResult, BatchEvent, ChangeBatch, ChangeEvent, Snapshot, Vector
@@ -62,9 +64,6 @@ from .read_stats import ReadStats
 from .reader import Reader, items_of
 from .routing import Group
 from .subscription import DEFAULT_LEASE_S
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["SyncAppender", "SyncChanges", "SyncClient", "SyncDocuments", "SyncPin", "SyncReader", "SyncScan", "connect"]
 
@@ -237,6 +236,23 @@ class SyncReader(Generic[GapT]):
         while batches := self._thread.wait(self._reader.next_batches(_READ_AHEAD_BATCHES)):
             yield from batches
 
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the columns `tidemark.arrow.RECORDS`, for programs that take record batches as they come.
+
+        It reads ahead no more than the read's buffer.  Raises InvalidArgument as `Reader.to_arrow`.
+        """
+        self._reader.check_columns()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            while some := self._thread.wait(self._reader.next_batches(_READ_AHEAD_BATCHES)):
+                yield from arrow.by_shard(some)
+
+        return arrow.reader_of(arrow.RECORDS, batches(), self.close)
+
+    def to_arrow(self) -> pa.Table:
+        """Read up to the end into one table; `Reader.to_arrow`."""
+        return self.to_reader().read_all()
+
     def __iter__(self) -> Iterator[Record | GapT]:
         if self._reader.subscription is None:
             return itertools.chain.from_iterable(map(items_of, self.batches()))
@@ -285,6 +301,14 @@ class SyncScan:
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield documents page by page as Arrow columns; `Scan.record_batches`."""
         return self._each(self._scan.record_batches())
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the columns `tidemark.arrow.DOCUMENTS`, for programs that take them as they come."""
+        return arrow.reader_of(arrow.DOCUMENTS, self.record_batches(), self.close)
+
+    def to_arrow(self) -> pa.Table:
+        """Return all documents as one table; `Scan.to_arrow`."""
+        return self.to_reader().read_all()
 
     def _each(self, pages: AsyncGenerator[T, None]) -> Iterator[T]:
         try:

@@ -49,3 +49,17 @@ async def test_documents(cluster: FakeCluster):
     assert "100 written" in out
     assert "99 now, 100 at the pin" in out
     assert "Document(b'theme', b'light'" in out
+
+
+async def test_query_with_duckdb(cluster: FakeCluster):
+    address = cluster.addresses()[0]
+    await run("without_asyncio.py", address, "orders")
+    told = (await run("query_with_duckdb.py", address, "orders")).splitlines()
+    assert sum(int(line.split()[2]) for line in told) == 101, told
+
+
+async def test_query_with_polars(cluster: FakeCluster):
+    cluster.add_documents("settings", 1)
+    address = cluster.addresses()[0]
+    await run("documents.py", address, "settings")
+    assert "shard 0: " in await run("query_with_polars.py", address, "settings")

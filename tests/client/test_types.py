@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import pyarrow
 import pytest
 from tidemark import Appender, Client, Documents, Pin, client, sync
 from tidemark.options import (
@@ -130,5 +129,5 @@ def test_no_public_call_of_the_synchronous_client_leaves_a_type_open():
     ):
         for name, function in inspect.getmembers(owner, inspect.isfunction):
             if not name.startswith("_"):
-                for what, hint in get_type_hints(function, localns={"pa": pyarrow}).items():
+                for what, hint in get_type_hints(function).items():
                     assert hint is not Any, f"{owner.__name__}.{name}: {what}"
