@@ -36,10 +36,12 @@ class Pin:
 
     @property
     def position(self) -> str | None:
-        """The position from which `Client.changes` goes on behind the pin; None for a pin made elsewhere.
+        """The position from which `Client.changes` goes on behind the pin.
 
-        A scan of such a pin has it.
+        None for a pin of some shards, and for one made elsewhere, of which a scan has it.
         """
+        if len(self.cuts) < len(self._documents.shards):
+            return None     # it would begin the other shards at their beginning
         return position_of(self._scope, self.cuts)
 
     async def get(self, key: bytes) -> Document | None:

@@ -53,7 +53,7 @@ class Interval:
     @property
     def empty(self) -> bool:
         """Say whether no value is in it."""
-        return self.among == frozenset() or self.until == b"" or (
+        return self.among == frozenset() or self.until == b"" or (   # no key is below the empty one
             self.first is not None and self.until is not None and not self.first < self.until)
 
     def __contains__(self, value: Any) -> bool:
@@ -106,7 +106,7 @@ class Wanted:
         name, found = attribute[0], self[attribute[0]]
         match given:
             case datasource.EqualTo():
-                found = found.above(given.value).below(column.successor(given.value))
+                found = found.above(given.value).below(column.successor(given.value)).of((given.value,))
             case datasource.GreaterThanOrEqual():
                 found = found.above(given.value)
             case datasource.GreaterThan():

@@ -31,7 +31,7 @@ ANSWER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A pin of all shards, as tasks get it."""
+    """A pin of the shards that have tasks, as these get it."""
 
     name: str
     seqnos: Mapping[int, int]   # of the cuts, by shard
@@ -49,10 +49,11 @@ def renewed(
     with client.documents(group, timeout_s=ANSWER_S) as documents:
         from tidemark.errors import TidemarkError
 
-        everywhere = documents.pin_at(pinned.name, pinned.seqnos)
+        # Shard by shard: one whose task is done ends before the others, and renewing it would begin another pin.
+        pins = {each: documents.pin_at(pinned.name, {each: seqno}) for each, seqno in pinned.seqnos.items()}
         over = threading.Event()
         thread = threading.Thread(
-            target=_renew, args=(everywhere, lease_s, pinned.since, over), name="tidemark-pin", daemon=True)
+            target=_renew, args=(pins, lease_s, pinned.since, over), name="tidemark-pin", daemon=True)
         thread.start()
         read = False
         try:
@@ -69,17 +70,21 @@ def renewed(
                     documents.pin_at(pinned.name, {shard: pinned.seqnos[shard]}).renew(min(RETRIED_S, lease_s))
 
 
-def _renew(pin: SyncPin, lease_s: float, since: float, over: threading.Event) -> None:
+def _renew(pins: dict[int, SyncPin], lease_s: float, since: float, over: threading.Event) -> None:
+    """Renew the pins of shards until `over`; one that has ended is left out, and what is read there says so."""
     from tidemark.errors import NotPinned, TidemarkError
 
     part_s = lease_s / PARTS
     wait_s = min(part_s, max(0.0, since + part_s - time()))
     while not over.wait(wait_s):
         wait_s = part_s
-        try:
-            pin.renew(lease_s)
-        except NotPinned:
-            return      # what is read next says so
-        except TidemarkError as error:
-            if not over.is_set():
-                log.warning("the lease of pin %s was not renewed: %s", pin.name, error)
+        for shard, pin in list(pins.items()):
+            try:
+                pin.renew(lease_s)
+            except NotPinned:
+                del pins[shard]
+            except TidemarkError as error:
+                if not over.is_set():
+                    log.warning("the lease of pin %s on shard %d was not renewed: %s", pin.name, shard, error)
+            if over.is_set():
+                return

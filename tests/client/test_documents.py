@@ -681,6 +681,7 @@ async def test_a_pin_of_another_process_is_read_by_its_cuts(setup: Setup):
     for refused in (lambda: pin.get(other), lambda: anext(pin.scan(shards=[0]).pages())):
         with pytest.raises(errors.InvalidArgument, match="pin: does not show shard"):
             await refused()
+    assert (await setup.documents.pin("some", 60, shards=[1, 2])).position is None is pin.position
     late = setup.documents.pin_at("p", {1: made.cuts[1].seqno + 1})
     with pytest.raises(errors.NotPinned):
         await late.renew(60)

@@ -102,14 +102,14 @@ class ChangeFacts:
 
     def applied(self, shards: Sequence[int]) -> dict[int, Place]:
         """Return how far leaders have applied, without a pin; a shard that does not answer is left out."""
-        from tidemark.errors import TidemarkError
+        from tidemark.errors import Unavailable
 
         documents = self._of_documents()
 
         def ask(shard: int) -> ShardDocuments | None:
             try:
                 return documents.describe(shards=[shard])[shard]
-            except TidemarkError as error:
+            except Unavailable as error:
                 log.warning("shard %d of group %r does not say where it stands: %s", shard, self._group, error)
                 return None
 
@@ -135,14 +135,14 @@ class ChangeFacts:
         """Renew the lease of a position's pin."""
         self._of_documents().pin_at(position.pin, position.pinned()).renew(self._options.pin_lease_s)
 
-    def release(self, names: Sequence[str]) -> None:
-        """End pins, on shards that answer at once; elsewhere they end by their lease."""
+    def release(self, names: Sequence[str], shards: Sequence[int] | None = None) -> None:
+        """End pins on all or some shards, those that answer at once; elsewhere they end by their lease."""
         from tidemark.errors import TidemarkError
 
         with self._connected().documents(self._group, timeout_s=RELEASE_S) as documents:
             for name in names:
                 try:
-                    documents.unpin(name)
+                    documents.unpin(name, shards=shards)
                 except TidemarkError as error:
                     log.info("pin %s ends by its lease: %s", name, error)
 

@@ -6,7 +6,7 @@ Stays out: asking the cluster (facts), which rows lie there (showing).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -75,6 +75,10 @@ class Position:
         if not isinstance(shards, Mapping) or not isinstance(pin, str):
             raise UnreadableCheckpoint("The checkpoint is damaged: shards or pin are missing.")
         return cls(group, {_shard(shard): _place(shard, place) for shard, place in sorted(shards.items())}, pin)
+
+    def of(self, shards: Collection[int]) -> Position:
+        """Return the position in some shards alone."""
+        return replace(self, shards={shard: place for shard, place in self.shards.items() if shard in shards})
 
     def reached(self, end: Position) -> Position:
         """Return `end`, with this one's places in shards that have not changed since: they have no task then.

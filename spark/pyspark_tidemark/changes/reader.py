@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from ..connecting import Cluster
 from ..filters import SHARD, Wanted, WithFilters
 from ..options import EARLIEST, LATEST, InvalidOption, Options
-from .position import Position
+from .position import Position, stretches
 from .tasks import ChangesPartition, rows_of, tasks_between
 
 if TYPE_CHECKING:
@@ -43,8 +43,11 @@ class ChangesReader(DataSourceReader):
         with ChangeFacts(cluster, options) as facts:
             start, pinned_at = facts.start(from_), time.time()
             end = facts.pinned() if options.barrier else Position(options.group, facts.applied(list(start.shards)))
-        tasks = tasks_between(cluster, start, start.reached(end), pinned_at)
-        return [task for task in tasks if task.stretch.shard in self.wanted["shard"]]
+            end = start.reached(end)
+            read = {each.shard for each in stretches(start, end) if each.shard in self.wanted["shard"]}
+            if end.pin and (rest := sorted(set(end.shards) - read)):
+                facts.release([end.pin], rest)      # no task will
+        return tasks_between(cluster, start.of(read), end.of(read), pinned_at)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.  Raises as `rows_of`."""

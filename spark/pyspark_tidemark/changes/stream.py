@@ -97,7 +97,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next(self, at: Position) -> Position | None:
         """Return a new cut of all shards, None where nothing changed or a shard does not answer in time (P19)."""
-        from tidemark.errors import TidemarkError
+        from tidemark.errors import Unavailable
 
         from .facts import changed
 
@@ -109,7 +109,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = at.reached(self._keep(facts.pinned()))
             if not at.moved(end):
                 facts.release([self._pins.pop()])
-        except TidemarkError as error:
+        except Unavailable as error:    # another refusal would stay, and the query would wait for ever
             if not self._waits:
                 log.warning(
                     "group %r: no cut of all shards within barrierTimeout=%gs, the query waits at its last one: %s",

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..connecting import Cluster, shards_of
-from ..filters import KEY, Interval, Wanted, WithFilters
+from ..filters import KEY, Wanted, WithFilters
 from ..options import Options
 from ..pin_lease import Pinned
 from .tasks import DocumentsPartition, rows_of
@@ -45,8 +45,7 @@ class DocumentsReader(DataSourceReader):
             if keys.empty:
                 return []
             with client.documents(options.group) as documents:
-                few = keys.among if keys.among is not None else {keys.first} if _is_one(keys) else None
-                shards = None if few is None else sorted({documents.shard_of(key) for key in few})
+                shards = None if keys.among is None else sorted({documents.shard_of(key) for key in keys.among})
                 cuts = documents.pin(name, options.pin_lease_s, shards=shards).cuts
         pinned = Pinned(name, {shard: cut.seqno for shard, cut in cuts.items()}, pinned_at)
         return [DocumentsPartition(cluster, pinned, shard, keys) for shard in sorted(cuts)]
@@ -58,7 +57,3 @@ class DocumentsReader(DataSourceReader):
 
 class FilteredDocumentsReader(WithFilters, DocumentsReader):
     """The reader where Spark pushes filters down: on the key."""
-
-
-def _is_one(keys: Interval) -> bool:
-    return keys.first is not None and keys.until == KEY.successor(keys.first)

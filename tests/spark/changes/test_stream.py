@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import tidemark.sync
+from pyspark.sql.datasource import EqualTo
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_tidemark.changes.tasks import ChangesLost
 from pyspark_tidemark.options import InvalidOption
+from tidemark.errors import RequestRefused
 from tidemark.sync import SyncDocuments
 from tidemark_core.base.refusals import Reason, Refused
 
@@ -52,6 +54,13 @@ def test_a_batch_query_shows_the_documents_and_those_behind_a_pin_what_changed(
         position, state = pin.position, live(things)
         assert position is not None
         things.put(b"k010", b"again")
+        filtered = reader_of(fake, startingOffsets=position)
+        assert filtered.wanted.push([EqualTo(("shard",), 1)]) == []
+        before = pins(things)
+        assert [task.stretch.shard for task in filtered.partitions()] == [1]
+        (now,) = pins(things) - before
+        held = [shard for shard, each in things.describe().items() if now in {pin.name for pin in each.pins}]
+        assert held == [1], "a shard without a task keeps no pin"
         things.delete(b"k011")
         behind = reader_of(fake, startingOffsets=position)
         found = rows(behind, behind.partitions())
@@ -142,6 +151,16 @@ def test_p19_a_cut_that_takes_too_long_leaves_the_query_at_its_last_one_with_a_w
     behind.refusals.clear()
     after = reader.latestOffset(end, ALL)
     assert [key for _, _, _, key, _ in rows(reader, reader.partitions(end, after))] == [b"k000"]
+    reader.stop()
+
+
+@pytest.mark.parametrize("barrier", ["true", "false"])
+def test_p19_a_refusal_that_stays_ends_the_query(fake: FakeInAThread, things: SyncDocuments, barrier: str) -> None:
+    reader = stream_of(fake, startingOffsets="earliest", barrier=barrier)
+    start = reader.initialOffset()
+    documents_of(fake, 1).refusals.extend([Refused(Reason.INVALID_SPEC, "ttl_ms is too long")] * 10)
+    with pytest.raises(RequestRefused, match="ttl_ms is too long"):
+        reader.latestOffset(start, ALL)
     reader.stop()
 
 

@@ -128,6 +128,33 @@ def test_p23_a_shard_that_was_read_is_kept_for_a_retry_only(fake: FakeInAThread,
     assert left(things) == [21_600_000, 21_600_000], "a task that failed is tried again"
 
 
+def test_p23_a_shard_whose_task_is_done_ends_without_the_others(
+    fake: FakeInAThread, things: SyncDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "ROWS_MAX", 1)
+    reader = reader_of(fake, pinLease="60s")
+    first, second = reader.partitions()
+    name = first.pinned.name
+    list(reader.read(first))
+    things.unpin(name, shards=[0])      # as its lease ends, which is a minute
+    things.put_many([(key, b"new") for key in STORED])
+    monkeypatch.setattr("pyspark_tidemark.pin_lease.time", lambda: second.pinned.since + 21)
+    fake.cluster.groups["things"][1].logged_ms += 59_000
+    reading = reader.read(second)
+    shown = next(reading).to_pylist()
+    wait_until(lambda: max(left(things)) > 1000)
+    shown += [row for batch in reading for row in batch.to_pylist()]
+    assert {row["key"]: row["value"] for row in shown} == {
+        key: value for key, value in STORED.items() if things_shard(things, key) == 1}
+    assert [pin.name for pin in things.describe(shards=[0])[0].pins] == [], "the renewal began no other pin there"
+
+
+def things_shard(things: SyncDocuments, key: bytes) -> int:
+    found = things.get(key)
+    assert found is not None
+    return found.shard
+
+
 def left(things: SyncDocuments) -> list[int]:
     """Return the rest of the leases of all pins of both shards, in milliseconds."""
     return [pin.expires_in_ms for each in things.describe().values() for pin in each.pins]
