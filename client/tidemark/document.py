@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.entry import Durability
+from tidemark_core.upr.history import FailoverLog, Opening
 
 if TYPE_CHECKING:
     from .errors import ConditionFailed
@@ -151,3 +152,12 @@ class ShardDocuments:
     tombstones: int
     pins: tuple[ActivePin, ...]
     failover_log: tuple[HistoryEntry, ...]
+
+    @property
+    def cut(self) -> Cut:
+        """The state as a cut, from which changes go on; one of a shard without a failover log does not say where."""
+        if not self.failover_log:
+            return Cut(self.applied, count=self.count, digest=self.digest)
+        known = FailoverLog(tuple(Opening(each.epoch, each.lineage, each.head) for each in self.failover_log))
+        point = known.point(self.applied)
+        return Cut(self.applied, point.epoch, point.lineage, self.count, self.digest)

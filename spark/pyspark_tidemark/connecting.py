@@ -6,8 +6,10 @@ Stays out: what else is asked of it (the readers and tasks of a mode).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from .options import InvalidOption, Options, Tls
 from .schema import Mode
@@ -21,6 +23,11 @@ CONNECT_S = 10.0
 
 PATIENCE_S = 120.0
 """Seconds without any progress after which a task fails: longer than an election."""
+
+AT_ONCE = 16
+"""Shards that are asked about at the same time."""
+
+T = TypeVar("T")
 
 KINDS = {Mode.LOG: "Log", Mode.DOCUMENTS: "Documents", Mode.CHANGES: "Documents"}
 """Kinds of groups, by the mode that reads them."""
@@ -66,6 +73,43 @@ class Cluster:
 
         tls = self.tls
         return TlsSettings(tls.ca, tls.cert, tls.key, tls.server_name) if tls.ca else None
+
+
+class Connection:
+    """A client that is connected when it is asked first and stays so until `close`; a stream asks again and again."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._client: SyncClient | None = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection; a later question connects again."""
+        threads, self._threads = self._threads, None
+        client, self._client = self._client, None
+        if threads is not None:
+            threads.shutdown(cancel_futures=True)
+        if client is not None:
+            client.close()
+
+    def connected(self) -> SyncClient:
+        """Return the client.  Raises Unavailable, InvalidArgument of the client."""
+        if self._client is None:
+            self._client = self._cluster.connect()
+        return self._client
+
+    def each(self, shards: Iterable[int], ask: Callable[[int], T]) -> dict[int, T]:
+        """Ask about shards side by side; return the answers by shard."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(AT_ONCE, "tidemark-facts")
+        asked = list(shards)
+        return dict(zip(asked, self._threads.map(ask, asked), strict=True))
 
 
 def shards_of(client: SyncClient, group: str, mode: Mode) -> list[int]:

@@ -1,21 +1,22 @@
-"""The lease of a query's pin: long while tasks wait and read, short behind the last one.
+"""The pin of a query: made when it is planned, its lease long while tasks wait and read, short behind the last one.
 
 A shard has few pins at a time, so those of queries that are over must not stay for long.
-Stays out: making pins and reading at them (the readers and tasks of a mode).
+Stays out: reading at pins (the tasks of a mode).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidemark.sync import SyncClient, SyncPin
+    from tidemark.sync import SyncClient, SyncDocuments, SyncPin
 
 log = logging.getLogger("pyspark_tidemark")
 
@@ -27,6 +28,37 @@ RETRIED_S = 60.0
 
 ANSWER_S = 5.0
 """Seconds until a leader that does not answer is asked the next time."""
+
+
+RELEASE_S = 1.0
+"""Seconds until a shard that does not answer keeps a pin: a query must not wait for it."""
+
+
+def pin_now(
+    client: SyncClient, group: str, documents: SyncDocuments, lease_s: float, shards: Sequence[int] | None = None
+) -> SyncPin:
+    """Pin all or some shards under a name of its own; where one does not answer, no other keeps the pin.
+
+    Raises TidemarkError.
+    """
+    name = f"spark-{uuid.uuid4().hex}"
+    try:
+        return documents.pin(name, lease_s, shards=shards)
+    except BaseException:
+        release(client, group, [name], shards)
+        raise
+
+
+def release(client: SyncClient, group: str, names: Iterable[str], shards: Sequence[int] | None = None) -> None:
+    """End pins on all or some shards, those that answer at once; elsewhere they end by their lease."""
+    from tidemark.errors import TidemarkError
+
+    with client.documents(group, timeout_s=RELEASE_S) as documents:
+        for name in names:
+            try:
+                documents.unpin(name, shards=shards)
+            except TidemarkError as error:
+                log.info("pin %s ends by its lease: %s", name, error)
 
 
 @dataclass(frozen=True, slots=True)

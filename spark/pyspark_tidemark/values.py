@@ -12,6 +12,13 @@ import pyarrow as pa
 from .json_values import JsonValues, NotJson
 from .schema import VALUE
 
+KEY_SHOWN_BYTES = 60
+
+
+def shown(key: bytes) -> str:
+    """Return a key as an error shows it."""
+    return repr(key[:KEY_SHOWN_BYTES])
+
 
 class UnreadableRows(ValueError):
     """Stored values cannot become rows; the message names the group and where they lie."""

@@ -147,6 +147,7 @@ def test_a_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
         finally:
             run.send_signal(signal.SIGKILL)
     wait_until(lambda: is_gone(suite.of("a")) and is_gone(suite.of("b")), "the janitor ends both servers")
+    assert suite.names() == ["a", "b"], "no test went on"
 
 
 def test_a_run_inside_a_test_kills_nothing_of_the_run_around_it(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def _environment(entry: Path) -> bytes:
         (entry / "exe").readlink()      # a kernel thread and a process that has ended have no program: OSError
         if (entry / "cmdline").read_bytes():
             break
-        time.sleep(LOOK_S / 10)
+        time.sleep(LOOK_S / 10)     # /proc gives no event to wait for; it takes microseconds
     return found
 
 

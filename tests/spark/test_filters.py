@@ -35,12 +35,12 @@ COMPARED: dict[type[Filter], Callable[[Any, Any], bool]] = {
 }
 
 
-def holds(given: Filter, row: Row) -> bool | None:
+def holds(given: Any, row: Row) -> bool | None:
     """Evaluate a filter as SQL does: None is unknown, and a row stays for True alone."""
     if isinstance(given, Not):
         found = holds(given.child, row)
         return None if found is None else not found
-    value = row[given.attribute[0]]     # type: ignore[attr-defined]
+    value = row[given.attribute[0]]
     if isinstance(given, IsNull | IsNotNull):
         return (value is None) is isinstance(given, IsNull)
     if isinstance(given, EqualNullSafe):
@@ -51,8 +51,7 @@ def holds(given: Filter, row: Row) -> bool | None:
         return value in given.value
     if isinstance(given, StringStartsWith):
         return value.startswith(given.value)
-    wanted = given.value                # type: ignore[attr-defined]
-    return None if wanted is None else COMPARED[type(given)](value, wanted)
+    return None if given.value is None else COMPARED[type(given)](value, given.value)
 
 
 INTS = st.integers(-1, 6)

@@ -9,22 +9,19 @@ import tidemark.sync
 from pyspark.sql import DataFrame, SparkSession
 from tidemark import Record
 
-from tests.fake_in_a_thread import FakeDocuments, FakeInAThread
+from tests.fake_in_a_thread import FakeInAThread
 
+from .groups import add_things, documents_of
 from .log.stored import batch_of
 
 SETTING = "spark.sql.python.filterPushdown.enabled"
 KEYS = [b"k%02d" % number for number in range(40)]
 
 
-async def made(fake: FakeInAThread) -> None:
-    fake.cluster.add_documents("things", 2)
-
-
 @pytest.fixture
 def filled(fake: FakeInAThread) -> Iterator[FakeInAThread]:
     """Records of two shards, some without a key, and documents."""
-    fake.call(made(fake))
+    add_things(fake)
     for shard in (0, 1):
         records = [Record(b"%d" % number, KEYS[number] if number % 3 else None, number) for number in range(30)]
         fake.call(fake.added(shard, batch_of(records)))
@@ -36,9 +33,8 @@ def filled(fake: FakeInAThread) -> Iterator[FakeInAThread]:
 def scans(fake: FakeInAThread) -> list[int]:
     """Return the shards of documents that were scanned, and forget them."""
     found = []
-    for index, shard in fake.cluster.groups["things"].items():
-        documents = shard.documents
-        assert isinstance(documents, FakeDocuments)
+    for index in (0, 1):
+        documents = documents_of(fake, index)
         found += [index for _, method in documents.asked if method == "Scan"]
         documents.asked.clear()
     return found

@@ -11,6 +11,7 @@ from tidemark import Record
 
 from tests.fake_in_a_thread import FakeInAThread
 
+from .groups import add_things
 from .log.stored import batch_of
 
 SETTING = "spark.sql.python.filterPushdown.enabled"
@@ -24,10 +25,10 @@ def predicate(dice: random.Random, columns: dict[str, list[str]], depth: int = 0
         joined = dice.choice([" and ", " and ", " or "])
         return "(" + joined.join(predicate(dice, columns, depth + 1) for _ in range(2)) + ")"
     column, literals = dice.choice(list(columns.items()))
-    literal = lambda: dice.choice(literals)  # noqa: E731
+    one, two, three = dice.choices(literals, k=3)
     found = dice.choice([
-        f"{column} {dice.choice(['=', '<', '<=', '>', '>=', '<=>', '!='])} {literal()}",
-        f"{column} in ({literal()}, {literal()}, {literal()})", f"{column} between {literal()} and {literal()}",
+        f"{column} {dice.choice(['=', '<', '<=', '>', '>=', '<=>', '!='])} {one}",
+        f"{column} in ({one}, {two}, {three})", f"{column} between {one} and {two}",
         f"{column} is {dice.choice(['', 'not '])}null",
     ])
     return f"not ({found})" if dice.random() < 0.2 else found
@@ -35,10 +36,7 @@ def predicate(dice: random.Random, columns: dict[str, list[str]], depth: int = 0
 
 @pytest.mark.parametrize("mode", ["log", "documents"])
 def test_p3_random_predicates_show_what_spark_shows(spark: SparkSession, fake: FakeInAThread, mode: str) -> None:
-    async def made() -> None:
-        fake.cluster.add_documents("things", 2)
-
-    fake.call(made())
+    add_things(fake)
     for shard in (0, 1):
         fake.call(fake.added(shard, batch_of([
             Record(b"%d" % number, KEYS[number % len(KEYS)] if number % 3 else None, number) for number in range(12)])))

@@ -13,14 +13,13 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ..arrow_types import arrow_schema
-from ..values import Values
+from ..values import Values, shown
 from .showing import Row
 
 if TYPE_CHECKING:
     from tidemark import HistoryEntry
 
 HISTORY_ID = "history_id"
-KEY_SHOWN_BYTES = 60
 
 
 class Rows:
@@ -49,7 +48,7 @@ class Rows:
             return pa.array(build(rows), field.type)
 
         def place(number: int) -> str:
-            return f"of key {rows[number].key[:KEY_SHOWN_BYTES]!r} at seqno {rows[number].seqno} of shard {self._shard}"
+            return f"of key {shown(rows[number].key)} at seqno {rows[number].seqno} of shard {self._shard}"
 
         return self._values.of(pa.array([row.value for row in rows], pa.binary()), place)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._facts: ChangeFacts | None = None
         self._cluster: Cluster | None = None
         self._target: Position | None = None    # where AvailableNow ends
-        self._pins: list[str] = []              # made here and not released, oldest first
-        self._pinned_at: dict[str, float] = {}  # seconds since 1970: when they were made or renewed
+        self._pinned_at: dict[str, float] = {}  # pins, oldest first: seconds since 1970 when made or renewed
         self._waits = False                     # a warning said so
 
     def initialOffset(self) -> dict[str, Any]:
@@ -80,12 +80,8 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Release the pins that no batch behind `end` looks at."""
         pin = Position.decoded(end, self._options.group).pin
-        if pin in self._pins:
-            over = self._pins[:self._pins.index(pin)]
-            self._asked().release(over)
-            self._pins = self._pins[len(over):]
-            for name in over:
-                self._pinned_at.pop(name, None)
+        if pin in self._pinned_at:
+            self._release(list(takewhile(lambda name: name != pin, self._pinned_at)))
 
     def stop(self) -> None:
         """End the connection of the driver.  Its last pins end by their lease: a batch may be read again."""
@@ -108,7 +104,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return None
             end = at.reached(self._keep(facts.pinned()))
             if not at.moved(end):
-                facts.release([self._pins.pop()])
+                self._release([end.pin])
         except Unavailable as error:    # another refusal would stay, and the query would wait for ever
             if not self._waits:
                 log.warning(
@@ -130,16 +126,21 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         due = self._pinned_at.get(at.pin, 0.0) + self._options.pin_lease_s / PARTS
         if not at.pin or time() < due:
             return
-        if at.pin not in self._pins:    # that of the run before
-            self._pins.insert(0, at.pin)
-        self._pinned_at[at.pin] = time()
+        if at.pin in self._pinned_at:
+            self._pinned_at[at.pin] = time()
+        else:       # that of the run before: it is the oldest
+            self._pinned_at = {at.pin: time(), **self._pinned_at}
         try:
             self._asked().renew(at)
         except TidemarkError as error:
             log.info("the lease of pin %s was not renewed: %s", at.pin, error)
 
+    def _release(self, names: Sequence[str]) -> None:
+        self._asked().release(names)
+        for name in names:
+            del self._pinned_at[name]
+
     def _keep(self, position: Position) -> Position:
-        self._pins.append(position.pin)
         self._pinned_at[position.pin] = time()
         return position
 

@@ -7,7 +7,6 @@ Stays out: reading a shard at the pin, renewing the lease (tasks).
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from pyspark.sql.types import StructType
 from ..connecting import Cluster, shards_of
 from ..filters import KEY, Wanted, WithFilters
 from ..options import Options
-from ..pin_lease import Pinned
+from ..pin_lease import Pinned, pin_now
 from .tasks import DocumentsPartition, rows_of
 
 if TYPE_CHECKING:
@@ -39,16 +38,16 @@ class DocumentsReader(DataSourceReader):
         """
         options, keys = self._options, self.wanted["key"]
         cluster = Cluster.of(options)
-        name, pinned_at = f"spark-{uuid.uuid4().hex}", time.time()
+        pinned_at = time.time()
         with cluster.connect() as client:
             shards_of(client, options.group, options.mode)
             if keys.empty:
                 return []
             with client.documents(options.group) as documents:
                 shards = None if keys.among is None else sorted({documents.shard_of(key) for key in keys.among})
-                cuts = documents.pin(name, options.pin_lease_s, shards=shards).cuts
-        pinned = Pinned(name, {shard: cut.seqno for shard, cut in cuts.items()}, pinned_at)
-        return [DocumentsPartition(cluster, pinned, shard, keys) for shard in sorted(cuts)]
+                pin = pin_now(client, options.group, documents, options.pin_lease_s, shards)
+        pinned = Pinned(pin.name, {shard: cut.seqno for shard, cut in pin.cuts.items()}, pinned_at)
+        return [DocumentsPartition(cluster, pinned, shard, keys) for shard in sorted(pin.cuts)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.  Raises as `rows_of`."""

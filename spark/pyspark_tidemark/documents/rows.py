@@ -12,9 +12,7 @@ from pyspark.sql.types import StructType
 
 from ..arrow_types import arrow_schema
 from ..schema import VALUE
-from ..values import Values
-
-KEY_SHOWN_BYTES = 60
+from ..values import Values, shown
 
 
 class Rows:
@@ -36,5 +34,4 @@ class Rows:
         return stored if name != VALUE else self._values.of(stored, lambda row: self._place(pages, row))
 
     def _place(self, pages: Sequence[pa.RecordBatch], row: int) -> str:
-        key = self._column(pages, "key")[row].as_py()
-        return f"of key {key[:KEY_SHOWN_BYTES]!r} in shard {self._shard}"
+        return f"of key {shown(self._column(pages, 'key')[row].as_py())} in shard {self._shard}"

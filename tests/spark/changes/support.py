@@ -1,4 +1,4 @@
-"""A group of documents on the fake cluster, and readers of its changes, for the tests of this folder."""
+"""Readers of the changes of a group on the fake cluster, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -10,25 +10,17 @@ from pyspark_tidemark.changes.reader import ChangesReader
 from pyspark_tidemark.changes.stream import ChangesStreamReader
 from pyspark_tidemark.changes.tasks import ChangesPartition
 
-from tests.fake_in_a_thread import FakeDocuments, FakeInAThread
+from tests.fake_in_a_thread import FakeInAThread
+
+from ..groups import THINGS
 
 Shown = tuple[int, int, str, bytes, bytes | None]
 """Shard, seqno, op, key and value of a row."""
 
 
-async def made(fake: FakeInAThread) -> None:
-    fake.cluster.add_documents("things", 2)
-
-
-def documents_of(fake: FakeInAThread, index: int) -> FakeDocuments:
-    found = fake.cluster.groups["things"][index].documents
-    assert isinstance(found, FakeDocuments)
-    return found
-
-
 def source_of(fake: FakeInAThread, **options: str) -> DefaultSource:
     return DefaultSource({
-        "endpoints": ",".join(fake.cluster.addresses()), "group": "things", "mode": "changes", **options})
+        "endpoints": ",".join(fake.cluster.addresses()), "group": THINGS, "mode": "changes", **options})
 
 
 def reader_of(fake: FakeInAThread, **options: str) -> ChangesReader:

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.fake_in_a_thread import FakeInAThread
 
-from .support import applied, made
+from ..groups import add_things
+from .support import applied
 
 STORED = {b"k%03d" % number: b'{"number": %d}' % number for number in range(40)}
 
@@ -18,7 +19,7 @@ STORED = {b"k%03d" % number: b'{"number": %d}' % number for number in range(40)}
 def test_p24_a_query_is_stopped_and_started_again_and_its_view_is_the_documents(
     spark: SparkSession, fake: FakeInAThread, tmp_path: Path
 ) -> None:
-    fake.call(made(fake))
+    add_things(fake)
     options = {"endpoints": fake.address, "group": "things", "mode": "changes", "startingOffsets": "earliest"}
     batches: dict[int, list[Any]] = {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -15,23 +14,17 @@ from tidemark_operator import local
 
 from tests.waiting import until
 
+from ..groups import manifest
 from .support import applied, rows
 
 pytestmark = pytest.mark.servers
 COUNT = 2000
-MANIFEST = {
-    "apiVersion": "tidemark.dev/v1alpha1", "kind": "LogGroup", "metadata": {"name": "things"},
-    "spec": {
-        "clusterRef": {"name": "real"}, "shards": 2, "kind": "Documents",
-        "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node"},
-    },
-}
 
 
 async def test_p24_batches_lead_from_cut_to_cut_while_a_leader_is_killed(tmp_path: Path) -> None:
     runtime = await local.up(tmp_path, nodes=3, cluster="real")
     try:
-        await runtime.apply(json.dumps(MANIFEST))
+        await runtime.apply(manifest("things", "Documents"))
         async with await tidemark.connect(runtime.bootstrap()) as client:
             await until(lambda: client.routing.find("things") and client.routing.leader("things", 1))
             async with client.documents("things") as documents:

@@ -19,7 +19,8 @@ from tidemark_core.base.refusals import Reason, Refused
 
 from tests.fake_in_a_thread import FakeInAThread
 
-from .support import applied, documents_of, made, reader_of, rows, source_of, stream_of
+from ..groups import add_things, documents_of
+from .support import applied, reader_of, rows, source_of, stream_of
 
 ALL = ReadAllAvailable()
 STORED = {b"k%03d" % number: b'{"number": %d}' % number for number in range(60)}
@@ -28,7 +29,7 @@ STORED = {b"k%03d" % number: b'{"number": %d}' % number for number in range(60)}
 @pytest.fixture
 def things(fake: FakeInAThread) -> Iterator[SyncDocuments]:
     """The documents of a group of two shards, filled."""
-    fake.call(made(fake))
+    add_things(fake)
     with tidemark.sync.connect(fake.address) as client, client.documents("things") as documents:
         documents.put_many(list(STORED.items()))
         yield documents

@@ -7,17 +7,15 @@ from pyspark.sql import SparkSession
 
 from tests.fake_in_a_thread import FakeInAThread
 
+from ..groups import add_things
+
 STORED = {b"k%03d" % number: b'{"number": %d}' % number for number in range(50)}
-
-
-async def made(fake: FakeInAThread) -> None:
-    fake.cluster.add_documents("things", 2)
 
 
 def test_p23_uses_of_one_plan_show_one_state_and_a_new_query_shows_a_new_one(
     spark: SparkSession, fake: FakeInAThread
 ) -> None:
-    fake.call(made(fake))
+    add_things(fake)
     reader = spark.read.format("tidemark").options(endpoints=fake.address, group="things", mode="documents")
     with tidemark.sync.connect(fake.address) as client, client.documents("things") as documents:
         documents.put_many(list(STORED.items()))

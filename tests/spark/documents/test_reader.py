@@ -18,8 +18,10 @@ from pyspark_tidemark.schema import COLUMNS, InvalidSchema, Mode
 from pyspark_tidemark.values import UnreadableRows
 from tidemark.sync import SyncDocuments
 
-from tests.fake_in_a_thread import FakeDocuments, FakeInAThread
+from tests.fake_in_a_thread import FakeInAThread
 from tests.waiting import wait_until
+
+from ..groups import add_things, documents_of
 
 STORED = {b"k%03d" % number: b'{"number": %d}' % number for number in range(50)}
 
@@ -27,20 +29,10 @@ STORED = {b"k%03d" % number: b'{"number": %d}' % number for number in range(50)}
 @pytest.fixture
 def things(fake: FakeInAThread) -> Iterator[SyncDocuments]:
     """The documents of a group of two shards, filled."""
-    fake.call(made(fake))
+    add_things(fake)
     with tidemark.sync.connect(fake.address) as client, client.documents("things") as documents:
         documents.put_many(list(STORED.items()))
         yield documents
-
-
-async def made(fake: FakeInAThread) -> None:
-    fake.cluster.add_documents("things", 2)
-
-
-def shard_of(fake: FakeInAThread, index: int) -> FakeDocuments:
-    found = fake.cluster.groups["things"][index].documents
-    assert isinstance(found, FakeDocuments)
-    return found
 
 
 KEY, VALUE, SEQNO = (StructField(name, kind) for name, kind in COLUMNS[Mode.DOCUMENTS].items())
@@ -88,8 +80,8 @@ def test_p23_another_member_goes_on_where_one_breaks(fake: FakeInAThread, things
     tasks = reader.partitions()
     things.put_many([(key, b"new") for key in STORED])
     for index in (0, 1):
-        shard_of(fake, index).breaks.extend([1, 0, 2])
-        shard_of(fake, index).lagging["n1"] = 3
+        documents_of(fake, index).breaks.extend([1, 0, 2])
+        documents_of(fake, index).lagging["n1"] = 3
     assert rows(reader, tasks) == STORED
 
 
@@ -187,7 +179,7 @@ def test_p4_columns_of_a_schema_and_parsed_values(fake: FakeInAThread, things: S
 
 
 def test_an_empty_group_of_documents_has_no_rows(fake: FakeInAThread) -> None:
-    fake.call(made(fake))
+    add_things(fake)
     reader = reader_of(fake)
     assert rows(reader, reader.partitions()) == {}
 

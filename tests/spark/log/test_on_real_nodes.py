@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -13,21 +12,16 @@ from tidemark_operator import local
 
 from tests.waiting import until
 
+from ..groups import manifest
+
 pytestmark = pytest.mark.servers
 COUNT = 40_000
-MANIFEST = {
-    "apiVersion": "tidemark.dev/v1alpha1", "kind": "LogGroup", "metadata": {"name": "orders"},
-    "spec": {
-        "clusterRef": {"name": "real"}, "shards": 2,
-        "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node"},
-    },
-}
 
 
 async def test_p13_a_task_reads_every_record_once_while_a_leader_is_killed(tmp_path: Path) -> None:
     runtime = await local.up(tmp_path, nodes=3, cluster="real")
     try:
-        await runtime.apply(json.dumps(MANIFEST))
+        await runtime.apply(manifest("orders"))
         async with await tidemark.connect(runtime.bootstrap()) as client:
             await until(lambda: client.routing.leader("orders", 1) is not None)
             async with client.appender("orders") as appender:

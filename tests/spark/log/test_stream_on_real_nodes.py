@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,9 @@ from tidemark_operator import local
 
 from tests.waiting import until
 
+from ..groups import manifest
+
 pytestmark = pytest.mark.servers
-MANIFEST = {
-    "apiVersion": "tidemark.dev/v1alpha1", "kind": "LogGroup", "metadata": {"name": "orders"},
-    "spec": {
-        "clusterRef": {"name": "real"}, "shards": 2,
-        "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node"},
-    },
-}
 ROUND, AFTER_THE_KILL = 50, 20
 
 
@@ -29,7 +23,7 @@ async def test_a_stream_reads_each_offset_once_while_a_leader_is_killed(spark: S
     runtime = await local.up(tmp_path / "cluster", nodes=3, cluster="real")
     query: Any = None
     try:
-        await runtime.apply(json.dumps(MANIFEST))
+        await runtime.apply(manifest("orders"))
         async with await tidemark.connect(runtime.bootstrap()) as client:
             await until(lambda: client.routing.leader("orders", 1) is not None)
             rows = (
