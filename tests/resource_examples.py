@@ -17,14 +17,16 @@ HEADER = {"apiVersion": "tidemark.dev/v1alpha1", "metadata": {"name": "it"}}
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+def manifests(folder: Path) -> list[dict[str, Any]]:
+    """Every object in the manifests below a folder."""
+    return [
+        document
+        for path in sorted(folder.rglob("*.yaml")) for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+
+
 def example_documents() -> list[dict[str, Any]]:
     """Every object of our kinds in the manifests below examples/, without its status."""
-    found = [
-        document
-        for path in sorted(EXAMPLES.rglob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-        if document["apiVersion"] == HEADER["apiVersion"]
-    ]
+    found = [document for document in manifests(EXAMPLES) if document["apiVersion"] == HEADER["apiVersion"]]
     return [{key: value for key, value in document.items() if key != "status"} for document in found]
 
 

@@ -19,9 +19,12 @@ P10  Lost offsets fail a query, or are left out with a warning
 P11  Offsets name exactly the shards that exist
 P12  A query that has enough leaves nothing open
 P13  Tasks read through the loss of a leader
+P17  What cannot be written is refused in one sentence
+P18  Progress tells how far a query is behind
 P19  A batch of changes ends at one cut of all shards
 P20  A checkpoint of one release is read by the next
 P21  Options are checked and keep secrets
+P22  The page says what there is
 P23  A query of documents shows one cut
 P24  A batch of changes leads from one cut to the next
 """

@@ -45,6 +45,8 @@ OPTIONS: Mapping[str, str] = {
 ELSEWHERE: Mapping[str, str] = {
     "path": "group", "topic": "group", "subscribe": "group", "subscribepattern": "group", "assign": "group",
     "kafka.bootstrap.servers": "endpoints", "bootstrap.servers": "endpoints", "kafka.group.id": "group",
+    "startingoffsetsbytimestamp": "startingTimestamp", "endingtimestamp": "endingOffsets",
+    "endingoffsetsbytimestamp": "endingOffsets", "maxrecordsperpartition": "minPartitions",
 }
 """Options that other sources have, and the option here that has their meaning."""
 

@@ -210,6 +210,10 @@ class Kube:
     async def path(self, resource: str, name: str | None = None, namespace: str | None = None) -> str:
         return await self._path(resource, namespace, name)
 
+    async def path_of(self, manifest: Object, namespace: str) -> str:
+        """Return where objects of the manifest's kind are created."""
+        return self._join(await self._kind(manifest), namespace)
+
     async def _path(self, resource: str, namespace: str | None, name: str | None = None) -> str:
         plural, _, subresource = resource.partition("/")
         return self._join(await self._served(plural), namespace, name, subresource)

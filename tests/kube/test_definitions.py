@@ -12,7 +12,7 @@ from tidemark_operator.resources import KINDS, InvalidManifest, check_update, lo
 
 from tests.kube.client import Kube, Object, Refused, condition
 from tests.kube.control_plane import ControlPlane
-from tests.resource_examples import EXAMPLES, OBJECTS, UPDATES, base, changed, example_documents
+from tests.resource_examples import EXAMPLES, OBJECTS, UPDATES, base, changed, example_documents, manifests
 from tests.resource_judges import models_verdict, mutants
 
 pytestmark = pytest.mark.apiserver
@@ -79,8 +79,9 @@ async def test_an_update_is_judged_as_the_models_do(
 
 async def refused_strictly(admin: Kube, data: Object) -> bool:
     """Whether the server refuses to create it, unknown fields included, as `kubectl apply` asks it to."""
-    where = await admin.path(plural(data["kind"]), namespace="default")
-    body = {**data, "metadata": {"name": data["metadata"]["name"]}}
+    where = await admin.path_of(data, "default")
+    metadata = {name: value for name, value in data["metadata"].items() if name != "namespace"}
+    body = {**data, "metadata": metadata}
     try:
         await admin.raw("POST", f"{where}?dryRun=All&fieldValidation=Strict", body)
     except Refused as refused:
@@ -99,6 +100,15 @@ async def test_everything_made_of_an_example_is_judged_as_the_models_do(admin: K
         if await refused_strictly(admin, mutant) is not (models_verdict(mutant) is not None)
     ]
     assert not disagreed, "\n".join(disagreed)
+
+
+@pytest.mark.parametrize(
+    "data", [each for each in manifests(EXAMPLES / "kubernetes") if each["kind"] not in KINDS],
+    ids=lambda data: f"{data['kind']}-{data['metadata']['name']}")
+async def test_pods_jobs_and_what_they_need_are_taken_as_the_examples_write_them(admin: Kube, data: Object) -> None:
+    assert not await refused_strictly(admin, data)
+    unknown = {**data, "unheardOf": 1}
+    assert await refused_strictly(admin, unknown), "the server looks at every field"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -91,9 +91,9 @@ class ChangeFacts(Connection):
         """Return the group's shards now."""
         return shards_of(self.connected(), self._group, Mode.CHANGES)
 
-    def digests(self) -> dict[int, str]:
-        """Return number and digest of the documents of each shard, as leaders have applied them."""
-        return {shard: _digest(each.cut) for shard, each in self._of_documents().describe().items()}
+    def places(self) -> dict[int, Place]:
+        """Return how far the leaders of all shards have applied."""
+        return {shard: _place(each.cut) for shard, each in self._of_documents().describe().items()}
 
     def renew(self, position: Position) -> None:
         """Renew the lease of a position's pin."""
@@ -113,14 +113,10 @@ class ChangeFacts(Connection):
 def _place(cut: Cut) -> Place:
     if not cut.lineage.strip(b"\0"):
         raise InvalidOption("group", "was made by a release without change streams: its shards have no history")
-    return Place(cut.seqno, cut.epoch, cut.lineage.hex(), 0, _digest(cut))
+    return Place(cut.seqno, cut.epoch, cut.lineage.hex(), 0, f"{cut.count}:{cut.digest.hex()}")
 
 
-def _digest(cut: Cut) -> str:
-    return f"{cut.count}:{cut.digest.hex()}"
-
-
-def changed(position: Position, digests: Mapping[int, str]) -> bool:
+def changed(position: Position, places: Mapping[int, Place]) -> bool:
     """Say whether documents changed behind a position; a shard that is new has."""
     return any(
-        (place := position.shards.get(shard)) is None or place.digest != digest for shard, digest in digests.items())
+        (at := position.shards.get(shard)) is None or at.digest != place.digest for shard, place in places.items())

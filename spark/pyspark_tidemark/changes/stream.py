@@ -39,6 +39,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._facts: ChangeFacts | None = None
         self._cluster: Cluster | None = None
         self._target: Position | None = None    # where AvailableNow ends
+        self._latest: Position | None = None    # where the shards stood when they were asked last
         self._pinned_at: dict[str, float] = {}  # pins, oldest first: seconds since 1970 when made or renewed
         self._waits = False                     # a warning said so
 
@@ -58,7 +59,13 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end: Position | None = at.reached(self._target)
         else:
             end = self._next(at) if self._options.barrier else self._applied(at)
+        if end is not None:
+            self._latest = end
         return end.encoded() if end is not None and at.moved(end) else start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the shards stood when they were asked last, for the progress of the query (P18)."""
+        return self._latest.encoded() if self._latest is not None else None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the run: what is there now (P7).  Raises TidemarkError."""
@@ -99,7 +106,9 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         facts = self._asked()
         try:
-            if not changed(at, facts.digests()):
+            places = facts.places()
+            self._latest = at.reached(Position(self._options.group, places))
+            if not changed(at, places):
                 self._renew(at)
                 return None
             end = at.reached(self._keep(facts.pinned()))

@@ -11,9 +11,11 @@ import pytest
 import tidemark.sync
 from pyspark.sql.datasource import EqualTo
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_tidemark.changes.facts import ChangeFacts
+from pyspark_tidemark.changes.position import Position
 from pyspark_tidemark.changes.tasks import ChangesLost
 from pyspark_tidemark.options import InvalidOption
-from tidemark.errors import RequestRefused
+from tidemark.errors import RequestRefused, Unavailable
 from tidemark.sync import SyncDocuments
 from tidemark_core.base.refusals import Reason, Refused
 
@@ -181,6 +183,35 @@ def test_p19_without_barriers_a_shard_that_does_not_answer_holds_up_no_other(
     last = reader.latestOffset(after, ALL)
     found = rows(reader, reader.partitions(after, last))
     assert {key for _, _, _, key, _ in found} == set(list(STORED)[:10]) - changed
+    reader.stop()
+
+
+def test_p18_a_query_reports_where_its_shards_stand(
+    fake: FakeInAThread, things: SyncDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pin(facts: ChangeFacts) -> Position:
+        raise Unavailable("no pin")
+
+    def reported() -> dict[str, int]:
+        position = reader.reportLatestOffset()
+        assert position is not None
+        return {shard: place["seqno"] for shard, place in position["shards"].items()}
+
+    reader = stream_of(fake, startingOffsets="earliest")
+    assert reader.reportLatestOffset() is None, "no shard was asked yet"
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    stands = {shard: place["seqno"] for shard, place in end["shards"].items()}
+    assert reported() == stands
+    things.put(b"k000", b"again")
+    shard = things_shard(things, b"k000")
+    with monkeypatch.context() as without_pins:
+        without_pins.setattr(ChangeFacts, "pinned", no_pin)
+        assert reader.latestOffset(end, ALL) == end
+    found = things.get(b"k000")
+    assert found is not None
+    assert reported() == {**stands, str(shard): found.seqno}, "the query is behind in the shard that changed"
+    after = reader.latestOffset(end, ALL)
+    assert reported() == {shard: place["seqno"] for shard, place in after["shards"].items()}
     reader.stop()
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark_tidemark.progress import TidemarkProgressListener
 from tidemark import Record
 
 from tests.fake_in_a_thread import FakeInAThread
+from tests.waiting import wait_until
 
 from .stored import batch_of
 
@@ -71,6 +75,34 @@ def test_a_limited_run_and_a_restart_read_each_offset_once(
     end = second.recentProgress[-1]["sources"][0]["endOffset"]
     assert (json.loads(end) if isinstance(end, str) else end) == {
         "group": "orders", "minPartitions": 4, "shards": {"0": 61, "1": 31}, "version": 1}
+
+
+def test_p18_a_listener_tells_the_lag_of_a_limited_query(
+    spark: SparkSession, fake: FakeInAThread, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry()
+    listener = TidemarkProgressListener(registry)
+    fill(fake, 40, shard=0)
+    fill(fake, 20, shard=1)
+    labels = {"query": "orders to noop", "group": "orders"}
+    spark.streams.addListener(listener)
+    with caplog.at_level(logging.INFO, "pyspark_tidemark"):
+        query = (
+            stream(spark, fake, maxOffsetsPerTrigger="30").writeStream.format("noop").queryName("orders to noop")
+            .option("checkpointLocation", str(tmp_path)).start())
+        try:
+            wait_until(lambda: registry.get_sample_value("tidemark_spark_rows_total", labels) == 60)
+            lags = [
+                registry.get_sample_value("tidemark_spark_lag_offsets", {**labels, "shard": shard}) for shard in "01"]
+        finally:
+            query.stop()
+        wait_until(lambda: registry.get_sample_value("tidemark_spark_rows_total", labels) is None)
+    spark.streams.removeListener(listener)
+    assert lags == [0, 0]
+    assert [record.message for record in caplog.records if record.name == "pyspark_tidemark"] == [
+        f"query orders to noop, batch {number}: group 'orders' is read up to {lag} offsets before its end ({shards})"
+        for number, (lag, shards) in enumerate([
+            (32, "shard 0: 21, shard 1: 11"), (2, "shard 0: 1, shard 1: 1"), (0, "shard 0: 0, shard 1: 0")])]
 
 
 def test_p20_a_checkpoint_of_version_1_is_read_on(spark: SparkSession, fake: FakeInAThread, tmp_path: Path) -> None:
