@@ -101,7 +101,8 @@ def test_minimal_log_group_gets_the_documented_defaults() -> None:
     assert spec.max_record_bytes == 1_048_576
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("spark/*.yaml")]), ids=lambda path: path.name)
 def test_every_example_loads_and_names_the_dev_cluster(path: Path) -> None:
     for resource in load_manifests(path.read_text(encoding="utf-8"), path.name):
         if isinstance(resource, TidemarkCluster):
