@@ -12,7 +12,7 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .batch import ReadBatch
+from .batch import ReadBatch, check_all
 from .gaps import Gap
 from .payload import SCHEMA
 
@@ -34,8 +34,7 @@ DOCUMENTS = pa.schema([
 
 def record_batch(batches: Sequence[ReadBatch]) -> pa.RecordBatch:
     """Return some batches of one shard as the columns `RECORDS`, in their order.  Raises UndecodableBatch."""
-    for batch in batches:
-        batch.check()
+    check_all(batches)
     count = sum(map(len, batches))
     shard = pa.repeat(pa.scalar(batches[0].shard, pa.int32()), count)
     columns = [stored(batches, number, RECORDS.field(name).type) for number, name in enumerate(SCHEMA.names)]

@@ -161,8 +161,7 @@ class ReadBatch:
 
     def _timestamps_us(self) -> pa.Int64Array:
         times = self.record_batch.column(2).view(pa.int64())
-        bounds = pc.min_max(times).as_py()
-        if len(times) and not (bounds["min"] >= TIMESTAMP_US_MIN and bounds["max"] <= TIMESTAMP_US_MAX):
+        if not _are_dates(times):
             raise self._undecodable("a timestamp lies outside the years 1 to 9999")
         return times
 
@@ -182,6 +181,18 @@ class ReadBatch:
 
     def __repr__(self) -> str:
         return f"ReadBatch(shard={self.shard}, first={self.first}, last={self.last}, epoch={self.epoch})"
+
+
+def check_all(batches: Sequence[ReadBatch]) -> None:
+    """Check batches as `ReadBatch.check` does, with one look at all of their times."""
+    if not _are_dates(pa.concat_arrays([batch.record_batch.column(2) for batch in batches]).view(pa.int64())):
+        for batch in batches:
+            batch.check()
+
+
+def _are_dates(times_us: pa.Int64Array) -> bool:
+    bounds = pc.min_max(times_us).as_py()
+    return not len(times_us) or bool(bounds["min"] >= TIMESTAMP_US_MIN and bounds["max"] <= TIMESTAMP_US_MAX)
 
 
 def _pylist_or_nones(column: pa.Array) -> list[Any]:

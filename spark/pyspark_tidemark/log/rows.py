@@ -5,13 +5,15 @@ Stays out: reading (tasks), parsing values (values).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 from tidemark import ReadBatch
 from tidemark.arrow import HEADERS, KEY, TIMESTAMP, epochs, offsets, stored
 from tidemark.arrow import VALUE as STORED_VALUE
+from tidemark.batch import check_all
 from tidemark.errors import UndecodableBatch
 
 from ..arrow_types import arrow_schema
@@ -38,13 +40,25 @@ class Rows:
 
     def of(self, batches: Sequence[ReadBatch]) -> pa.RecordBatch:
         """Return the rows of some batches of one shard, exactly in the schema.  Raises UnreadableRows."""
-        try:
-            for batch in batches:
-                batch.check()
+        with self._named():
+            check_all(batches)
             columns = [self._builders[field.name](batches, field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def bytes_of(self, batch: ReadBatch) -> int:
+        """Return what a batch takes in memory: a compressed one may be a thousand times smaller where it is stored.
+
+        Raises UnreadableRows.
+        """
+        with self._named():
+            return int(batch.record_batch.nbytes)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
         except UndecodableBatch as error:
             raise UnreadableRows(f"group {self._group!r}: {error.message}") from error
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _value(self, batches: Sequence[ReadBatch], kind: pa.DataType) -> pa.Array:
         def place(row: int) -> str:

@@ -51,7 +51,7 @@ def rows_of(partition: InputPartition | None, options: Options, schema: StructTy
             gaps=not options.fail_on_data_loss, mode="leader" if options.from_leader else "scd",
             location=options.location or None, timeout_s=PATIENCE_S)
         try:
-            for batches in gathered(_batches(reader, offsets, options.group), lambda batch: batch.size):
+            for batches in gathered(_batches(reader, offsets, options.group), rows.bytes_of):
                 yield rows.of(batches)
         finally:
             reader.close()      # also when Spark has enough rows and drops this generator (P12)

@@ -11,11 +11,11 @@ from tidemark_core.base.entry import Batch, Kind, seal
 from tidemark_core.base.ids import EntryId
 
 
-def batch_of(records: Sequence[Record]) -> Batch:
+def batch_of(records: Sequence[Record], compression: str | None = None) -> Batch:
     times = [record.timestamp_us or 0 for record in records]
     payload = encode(
         [record.value for record in records], [record.key for record in records], times,
-        [record.headers for record in records])
+        [record.headers for record in records], compression)
     return Batch(b"p" * 16, 0, len(records), times[0], times[-1], crc32c(payload), payload)
 
 

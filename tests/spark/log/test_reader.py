@@ -140,6 +140,17 @@ def test_p10_without_it_only_the_overlap_is_read_and_each_shard_is_warned_of_onc
         "shard 0 of group 'orders' begins at offset 11: offsets 3 to 10 are gone: the query reads what is left"]
 
 
+def test_p5_what_compressed_batches_take_in_memory_bounds_a_record_batch(fake: FakeInAThread) -> None:
+    large = Record(bytes(1 << 20), None, 1)
+    for _ in range(6):
+        fake.call(fake.added(0, batch_of([large] * 4, compression="zstd")))
+    reader = reader_of(fake)
+    (task, _) = reader.partitions()
+    sizes = [batch.nbytes for batch in reader.read(task)]
+    assert sum(sizes) > 24 << 20, "they are decompressed"
+    assert max(sizes) <= gathering.BYTES_MAX
+
+
 def test_p10_records_that_no_member_holds_are_lost(fake: FakeInAThread, caplog: pytest.LogCaptureFixture) -> None:
     fill(fake, 30)
     for node in fake.cluster.nodes.values():
