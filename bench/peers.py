@@ -1,6 +1,6 @@
 """Peers: the programs of other systems, built once from `bench/go`, and how their servers run on loopback.
 
-Stays out: how each peer is configured (`nats_cluster`, `etcd_cluster`) and what is measured.
+Stays out: how each peer is configured (`nats_cluster`, `etcd_cluster`, `kafka_cluster`) and what is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .context import Context
 from .processes import WorkerFailed
 
 NODES = 3
-START_SECONDS, LOAD_SECONDS_MAX = 20.0, 300.0
+START_SECONDS, LOAD_SECONDS_MAX = 60.0, 300.0
 
 
 def programs(context: Context) -> dict[str, Path] | str:

@@ -1,6 +1,7 @@
 """One Spark session that reads a log, documents, prebuilt Arrow batches and empty sources, in turns, on two cores.
 
-A query ends in Spark's sink `noop`, which takes every row and writes nothing.
+A query ends in Spark's sink `noop`, which takes every row and writes nothing.  Where Kafka runs, the session first
+copies the log into a topic, and Spark's own Kafka source takes turns too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 BATCH_ROWS = 1 << 16
+TOPIC = "bench"
+PRODUCER = {"kafka.batch.size": "110000", "kafka.linger.ms": "20"}
+"""Settings of Spark's Kafka sink that make batches as large as the 500 records of the log's; else its defaults."""
 SCHEMAS = {
     "log": "group string, shard int, offset bigint, epoch bigint, key binary, value binary, timestamp timestamp",
     "documents": "key binary, value binary, seqno bigint",
@@ -82,6 +86,19 @@ def _fill(endpoints: str, group: str, count: int, value_bytes: int) -> None:
         documents.put_many((key_of(number), value) for number in range(count))
 
 
+def _copy(log: DataFrame, kafka: str) -> None:
+    """Write the records of the log to the topic, each shard to the partition of its number, with Spark's Kafka sink."""
+    records = log.select(log.shard.alias("partition"), "key", "value")
+    records.write.format("kafka").options(**{"kafka.bootstrap.servers": kafka, "topic": TOPIC}, **PRODUCER).save()
+
+
+def _session(jars: str) -> SparkSession:
+    builder = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1"))
+    return (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
+
+
 def _seconds(frame: Callable[[], DataFrame]) -> float:
     began = time.perf_counter()
     frame().write.format("noop").mode("overwrite").save()
@@ -90,13 +107,14 @@ def _seconds(frame: Callable[[], DataFrame]) -> float:
 
 def main(
     endpoints: str, group: str, small: str, rows: int, value_bytes: int, shards: int, rounds: int, documents: str,
-    count: int,
+    count: int, kafka: str = "", jars: str = "",
 ) -> None:
-    """Print the seconds of each query in each round; the first round warms Spark up and is not among them."""
+    """Print the seconds of each query in each round; the first round warms Spark up and is not among them.
+
+    `kafka` names the brokers and `jars` the connector's, where Spark's Kafka source is measured as well.
+    """
     _fill(endpoints, documents, count, value_bytes)
-    spark = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate())
+    spark = _session(jars)
     spark.dataSource.register(Prebuilt)
 
     def read(name: str, mode: str = "log") -> DataFrame:
@@ -105,14 +123,22 @@ def main(
     def prebuilt(count: int, mode: str = "log") -> DataFrame:
         return spark.read.format("prebuilt").options(rows=count, tasks=shards, bytes=value_bytes, mode=mode).load()
 
+    def topic() -> DataFrame:
+        return spark.read.format("kafka").options(**{"kafka.bootstrap.servers": kafka, "subscribe": TOPIC}).load()
+
+    kafkas: dict[str, Callable[[], DataFrame]] = {"kafka": topic} if kafka else {}
     queries = {
-        "tidemark": lambda: read(group), "ceiling": lambda: prebuilt(rows),
+        "tidemark": lambda: read(group), **kafkas, "ceiling": lambda: prebuilt(rows),
         "small": lambda: read(small), "empty": lambda: prebuilt(0),
         "documents": lambda: read(documents, "documents"),
         "documents ceiling": lambda: prebuilt(count, "documents"), "changes": lambda: read(documents, "changes")}
     for name, mode, wanted in ((group, "log", rows), (documents, "documents", count), (documents, "changes", count)):
         found = read(name, mode).count()
         assert found == wanted, f"{name} holds {found} rows, not {wanted}"
+    if kafka:
+        _copy(read(group), kafka)
+        found = topic().count()
+        assert found == rows, f"the topic holds {found} records, not {rows}"
     told: dict[str, list[float]] = {name: [] for name in queries}
     for number in range(rounds + 1):
         for name, frame in queries.items():
