@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import grpc.aio
 import pyarrow as pa
+import pyarrow.compute as pc
 from tidemark_core.base.ids import shard_id
 from tidemark_core.documents.payload import KEY_BYTES_MAX
 from tidemark_core.upr.history import Point
@@ -50,35 +51,68 @@ def behind_key(key: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Documents of one shard by key, as a node sent them."""
+    """Documents of one shard by key, as the columns `tidemark.arrow.DOCUMENTS`."""
 
     shard: int
-    stored: Sequence[documents_pb2.Document]
+    record_batch: pa.RecordBatch
+
+    @classmethod
+    def of(cls, shard: int, sent: documents_pb2.ScanDocumentsPage) -> Page:
+        """Read a page as a node sent it.  Raises Unavailable where its columns do not fit together."""
+        try:
+            columns = _columns(sent.columns) if sent.HasField("columns") else _columns_of_messages(sent.documents)
+            shards = pa.repeat(pa.scalar(shard, pa.int32()), len(columns[0]))
+            record_batch = pa.RecordBatch.from_arrays([shards, *columns], schema=DOCUMENTS)
+            record_batch.validate(full=True)    # Arrow follows offsets without a look
+        except pa.ArrowInvalid as error:
+            raise Unavailable(f"a page of shard {shard} cannot be read: {error}") from error
+        return cls(shard, record_batch)
 
     def __len__(self) -> int:
-        return len(self.stored)
+        return int(self.record_batch.num_rows)
 
     def __iter__(self) -> Iterator[Document]:
         shard = self.shard
-        return (Document(each.key, each.value, each.seqno, shard, each.expires_at_ms) for each in self.stored)
+        keys, values, seqnos, expiries = (column.to_pylist() for column in self.record_batch.columns[1:])
+        return (
+            Document(key, value, seqno, shard, expires_at_ms or 0)
+            for key, value, seqno, expires_at_ms in zip(keys, values, seqnos, expiries, strict=True))
 
     def __getitem__(self, some: slice) -> Page:
-        return Page(self.shard, self.stored[some])
+        return Page(self.shard, self.record_batch[some])
 
     @property
-    def record_batch(self) -> pa.RecordBatch:
-        """The documents as Arrow columns, without a Python object for each."""
-        stored = self.stored
-        return pa.record_batch(
-            [
-                pa.repeat(pa.scalar(self.shard, pa.int32()), len(stored)),
-                pa.array([each.key for each in stored], pa.binary()),
-                pa.array([each.value for each in stored], pa.binary()),
-                pa.array([each.seqno for each in stored], pa.int64()),
-                pa.array([each.expires_at_ms or None for each in stored], pa.int64()),
-            ],
-            schema=DOCUMENTS,
-        )
+    def last_key(self) -> bytes:
+        """Return the key of the last document; there is one."""
+        return cast(bytes, self.record_batch.column("key")[-1].as_py())
+
+
+def _columns(sent: documents_pb2.DocumentColumns) -> list[pa.Array]:
+    """Return key, value, seqno and expiry of documents, without a Python object for each.
+
+    Raises pyarrow.ArrowInvalid for a column of another length.
+    """
+    count = sent.count
+    offsets, numbers = 4 * (count + 1), 8 * count
+    lengths = len(sent.key_offsets), len(sent.value_offsets), len(sent.seqnos), len(sent.expires_at_ms) or numbers
+    if lengths != (offsets, offsets, numbers, numbers):
+        raise pa.ArrowInvalid(f"{count} documents have columns of {lengths} bytes")
+    keys, values = (
+        pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        for offsets, data in ((sent.key_offsets, sent.keys), (sent.value_offsets, sent.values)))
+    seqnos = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(sent.seqnos)])
+    if not sent.expires_at_ms:
+        return [keys, values, seqnos, pa.nulls(count, pa.int64())]
+    expiries = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(sent.expires_at_ms)])
+    return [keys, values, seqnos, pc.if_else(pc.equal(expiries, 0), pa.scalar(None, pa.int64()), expiries)]
+
+
+def _columns_of_messages(sent: Sequence[documents_pb2.Document]) -> list[pa.Array]:
+    """Return the same of a node that does not know columns."""
+    return [
+        pa.array([each.key for each in sent], pa.binary()), pa.array([each.value for each in sent], pa.binary()),
+        pa.array([each.seqno for each in sent], pa.int64()),
+        pa.array([each.expires_at_ms or None for each in sent], pa.int64())]
 
 
 class ShardScan:
@@ -114,16 +148,16 @@ class ShardScan:
                 self._judge(error, deadline)
                 await asyncio.sleep(min(backoff.next(), max(0.0, deadline - asyncio.get_running_loop().time())))
                 continue
-            stored = page.documents
-            if page.last or (self._left is not None and len(stored) >= self._left):
+            found = Page.of(self.shard, page)
+            if page.last or (self._left is not None and len(found) >= self._left):
                 self._done = True
                 self._drop()
-            if stored:
-                self._next = behind_key(stored[-1].key)
+            if found:
+                self._next = behind_key(found.last_key)
                 self._done |= not self._next
                 if self._left is not None:
-                    self._left -= len(stored)
-                return Page(self.shard, stored)
+                    self._left -= len(found)
+                return found
             deadline = self._calls.deadline()   # an empty page came through deleted documents
         return None
 
@@ -153,7 +187,7 @@ class ShardScan:
         request = documents_pb2.ScanDocumentsRequest(
             group=self._calls.group_name, shard=self.shard, first=self._next, until=self._until,
             documents_max=self._left or 0, bytes_max=self._page_bytes, keys_only=self._keys_only,
-            **self._view.fields(),
+            columns=True, **self._view.fields(),
         )
         call: Any = self._calls.stub(address).Scan(request, metadata=wire.hello_metadata())
         try:

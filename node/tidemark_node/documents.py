@@ -41,6 +41,7 @@ from tidemark_core.documents.requests import (
 from tidemark_core.documents.rows import DOCS, PINNED, PINS, SUMMARY, load_without_pins, pinned_of, prefix
 from tidemark_core.upr.history import FailoverLog
 from tidemark_wire.budgets import Grant
+from tidemark_wire.document_columns import pack
 from tidemark_wire.identity import Role
 from tidemark_wire.v1 import documents_pb2 as wire
 
@@ -58,6 +59,7 @@ KIND = "Documents"
 FAMILIES = (DOCS, SUMMARY, PINS, PINNED)
 KEYS_MAX = 10_000
 PAGE_BYTES_DEFAULT = 1 << 20
+DOCUMENT_OVERHEAD_BYTES = 48    # of seqno, expiry and lengths of one document in an answer, rounded up
 PAGE_BYTES_MIN = 16 << 10
 PAGE_BYTES_MAX = 4 << 20
 PAGE_ROWS_MAX = 10_000
@@ -221,7 +223,8 @@ class DocumentCalls:
                     raise _Refusal(refused, None)
             grant = await self._budgets.frame(who, least, max(least, bytes_max))
             try:
-                work = partial(_page, ask, first, until, left, frame_bytes(grant), request.keys_only)
+                work = partial(
+                    _page, ask, first, until, left, frame_bytes(grant), request.keys_only, request.columns)
                 page: _Page | _TooLarge = await self._answered(ask, state(work))
                 if isinstance(page, _TooLarge):
                     least = page.size
@@ -457,7 +460,7 @@ def _get(ask: _Ask, keys: list[bytes], bytes_max: int, rows: StateRows) -> bytes
 
 def _page(
     ask: _Ask, first: bytes, until: bytes | None, documents_max: int | None, bytes_max: int, keys_only: bool,
-    rows: StateRows,
+    columns: bool, rows: StateRows,
 ) -> _Page | _TooLarge:
     """Return the next page of a scan.  Raises Behind, NotPinned, _Gone."""
     cut = _cut(rows, ask)
@@ -466,31 +469,42 @@ def _page(
         scan(bounded, ask.shard, first, until) if ask.pin is None
         else scan_at(bounded, ask.shard, *ask.pin, first, until)
     )
-    found: list[wire.Document] = []
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    seqnos: list[int] = []
+    expiries: list[int] = []
     size, onward = 0, None
-    for document in documents:
-        if documents_max is not None and len(found) == documents_max:
+    for key, seqno, expires_at_ms, value in documents:
+        if documents_max is not None and len(keys) == documents_max:
             break
-        if bounded.next is not None and document.key >= bounded.next:
+        if bounded.next is not None and key >= bounded.next:
             onward = bounded.next
             break
-        value = b"" if keys_only else document.value
-        size += _size(document) - len(document.value) + len(value)
+        if keys_only:
+            value = b""
+        size += len(key) + len(value) + DOCUMENT_OVERHEAD_BYTES
         if size > bytes_max:
-            if not found:
+            if not keys:
                 return _TooLarge(size)
-            onward = document.key
+            onward = key
             break
-        found.append(wire.Document(
-            key=document.key, seqno=document.seqno, expires_at_ms=document.expires_at_ms, value=value))
+        keys.append(key)
+        values.append(value)
+        seqnos.append(seqno)
+        expiries.append(expires_at_ms)
     else:
-        if documents_max is None or len(found) < documents_max:
+        if documents_max is None or len(keys) < documents_max:
             onward = bounded.next
-    frame = wire.ScanDocumentsPage(
+    page = wire.ScanDocumentsPage(
         applied=cut.applied, epoch=cut.epoch, lineage=_lineage(failover_of(ask.shard, rows), cut.applied),
-        documents=found, last=onward is None,
-    ).SerializeToString()
-    return _Page(frame, len(found), onward)
+        last=onward is None)
+    if columns:
+        page.columns.CopyFrom(pack(keys, values, seqnos, expiries))
+    else:
+        page.documents.extend(
+            wire.Document(key=key, seqno=seqno, expires_at_ms=expires_at_ms, value=value)
+            for key, seqno, expires_at_ms, value in zip(keys, seqnos, expiries, values, strict=True))
+    return _Page(page.SerializeToString(), len(keys), onward)
 
 
 def _release(grant: Grant, _: Any) -> None:
@@ -499,4 +513,4 @@ def _release(grant: Grant, _: Any) -> None:
 
 def _size(document: Document) -> int:
     """Return about how many bytes a document takes in an answer."""
-    return len(document.key) + len(document.value) + 48
+    return len(document.key) + len(document.value) + DOCUMENT_OVERHEAD_BYTES

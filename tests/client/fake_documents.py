@@ -23,6 +23,7 @@ from tidemark_core.documents.payload import Reason as Ended
 from tidemark_core.documents.rows import DOCS, EFFECTS, Summary, decode_row, doc_key, seqno_key
 from tidemark_core.replication.messages import Appended
 from tidemark_core.upr.history import Opening
+from tidemark_wire.document_columns import pack
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import documents_pb2, documents_pb2_grpc
 
@@ -214,10 +215,10 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
                 applied=request.pin.at if request.HasField("pin") else folded.summary.applied,
                 epoch=folded.summary.epoch, lineage=self.node.changes.lineage,
                 last=start + documents.page_max >= len(found))
-            for each in found[start : start + documents.page_max]:
-                page.documents.add(
-                    key=each.key, seqno=each.seqno, expires_at_ms=each.expires_at_ms,
-                    value=b"" if request.keys_only else each.value)
+            some = found[start : start + documents.page_max]
+            page.columns.CopyFrom(pack(
+                [each.key for each in some], [b"" if request.keys_only else each.value for each in some],
+                [each.seqno for each in some], [each.expires_at_ms for each in some]))
             yield page
 
     async def Pin(self, request: Any, context: Any) -> documents_pb2.PinDocumentsResponse:

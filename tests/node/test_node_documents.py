@@ -28,7 +28,7 @@ from node_harness import (
     shard_map,
 )
 from tidemark.document_calls import View
-from tidemark.document_scans import ShardScan
+from tidemark.document_scans import Page, ShardScan
 from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
@@ -119,6 +119,14 @@ async def scan(node: NodeProcess, **more: Any) -> dict[bytes, bytes]:
     found = [document for page in await caught_up(lambda: scan_pages(node, **more)) for document in page.documents]
     assert sorted(document.key for document in found) == [document.key for document in found]
     return {document.key: document.value for document in found}
+
+
+async def documents_in_columns(node: NodeProcess, **more: Any) -> list[tuple[bytes, bytes, int, int]]:
+    """Return what a scan shows to a client that reads columns."""
+    pages = await scan_pages(node, columns=True, **more)
+    assert not any(page.documents for page in pages)
+    return [
+        (each.key, each.value, each.seqno, each.expires_at_ms) for page in pages for each in Page.of(0, page)]
 
 
 async def describe(node: NodeProcess) -> wire.DescribeDocumentsResponse:
@@ -221,6 +229,10 @@ async def test_large_answers_come_in_pieces_and_scans_in_pages(three: Three):
         assert values == {document.key: document.value for page in pages for document in page.documents}
     assert list(values)[5:12] == list(await scan(a, first=b"005", documents_max=7, keys_only=True))
     assert {b""} == set((await scan(a, keys_only=True)).values())
+    for more in ({}, {"keys_only": True}, {"first": b"005", "documents_max": 7}, {"first": b"z"}):
+        assert await documents_in_columns(a, **more) == [
+            (each.key, each.value, each.seqno, each.expires_at_ms)
+            for page in await scan_pages(a, **more) for each in page.documents]
     assert {} == await scan(a, first=b"9") == await scan(a, first=b"2", until=b"1")
 
 

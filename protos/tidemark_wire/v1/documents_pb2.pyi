@@ -167,6 +167,7 @@ class ScanDocumentsRequest(_message.Message):
     DOCUMENTS_MAX_FIELD_NUMBER: _builtins.int
     BYTES_MAX_FIELD_NUMBER: _builtins.int
     KEYS_ONLY_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     shard: _builtins.int
     first: _builtins.bytes
@@ -180,6 +181,8 @@ class ScanDocumentsRequest(_message.Message):
     bytes_max: _builtins.int
     """target size of one page; 0: the node's choice"""
     keys_only: _builtins.bool
+    columns: _builtins.bool
+    """pages have columns; a node that does not know them sends documents"""
     @_builtins.property
     def pin(self) -> Global___PinnedCut: ...
     def __init__(
@@ -195,10 +198,11 @@ class ScanDocumentsRequest(_message.Message):
         documents_max: _builtins.int = ...,
         bytes_max: _builtins.int = ...,
         keys_only: _builtins.bool = ...,
+        columns: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pin", b"pin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "documents_max", b"documents_max", "first", b"first", "group", b"group", "keys_only", b"keys_only", "level", b"level", "min_seqno", b"min_seqno", "pin", b"pin", "shard", b"shard", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "columns", b"columns", "documents_max", b"documents_max", "first", b"first", "group", b"group", "keys_only", b"keys_only", "level", b"level", "min_seqno", b"min_seqno", "pin", b"pin", "shard", b"shard", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -213,6 +217,7 @@ class ScanDocumentsPage(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     DOCUMENTS_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     applied: _builtins.int
     """the same on every page of one scan"""
     epoch: _builtins.int
@@ -224,6 +229,10 @@ class ScanDocumentsPage(_message.Message):
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Document]:
         """by key"""
 
+    @_builtins.property
+    def columns(self) -> Global___DocumentColumns:
+        """in place of documents, where the request asks for them"""
+
     def __init__(
         self,
         *,
@@ -232,14 +241,58 @@ class ScanDocumentsPage(_message.Message):
         lineage: _builtins.bytes = ...,
         documents: _abc.Iterable[Global___Document] | None = ...,
         last: _builtins.bool = ...,
+        columns: Global___DocumentColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "documents", b"documents", "epoch", b"epoch", "last", b"last", "lineage", b"lineage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "columns", b"columns", "documents", b"documents", "epoch", b"epoch", "last", b"last", "lineage", b"lineage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScanDocumentsPage: _TypeAlias = ScanDocumentsPage  # noqa: Y015
+
+@_typing.final
+class DocumentColumns(_message.Message):
+    """Documents by key.  Numbers are little-endian; offsets say where each key or value begins, and where the last one ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    KEY_OFFSETS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    VALUE_OFFSETS_FIELD_NUMBER: _builtins.int
+    SEQNOS_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    keys: _builtins.bytes
+    key_offsets: _builtins.bytes
+    """count + 1 numbers of 4 bytes"""
+    values: _builtins.bytes
+    value_offsets: _builtins.bytes
+    """count + 1 numbers of 4 bytes"""
+    seqnos: _builtins.bytes
+    """count numbers of 8 bytes"""
+    expires_at_ms: _builtins.bytes
+    """count numbers of 8 bytes, 0: never; empty where none expires"""
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        keys: _builtins.bytes = ...,
+        key_offsets: _builtins.bytes = ...,
+        values: _builtins.bytes = ...,
+        value_offsets: _builtins.bytes = ...,
+        seqnos: _builtins.bytes = ...,
+        expires_at_ms: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "expires_at_ms", b"expires_at_ms", "key_offsets", b"key_offsets", "keys", b"keys", "seqnos", b"seqnos", "value_offsets", b"value_offsets", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DocumentColumns: _TypeAlias = DocumentColumns  # noqa: Y015
 
 @_typing.final
 class PinDocumentsRequest(_message.Message):
