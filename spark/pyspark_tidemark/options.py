@@ -34,6 +34,7 @@ OPTIONS: Mapping[str, str] = {
     "minPartitions": "divide large shards so that there are at least so many tasks",
     "includeHeaders": "true adds the column headers; default false",
     "valueFormat": "binary (default), or json: the schema's column value is a struct, into which values are parsed",
+    "pushDown": "true reads less where Spark pushes filters down, for a DataFrame with one query alone; default false",
     "barrier": "true (default) ends each batch of changes at one cut of all shards; false where each shard stands",
     "barrierTimeout": "such as 10s (default): how long a cut may take; the query waits at its last one then",
     "pinLease": "such as 15m (default): how long the state of a query of documents is kept for tasks that wait",
@@ -61,7 +62,7 @@ ONLY_IN: Mapping[str, Sequence[Mode]] = {
 }
 """Options that mean nothing in another mode than these."""
 
-BATCH_ONLY = ("endingOffsets",)
+BATCH_ONLY = ("endingOffsets", "pushDown")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 PARTITIONS_MAX, OFFSETS_MAX = 100_000, 2**63 - 1
@@ -123,6 +124,7 @@ class Options:
     include_headers: bool = False
     parses_json: bool = False
     from_leader: bool = False
+    pushes_down: bool = False
     location: str = ""
 
     @classmethod
@@ -158,7 +160,7 @@ class Options:
             partitions_min=_number(said, "minPartitions", PARTITIONS_MAX),
             include_headers=_flag(said, "includeHeaders", False),
             parses_json=_one_of(said, "valueFormat", (BINARY, JSON)) == JSON, from_leader=from_leader,
-            location=said.get("location", ""),
+            location=said.get("location", ""), pushes_down=_flag(said, "pushDown", False),
         )
 
 

@@ -63,7 +63,8 @@ class TidemarkSource(DataSource):
         """Return the reader of a batch query.  Raises InvalidOption, InvalidSchema, NotServed."""
         options = self._checked(schema, streaming=False)
         plain, filtered = READERS[options.mode]
-        return (filtered if pushed_down() else plain)(options, schema)
+        # Spark 4.2 and 4.3 keep the filters of one query for the next one of the same DataFrame, so a user asks for it.
+        return (filtered if options.pushes_down and pushed_down() else plain)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query.  Raises as `reader`."""

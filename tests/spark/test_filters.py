@@ -116,9 +116,13 @@ def test_p3_no_key_is_below_the_empty_one() -> None:
 
 @pytest.mark.parametrize("mode", ["log", "documents", "changes"])
 def test_p3_a_reader_takes_filters_only_where_spark_pushes_them(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = DefaultSource({"group": "orders", "endpoints": "n:1", "mode": mode})
-    base = source.reader(source.schema())
+    def reader(**options: str) -> DataSourceReader:
+        source = DefaultSource({"group": "orders", "endpoints": "n:1", "mode": mode, **options})
+        return source.reader(source.schema())
+
+    base = reader(pushDown="true")
     assert type(base).pushFilters is DataSourceReader.pushFilters, "Spark refuses another one where the setting is off"
     monkeypatch.setitem(filters.sys.modules, filters.PUSHES, filters)
-    pushing = source.reader(source.schema())
+    pushing = reader(pushDown="true")
     assert isinstance(pushing, filters.WithFilters) and isinstance(pushing, type(base))
+    assert type(reader()) is type(base), "the user asks for it"

@@ -42,7 +42,8 @@ def scans(fake: FakeInAThread) -> list[int]:
 
 def test_p3_a_query_shows_the_same_rows_with_push_down_on_and_off(spark: SparkSession, filled: FakeInAThread) -> None:
     def read(mode: str, group: str) -> DataFrame:
-        return spark.read.format("tidemark").options(endpoints=filled.address, group=group, mode=mode).load()
+        return spark.read.format("tidemark").options(
+            endpoints=filled.address, group=group, mode=mode, pushDown=True).load()
 
     def queries() -> list[DataFrame]:
         log, documents = read("log", "orders"), read("documents", "things")
@@ -62,3 +63,14 @@ def test_p3_a_query_shows_the_same_rows_with_push_down_on_and_off(spark: SparkSe
     assert shown[0] == shown[1]
     assert [len(rows) for rows in shown[0]] == [5, 1]
     assert len(read_shards) == 1, "one key lies in one shard"
+
+
+def test_p3_queries_of_one_dataframe_do_not_share_filters(spark: SparkSession, filled: FakeInAThread) -> None:
+    log = spark.read.format("tidemark").options(endpoints=filled.address, group="orders").load()
+    spark.conf.set(SETTING, True)
+    try:
+        assert log.where("shard = 1 and offset < 9").count() == 8
+        assert log.count() == 60
+        assert log.where("offset < 9 or shard = 1").count() == 38
+    finally:
+        spark.conf.unset(SETTING)

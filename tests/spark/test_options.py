@@ -17,12 +17,13 @@ def test_p21_names_are_read_in_any_case() -> None:
         **{name.upper(): path for name, path in TLS.items()}, "TLS.SERVERNAME": "nodes", "STARTINGOFFSETS": "earliest",
         "startingtimestamp": "2026-01-31T13:00:00.5+01:00", "EndingOffsets": "latest", "failondataloss": "FALSE",
         "MAXoffsetsPerTrigger": "90", "minOffsetspertrigger": "80", "maxtriggerdelay": "2 H", "minpartitions": "8",
-        "VALUEFORMAT": "JSON", "readpreference": "Nearest", "LOCATION": "zone=a"}
+        "VALUEFORMAT": "JSON", "readpreference": "Nearest", "LOCATION": "zone=a",
+        "PUSHDOWN": "true"}
     assert Options.of(given) == Options(
         "orders", Mode.LOG, ("n1:6690", "n2:6690"), None, Tls("/tls/ca.pem", "/tls/cert.pem", "/tls/hush.pem", "nodes"),
         starting_offsets="earliest", starting_ms=1_769_860_800_500, fail_on_data_loss=False, offsets_max=90,
         offsets_min=80, trigger_delay_s=7200, partitions_min=8, include_headers=True,
-        parses_json=True, location="zone=a")
+        parses_json=True, location="zone=a", pushes_down=True)
     of_changes = {"GROUP": "things", "MODE": "Changes", "PINLEASE": "6H", "BARRIER": "False", "barriertimeout": "2M"}
     assert Options.of(of_changes) == Options(
         "things", Mode.CHANGES, pin_lease_s=21_600, barrier=False, barrier_timeout_s=120)
