@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tidemark
@@ -93,8 +94,8 @@ async def swap(runtime: local.Runtime, source: str) -> None:
     await runtime.wait_for("Reconfiguration", _succeeded, f"{source} is swapped", PATIENCE_S)
 
 
-def _succeeded(objects: list[dict[str, object]]) -> bool:
-    conditions = [each for item in objects for each in (item.get("status") or {}).get("conditions", ())]   # type: ignore
+def _succeeded(objects: list[dict[str, Any]]) -> bool:
+    conditions = [each for item in objects for each in (item.get("status") or {}).get("conditions", ())]
     return any(each["type"] == "Succeeded" and each["status"] == "True" for each in conditions)
 
 
