@@ -29,7 +29,6 @@ RETRIED_S = 60.0
 ANSWER_S = 5.0
 """Seconds until a leader that does not answer is asked the next time."""
 
-
 RELEASE_S = 1.0
 """Seconds until a shard that does not answer keeps a pin: a query must not wait for it."""
 

@@ -138,7 +138,10 @@ def test_every_reconfiguration_type_has_an_example() -> None:
 
 @pytest.mark.parametrize("schedule", ["0 1 * * 0", "*/15 0-6,22-23 1,15 1-12/3 1-5", "59 23 31 12 7", "5 09 * * *"])
 def test_schedules_of_cron_are_accepted(schedule: str) -> None:
-    load_resource(cluster(maintenanceWindows=[{"name": "a", "schedule": schedule, "durationSeconds": 3600}]), "here")
+    written = cluster(maintenanceWindows=[{"name": "a", "schedule": schedule, "durationSeconds": 3600}])
+    loaded = load_resource(written, "here")
+    assert isinstance(loaded, TidemarkCluster)
+    assert [window.schedule for window in loaded.spec.maintenance_windows] == [schedule]
 
 
 def test_what_was_left_to_the_defaults_is_told_from_what_was_written() -> None:

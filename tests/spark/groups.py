@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import tidemark
+from pyspark_tidemark.options import InvalidOption
+from tidemark_operator import local
 
 from tests.fake_in_a_thread import FakeDocuments, FakeInAThread
+from tests.waiting import until
 
 THINGS = "things"
 """The group of documents."""
@@ -19,6 +28,26 @@ def manifest(name: str, kind: str = "Log") -> str:
             "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node"},
         },
     })
+
+
+@asynccontextmanager
+async def real_things(folder: Path) -> AsyncIterator[tuple[local.LocalRuntime, tidemark.Client]]:
+    """Run the group of documents on three real nodes, with a leader in each shard."""
+    runtime = await local.up(folder, nodes=3, cluster="real")
+    try:
+        await runtime.apply(manifest(THINGS, "Documents"))
+        async with await tidemark.connect(runtime.bootstrap()) as client:
+            await until(lambda: client.routing.find(THINGS) and all(client.routing.leader(THINGS, n) for n in (0, 1)))
+            yield runtime, client
+    finally:
+        await local.down(folder, wipe=True)
+
+
+def assert_refused(query: Callable[[], object], field: str, said: str) -> None:
+    """Check that a query is refused, with the option and the reason named."""
+    with pytest.raises(InvalidOption) as refused:
+        query()
+    assert refused.value.field == field and said in str(refused.value)
 
 
 def add_things(fake: FakeInAThread) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyspark_tidemark")
 
+
 class ChangeFacts(Connection):
     """Asks about one group.  Every call raises InvalidOption, TidemarkError."""
 

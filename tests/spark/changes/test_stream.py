@@ -14,14 +14,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_tidemark.changes.facts import ChangeFacts
 from pyspark_tidemark.changes.position import Position
 from pyspark_tidemark.changes.tasks import ChangesLost
-from pyspark_tidemark.options import InvalidOption
 from tidemark.errors import RequestRefused, Unavailable
 from tidemark.sync import SyncDocuments
 from tidemark_core.base.refusals import Reason, Refused
 
 from tests.fake_in_a_thread import FakeInAThread
 
-from ..groups import add_things, documents_of
+from ..groups import add_things, assert_refused, documents_of
 from .support import applied, reader_of, rows, source_of, stream_of
 
 ALL = ReadAllAvailable()
@@ -295,6 +294,4 @@ def test_p5_columns_of_changes(fake: FakeInAThread, things: SyncDocuments) -> No
 def test_a_wrong_query_of_changes_is_refused(
     fake: FakeInAThread, things: SyncDocuments, options: dict[str, str], field: str, said: str
 ) -> None:
-    with pytest.raises(InvalidOption) as refused:
-        reader_of(fake, **options).partitions()
-    assert refused.value.field == field and said in str(refused.value)
+    assert_refused(lambda: reader_of(fake, **options).partitions(), field, said)

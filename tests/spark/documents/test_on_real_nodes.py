@@ -6,35 +6,27 @@ import asyncio
 from pathlib import Path
 
 import pytest
-import tidemark
 from pyspark_tidemark import DefaultSource
 from tidemark import Put
-from tidemark_operator import local
 
-from tests.waiting import until
-
-from ..groups import manifest
+from ..groups import THINGS, real_things
 
 pytestmark = pytest.mark.servers
 COUNT = 5000
 
 
 async def test_p23_tasks_show_their_cut_while_documents_change_and_a_node_dies(tmp_path: Path) -> None:
-    runtime = await local.up(tmp_path, nodes=3, cluster="real")
-    try:
-        await runtime.apply(manifest("things", "Documents"))
-        async with await tidemark.connect(runtime.bootstrap()) as client:
-            await until(lambda: client.routing.find("things") and client.routing.leader("things", 1))
-            stored = {b"%06d" % number: b"%0100d" % number for number in range(COUNT)}
-            async with client.documents("things") as documents:
-                await documents.put_many(list(stored.items()))
-                source = DefaultSource({
-                    "endpoints": ",".join(runtime.bootstrap()), "group": "things", "mode": "documents"})
-                reader = source.reader(source.schema())
-                tasks = await asyncio.to_thread(reader.partitions)
-                await documents.put_many([Put(key, b"new") for key in stored])
-            leader = client.routing.leader("things", 0)
-            assert leader is not None
+    async with real_things(tmp_path) as (runtime, client):
+        stored = {b"%06d" % number: b"%0100d" % number for number in range(COUNT)}
+        async with client.documents(THINGS) as documents:
+            await documents.put_many(list(stored.items()))
+            source = DefaultSource({
+                "endpoints": ",".join(runtime.bootstrap()), "group": THINGS, "mode": "documents"})
+            reader = source.reader(source.schema())
+            tasks = await asyncio.to_thread(reader.partitions)
+            await documents.put_many([Put(key, b"new") for key in stored])
+        leader = client.routing.leader(THINGS, 0)
+        assert leader is not None
 
         def read() -> list[tuple[bytes, bytes]]:
             runtime.kill(leader.node)
@@ -45,6 +37,4 @@ async def test_p23_tasks_show_their_cut_while_documents_change_and_a_node_dies(t
             return found
 
         found = await asyncio.to_thread(read)
-    finally:
-        await local.down(tmp_path, wipe=True)
     assert len(found) == COUNT and dict(found) == stored

@@ -13,7 +13,6 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from pyspark_tidemark import DefaultSource, gathering
 from pyspark_tidemark.documents.reader import DocumentsReader
 from pyspark_tidemark.documents.tasks import DocumentsPartition, PinEnded
-from pyspark_tidemark.options import InvalidOption
 from pyspark_tidemark.schema import COLUMNS, InvalidSchema, Mode
 from pyspark_tidemark.values import UnreadableRows
 from tidemark.sync import SyncDocuments
@@ -21,7 +20,7 @@ from tidemark.sync import SyncDocuments
 from tests.fake_in_a_thread import FakeInAThread
 from tests.waiting import wait_until
 
-from ..groups import add_things, documents_of
+from ..groups import add_things, assert_refused, documents_of
 
 STORED = {b"k%03d" % number: b'{"number": %d}' % number for number in range(50)}
 
@@ -195,6 +194,4 @@ def test_an_empty_group_of_documents_has_no_rows(fake: FakeInAThread) -> None:
 def test_a_wrong_query_of_documents_is_refused(
     fake: FakeInAThread, things: SyncDocuments, options: dict[str, str], field: str, said: str
 ) -> None:
-    with pytest.raises(InvalidOption) as refused:
-        reader_of(fake, **options).partitions()
-    assert refused.value.field == field and said in str(refused.value)
+    assert_refused(lambda: reader_of(fake, **options).partitions(), field, said)
