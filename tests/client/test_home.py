@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -118,9 +119,58 @@ async def test_a_forked_child_of_the_synchronous_client_is_refused(cluster: Fake
     """A process of its own forks: that of the tests has threads that a child lacks."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "ignore", "-c", SYNC, cluster.addresses()[0], stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE, env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "false"})
+        stderr=asyncio.subprocess.PIPE)
     out, err = await asyncio.wait_for(process.communicate(), 40)
     assert out.strip() == b"done", err.decode()
+
+
+STARTS_OTHERS = """
+import tidemark
+import asyncio, subprocess, sys
+
+async def main():
+    async with await tidemark.connect(sys.argv[1]) as client, client.appender("orders") as appender:
+        async def write():
+            while True:
+                await asyncio.gather(*(appender.append(bytes(100)) for _ in range(50)))
+        writing = asyncio.create_task(write())
+        codes = set()
+        for _ in range(60):
+            process = await asyncio.create_subprocess_exec("/bin/true", stdout=subprocess.PIPE)
+            await process.communicate()
+            codes.add(process.returncode)
+        writing.cancel()
+        print(codes)
+
+tidemark.run(main())
+"""
+
+
+async def test_a_program_starts_others_while_calls_are_under_way(cluster: FakeCluster):
+    """gRPC's fork handlers crashed many of the processes that uvloop started meanwhile."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STARTS_OTHERS, cluster.addresses()[0], stdout=asyncio.subprocess.PIPE)
+    out, _ = await asyncio.wait_for(process.communicate(), 40)
+    assert out.decode() == "{0}\n"
+
+
+HOOK = """
+import importlib, os, sys
+class Hook:
+    def find_spec(self, name, *_):
+        if name == "grpc":
+            print(os.environ.get("GRPC_ENABLE_FORK_SUPPORT"))
+sys.meta_path.insert(0, Hook())
+importlib.import_module(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("package", ["tidemark", "tidemark_cli.target"])
+def test_grpc_is_set_up_before_it_is_imported(package: str):
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    told = subprocess.run(
+        [sys.executable, "-c", HOOK, package], capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert told.stdout == "0\n", told.stderr
 
 
 async def test_calls_after_close_give_closed(cluster: FakeCluster):
