@@ -180,6 +180,7 @@ class Appender:
         if self._closed:
             raise Closed("the appender is closed")
         self._home.check()
+        self._dispatcher.check_there()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.buffered_bytes} bytes without an answer"

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.errors import RemoteViolation
@@ -119,6 +119,7 @@ class Changes:
         self.nacks = 0
         self.noop_ms = NOOP_MS
         self._closed = False
+        self._stop_listening: Callable[[], None] = _nothing
 
     # --- iterating ------------------------------------------------------------------------------------------
 
@@ -515,6 +516,7 @@ class Changes:
         settings = self.settings
         group = await self._routing.find_group(self.group_name)
         self._scope = self._scope._replace(group=group.group_id)
+        self._stop_listening = self._routing.listen(self._on_map)
         wanted = group.shards if settings.shards is None else settings.shards
         shards = {
             index: shard_id(group.group_id, index)
@@ -536,7 +538,7 @@ class Changes:
         given = await self._given_points(shards)
         if settings.consumer is None:
             return given
-        self.consumer = Consumer(self._client.questions, self.group_name, settings)
+        self.consumer = Consumer(self._client.questions, self.group_name, self._scope.group, settings)
         stored = await self.consumer.positions(list(shards))
         if not stored:
             # "now" is resolved once: a consumer that crashes before its first snapshot begins there too.
@@ -579,6 +581,12 @@ class Changes:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _on_map(self) -> None:
+        try:
+            self._routing.check_life(self.group_name, self._scope.group)
+        except TidemarkError as gone:
+            self._fail(gone)
+
     def _fail(self, error: BaseException | None) -> None:
         if self._error is None:
             self._error = error
@@ -597,6 +605,7 @@ class Changes:
         self._client.home.check()
         self._closed = True
         self._news.set()
+        self._stop_listening()
         self._client.forget(self)
         for followed in self._shards.values():
             if followed.handle is not None:
@@ -618,6 +627,10 @@ class Changes:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _nothing() -> None:
+    """Stop listening where nothing was heard yet."""
 
 
 def _failure(shard: int, fail: consuming.Fail) -> ChangesFailed:

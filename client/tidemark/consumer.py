@@ -25,12 +25,13 @@ log = logging.getLogger("tidemark.changes")
 class Consumer:
     """Positions by shard; offsets of the subscription are one above the seqno."""
 
-    def __init__(self, questions: Questions, group: str, settings: ChangeSettings) -> None:
+    def __init__(self, questions: Questions, group: str, group_id: int, settings: ChangeSettings) -> None:
         assert settings.consumer is not None
         self.name = settings.consumer
         self.committed: dict[int, int] = {}
         self._questions = questions
         self._group = group
+        self._group_id = group_id
         self._settings = settings
         self._seqnos: dict[int, int] = {}
         self._dirty: set[int] = set()             # shards with rows that no commit covers
@@ -42,7 +43,8 @@ class Consumer:
         """Return where the consumer stands on each shard; none where it is new."""
         timeout_s, found = self._settings.timeout_s, {}
         views = await asyncio.gather(
-            *(self._questions.subscriptions(self._group, shard, timeout_s=timeout_s) for shard in shards))
+            *(self._questions.subscriptions(self._group, shard, timeout_s=timeout_s, group_id=self._group_id)
+              for shard in shards))
         for shard, view in zip(shards, views, strict=True):
             known = next((each for each in view.subscriptions if each.name == self.name), None)
             if known is None or known.offset < 1:
@@ -93,7 +95,7 @@ class Consumer:
         try:
             answer = await self._questions.commit_position(
                 self._group, shard, self.name, seqno + 1, lease_ms=self._settings.lease_ms, seek=False,
-                timeout_s=timeout_s,
+                timeout_s=timeout_s, group_id=self._group_id,
             )
         except BaseException:
             self._dirty.add(shard)

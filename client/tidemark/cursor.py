@@ -84,7 +84,8 @@ class ShardCursor(ShardStream):
     def open(self, channel: grpc.aio.Channel) -> Call:
         reader = self._reader
         request = node_pb2.ReadRequest(
-            group=reader.group_name, shard=self.shard, until=-1 if self.end is None else self.end, tail=self.tail,
+            group=reader.group_name, group_id=reader.group_id, shard=self.shard,
+            until=-1 if self.end is None else self.end, tail=self.tail,
             bytes_max=reader.settings.frame_bytes, **{"from": self.next},
         )
         method: grpc.aio.UnaryStreamMultiCallable[node_pb2.ReadRequest, bytes] = channel.unary_stream(

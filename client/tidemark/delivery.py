@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.entry import Kind
-from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import (
     Deliver,
     DeliverGap,
@@ -32,7 +31,7 @@ from tidemark_wire.delivery import CorruptShipment, decode_answer
 
 from .batch import ReadBatch
 from .cursor import EARLIEST, LATEST, End, Start
-from .errors import Unavailable, UnknownGroup
+from .errors import Unavailable
 from .gaps import Gap
 from .member_stream import MemberStream
 from .near import shared_scopes
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidemark.delivery")
 
 TOLD_PARTS = 32  # of a window: what the application takes is told in such parts, and when it has taken everything
-UNKNOWN = (Reason.UNKNOWN_GROUP, Reason.UNKNOWN_SHARD)
 
 
 class ShardDelivery:
@@ -55,6 +53,7 @@ class ShardDelivery:
     def __init__(self, reader: Reader, shard: int, start: Start, end: End) -> None:
         self.shard = shard
         self.group_name = reader.group_name
+        self.group_id = reader.group_id
         self.routing = reader.routing
         self.channels: Channels = reader.channels
         self.frame_bytes = reader.settings.frame_bytes
@@ -107,7 +106,7 @@ class ShardDelivery:
         """Read until the end; raises what the user must know."""
         if self._end == LATEST:
             self._end = await self._reader.questions.latest(
-                self.group_name, self.shard, timeout_s=self._settings.timeout_s
+                self.group_name, self.shard, timeout_s=self._settings.timeout_s, group_id=self.group_id
             )
         if self._end is not None and int(self._end) < self._first:
             return
@@ -186,7 +185,6 @@ class ShardDelivery:
             return
         ensemble = self._ensemble()
         if not ensemble:
-            self._check_known()
             return
         self._feed(self._core.on_ensemble, ensemble, self._priorities(ensemble), self._copies(ensemble))
         self._meet(ensemble)
@@ -203,13 +201,6 @@ class ShardDelivery:
             if node not in self._streams and not self._done.done():
                 self._streams[node] = MemberStream(self, node)
 
-    def _check_known(self) -> None:
-        """Give up when the shard is neither in the map nor known to any member that answers."""
-        if self.routing.find(self.group_name) is None and any(
-            stream.refused in UNKNOWN for stream in self._streams.values()
-        ):
-            self.fail(UnknownGroup(Refused(Reason.UNKNOWN_GROUP, f"no log group is named {self.group_name!r}")))
-
     # --- what streams say
 
     def on_connected(self, node: str) -> None:
@@ -221,7 +212,6 @@ class ShardDelivery:
             return
         self._trouble = f"{node}: {why}"
         self._feed(self._core.on_closed, node, why)
-        self._check_known()
         hopeless = [stream.hopeless for stream in self._streams.values()]
         if hopeless and all(hopeless):
             self.fail(Unavailable(hopeless[0]))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tidemark_core.base.entry import RECORDS_MAX, Durability
 
 from .batch import BATCH_OVERHEAD_BYTES
-from .errors import LocalAppendsLost, Unavailable
+from .errors import GroupReplaced, LocalAppendsLost, TidemarkError, Unavailable
 from .lane import Lane
 from .pending import Pending
 from .room import Room
@@ -60,24 +60,33 @@ class Dispatcher(Generic[P]):
         self.loop = asyncio.get_running_loop()
         self.group = client.routing.group_of_kind(group_name, self.kind)
         self.room = Room(settings.max_buffered_bytes, self.pump_all)
-        self.lanes = {index: Lane(self, index) for index in self.group.shards}
+        self._gone: TidemarkError | None = None     # the group is not there any more
         self.lost_local_records = 0
         self.quorum_timeouts = 0
         self.rolled_back_batches = 0
         self._on_loss = on_loss
-        self._ring = deque(self.lanes.values())  # keyless batches go round
         self._keyless: deque[P] = deque()
         self._touched: set[Lane | None] = set()  # None stands for the keyless queue
         self._linger: asyncio.TimerHandle | None = None
         self._ticker: asyncio.TimerHandle | None = None
+        self._set_lanes()
         self._set_limits()
         self._stop_listening = self.routing.listen(self._on_map)
+
+    def _set_lanes(self) -> None:
+        self.lanes = {index: Lane(self, index) for index in self.group.shards}
+        self._ring = deque(self.lanes.values())  # keyless batches go round
 
     def _set_limits(self) -> None:
         """Take over the limits of the group, which may change."""
         self.payload_bytes_max = max(1, self.group.batch_bytes_max - BATCH_OVERHEAD_BYTES)
         self._grown_bytes = min(self.payload_bytes_max, self.settings.batch_bytes * BATCH_GROWTH)
         self._grown_records = min(self.records_max, self.settings.batch_records * BATCH_GROWTH)
+
+    def check_there(self) -> None:
+        """Raise UnknownGroup or WrongKind where the group is not there any more."""
+        if self._gone is not None:
+            raise self._gone
 
     # --- filling batches
 
@@ -216,14 +225,38 @@ class Dispatcher(Generic[P]):
             self._ticker = self.loop.call_later(CHECK_EVERY_S, self._check_time)
 
     def _on_map(self) -> None:
-        group = self.routing.find(self.group_name)
-        if group is not None and group is not self.group and group.shards == self.group.shards:
+        """Take over the group as the map has it; writes that wait for another one of its name end here."""
+        try:
+            group = self.routing.group_of_kind(self.group_name, self.kind)
+            self.routing.check_life(self.group_name, self.group.group_id)
+        except GroupReplaced as replaced:
+            self._leave(replaced)
+            self.group, self._gone = group, None
+            self._set_lanes()
+            self._set_limits()
+            return
+        except TidemarkError as gone:
+            self._leave(gone)
+            self._set_lanes()   # should the group come back with its data, they begin as new producers
+            self._gone = gone
+            return
+        self._gone = None
+        if group is not self.group:
             self.group = group
             self._set_limits()
         for lane in self.lanes.values():
             lane.on_map()
         if self._keyless:
             self._pump_keyless()
+
+    def _leave(self, gone: TidemarkError) -> None:
+        """End every write that waits: its group is gone."""
+        for lane in self.lanes.values():
+            lane.leave(gone)
+        for pending in self._keyless:
+            pending.fail(gone)
+        self._keyless.clear()
+        self.release(self.room.used)
 
     async def flush(self) -> None:
         """Send what is waiting without linger; return when everything accepted so far is answered."""

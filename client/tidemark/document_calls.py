@@ -47,6 +47,7 @@ class PinnedAt:
 class View(NamedTuple):
     """The state of one shard that a read asks for."""
 
+    group_id: int
     level: str = LINEARIZABLE
     min_seqno: int = 0
     pin: PinnedAt | None = None
@@ -54,8 +55,9 @@ class View(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """Return the fields of a request that say so."""
         if self.pin is not None:
-            return {"pin": documents_pb2.PinnedCut(name=self.pin.name, at=self.pin.seqno)}
-        return {"level": self.level, "min_seqno": self.min_seqno}
+            pin = documents_pb2.PinnedCut(name=self.pin.name, at=self.pin.seqno)
+            return {"group_id": self.group_id, "pin": pin}
+        return {"group_id": self.group_id, "level": self.level, "min_seqno": self.min_seqno}
 
     @property
     def anywhere(self) -> bool:
@@ -91,7 +93,7 @@ class DocumentCalls:
 
     async def leader(self, shard: int, method: str, request: Any) -> Any:
         """Return the leader's answer to a unary call; raises RequestRefused, Unavailable, Behind."""
-        return await self.read(shard, View(), self._unary(method, request))
+        return await self.read(shard, View(request.group_id), self._unary(method, request))
 
     async def unary(self, shard: int, view: View, method: str, request: Any) -> Any:
         """Return the answer of a node that may show `view`; raises RequestRefused, Unavailable, Behind."""
@@ -109,7 +111,7 @@ class DocumentCalls:
         """Return what `send` returns for a node that may show `view`; raises RequestRefused, Unavailable, Behind."""
         deadline = self.deadline() if deadline is None else deadline
         if view.anywhere:
-            return await self._anywhere(shard, send, deadline)
+            return await self._anywhere(shard, view.group_id, send, deadline)
         behind: Refused | None = None
 
         async def sent(address: str, left_s: float) -> T:
@@ -124,16 +126,20 @@ class DocumentCalls:
                 raise
 
         try:
-            return await self._questions.ask(self.group_name, shard, sent, deadline, self.timeout_s, ELSEWHERE)
+            return await self._questions.ask(
+                self.group_name, view.group_id, shard, sent, deadline, self.timeout_s, ELSEWHERE)
         except Unavailable:
             if behind is not None:
                 raise Behind(behind) from None
             raise
 
-    async def _anywhere(self, shard: int, send: Callable[[str, float], Awaitable[T]], deadline: float) -> T:
+    async def _anywhere(
+        self, shard: int, group_id: int, send: Callable[[str, float], Awaitable[T]], deadline: float
+    ) -> T:
         now, backoff, trouble = asyncio.get_running_loop().time, Backoff(), "no member is known"
         behind: Refused | None = None
         while (left_s := deadline - now()) > 0:
+            self._routing.check_life(self.group_name, group_id)
             addresses, not_served = self._members(shard), 0
             for address in addresses:
                 left_s = deadline - now()

@@ -17,7 +17,7 @@ from tidemark_core.upr.positions import Scope
 from tidemark_wire.v1 import documents_pb2
 
 from .document import ActivePin, BulkWritten, Cut, Delete, Document, HistoryEntry, Put, ShardDocuments, Written
-from .document_calls import LEVELS, LINEARIZABLE, DocumentCalls, PinnedAt, View
+from .document_calls import LEVELS, DocumentCalls, PinnedAt, View
 from .document_gets import Gets
 from .document_scans import PAGE_BYTES_MAX, PAGE_BYTES_MIN, SHARDS_AT_ONCE, Scan, ShardScan, behind_prefix, position_of
 from .document_writes import Bulk, WriteDispatcher, checked_key, checked_ttl_ms, size_of
@@ -47,6 +47,7 @@ class Documents:
         self._on_close = client.forget
         self._home = client.home
         self._closed = False
+        self._life = self._dispatcher.group.group_id    # the group that `written` speaks of
         default = self._dispatcher.group.default_durability
         self._durability = settings.durability or (Durability.QUORUM if default is Durability.LOCAL else default)
         self.group_name = group_name
@@ -179,7 +180,7 @@ class Documents:
     def _get(self, key: bytes, level: str, seqnos: Seqnos, pin: Mapping[int, PinnedAt] | None = None) -> Awaitable[
             Document | None]:
         shard = self.shard_of(key)
-        return self._gets.get(shard, _view(shard, level, seqnos, pin), key)
+        return self._gets.get(shard, self._view(shard, level, seqnos, pin), key)
 
     async def get_many(
         self, keys: Iterable[bytes], *, level: str | None = None, min_seqno: Seqnos = 0
@@ -240,7 +241,7 @@ class Documents:
             self._home,
             [
                 ShardScan(
-                    self._calls, shard, _view(shard, level, seqnos, pin), first or b"", until or b"",
+                    self._calls, shard, self._view(shard, level, seqnos, pin), first or b"", until or b"",
                     keys_only=keys_only, limit=limit, page_bytes=page_bytes,
                 )
                 for shard in wanted
@@ -266,7 +267,7 @@ class Documents:
     async def _pin(self, shard: int, name: str, ttl_ms: int) -> Cut:
         answer: documents_pb2.PinDocumentsResponse = await self._calls.leader(
             shard, "Pin",
-            documents_pb2.PinDocumentsRequest(group=self.group_name, shard=shard, name=name, ttl_ms=ttl_ms),
+            documents_pb2.PinDocumentsRequest(**self._of_shard(shard), name=name, ttl_ms=ttl_ms),
         )
         return Cut(answer.at, answer.epoch, answer.lineage, answer.count, answer.digest)
 
@@ -309,7 +310,7 @@ class Documents:
         shards = self._shards(shards)
         answers = await asyncio.gather(*(
             self._calls.leader(
-                shard, "Unpin", documents_pb2.UnpinDocumentsRequest(group=self.group_name, shard=shard, name=name))
+                shard, "Unpin", documents_pb2.UnpinDocumentsRequest(**self._of_shard(shard), name=name))
             for shard in shards
         ))
         return [shard for shard, answer in zip(shards, answers, strict=True) if answer.existed]
@@ -322,7 +323,7 @@ class Documents:
 
     async def _describe(self, shard: int) -> ShardDocuments:
         answer: documents_pb2.DescribeDocumentsResponse = await self._calls.leader(
-            shard, "Describe", documents_pb2.DescribeDocumentsRequest(group=self.group_name, shard=shard))
+            shard, "Describe", documents_pb2.DescribeDocumentsRequest(**self._of_shard(shard)))
         return ShardDocuments(
             shard, answer.applied, answer.epoch, answer.count, answer.digest, answer.purged, answer.tombstones,
             tuple(ActivePin(each.name, each.at, each.expires_in_ms, each.kept_bytes) for each in answer.pins),
@@ -377,6 +378,27 @@ class Documents:
         if self._closed:
             raise Closed("the documents are closed")
         self._home.check()
+        self._dispatcher.check_there()
+        group_id = self._dispatcher.group.group_id
+        if group_id != self._life:
+            self._life = group_id
+            self.written.clear()
+
+    def check_life(self, group_id: int) -> None:
+        """Check that the documents are still those of a group; raises UnknownGroup, GroupReplaced."""
+        self._routing.check_life(self.group_name, group_id)
+
+    def _of_shard(self, shard: int) -> dict[str, Any]:
+        """Return the fields of a request that say which shard it is for."""
+        return {"group": self.group_name, "group_id": self._dispatcher.group.group_id, "shard": shard}
+
+    def _view(self, shard: int, level: str, seqnos: Seqnos, pin: Mapping[int, PinnedAt] | None) -> View:
+        group_id = self._dispatcher.group.group_id
+        if pin is None:
+            return View(group_id, level, seqnos.get(shard, 0) if isinstance(seqnos, Mapping) else seqnos)
+        if shard not in pin:
+            raise InvalidArgument("pin", f"does not show shard {shard}, but {', '.join(map(str, sorted(pin)))}")
+        return View(group_id, pin=pin[shard])
 
     async def _wait(self, size: int) -> None:
         if not self._room.fits(size):
@@ -442,14 +464,6 @@ def _checked_pin(name: Any, ttl_s: Any) -> int:
         field, _, rest = wrong.partition(" ")
         raise InvalidArgument(field, rest)
     return ttl_ms
-
-
-def _view(shard: int, level: str, seqnos: Seqnos, pin: Mapping[int, PinnedAt] | None) -> View:
-    if pin is not None:
-        if shard not in pin:
-            raise InvalidArgument("pin", f"does not show shard {shard}, but {', '.join(map(str, sorted(pin)))}")
-        return View(LINEARIZABLE, 0, pin[shard])
-    return View(level, seqnos.get(shard, 0) if isinstance(seqnos, Mapping) else seqnos)
 
 
 async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:

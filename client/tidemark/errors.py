@@ -287,6 +287,13 @@ class UnknownGroup(RequestRefused):
     group = ""
 
 
+class GroupReplaced(RequestRefused):
+    """The group was deleted and made again: what was asked for is gone, and the next call is about the new one.
+
+    A write that ends so was not appended.
+    """
+
+
 class UnknownShard(RequestRefused):
     """The group has no such shard."""
 
@@ -321,6 +328,7 @@ class Behind(RequestRefused):
 
 _CLASS_BY_REASON: dict[Reason, type[RequestRefused]] = {
     Reason.UNKNOWN_GROUP: UnknownGroup,
+    Reason.GROUP_REPLACED: GroupReplaced,
     Reason.UNKNOWN_SHARD: UnknownShard,
     Reason.PERMISSION_DENIED: PermissionDenied,
     Reason.TRIMMED: Trimmed,

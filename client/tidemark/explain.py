@@ -89,8 +89,8 @@ class Explanations:
         shared = shared_scopes(self._routing, settings.location, ensemble)
         local = settings.core_mode is Mode.LOCAL
         request = node_pb2.ExplainReadRequest(
-            group=group_name, shard=shard, count=count, mode=str(settings.core_mode), known_down=sorted(set(down)),
-            priorities=shared if local else (), ensemble=ensemble, **{"from": first},
+            group=group_name, group_id=group.group_id, shard=shard, count=count, mode=str(settings.core_mode),
+            known_down=sorted(set(down)), priorities=shared if local else (), ensemble=ensemble, **{"from": first},
         )
         node, answer = await self._ask(group_name, shard, ensemble, request, timeout_s)
         return Explanation(

@@ -25,7 +25,7 @@ from tidemark_wire.frames import AppendAnswer
 
 from . import endings
 from .acknowledged import Acknowledged
-from .errors import AcknowledgedDataLost, InvalidArgument, LocalAppendsLost, error_of
+from .errors import AcknowledgedDataLost, InvalidArgument, LocalAppendsLost, TidemarkError, error_of
 from .flights import Flight, Rollbacks
 from .links import AppendLink
 from .pending import Pending
@@ -49,6 +49,8 @@ RETRIED = frozenset(
         Reason.NOT_LEADER, Reason.UNKNOWN_SHARD, Reason.NOT_MEMBER, Reason.STALE_EPOCH, Reason.WRONG_STATE,
         Reason.TRANSFERRING, Reason.OVERLOADED, Reason.DISK_FULL, Reason.RECONFIGURING, Reason.NO_LEADER,
         Reason.SHUTTING_DOWN, Reason.NODE_UNAVAILABLE, Reason.BEHIND, Reason.ROLLING_BACK, Reason.NO_REPLICA,
+        # The map decides whether a group is there: the node's may be the older one.
+        Reason.UNKNOWN_GROUP, Reason.GROUP_REPLACED,
     }
 )
 # Whoever says so leads all the same.
@@ -56,6 +58,7 @@ HERE_TO_STAY = frozenset({Reason.OVERLOADED, Reason.DISK_FULL, Reason.ROLLING_BA
 # Said before anything is appended: this attempt is in no log.
 NOT_TAKEN = frozenset({
     Reason.OVERLOADED, Reason.DISK_FULL, Reason.ROLLING_BACK, Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN,
+    Reason.UNKNOWN_GROUP, Reason.GROUP_REPLACED,
 })
 OUT_OF_PLACE = frozenset({Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN})
 
@@ -66,6 +69,8 @@ class Lane:
     def __init__(self, dispatcher: Dispatcher[Any], index: int) -> None:
         self._dispatcher = dispatcher
         self.group_name = dispatcher.group_name
+        self.group_id = 0     # as frames for the leader's node say it
+        self.life = dispatcher.group.group_id
         self.index = index
         self.queue: deque[Any] = deque()  # batches of keyed writes; the last one may still be filling
         self.flights: deque[Flight] = deque()
@@ -124,6 +129,7 @@ class Lane:
         if leader is None:
             return None
         self._leader_epoch = leader.epoch
+        self.group_id = self._dispatcher.routing.id_for(leader.node, self.life)
         return self._dispatcher.links.to(leader.address)
 
     # --- answers
@@ -393,6 +399,14 @@ class Lane:
     def unanswered(self) -> list[Pending]:
         """Return what callers still wait for among the batches under way."""
         return [flight.pending for flight in self.flights if not flight.expired and flight.error is None]
+
+    def leave(self, gone: TidemarkError) -> None:
+        """The group is gone: callers get `gone` where nothing of a batch can be in its log."""
+        for flight in self.flights:
+            if flight.link is not None or flight.doubtful:
+                within = f"before its group was gone ({gone.message})"
+                flight.pending.fail(endings.unanswered(flight, self.group_name, self.index, within))
+        self.stop(gone)
 
     def stop(self, error: Exception) -> None:
         """Give up at once; callers get `error`."""

@@ -30,6 +30,7 @@ class Lane(Protocol):
     """Who is told about answers and broken links."""
 
     group_name: str
+    group_id: int
     index: int
 
     def on_answer(self, flight: Flight, batch: Batch, answer: AppendAnswer, link: AppendLink) -> None: ...
@@ -56,7 +57,8 @@ class AppendLink(ShardStream):
         """Send a batch behind everything sent before; its lane hears of the answer, or of the link's end."""
         request = next(self._requests)
         self._waiting[request] = (lane, flight, flight.batch)
-        self._outbox.append(AppendCall(request, lane.group_name, lane.index, flight.batch, resume_after))
+        self._outbox.append(
+            AppendCall(request, lane.group_name, lane.index, flight.batch, resume_after, lane.group_id))
         self.send_soon()
 
     def forget(self, flight: Flight) -> None:

@@ -11,7 +11,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import grpc.aio
-from tidemark_core.base.refusals import Reason
 from tidemark_core.delivery.messages import Start, Window
 from tidemark_wire import channel as wire
 from tidemark_wire.delivery import StartCall, encode_request
@@ -28,7 +27,7 @@ BACKOFF_MAX_S = 30.0
 
 
 class MemberStream(ShardStream):
-    """The stream to one member.  `hopeless` says why trying again will not help, `refused` is the last typed no."""
+    """The stream to one member.  `hopeless` says why trying again will not help."""
 
     nowhere = "the shard map does not say where it is"
 
@@ -36,7 +35,6 @@ class MemberStream(ShardStream):
         super().__init__(delivery.channels, Backoff(BACKOFF_MAX_S))
         self.node = node
         self.hopeless = ""
-        self.refused: Reason | None = None
         self._delivery = delivery
         self._start: StartCall | None = None
         self._window: Window | None = None
@@ -51,7 +49,8 @@ class MemberStream(ShardStream):
         """Say it as soon as the stream takes it; the next stream does not say it."""
         if isinstance(message, Start):
             delivery = self._delivery
-            self._start = StartCall(delivery.group_name, delivery.shard, message, delivery.frame_bytes)
+            group_id = delivery.routing.id_for(self.node, delivery.group_id)
+            self._start = StartCall(delivery.group_name, delivery.shard, message, delivery.frame_bytes, group_id)
             self._window = None
         else:
             self._window = message
@@ -60,7 +59,7 @@ class MemberStream(ShardStream):
     def healthy(self) -> None:
         """The node serves: the next trouble is a new one."""
         self.backoff.reset()
-        self.hopeless, self.refused = "", None
+        self.hopeless = ""
 
     def on_map(self) -> None:
         """Try at once when the shard map has news of the node."""
@@ -107,7 +106,6 @@ class MemberStream(ShardStream):
         if ending.error is not None:
             hinted = refusal_from_rpc_error(ending.error)
             if hinted is not None:
-                self.refused = hinted.refused.reason
                 pause_s = max(0, hinted.refused.retry_after_ms) / 1000
             elif ending.error.code() in HOPELESS:
                 self.hopeless = ending.why

@@ -46,10 +46,12 @@ class Pin:
 
     async def get(self, key: bytes) -> Document | None:
         """Return a document as the pin shows it; raises NotPinned once the pin has ended."""
+        self._documents.check_life(self._scope.group)
         return await self._documents._get(checked_key(key), LINEARIZABLE, 0, self._at)
 
     async def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Document]:
         """Return the documents that the pin shows by key; raises as `get`."""
+        self._documents.check_life(self._scope.group)
         return await self._documents._get_many(keys, LINEARIZABLE, 0, self._at)
 
     def scan(
@@ -57,6 +59,7 @@ class Pin:
         shards: Sequence[int] | None = None, keys_only: bool = False, ordered: bool = False, limit: int | None = None,
     ) -> Scan:
         """Return the documents that the pin shows; the options are those of `Documents.scan`, any member serves it."""
+        self._documents.check_life(self._scope.group)
         if shards is None and len(self.cuts) < len(self._documents.shards):
             shards = sorted(self.cuts)
         return self._documents._scan(
@@ -69,6 +72,7 @@ class Pin:
 
         A pin that ended is pinned again at once, with other cuts, before the call can know; that one is released.
         """
+        self._documents.check_life(self._scope.group)
         renewed = await self._documents.pin(self.name, ttl_s, shards=list(self.cuts))
         for shard, cut in renewed.cuts.items():
             if cut.seqno != self.cuts[shard].seqno:
@@ -77,6 +81,7 @@ class Pin:
 
     async def release(self) -> None:
         """End the pin on its shards; one that has ended is no error."""
+        self._documents.check_life(self._scope.group)
         await self._documents.unpin(self.name, shards=list(self.cuts))
 
     async def __aenter__(self) -> Pin:

@@ -56,9 +56,9 @@ class Questions:
         if type(sequence) is not int or not 0 <= sequence < 1 << 63:
             raise InvalidArgument("sequence", f"is {sequence!r}, must be a number of at least 0")
         deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
+        group_id = await self._check(group_name, shard)
         request = node_pb2.OutcomeRequest(
-            group=group_name, shard=shard, producer=producer, sequence=sequence, wait=wait
+            group=group_name, group_id=group_id, shard=shard, producer=producer, sequence=sequence, wait=wait
         )
 
         answer: Outcome | None = None
@@ -80,18 +80,22 @@ class Questions:
         )
 
     async def commit_position(
-        self, group_name: str, shard: int, name: str, offset: int, *, lease_ms: int, seek: bool, timeout_s: float
+        self, group_name: str, shard: int, name: str, offset: int, *, lease_ms: int, seek: bool, timeout_s: float,
+        group_id: int = 0,
     ) -> PositionCommitted:
-        """Commit where a subscription stands; raises as `outcome`."""
+        """Commit where a subscription stands; raises as `outcome`, and GroupReplaced where a `group_id` is given."""
         return await self._question(
             "CommitPosition", node_pb2.CommitPositionRequest, committed_from_proto, group_name, shard, timeout_s,
-            subscription=name, offset=offset, lease_ms=lease_ms, seek=seek,
+            group_id=group_id, subscription=name, offset=offset, lease_ms=lease_ms, seek=seek,
         )
 
-    async def subscriptions(self, group_name: str, shard: int, *, timeout_s: float) -> SubscriptionsView:
-        """Return where all subscriptions of a shard stand; raises as `outcome`."""
+    async def subscriptions(
+        self, group_name: str, shard: int, *, timeout_s: float, group_id: int = 0
+    ) -> SubscriptionsView:
+        """Return where all subscriptions of a shard stand; raises as `commit_position`."""
         return await self._question(
-            "Subscriptions", node_pb2.SubscriptionsRequest, subscriptions_from_proto, group_name, shard, timeout_s
+            "Subscriptions", node_pb2.SubscriptionsRequest, subscriptions_from_proto, group_name, shard, timeout_s,
+            group_id=group_id,
         )
 
     async def delete_subscription(
@@ -103,21 +107,22 @@ class Questions:
             subscription=name,
         )
 
-    async def latest(self, group_name: str, shard: int, *, timeout_s: float) -> int:
+    async def latest(self, group_name: str, shard: int, *, timeout_s: float, group_id: int = 0) -> int:
         """Return the last offset that may be read now, all that was acknowledged included; -1: none (O46)."""
         deadline = self._deadline(timeout_s)
-        frame = await self._frame_at(group_name, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
+        group_id = group_id or await self._check(group_name, shard)
+        frame = await self._frame_at(group_name, group_id, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
         return frame.released
 
     async def earliest(self, group_name: str, shard: int, *, timeout_s: float) -> int:
         """Return the first offset that retention has left, the one behind the end where nothing is left."""
         deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
-        latest = await self._frame_at(group_name, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
+        group_id = await self._check(group_name, shard)
+        latest = await self._frame_at(group_name, group_id, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
         if latest.released < 0:
             return 0
         try:
-            await self._frame_at(group_name, shard, 0, 0, deadline, timeout_s)
+            await self._frame_at(group_name, group_id, shard, 0, 0, deadline, timeout_s)
         except Trimmed as trimmed:
             return trimmed.first
         return 0
@@ -128,16 +133,16 @@ class Questions:
         What was logged later than all there is has the offset behind the end.  Found by halves, an entry at a time.
         """
         deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
-        latest = await self._frame_at(group_name, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
+        group_id = await self._check(group_name, shard)
+        latest = await self._frame_at(group_name, group_id, shard, BEYOND_EVERYTHING, -1, deadline, timeout_s)
         low, high = 0, latest.released + 1
         while low < high:
             middle = (low + high) // 2
             try:
-                frame = await self._frame_at(group_name, shard, middle, middle, deadline, timeout_s)
+                frame = await self._frame_at(group_name, group_id, shard, middle, middle, deadline, timeout_s)
                 while frame.holes:  # a hole's time is that of the record behind it
                     end = frame.holes[-1][1] + 1
-                    frame = await self._frame_at(group_name, shard, end, end, deadline, timeout_s)
+                    frame = await self._frame_at(group_name, group_id, shard, end, end, deadline, timeout_s)
             except Trimmed as trimmed:
                 low = max(low, trimmed.first)
                 continue
@@ -151,7 +156,7 @@ class Questions:
     async def read_index(self, group_name: str, shard: int, *, timeout_s: float) -> tuple[int, FailoverLog]:
         """Return a seqno of documents that covers everything confirmed before the call, and the history there (U68)."""
         deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
+        group_id = await self._check(group_name, shard)
         request = encode_request(AskIndex(1, group_name, shard))
 
         async def send(address: str, left_s: float) -> tuple[int, FailoverLog]:
@@ -171,13 +176,13 @@ class Questions:
             finally:
                 call.cancel()
 
-        return await self.ask(group_name, shard, send, deadline, timeout_s)
+        return await self.ask(group_name, group_id, shard, send, deadline, timeout_s)
 
     async def _frame_at(
-        self, group_name: str, shard: int, first: int, until: int, deadline: float, timeout_s: float
+        self, group_name: str, group_id: int, shard: int, first: int, until: int, deadline: float, timeout_s: float
     ) -> ReadFrame:
         """Return the first frame of a read from the leader that has what was asked for."""
-        request = node_pb2.ReadRequest(group=group_name, shard=shard, until=until)
+        request = node_pb2.ReadRequest(group=group_name, group_id=group_id, shard=shard, until=until)
         setattr(request, "from", first)  # a keyword of Python
 
         async def send(address: str, left_s: float) -> ReadFrame:
@@ -195,16 +200,17 @@ class Questions:
             finally:
                 call.cancel()
 
-        return await self.ask(group_name, shard, send, deadline, timeout_s)
+        return await self.ask(group_name, group_id, shard, send, deadline, timeout_s)
 
     async def _question(
         self, method: str, make: Callable[..., Any], parse: Callable[[Any], T], group_name: str, shard: int,
-        timeout_s: float, **fields: object,
+        timeout_s: float, *, group_id: int = 0, **fields: object,
     ) -> T:
-        """Return the leader's answer about a shard that the map knows."""
+        """Return the leader's answer about a shard that the map knows; `group_id` 0 is the group of that name now."""
         deadline = self._deadline(timeout_s)
-        await self._check(group_name, shard)
-        return await self._answer(method, make(group=group_name, shard=shard, **fields), parse, deadline, timeout_s)
+        group_id = group_id or await self._check(group_name, shard)
+        request = make(group=group_name, group_id=group_id, shard=shard, **fields)
+        return await self._answer(method, request, parse, deadline, timeout_s)
 
     async def _answer(
         self, method: str, request: Any, parse: Callable[[Any], T], deadline: float, timeout_s: float
@@ -213,22 +219,30 @@ class Questions:
             stub = node_pb2_grpc.TidemarkStub(self._channels.to(address))
             return parse(await getattr(stub, method)(request, timeout=left_s, metadata=wire.hello_metadata()))
 
-        return await self.ask(request.group, request.shard, send, deadline, timeout_s)
+        return await self.ask(request.group, request.group_id, request.shard, send, deadline, timeout_s)
 
     def _deadline(self, timeout_s: float) -> float:
         return asyncio.get_running_loop().time() + at_least("timeout_s", timeout_s, 0.001)
 
-    async def _check(self, group_name: str, shard: int) -> None:
-        self._routing.check_shard(await self._routing.find_group(group_name), shard)
+    async def _check(self, group_name: str, shard: int) -> int:
+        """Return the id of the group that has the name now."""
+        group = await self._routing.find_group(group_name)
+        self._routing.check_shard(group, shard)
+        return group.group_id
 
     async def ask(
-        self, group_name: str, shard: int, send: Callable[[str, float], Awaitable[T]], deadline: float,
+        self, group_name: str, group_id: int, shard: int, send: Callable[[str, float], Awaitable[T]], deadline: float,
         timeout_s: float, retried: Set[Reason] = RETRIED,
     ) -> T:
-        """Return the leader's answer; raises RequestRefused but for what is `retried`, Unavailable."""
+        """Return the answer of the leader of a shard.
+
+        Raises RequestRefused but for what is `retried`, Unavailable; UnknownGroup and GroupReplaced as soon as the
+        map says so.
+        """
         now, routing = asyncio.get_running_loop().time, self._routing
         trouble, backoff = "no leader is known", Backoff()
         while (left_s := deadline - now()) > 0:
+            routing.check_life(group_name, group_id)
             pause_s = BACKOFF_MAX_S
             leader = routing.leader(group_name, shard)
             if leader is None:

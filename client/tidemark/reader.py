@@ -21,7 +21,7 @@ from . import arrow
 from .batch import ReadBatch, Record
 from .cursor import EARLIEST, LATEST, End, ShardCursor, Start
 from .delivery import ShardDelivery
-from .errors import AccessDenied, Closed, DataLoss, InvalidArgument, Trimmed, UndecodableBatch
+from .errors import AccessDenied, Closed, DataLoss, InvalidArgument, TidemarkError, Trimmed, UndecodableBatch
 from .gaps import Gap, GapT
 from .read_settings import LEADER, RAISE, ReadSettings
 from .read_stats import ReadStats, together
@@ -71,6 +71,7 @@ class Reader(Generic[GapT]):
         self.loop = asyncio.get_running_loop()
         self.clock = RunningClock(self.loop)
         group = client.routing.group_of_kind(group_name, LOG)
+        self.group_id = group.group_id
         wanted = sorted(group.shards) if shards is None else list(dict.fromkeys(shards))
         for shard in wanted:
             client.routing.check_shard(group, shard)
@@ -368,7 +369,8 @@ class Reader(Generic[GapT]):
     async def _run(self, shard: int, cursor: ShardCursor | ShardDelivery) -> None:
         offset = None if self.subscription is None else await self.subscription.start_of(shard)
         if offset is None and shard in self._from_latest:
-            offset = 1 + await self.questions.latest(self.group_name, shard, timeout_s=self.settings.timeout_s)
+            offset = 1 + await self.questions.latest(
+                self.group_name, shard, timeout_s=self.settings.timeout_s, group_id=self.group_id)
         if offset is not None:
             cursor.start_at(offset)
             self.positions[shard] = offset
@@ -381,6 +383,11 @@ class Reader(Generic[GapT]):
         self._wake.set()
 
     def _on_map(self) -> None:
+        try:
+            self.routing.check_life(self.group_name, self.group_id)
+        except TidemarkError as gone:
+            self.fail(gone)
+            return
         for cursor in self.cursors.values():
             cursor.on_map()
 

@@ -52,8 +52,13 @@ class RecordDispatcher(Dispatcher[PendingRecords]):
     def add_run(
         self, lane: Lane | None, columns: Columns, start: int, durability: Durability, answer: AppendedBatch
     ) -> int:
-        """Put checked records of one lane from `start` on into one batch, as many as fit; return where to go on."""
+        """Put checked records of one lane from `start` on into one batch, as many as fit; return where to go on.
+
+        Raises UnknownGroup or GroupReplaced where the group of the lane is gone.
+        """
         settings = self.settings
+        if lane is not None:
+            self.routing.check_life(self.group_name, lane.life)
         pending = self.filling(lane, durability, columns.bytes_of(start, start + 1))
         first = pending.count
         end = min(

@@ -17,15 +17,16 @@ from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
-import xxhash
 from tidemark_core.base.entry import Durability
+from tidemark_core.base.ids import key_hash
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire import channel as wire
 from tidemark_wire.tasks import cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
+from tidemark_wire.wire_version import VERSION_OF_GROUP_IDS
 
-from .errors import InvalidArgument, Unavailable, UnknownGroup, UnknownShard, WrongKind
+from .errors import GroupReplaced, InvalidArgument, Unavailable, UnknownGroup, UnknownShard, WrongKind
 
 log = logging.getLogger("tidemark.routing")
 
@@ -65,7 +66,7 @@ class Group(NamedTuple):
 
     def shard_of(self, key: bytes) -> int:
         """Return the index of the shard whose hash range holds `key`."""
-        return self.shards[bisect_left(self.hash_max, xxhash.xxh3_64_intdigest(key) >> 32)]
+        return self.shards[bisect_left(self.hash_max, key_hash(key))]
 
 
 class Channels:
@@ -202,6 +203,18 @@ class Routing:
             text = f"group {name!r} is of kind {group.kind}, not {kind}"
             raise WrongKind(Refused(Reason.WRONG_KIND, text))
         return group
+
+    def check_life(self, name: str, group_id: int) -> None:
+        """Check that a name stands for the group that it stood for before; raises UnknownGroup, GroupReplaced."""
+        now = self.group(name).group_id
+        if now != group_id:
+            text = f"log group {name!r} was deleted and made again: its id was {group_id} and is {now}"
+            raise GroupReplaced(Refused(Reason.GROUP_REPLACED, text))
+
+    def id_for(self, node: str, group_id: int) -> int:
+        """Return the id of a group as a frame for a node says it: 0 where the node may be too old to read it."""
+        info = self._nodes.get(node)
+        return group_id if info is not None and info.wire_version >= VERSION_OF_GROUP_IDS else 0
 
     def find(self, name: str) -> Group | None:
         """Return a group of the map, or None."""

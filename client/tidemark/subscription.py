@@ -79,7 +79,8 @@ class Subscription:
     async def start_of(self, shard: int) -> int | None:
         """Return where the subscription stands on a shard, None when it is new there."""
         reader, name = self._reader, self.settings.name
-        view = await reader.questions.subscriptions(reader.group_name, shard, timeout_s=reader.settings.timeout_s)
+        view = await reader.questions.subscriptions(
+            reader.group_name, shard, timeout_s=reader.settings.timeout_s, group_id=reader.group_id)
         found = next((each for each in view.subscriptions if each.name == name), None)
         if found is None:
             return None
@@ -138,7 +139,7 @@ class Subscription:
         asked_at = reader.loop.time()
         answer = await reader.questions.commit_position(
             reader.group_name, shard, settings.name, offset, lease_ms=settings.lease_ms, seek=False,
-            timeout_s=timeout_s,
+            timeout_s=timeout_s, group_id=reader.group_id,
         )
         self.committed[shard] = answer.offset
         self._renewed_at[shard] = asked_at

@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 import grpc.aio
-from tidemark_core.base.entry import check_batch
+from tidemark_core.base.entry import Batch, check_batch
 from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import key_hash
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.documents.payload import OUTCOME_BYTES, Verdict
+from tidemark_core.documents.payload import OUTCOME_BYTES, Verdict, keys_of
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended
@@ -58,6 +59,16 @@ def as_routed(refused: Refused) -> Refused:
     if refused.reason in (Reason.UNKNOWN_SHARD, Reason.NOT_MEMBER):
         return Refused(Reason.NOT_LEADER, refused.message, refused.epoch, refused.expected, refused.retry_after_ms)
     return refused
+
+
+def _stray(target: Target, batch: Batch) -> str | None:
+    """Say which key of a batch lies outside the shard's range: two shards would have a live document of it (T13)."""
+    low, high = target.info.hash_min, target.info.hash_max
+    if len(target.group.shards) > 1:
+        for key in keys_of(batch.payload, batch.count):
+            if not low <= key_hash(key) <= high:
+                return f"key {key[:100]!r} does not belong to shard {target.info.index} of {target.group.name!r}"
+    return None
 
 
 def _size(answer: AppendAnswer) -> int:
@@ -176,7 +187,7 @@ class Appends:
         if refused is not None:
             self._answer(stream, call.request, refused, None)
             return
-        target = self._routing.find(call.group, call.shard)
+        target = self._routing.find(call.group, call.shard, call.group_id)
         if isinstance(target, Refused):
             self._answer(stream, call.request, target, None)
             return
@@ -205,6 +216,8 @@ class Appends:
                 f"payload has {payload_bytes} bytes, max_batch_bytes of {call.group!r} is {limit}",
             )
         wrong = check_batch(call.batch, limit)
+        if wrong is None and target.has_documents:
+            wrong = _stray(target, call.batch)
         return None if wrong is None else Refused(Reason.INVALID_BATCH, wrong)
 
     def _settle(

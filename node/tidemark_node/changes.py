@@ -70,7 +70,7 @@ from .access import Access
 from .budgets import LARGE_FRAME_SECONDS, Budgets, fitted
 from .change_pages import page
 from .database import Snapshot
-from .documents import KIND, StateRows
+from .documents import StateRows
 from .driver import Driver
 from .held_snapshot import HeldSnapshot
 from .methods import PEOPLE, Method, Shape
@@ -244,7 +244,7 @@ class _Connection:
             end = StreamEnd(EndReason.SHUTTING_DOWN, None, "the node stops")
         elif isinstance(target, Refused):
             end = StreamEnd(EndReason.REFUSED, NotMyShard(version), target.message)
-        elif target.group.kind != KIND:
+        elif not target.has_documents:
             wrong = f"{request.group!r} is of kind {target.group.kind}, it has no documents"
             end = StreamEnd(EndReason.REFUSED, PositionRefused("group", wrong), wrong)
         elif (refused := self._refusal(request.group)) is not None:

@@ -184,7 +184,7 @@ class _Stream:
                     self.run_now = None
 
     def _on_start(self, call: StartCall) -> None:
-        target = self._routing.find(call.group, call.shard)
+        target = self._routing.find(call.group, call.shard, call.group_id)
         me, peer = self._driver.core.me.node, self._context.peer()
         if not isinstance(target, Refused):
             self.run_now = _Run(call, target.shard, "", me, peer)

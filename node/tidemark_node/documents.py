@@ -55,7 +55,6 @@ from .metrics import Metrics
 from .routing import Routing, Target
 from .store_errors import StoreFailed
 
-KIND = "Documents"
 FAMILIES = (DOCS, SUMMARY, PINS, PINNED)
 KEYS_MAX = 10_000
 PAGE_BYTES_DEFAULT = 1 << 20
@@ -370,10 +369,10 @@ class DocumentCalls:
     # --- what all of them check ---------------------------------------------------------------------------
 
     async def _find(self, request: Any, context: Any) -> Target:
-        target = self._routing.find(request.group, request.shard)
+        target = self._routing.find(request.group, request.shard, request.group_id)
         if isinstance(target, Refused):
             await self._routing.refuse(context, target, None)
-        if target.group.kind != KIND:
+        if not target.has_documents:
             wrong = Refused(Reason.WRONG_KIND, f"{request.group!r} is of kind {target.group.kind}, it has no documents")
             await self._routing.refuse(context, wrong, None)
         return target

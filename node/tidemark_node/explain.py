@@ -42,7 +42,7 @@ class Explain:
 
     async def read(self, request: Any, context: Any) -> bytes:
         """Handler of one question; the answer is made and serialised in a thread."""
-        target = self._routing.find(request.group, request.shard)
+        target = self._routing.find(request.group, request.shard, request.group_id)
         if isinstance(target, Refused):
             await self._routing.refuse(context, target, None)
         start = _start_of(request, target)

@@ -81,7 +81,7 @@ class Outcomes:
         return limbo_to_proto(view)
 
     async def _find(self, request: Any, context: Any) -> Target:
-        target = self._routing.find(request.group, request.shard)
+        target = self._routing.find(request.group, request.shard, request.group_id)
         if isinstance(target, Refused):
             await self._routing.refuse(context, target, None)
         return target

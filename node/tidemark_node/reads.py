@@ -62,7 +62,7 @@ class Reads:
 
     async def serve(self, request: Any, context: Any) -> None:
         """Handler of one read."""
-        target = self._routing.find(request.group, request.shard)
+        target = self._routing.find(request.group, request.shard, request.group_id)
         if isinstance(target, Refused):
             await self._routing.refuse(context, target, None)
         first, until = getattr(request, "from"), request.until

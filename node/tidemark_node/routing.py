@@ -1,7 +1,13 @@
 """The shard map this node was pushed, and what is looked up in it: groups, leader hints, addresses.
 
 Nodes never read etcd; the operator pushes, clients fetch and watch.  Addresses are also learnt from peers that
-introduce themselves.  Stays out: who leads or belongs to what; the map is only repeated.
+introduce themselves.
+
+The rule, with reason and tests in `docs/protocols/trust.md`:
+
+T13  A request is for one group, not for a name
+
+Stays out: who leads or belongs to what; the map is only repeated.
 """
 
 from __future__ import annotations
@@ -24,6 +30,11 @@ class Target:
     shard: ShardId
     group: common_pb2.GroupInfo
     info: common_pb2.ShardInfo
+
+    @property
+    def has_documents(self) -> bool:
+        """Say whether it is a shard of documents."""
+        return self.group.kind == "Documents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +90,22 @@ class Routing:
             await self._changed.wait()
         return self.map.version
 
-    def find(self, group: str, index: int) -> Target | Refused:
-        """Look up what a client named."""
+    def find(self, group: str, index: int, group_id: int = 0) -> Target | Refused:
+        """Look up what a client named; a `group_id` must be that of the group, 0 is any."""
+        known = self._groups.get(group)
+        if known is not None and group_id not in (0, known.group_id):
+            # Either map may be the newer one: a client compares with its own, and looks again.
+            return Refused(
+                Reason.GROUP_REPLACED, f"log group {group!r} has the id {known.group_id} in shard map "
+                f"{self.map.version}, not {group_id}: it was deleted and made again", retry_after_ms=100)
         target = self._targets.get((group, index))
         if target is not None:
             return target
         if not self.map.version:
             return Refused(Reason.NO_LEADER, "this node has no shard map yet", retry_after_ms=100)
-        if group not in self._groups:
+        if known is None:
             return Refused(Reason.UNKNOWN_GROUP, f"log group {group!r} is not in shard map {self.map.version}")
-        shards = len(self._groups[group].shards)
+        shards = len(known.shards)
         return Refused(Reason.UNKNOWN_SHARD, f"shard {index} of {group!r}: the group has shards 0 to {shards - 1}")
 
     def access(self, group: str) -> AccessLists | None:

@@ -113,7 +113,7 @@ class Subscriptions:
             return view
 
     async def _find(self, request: Any, context: Any) -> Target:
-        target = self._routing.find(request.group, request.shard)
+        target = self._routing.find(request.group, request.shard, request.group_id)
         if isinstance(target, Refused):
             await self._routing.refuse(context, target, None)
         return target

@@ -43,6 +43,7 @@ def build_shard_map(
             zone=node.zone,
             location=node.location,
             available=node.up,
+            wire_version=node.wire_version if node.up else 0,   # who is down may come back as an older release
         )
     for group in sorted(groups, key=lambda group: group.name):
         found = [records.get(shard_id(group.group_id, index)) for index in range(group.shards)]

@@ -34,7 +34,7 @@ from tidemark_core.delivery.messages import (
 )
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
 
-from .frames import FRAME_BYTES_MAX, Cursor, short_text
+from .frames import FRAME_BYTES_MAX, GROUP_ID, WITH_GROUP_ID, Cursor, short_text
 
 REQUEST_BYTES_MAX = 16 << 10
 PRIORITY_MAX = 5
@@ -68,12 +68,16 @@ class CorruptShipment(RemoteViolation):
 
 @dataclass(frozen=True, slots=True)
 class StartCall:
-    """START as it travels: the shard it is about, and how large a shipment should be (0: the node's choice)."""
+    """START as it travels: the shard it is about, and how large a shipment should be (0: the node's choice).
+
+    `group_id` is that of `frames.AppendCall`.
+    """
 
     group: str
     shard: int
     start: Start
     frame_bytes: int = 0
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,12 @@ def _encode_start(call: StartCall) -> bytes:
     parts = [
         _KIND.pack(_START_KIND),
         _START.pack(
-            len(group), call.shard, start.generation, start.first, start.until, _MODES.index(start.mode), down,
+            len(group), call.shard, start.generation, start.first, start.until,
+            _MODES.index(start.mode) | (WITH_GROUP_ID if call.group_id else 0), down,
             start.window_bytes, call.frame_bytes, len(members), len(start.priorities), start.copies,
         ),
         group,
+        GROUP_ID.pack(call.group_id) if call.group_id else b"",
         bytes(start.priorities),
     ]
     for member in members:
@@ -168,18 +174,21 @@ def _decode_start(cursor: Cursor) -> StartCall:
         group_bytes, shard, generation, first, until, mode, down, window_bytes, frame_bytes, members, priorities,
         copies,
     ) = cursor.unpack(_START)
-    group, near = cursor.text(group_bytes), tuple(cursor.take(priorities))
+    group = cursor.text(group_bytes)
+    group_id = cursor.unpack(GROUP_ID)[0] if mode & WITH_GROUP_ID else 0
+    near = tuple(cursor.take(priorities))
     ensemble = tuple(cursor.text(*cursor.unpack(_KIND)) for _ in range(members))
     if down >> members:
         raise RemoteViolation(f"known_down names a slot beyond the {members} of the ensemble")
     known_down = tuple(sorted(node for slot, node in enumerate(ensemble) if down >> slot & 1))
     start = Start(
-        generation, first, until, _word(_MODES, mode, "mode"), known_down, ensemble, near, window_bytes, copies
+        generation, first, until, _word(_MODES, mode & ~WITH_GROUP_ID, "mode"), known_down, ensemble, near,
+        window_bytes, copies,
     )
     wrong = check_start(start)
     if wrong is not None:
         raise RemoteViolation(f"START: {wrong}")
-    return StartCall(group, shard, start, frame_bytes)
+    return StartCall(group, shard, start, frame_bytes, group_id)
 
 
 # --- node to reader ---------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ _LINK = struct.Struct(">BBQBBI")          # plane, kind, unit, bytes of node, by
 _LINK_4 = struct.Struct(">BQBBI")         # the same without a plane: wire version 4 has one alone
 _APPEND = struct.Struct(">QQqqqqqIB")     # epoch, prev (two), through, commit, confirmed, trim, entries, what follows
 _OFFSET = struct.Struct(">q")
+GROUP_ID = struct.Struct(">I")
 _COPIES = struct.Struct(">QB")            # copies, members of the ensemble
 _MEMBER = struct.Struct(">BB")            # bytes of node, bytes of incarnation
 _ACK = struct.Struct(">QqqqB")            # epoch, upto, commit, clock, space
@@ -57,6 +58,9 @@ _HOLE = struct.Struct(">qq")              # first, last
 # What follows the numbers of an append, in this order and before its entries.
 _WITH_RELEASED, _WITH_COPIES, _WITH_BARE = 1, 2, 4
 
+WITH_GROUP_ID = 0x80
+"""Set in the durability of a call, or in the mode of a START, where the group's id follows its name."""
+
 _ANSWERED_REFUSED, _ANSWERED_APPENDED, _ANSWERED_WRITTEN = range(3)
 
 
@@ -65,6 +69,7 @@ class AppendCall:
     """One batch a client wants appended.  `request` is the client's own number, echoed in the answer.
 
     `resume_after` is the offset of the rollback record that the producer has heard of, -1 when there was none (L22).
+    `group_id` tells groups of one name apart; 0 is any of them, and all that nodes below VERSION_OF_GROUP_IDS read.
     """
 
     request: int
@@ -72,6 +77,7 @@ class AppendCall:
     shard: int
     batch: Batch
     resume_after: int = -1
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,13 +348,16 @@ def _named(cursor: Cursor) -> Member:
 
 def append_parts(call: AppendCall) -> list[bytes]:
     """Return one call as parts; the concatenation of the parts of several calls is a frame."""
-    batch, group = call.batch, short_text(call.group, "group")
+    batch, group, durability = call.batch, short_text(call.group, "group"), int(call.batch.durability)
+    parts = [group, batch.payload]
+    if call.group_id:
+        durability |= WITH_GROUP_ID
+        parts.insert(1, GROUP_ID.pack(call.group_id))
     head = _CALL.pack(
         call.request, call.shard, len(group), call.resume_after, batch.producer, batch.sequence, batch.count,
-        batch.first_timestamp_us, batch.last_timestamp_us, batch.payload_crc, batch.durability,
-        len(batch.payload),
+        batch.first_timestamp_us, batch.last_timestamp_us, batch.payload_crc, durability, len(batch.payload),
     )
-    return [head, group, batch.payload]
+    return [head, *parts]
 
 
 def encode_appends(calls: Iterable[AppendCall]) -> bytes:
@@ -366,9 +375,12 @@ def decode_appends(frame: bytes) -> Iterator[AppendCall]:
             request, shard, group_bytes, resume_after, producer, sequence, count, first_us, last_us, crc,
             durability, payload_bytes,
         ) = cursor.unpack(_CALL)
-        group, payload = cursor.text(group_bytes), cursor.take(payload_bytes)
-        batch = Batch(producer, sequence, count, first_us, last_us, crc, payload, _durability(durability))
-        yield AppendCall(request, group, shard, batch, resume_after)
+        group = cursor.text(group_bytes)
+        group_id = cursor.unpack(GROUP_ID)[0] if durability & WITH_GROUP_ID else 0
+        payload = cursor.take(payload_bytes)
+        level = _durability(durability & ~WITH_GROUP_ID)
+        batch = Batch(producer, sequence, count, first_us, last_us, crc, payload, level)
+        yield AppendCall(request, group, shard, batch, resume_after, group_id)
 
 
 def encode_answers(answers: Iterable[AppendAnswer]) -> bytes:

@@ -39,6 +39,10 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.UNKNOWN_GROUP: Meaning(
         _Code.NOT_FOUND, "Check the group's name; `tidemark shards` lists the groups."
     ),
+    Reason.GROUP_REPLACED: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "The group was deleted and made again. Look at what you read of it before, then ask again."
+    ),
     Reason.UNKNOWN_SHARD: Meaning(_Code.NOT_FOUND, "Check the shard's number; `tidemark shards` lists them."),
     Reason.NOT_MEMBER: Meaning(
         _Code.FAILED_PRECONDITION, "The node does not hold this shard; refresh the shard map."

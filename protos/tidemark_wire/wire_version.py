@@ -23,6 +23,9 @@ VERSION_OF_UNKNOWN_PRODUCERS = 5
 VERSION_OF_DOCUMENTS = 5
 """From this version on a node holds shards of documents; a copy of one is never given to an older node (U46)."""
 
+VERSION_OF_GROUP_IDS = 5
+"""From this version on a node reads the id of the group that an append or a START is for."""
+
 
 class WireVersionMismatch(Exception):
     """The sides have no wire version in common; the message says what each speaks and what to do."""

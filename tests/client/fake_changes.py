@@ -206,7 +206,7 @@ class _Connection:
             case Open():
                 self.faults.opens.append(request)
                 documents = cluster.groups[request.group][request.shard].documents
-                group_id = next(g.group_id for g in cluster.shard_map().groups if g.name == request.group)
+                group_id = cluster.group_ids[request.group]
                 stream = _Stream(request.stream, documents, self.node, request, group_id)
                 if self.faults.ends:
                     end = self.faults.ends.popleft()

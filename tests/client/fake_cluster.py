@@ -31,6 +31,7 @@ from tidemark_wire.limbo import limbo_to_proto, outcome_to_proto
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.subscriptions import subscriptions_to_proto
 from tidemark_wire.v1 import common_pb2, documents_pb2_grpc, node_pb2, node_pb2_grpc
+from tidemark_wire.wire_version import WIRE_VERSION
 
 BATCH_BYTES_MAX = 8 << 20
 
@@ -374,11 +375,11 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
 
     def _answer(self, call: frames.AppendCall, reply: Callable[[frames.AppendAnswer], None]) -> None:
         cluster = self.node.cluster
-        shards = cluster.groups.get(call.group)
-        if shards is None:
-            reply(frames.AppendAnswer(call.request, Refused(Reason.UNKNOWN_GROUP, f"no group {call.group}")))
+        refused = cluster.refusal(call.group, call.group_id)
+        if refused is not None:
+            reply(frames.AppendAnswer(call.request, refused, map_version=self.node.known.version))
             return
-        shard = shards[call.shard]
+        shard = cluster.groups[call.group][call.shard]
         if shard.leader != self.node.name:
             leader = cluster.nodes.get(shard.leader)
             refused = Refused(Reason.NOT_LEADER, "not the leader", shard.epoch)
@@ -396,6 +397,7 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
     async def _led(self, request, context) -> FakeShard:  # type: ignore[no-untyped-def]
         self.node.asked += 1
         await self.node.paused.wait()
+        await self.node.cluster.check(request, context)
         shard = self.node.cluster.groups[request.group][request.shard]
         if shard.leader != self.node.name:
             error = to_rpc_error(Refused(Reason.NOT_LEADER, "not the leader", shard.epoch))
@@ -443,6 +445,7 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
 
     async def read(self, request, context):  # type: ignore[no-untyped-def]
         cluster = self.node.cluster
+        await cluster.check(request, context)
         shard = cluster.groups[request.group][request.shard]
         if shard.leader != self.node.name:
             error = to_rpc_error(Refused(Reason.NOT_LEADER, "not the leader", shard.epoch))
@@ -494,6 +497,9 @@ class FakeCluster:
     def __init__(self) -> None:
         self.nodes: dict[str, FakeNode] = {}
         self.groups: dict[str, dict[int, FakeShard]] = {}
+        self.group_ids: dict[str, int] = {}
+        self._last_group_id = 0
+        self.refused = 0     # requests for groups that were not there
         self.version = 0
         self.pushed = asyncio.Event()
         self.hints = True
@@ -510,21 +516,59 @@ class FakeCluster:
         for number in range(nodes):
             node = self.nodes[f"n{number}"] = FakeNode(self, f"n{number}")
             await node.start()
-        self.groups[group] = {index: FakeShard(index, f"n{index % nodes}", nodes) for index in range(shards)}
-        for shard in self.groups[group].values():
-            shard.add(None, Kind.EPOCH_START)
-        self.push()
+        self.add_log(group, shards)
         return self
 
-    def add_documents(self, group: str, shards: int = 4) -> list[FakeShard]:
+    def add_documents(self, group: str, shards: int = 4, *, push: bool = True) -> list[FakeShard]:
         """Add a group of kind Documents."""
         names = list(self.nodes)
         made = [FakeShard(index, names[index % len(names)], len(names)).keep_documents() for index in range(shards)]
         for shard in made:
             shard.add(None, Kind.EPOCH_START)
         self.groups[group] = {shard.index: shard for shard in made}
-        self.push()
+        if push:
+            self.push()
         return made
+
+    def group_id(self, name: str) -> int:
+        """Return the id of a group, which no group before it had."""
+        if name not in self.group_ids:
+            self._last_group_id += 1
+            self.group_ids[name] = self._last_group_id
+        return self.group_ids[name]
+
+    def delete(self, name: str, *, push: bool = True) -> None:
+        """Delete a group; one that is added under its name later has another id."""
+        del self.groups[name], self.group_ids[name]
+        if push:
+            self.push()
+
+    def add_log(self, name: str, shards: int = 4, *, push: bool = True) -> None:
+        """Add a group of kind Log."""
+        nodes = list(self.nodes)
+        self.groups[name] = {
+            index: FakeShard(index, nodes[index % len(nodes)], len(nodes)) for index in range(shards)}
+        for shard in self.groups[name].values():
+            shard.add(None, Kind.EPOCH_START)
+        if push:
+            self.push()
+
+    def refusal(self, name: str, group_id: int) -> Refused | None:
+        """Return how a node refuses a request for a group that is not there (T13)."""
+        if name not in self.groups:
+            refused = Refused(Reason.UNKNOWN_GROUP, f"no group {name}")
+        elif group_id not in (0, self.group_id(name)):
+            refused = Refused(Reason.GROUP_REPLACED, f"{name} is another group", retry_after_ms=60_000)
+        else:
+            return None
+        self.refused += 1
+        return refused
+
+    async def check(self, request, context) -> None:  # type: ignore[no-untyped-def]
+        """End a call for a group that is not there."""
+        if (refused := self.refusal(request.group, request.group_id)) is not None:
+            error = to_rpc_error(refused)
+            await context.abort(error.code, error.details, error.trailing_metadata)
 
     def addresses(self) -> list[str]:
         return [node.address for node in self.nodes.values() if node.alive]
@@ -533,11 +577,12 @@ class FakeCluster:
         result = common_pb2.ShardMap(version=self.version, cluster="fake")
         for node in self.nodes.values():
             result.nodes.add(
-                node=node.name, address=node.address, available=node.alive, zone=node.zone, location=node.location
+                node=node.name, address=node.address, available=node.alive, zone=node.zone, location=node.location,
+                wire_version=WIRE_VERSION,
             )
-        for number, (name, shards) in enumerate(self.groups.items()):
+        for name, shards in self.groups.items():
             group = result.groups.add(
-                name=name, group_id=number + 1,
+                name=name, group_id=self.group_id(name),
                 kind="Log" if shards[0].documents is None else "Documents", max_batch_bytes=BATCH_BYTES_MAX,
                 max_record_bytes=self.max_record_bytes, keys_required=self.keys_required, default_ack=self.default_ack,
                 quorum_timeout_ms=self.quorum_timeout_ms,

@@ -144,6 +144,8 @@ class DocumentsServicer(documents_pb2_grpc.DocumentsServicer):
         await self.node.paused.wait()
         if not self.node.serves_documents:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        if (refused := self.node.cluster.refusal(request.group, request.group_id)) is not None:
+            await self._refuse(context, refused)
         shard = self.node.cluster.groups[request.group][request.shard]
         if shard.documents is None:
             await self._refuse(context, Refused(Reason.WRONG_KIND, f"{request.group} is a log"))

@@ -30,7 +30,7 @@ from node_harness import (
 from tidemark.document_calls import View
 from tidemark.document_scans import Page, ShardScan
 from tidemark_core.base.entry import Batch, Durability, Kind
-from tidemark_core.base.ids import ShardKind
+from tidemark_core.base.ids import ShardKind, key_hash
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents.payload import (
     KEY_BYTES_MAX,
@@ -149,6 +149,19 @@ async def refused(call: Any) -> HintedRefusal:
 
 async def reason(call: Any) -> Reason:
     return (await refused(call)).refused.reason
+
+
+async def test_t13_a_key_outside_the_shard_s_range_is_refused_before_it_is_logged(three: Three):
+    names = [b"key-%d" % number for number in range(20)]
+    mine, other = (next(name for name in names if key_hash(name) >> 31 == half) for half in (0, 1))
+    placed = [(node.member, node.address) for node in three.nodes]
+    of_two = shard_map(placed, three.leader.name, next(VERSIONS), kind="Documents", shards=2, of=three.group)
+    await push_map(three.leader.address, of_two)
+    answers = await three.write(writes(0, put(mine, b"1"), put(other, b"2")), writes(0, put(mine, b"3")))
+    assert answers[0].reason is Reason.INVALID_BATCH
+    assert answers[0].message == f"key {other!r} does not belong to shard 0 of {three.group.name!r}"
+    assert answers[1].outcomes == (Outcome(APPLIED),)
+    assert len(await data_in(three.leader)) == 1
 
 
 async def test_what_is_written_is_read_at_every_level(three: Three):
@@ -624,7 +637,7 @@ async def test_a_scan_has_its_time_again_after_a_page_without_documents(monkeypa
     """A node sends empty pages while it comes through deleted documents."""
     times, seen = iter((10.0, 20.0, 30.0)), list[float]()
     calls: Any = SimpleNamespace(deadline=lambda: next(times))
-    scan = ShardScan(calls, 0, View(), b"", b"", keys_only=False, limit=None, page_bytes=1)
+    scan = ShardScan(calls, 0, View(0), b"", b"", keys_only=False, limit=None, page_bytes=1)
     pages = iter([
         wire.ScanDocumentsPage(), wire.ScanDocumentsPage(),
         wire.ScanDocumentsPage(documents=[wire.Document(key=b"k")], last=True)])

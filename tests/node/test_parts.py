@@ -181,6 +181,19 @@ async def test_routing_finds_names_what_is_missing_and_hints():
     assert "0 to 0" in routing.find("orders", 1).message
 
 
+def test_t13_a_request_for_another_group_of_the_name_is_refused():
+    routing = Routing()
+    pushed = shard_map([], "", 5)
+    pushed.groups[0].group_id = 7
+    routing.push(pushed)
+    assert not isinstance(routing.find("orders", 0), Refused)
+    assert routing.find("orders", 0, 7) == routing.find("orders", 0)
+    for group_id, shard in ((6, 0), (8, 0), (6, 1)):
+        refused = routing.find("orders", shard, group_id)
+        assert refused.reason is Reason.GROUP_REPLACED
+        assert f"has the id 7 in shard map 5, not {group_id}" in refused.message
+
+
 def test_settings_have_sane_defaults_and_checks(capsys: pytest.CaptureFixture[str]):
     settings = parse(["--node", "a", "--data", "/d"])
     assert ("127.0.0.1:0", 10.0) == (settings.listen, settings.drain_seconds)

@@ -10,6 +10,7 @@ from operator_views import group, node, nodes, record
 from tidemark_core.base.ids import shard_id
 from tidemark_core.replication.records import Status
 from tidemark_operator.shardmap import HASH_SPACE, build_shard_map, hash_range
+from tidemark_wire.wire_version import WIRE_VERSION
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 4, 7, 64, 1000, 4096])
@@ -33,6 +34,7 @@ def test_a_map_says_who_leads_and_where() -> None:
     assert [(n.node, n.available, n.zone) for n in built.nodes] == [
         ("n1", True, "a"), ("n2", True, "b"), ("n3", False, "c")]
     assert [n.location for n in built.nodes] == ["", "", "region=eu,zone=c"]
+    assert [n.wire_version for n in built.nodes] == [WIRE_VERSION, WIRE_VERSION, 0], "one that is down may be older"
     first, second = built.groups[0].shards
     assert (first.leader, first.epoch, list(first.ensemble)) == ("n2", 4, ["n1", "n2", "n3"])
     assert (second.leader, second.status) == ("", "ELECTION")

@@ -59,7 +59,7 @@ def starts(draw: st.DrawFn) -> Start:
 
 
 requests = st.one_of(
-    st.builds(StartCall, words, small, starts(), small), st.builds(Window, unsigned, unsigned),
+    st.builds(StartCall, words, small, starts(), small, small), st.builds(Window, unsigned, unsigned),
     st.builds(Stop, unsigned),
 )
 

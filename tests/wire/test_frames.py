@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import struct
 import subprocess
 import sys
 import types
@@ -223,7 +224,8 @@ def test_messages_of_a_turn_share_a_frame(sent: list):
     assert addressed == list(frames.decode_messages(b"".join(parts)))
 
 
-calls = st.builds(AppendCall, unsigned, words, st.integers(0, (1 << 32) - 1), batches(), signed)
+group_ids = st.integers(0, (1 << 32) - 1)
+calls = st.builds(AppendCall, unsigned, words, group_ids, batches(), signed, group_ids)
 
 
 @given(st.lists(calls, max_size=5))
@@ -347,6 +349,17 @@ SAMPLES = [
     (frames.decode_read, frames.encode_read(ReadFrame(0, 0, 0, (SAMPLE_ENTRY,)))),
     (frames.decode_read, frames.encode_read(ReadFrame(0, 9, 9, (SAMPLE_ENTRY,), ((3, 5), (7, 8))))),
 ]
+
+
+def test_t13_a_call_without_the_id_of_its_group_has_the_form_that_older_nodes_read():
+    call = AppendCall(1, "orders", 0, Batch(b"p" * 16, 0, 1, 0, 0, 1, b"payload"), 12)
+    named = frames.encode_appends([replace(call, group_id=7)])
+    head = struct.calcsize(">QIBq16sqIqqIBI")
+    assert frames.encode_appends([call])[head:] == b"orders" + b"payload"
+    assert named[head:] == b"orders" + b"\0\0\0\x07" + b"payload"
+    assert [each.group_id for each in frames.decode_appends(named)] == [7]
+    with pytest.raises(RemoteViolation, match="too early"):
+        list(frames.decode_appends(named[:head + 8]))
 
 
 def test_an_answer_with_more_outcomes_than_an_entry_has_records_is_a_violation():

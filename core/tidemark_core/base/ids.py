@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
+from xxhash import xxh3_64_intdigest
+
 ShardId = NewType("ShardId", int)
 """A shard of a log group: `group_id << 32 | index`."""
 
@@ -102,6 +104,11 @@ def shard_id(group_id: int, index: int) -> ShardId:
     if not (0 <= group_id < 1 << 32 and 0 <= index < 1 << 32):
         raise ValueError(f"group {group_id} and shard {index} must be unsigned 32-bit numbers")
     return ShardId(group_id << 32 | index)
+
+
+def key_hash(key: bytes) -> int:
+    """Return the unsigned 32-bit hash of a key; the shard whose range holds it has the key's records or document."""
+    return xxh3_64_intdigest(key) >> 32
 
 
 def group_of(shard: ShardId) -> int:

@@ -13,7 +13,7 @@ Stays out: what a write does to a document (`fold`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -116,6 +116,15 @@ def decode(payload: bytes, count: int) -> Writes:
         keys_at, values_at = keys_at + key_bytes, values_at + value_bytes
         records.append(_new_write(Write, (_OPS[op], key, value, ttl_ms, expected if conditional else None)))
     return Writes(tuple(records), atomic)
+
+
+def keys_of(payload: bytes, count: int) -> Iterator[bytes]:
+    """Yield the keys of an entry that `check` lets pass; of any other one nothing, or bytes that are no keys."""
+    at = _HEAD.size + count * _RECORD.size
+    if count <= RECORDS_MAX and len(payload) >= at:
+        for row in _RECORD.iter_unpack(memoryview(payload)[_HEAD.size:at]):
+            yield payload[at:at + row[2]]
+            at += row[2]
 
 
 def check(payload: bytes, count: int) -> None:

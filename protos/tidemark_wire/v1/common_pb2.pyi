@@ -118,6 +118,7 @@ class NodeInfo(_message.Message):
     ZONE_FIELD_NUMBER: _builtins.int
     AVAILABLE_FIELD_NUMBER: _builtins.int
     LOCATION_FIELD_NUMBER: _builtins.int
+    WIRE_VERSION_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     incarnation: _builtins.str
     address: _builtins.str
@@ -126,6 +127,8 @@ class NodeInfo(_message.Message):
     available: _builtins.bool
     location: _builtins.str
     """tidemark_core.delivery.location: "region=eu,zone=a,rack=r1"; empty: not known"""
+    wire_version: _builtins.int
+    """the newest that it speaks; 0: not known"""
     def __init__(
         self,
         *,
@@ -135,10 +138,11 @@ class NodeInfo(_message.Message):
         zone: _builtins.str = ...,
         available: _builtins.bool = ...,
         location: _builtins.str = ...,
+        wire_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "available", b"available", "incarnation", b"incarnation", "location", b"location", "node", b"node", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "available", b"available", "incarnation", b"incarnation", "location", b"location", "node", b"node", "wire_version", b"wire_version", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -247,6 +251,7 @@ class GroupInfo(_message.Message):
     ACCESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     group_id: _builtins.int
+    """never given to another group, so it tells a group from one of that name before it"""
     kind: _builtins.str
     """Log | Documents"""
     max_batch_bytes: _builtins.int

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidemark_wire/v1/documents.proto\x12\x0btidemark.v1\"%\n\tPinnedCut\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x12\"\x88\x01\n\x13GetDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\r\n\x05level\x18\x04 \x01(\t\x12\x11\n\tmin_seqno\x18\x05 \x01(\x12\x12#\n\x03pin\x18\x06 \x01(\x0b\x32\x16.tidemark.v1.PinnedCut\"r\n\x14GetDocumentsResponse\x12\x0f\n\x07\x61pplied\x18\x01 \x01(\x12\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12(\n\tdocuments\x18\x03 \x03(\x0b\x32\x15.tidemark.v1.Document\x12\x10\n\x08\x61nswered\x18\x04 \x01(\r\"[\n\x08\x44ocument\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05seqno\x18\x02 \x01(\x12\x12\x15\n\rexpires_at_ms\x18\x03 \x01(\x12\x12\r\n\x05value\x18\x04 \x01(\x0c\x12\r\n\x05place\x18\x05 \x01(\r\"\xe7\x01\n\x14ScanDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\x0c\x12\r\n\x05until\x18\x04 \x01(\x0c\x12\r\n\x05level\x18\x05 \x01(\t\x12\x11\n\tmin_seqno\x18\x06 \x01(\x12\x12#\n\x03pin\x18\x07 \x01(\x0b\x32\x16.tidemark.v1.PinnedCut\x12\x15\n\rdocuments_max\x18\x08 \x01(\r\x12\x11\n\tbytes_max\x18\t \x01(\r\x12\x11\n\tkeys_only\x18\n \x01(\x08\x12\x0f\n\x07\x63olumns\x18\x0b \x01(\x08\"\xab\x01\n\x11ScanDocumentsPage\x12\x0f\n\x07\x61pplied\x18\x01 \x01(\x12\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07lineage\x18\x03 \x01(\x0c\x12(\n\tdocuments\x18\x04 \x03(\x0b\x32\x15.tidemark.v1.Document\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12-\n\x07\x63olumns\x18\x06 \x01(\x0b\x32\x1c.tidemark.v1.DocumentColumns\"\x91\x01\n\x0f\x44ocumentColumns\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0c\n\x04keys\x18\x02 \x01(\x0c\x12\x13\n\x0bkey_offsets\x18\x03 \x01(\x0c\x12\x0e\n\x06values\x18\x04 \x01(\x0c\x12\x15\n\rvalue_offsets\x18\x05 \x01(\x0c\x12\x0e\n\x06seqnos\x18\x06 \x01(\x0c\x12\x15\n\rexpires_at_ms\x18\x07 \x01(\x0c\"Q\n\x13PinDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\x04\"a\n\x14PinDocumentsResponse\x12\n\n\x02\x61t\x18\x01 \x01(\x12\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x0f\n\x07lineage\x18\x05 \x01(\x0c\"C\n\x15UnpinDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\t\")\n\x16UnpinDocumentsResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"8\n\x18\x44\x65scribeDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\"\xd6\x01\n\x19\x44\x65scribeDocumentsResponse\x12\x0f\n\x07\x61pplied\x18\x01 \x01(\x12\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x0e\n\x06purged\x18\x05 \x01(\x12\x12$\n\x04pins\x18\x06 \x03(\x0b\x32\x16.tidemark.v1.ActivePin\x12\x30\n\x0c\x66\x61ilover_log\x18\x07 \x03(\x0b\x32\x1a.tidemark.v1.FailoverEntry\x12\x12\n\ntombstones\x18\x08 \x01(\x04\"P\n\tActivePin\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x12\x12\x15\n\rexpires_in_ms\x18\x03 \x01(\x12\x12\x12\n\nkept_bytes\x18\x04 \x01(\x04\"N\n\rFailoverEntry\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07lineage\x18\x02 \x01(\x0c\x12\x0f\n\x07history\x18\x03 \x01(\x0c\x12\x0c\n\x04head\x18\x04 \x01(\x12\x32\x9d\x03\n\tDocuments\x12J\n\x03Get\x12 .tidemark.v1.GetDocumentsRequest\x1a!.tidemark.v1.GetDocumentsResponse\x12K\n\x04Scan\x12!.tidemark.v1.ScanDocumentsRequest\x1a\x1e.tidemark.v1.ScanDocumentsPage0\x01\x12J\n\x03Pin\x12 .tidemark.v1.PinDocumentsRequest\x1a!.tidemark.v1.PinDocumentsResponse\x12P\n\x05Unpin\x12\".tidemark.v1.UnpinDocumentsRequest\x1a#.tidemark.v1.UnpinDocumentsResponse\x12Y\n\x08\x44\x65scribe\x12%.tidemark.v1.DescribeDocumentsRequest\x1a&.tidemark.v1.DescribeDocumentsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidemark_wire/v1/documents.proto\x12\x0btidemark.v1\"%\n\tPinnedCut\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x12\"\x9a\x01\n\x13GetDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\r\n\x05level\x18\x04 \x01(\t\x12\x11\n\tmin_seqno\x18\x05 \x01(\x12\x12#\n\x03pin\x18\x06 \x01(\x0b\x32\x16.tidemark.v1.PinnedCut\x12\x10\n\x08group_id\x18\x07 \x01(\r\"r\n\x14GetDocumentsResponse\x12\x0f\n\x07\x61pplied\x18\x01 \x01(\x12\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12(\n\tdocuments\x18\x03 \x03(\x0b\x32\x15.tidemark.v1.Document\x12\x10\n\x08\x61nswered\x18\x04 \x01(\r\"[\n\x08\x44ocument\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05seqno\x18\x02 \x01(\x12\x12\x15\n\rexpires_at_ms\x18\x03 \x01(\x12\x12\r\n\x05value\x18\x04 \x01(\x0c\x12\r\n\x05place\x18\x05 \x01(\r\"\xf9\x01\n\x14ScanDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\x0c\x12\r\n\x05until\x18\x04 \x01(\x0c\x12\r\n\x05level\x18\x05 \x01(\t\x12\x11\n\tmin_seqno\x18\x06 \x01(\x12\x12#\n\x03pin\x18\x07 \x01(\x0b\x32\x16.tidemark.v1.PinnedCut\x12\x15\n\rdocuments_max\x18\x08 \x01(\r\x12\x11\n\tbytes_max\x18\t \x01(\r\x12\x11\n\tkeys_only\x18\n \x01(\x08\x12\x0f\n\x07\x63olumns\x18\x0b \x01(\x08\x12\x10\n\x08group_id\x18\x0c \x01(\r\"\xab\x01\n\x11ScanDocumentsPage\x12\x0f\n\x07\x61pplied\x18\x01 \x01(\x12\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07lineage\x18\x03 \x01(\x0c\x12(\n\tdocuments\x18\x04 \x03(\x0b\x32\x15.tidemark.v1.Document\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12-\n\x07\x63olumns\x18\x06 \x01(\x0b\x32\x1c.tidemark.v1.DocumentColumns\"\x91\x01\n\x0f\x44ocumentColumns\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0c\n\x04keys\x18\x02 \x01(\x0c\x12\x13\n\x0bkey_offsets\x18\x03 \x01(\x0c\x12\x0e\n\x06values\x18\x04 \x01(\x0c\x12\x15\n\rvalue_offsets\x18\x05 \x01(\x0c\x12\x0e\n\x06seqnos\x18\x06 \x01(\x0c\x12\x15\n\rexpires_at_ms\x18\x07 \x01(\x0c\"c\n\x13PinDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\x04\x12\x10\n\x08group_id\x18\x05 \x01(\r\"a\n\x14PinDocumentsResponse\x12\n\n\x02\x61t\x18\x01 \x01(\x12\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x0f\n\x07lineage\x18\x05 \x01(\x0c\"U\n\x15UnpinDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x10\n\x08group_id\x18\x04 \x01(\r\")\n\x16UnpinDocumentsResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"J\n\x18\x44\x65scribeDocumentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x10\n\x08group_id\x18\x03 \x01(\r\"\xd6\x01\n\x19\x44\x65scribeDocumentsResponse\x12\x0f\n\x07\x61pplied\x18\x01 \x01(\x12\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x0e\n\x06purged\x18\x05 \x01(\x12\x12$\n\x04pins\x18\x06 \x03(\x0b\x32\x16.tidemark.v1.ActivePin\x12\x30\n\x0c\x66\x61ilover_log\x18\x07 \x03(\x0b\x32\x1a.tidemark.v1.FailoverEntry\x12\x12\n\ntombstones\x18\x08 \x01(\x04\"P\n\tActivePin\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x12\x12\x15\n\rexpires_in_ms\x18\x03 \x01(\x12\x12\x12\n\nkept_bytes\x18\x04 \x01(\x04\"N\n\rFailoverEntry\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07lineage\x18\x02 \x01(\x0c\x12\x0f\n\x07history\x18\x03 \x01(\x0c\x12\x0c\n\x04head\x18\x04 \x01(\x12\x32\x9d\x03\n\tDocuments\x12J\n\x03Get\x12 .tidemark.v1.GetDocumentsRequest\x1a!.tidemark.v1.GetDocumentsResponse\x12K\n\x04Scan\x12!.tidemark.v1.ScanDocumentsRequest\x1a\x1e.tidemark.v1.ScanDocumentsPage0\x01\x12J\n\x03Pin\x12 .tidemark.v1.PinDocumentsRequest\x1a!.tidemark.v1.PinDocumentsResponse\x12P\n\x05Unpin\x12\".tidemark.v1.UnpinDocumentsRequest\x1a#.tidemark.v1.UnpinDocumentsResponse\x12Y\n\x08\x44\x65scribe\x12%.tidemark.v1.DescribeDocumentsRequest\x1a&.tidemark.v1.DescribeDocumentsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,33 +34,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PINNEDCUT']._serialized_start=49
   _globals['_PINNEDCUT']._serialized_end=86
   _globals['_GETDOCUMENTSREQUEST']._serialized_start=89
-  _globals['_GETDOCUMENTSREQUEST']._serialized_end=225
-  _globals['_GETDOCUMENTSRESPONSE']._serialized_start=227
-  _globals['_GETDOCUMENTSRESPONSE']._serialized_end=341
-  _globals['_DOCUMENT']._serialized_start=343
-  _globals['_DOCUMENT']._serialized_end=434
-  _globals['_SCANDOCUMENTSREQUEST']._serialized_start=437
-  _globals['_SCANDOCUMENTSREQUEST']._serialized_end=668
-  _globals['_SCANDOCUMENTSPAGE']._serialized_start=671
-  _globals['_SCANDOCUMENTSPAGE']._serialized_end=842
-  _globals['_DOCUMENTCOLUMNS']._serialized_start=845
-  _globals['_DOCUMENTCOLUMNS']._serialized_end=990
-  _globals['_PINDOCUMENTSREQUEST']._serialized_start=992
-  _globals['_PINDOCUMENTSREQUEST']._serialized_end=1073
-  _globals['_PINDOCUMENTSRESPONSE']._serialized_start=1075
-  _globals['_PINDOCUMENTSRESPONSE']._serialized_end=1172
-  _globals['_UNPINDOCUMENTSREQUEST']._serialized_start=1174
-  _globals['_UNPINDOCUMENTSREQUEST']._serialized_end=1241
-  _globals['_UNPINDOCUMENTSRESPONSE']._serialized_start=1243
-  _globals['_UNPINDOCUMENTSRESPONSE']._serialized_end=1284
-  _globals['_DESCRIBEDOCUMENTSREQUEST']._serialized_start=1286
-  _globals['_DESCRIBEDOCUMENTSREQUEST']._serialized_end=1342
-  _globals['_DESCRIBEDOCUMENTSRESPONSE']._serialized_start=1345
-  _globals['_DESCRIBEDOCUMENTSRESPONSE']._serialized_end=1559
-  _globals['_ACTIVEPIN']._serialized_start=1561
-  _globals['_ACTIVEPIN']._serialized_end=1641
-  _globals['_FAILOVERENTRY']._serialized_start=1643
-  _globals['_FAILOVERENTRY']._serialized_end=1721
-  _globals['_DOCUMENTS']._serialized_start=1724
-  _globals['_DOCUMENTS']._serialized_end=2137
+  _globals['_GETDOCUMENTSREQUEST']._serialized_end=243
+  _globals['_GETDOCUMENTSRESPONSE']._serialized_start=245
+  _globals['_GETDOCUMENTSRESPONSE']._serialized_end=359
+  _globals['_DOCUMENT']._serialized_start=361
+  _globals['_DOCUMENT']._serialized_end=452
+  _globals['_SCANDOCUMENTSREQUEST']._serialized_start=455
+  _globals['_SCANDOCUMENTSREQUEST']._serialized_end=704
+  _globals['_SCANDOCUMENTSPAGE']._serialized_start=707
+  _globals['_SCANDOCUMENTSPAGE']._serialized_end=878
+  _globals['_DOCUMENTCOLUMNS']._serialized_start=881
+  _globals['_DOCUMENTCOLUMNS']._serialized_end=1026
+  _globals['_PINDOCUMENTSREQUEST']._serialized_start=1028
+  _globals['_PINDOCUMENTSREQUEST']._serialized_end=1127
+  _globals['_PINDOCUMENTSRESPONSE']._serialized_start=1129
+  _globals['_PINDOCUMENTSRESPONSE']._serialized_end=1226
+  _globals['_UNPINDOCUMENTSREQUEST']._serialized_start=1228
+  _globals['_UNPINDOCUMENTSREQUEST']._serialized_end=1313
+  _globals['_UNPINDOCUMENTSRESPONSE']._serialized_start=1315
+  _globals['_UNPINDOCUMENTSRESPONSE']._serialized_end=1356
+  _globals['_DESCRIBEDOCUMENTSREQUEST']._serialized_start=1358
+  _globals['_DESCRIBEDOCUMENTSREQUEST']._serialized_end=1432
+  _globals['_DESCRIBEDOCUMENTSRESPONSE']._serialized_start=1435
+  _globals['_DESCRIBEDOCUMENTSRESPONSE']._serialized_end=1649
+  _globals['_ACTIVEPIN']._serialized_start=1651
+  _globals['_ACTIVEPIN']._serialized_end=1731
+  _globals['_FAILOVERENTRY']._serialized_start=1733
+  _globals['_FAILOVERENTRY']._serialized_end=1811
+  _globals['_DOCUMENTS']._serialized_start=1814
+  _globals['_DOCUMENTS']._serialized_end=2227
 # @@protoc_insertion_point(module_scope)

@@ -677,6 +677,7 @@ class ReadRequest(_message.Message):
     UNTIL_FIELD_NUMBER: _builtins.int
     TAIL_FIELD_NUMBER: _builtins.int
     BYTES_MAX_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     shard: _builtins.int
     until: _builtins.int
@@ -685,6 +686,7 @@ class ReadRequest(_message.Message):
     """go on for ever"""
     bytes_max: _builtins.int
     """target size of one frame; 0: server's choice"""
+    group_id: _builtins.int
     def __init__(
         self,
         *,
@@ -693,10 +695,11 @@ class ReadRequest(_message.Message):
         until: _builtins.int = ...,
         tail: _builtins.bool = ...,
         bytes_max: _builtins.int = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "from", b"from", "group", b"group", "shard", b"shard", "tail", b"tail", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "from", b"from", "group", b"group", "group_id", b"group_id", "shard", b"shard", "tail", b"tail", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -711,6 +714,7 @@ class OutcomeRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     shard: _builtins.int
     producer: _builtins.bytes
@@ -718,6 +722,7 @@ class OutcomeRequest(_message.Message):
     sequence: _builtins.int
     wait: _builtins.bool
     """answer once it is decided, or UNKNOWN after the group's quorum timeout"""
+    group_id: _builtins.int
     def __init__(
         self,
         *,
@@ -726,10 +731,11 @@ class OutcomeRequest(_message.Message):
         producer: _builtins.bytes = ...,
         sequence: _builtins.int = ...,
         wait: _builtins.bool = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "producer", b"producer", "sequence", b"sequence", "shard", b"shard", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_id", b"group_id", "producer", b"producer", "sequence", b"sequence", "shard", b"shard", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -776,20 +782,23 @@ class LimboRequest(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
     ENTRIES_MAX_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     shard: _builtins.int
     entries_max: _builtins.int
     """how many of the oldest entries to list, at most 10000; 0: only the numbers"""
+    group_id: _builtins.int
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
         shard: _builtins.int = ...,
         entries_max: _builtins.int = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries_max", b"entries_max", "group", b"group", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries_max", b"entries_max", "group", b"group", "group_id", b"group_id", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -936,6 +945,7 @@ class CommitPositionRequest(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     SEEK_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     shard: _builtins.int
     subscription: _builtins.str
@@ -946,6 +956,7 @@ class CommitPositionRequest(_message.Message):
     """pins the log for so long, from now on"""
     seek: _builtins.bool
     """may move back"""
+    group_id: _builtins.int
     def __init__(
         self,
         *,
@@ -955,10 +966,11 @@ class CommitPositionRequest(_message.Message):
         offset: _builtins.int = ...,
         lease_ms: _builtins.int = ...,
         seek: _builtins.bool = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "lease_ms", b"lease_ms", "offset", b"offset", "seek", b"seek", "shard", b"shard", "subscription", b"subscription"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_id", b"group_id", "lease_ms", b"lease_ms", "offset", b"offset", "seek", b"seek", "shard", b"shard", "subscription", b"subscription"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -993,17 +1005,20 @@ class SubscriptionsRequest(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     shard: _builtins.int
+    group_id: _builtins.int
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
         shard: _builtins.int = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_id", b"group_id", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1091,19 +1106,22 @@ class DeleteSubscriptionRequest(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     shard: _builtins.int
     subscription: _builtins.str
+    group_id: _builtins.int
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
         shard: _builtins.int = ...,
         subscription: _builtins.str = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "shard", b"shard", "subscription", b"subscription"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_id", b"group_id", "shard", b"shard", "subscription", b"subscription"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1145,12 +1163,14 @@ class ExplainReadRequest(_message.Message):
     KNOWN_DOWN_FIELD_NUMBER: _builtins.int
     PRIORITIES_FIELD_NUMBER: _builtins.int
     ENSEMBLE_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     shard: _builtins.int
     count: _builtins.int
     """how many entries and holes, at most 10000; 0: 100"""
     mode: _builtins.str
     """SINGLE_COPY | LOCAL | ALL_SEND_ALL; empty: SINGLE_COPY"""
+    group_id: _builtins.int
     @_builtins.property
     def known_down(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """node names"""
@@ -1173,10 +1193,11 @@ class ExplainReadRequest(_message.Message):
         known_down: _abc.Iterable[_builtins.str] | None = ...,
         priorities: _abc.Iterable[_builtins.int] | None = ...,
         ensemble: _abc.Iterable[_builtins.str] | None = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "ensemble", b"ensemble", "from", b"from", "group", b"group", "known_down", b"known_down", "mode", b"mode", "priorities", b"priorities", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "ensemble", b"ensemble", "from", b"from", "group", b"group", "group_id", b"group_id", "known_down", b"known_down", "mode", b"mode", "priorities", b"priorities", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

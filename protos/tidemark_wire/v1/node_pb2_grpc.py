@@ -398,7 +398,7 @@ class Control:
 
 
 class TidemarkStub:
-    """Client -> node.
+    """Client -> node.  A request that says `group_id` is refused (GROUP_REPLACED) where the name stands for another group; 0 is any.
     /tidemark.v1.Tidemark/Append is bidi and raw: frames of append requests and of answers (tidemark_wire.frames).
     /tidemark.v1.Tidemark/Read is server streaming: ReadRequest protobuf in, raw frames out.
     /tidemark.v1.Tidemark/Deliver is bidi and raw: START, WINDOW, STOP in, STARTED and SHIPMENT out (tidemark_wire.delivery).
@@ -453,7 +453,7 @@ class TidemarkStub:
 
 
 class TidemarkServicer:
-    """Client -> node.
+    """Client -> node.  A request that says `group_id` is refused (GROUP_REPLACED) where the name stands for another group; 0 is any.
     /tidemark.v1.Tidemark/Append is bidi and raw: frames of append requests and of answers (tidemark_wire.frames).
     /tidemark.v1.Tidemark/Read is server streaming: ReadRequest protobuf in, raw frames out.
     /tidemark.v1.Tidemark/Deliver is bidi and raw: START, WINDOW, STOP in, STARTED and SHIPMENT out (tidemark_wire.delivery).
@@ -564,7 +564,7 @@ def add_TidemarkServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Tidemark:
-    """Client -> node.
+    """Client -> node.  A request that says `group_id` is refused (GROUP_REPLACED) where the name stands for another group; 0 is any.
     /tidemark.v1.Tidemark/Append is bidi and raw: frames of append requests and of answers (tidemark_wire.frames).
     /tidemark.v1.Tidemark/Read is server streaming: ReadRequest protobuf in, raw frames out.
     /tidemark.v1.Tidemark/Deliver is bidi and raw: START, WINDOW, STOP in, STARTED and SHIPMENT out (tidemark_wire.delivery).

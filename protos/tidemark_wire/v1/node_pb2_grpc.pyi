@@ -100,7 +100,7 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _aio.Server) -> None: ...
 
 class TidemarkStub:
-    """Client -> node.
+    """Client -> node.  A request that says `group_id` is refused (GROUP_REPLACED) where the name stands for another group; 0 is any.
     /tidemark.v1.Tidemark/Append is bidi and raw: frames of append requests and of answers (tidemark_wire.frames).
     /tidemark.v1.Tidemark/Read is server streaming: ReadRequest protobuf in, raw frames out.
     /tidemark.v1.Tidemark/Deliver is bidi and raw: START, WINDOW, STOP in, STARTED and SHIPMENT out (tidemark_wire.delivery).
@@ -122,7 +122,7 @@ class TidemarkStub:
     """who sends what to a reader, and why; any member"""
 
 class TidemarkServicer(metaclass=_abc_1.ABCMeta):
-    """Client -> node.
+    """Client -> node.  A request that says `group_id` is refused (GROUP_REPLACED) where the name stands for another group; 0 is any.
     /tidemark.v1.Tidemark/Append is bidi and raw: frames of append requests and of answers (tidemark_wire.frames).
     /tidemark.v1.Tidemark/Read is server streaming: ReadRequest protobuf in, raw frames out.
     /tidemark.v1.Tidemark/Deliver is bidi and raw: START, WINDOW, STOP in, STARTED and SHIPMENT out (tidemark_wire.delivery).
