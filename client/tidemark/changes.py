@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.errors import RemoteViolation
@@ -47,6 +47,7 @@ from .change_stream import NodeStream
 from .consumer import Consumer
 from .document import Cut
 from .errors import ChangesFailed, Closed, InvalidArgument, TidemarkError, error_of
+from .iterating import Iteration
 from .retrying import HOPELESS
 from .shard_stream import Ending
 
@@ -123,48 +124,51 @@ class Changes:
 
     # --- iterating ------------------------------------------------------------------------------------------
 
-    async def __aiter__(self) -> AsyncIterator[ChangeEvent]:
-        """Yield changes one by one between `SnapshotBegin` and `SnapshotEnd`, and the news of the streams."""
-        await self.open()
-        self._take_back()
-        while True:
-            for change in self.undelivered:
-                yield change
-            event = await self._event()
-            if isinstance(event, ChangeBatch):
-                self.undelivered = iter(event)
-            else:
-                yield event
+    def __aiter__(self) -> Iteration[ChangeEvent]:
+        """Iterate over changes one by one between `SnapshotBegin` and `SnapshotEnd`, and the news of the streams.
 
-    async def batches(self) -> AsyncIterator[BatchEvent]:
-        """Yield the same with the changes in `ChangeBatch`es; memory is bounded whatever a snapshot's size."""
-        await self.open()
-        self._take_back()
-        while True:
-            yield await self._event()
-
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield whole snapshots; each lies in memory until the next one is asked for, and counts as applied then.
-
-        Raises InvalidArgument where an iteration over changes or batches was left inside a snapshot.
+        A timeout of `anext` ends no iteration of changes: the next event comes with the next call.
         """
+        return Iteration(self._next_changes, begin=self._begin_parts)
+
+    def batches(self) -> Iteration[BatchEvent]:
+        """Iterate over the same with the changes in `ChangeBatch`es; memory is bounded whatever a snapshot's size."""
+        return Iteration(self._next_batch, begin=self._begin_parts)
+
+    def snapshots(self) -> Iteration[Snapshot]:
+        """Iterate over whole snapshots; each lies in memory until the next is asked for, and counts as applied then.
+
+        The first one raises InvalidArgument where an iteration over changes or batches was left inside a snapshot.
+        """
+        return Iteration(self._next_snapshot, begin=self._begin_snapshots)
+
+    async def _next_changes(self) -> Iterable[ChangeEvent]:
+        event = await self._event()
+        if not isinstance(event, ChangeBatch):
+            return (event,)
+        self.undelivered = iter(event)
+        return self.undelivered
+
+    async def _next_batch(self) -> tuple[BatchEvent]:
+        return (await self._event(),)
+
+    async def _next_snapshot(self) -> tuple[Snapshot]:
+        found: Snapshot | None = None
+        if (again := self._redeliver) is not None:
+            await asyncio.sleep(max(0.0, self._redeliver_at - self._loop.time()))
+            self._redeliver, found = None, again
+        while found is None:
+            found = self._gather(await self._taken())
+        self._given = found
+        return (found,)
+
+    async def _begin_snapshots(self) -> None:
         await self.open()
         if self._inside:
             raise InvalidArgument(
                 "snapshots", f"an iteration was left inside a snapshot of shard {min(self._inside)}",
                 advice="Iterate over the changes, or over batches(), up to its SnapshotEnd first.",
             )
-        while True:
-            if (again := self._redeliver) is not None:
-                await asyncio.sleep(max(0.0, self._redeliver_at - self._loop.time()))
-                self._redeliver = None
-                self._given = again
-                yield again
-                continue
-            found = self._gather(await self._taken())
-            if found is not None:
-                self._given = found
-                yield found
 
     async def _event(self) -> BatchEvent:
         """Return the next event for an application that sees snapshots in parts."""
@@ -175,8 +179,9 @@ class Changes:
             self._inside.discard(event.shard)
         return event
 
-    def _take_back(self) -> None:
+    async def _begin_parts(self) -> None:
         """Begin an iteration over parts with what an iteration before it took and did not hand out."""
+        await self.open()
         for followed in self._shards.values():
             if followed.staged:   # by `snapshots`
                 self._rest.appendleft(ChangeBatch(followed.index, tuple(followed.staged)))

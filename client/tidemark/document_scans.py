@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import grpc.aio
 import pyarrow as pa
@@ -31,7 +31,10 @@ from .document import Cut, Document
 from .document_calls import ELSEWHERE, DocumentCalls, View
 from .errors import Closed, InvalidArgument, Unavailable, error_of
 from .home import Home
+from .iterating import Iteration, Steps, Take
 from .retrying import Backoff, closed_below
+
+T = TypeVar("T")
 
 SHARDS_AT_ONCE = 16
 """Shards that one scan reads side by side; a scan in the order of keys reads all of them."""
@@ -251,10 +254,11 @@ class Scan:
         self._home = home
         self._parts = list(parts)
         self._scope = scope             # of changes that go on behind it, None where none can
-        self._ordered = ordered
         self._left = limit
         self._reading: dict[asyncio.Task[Page | None], ShardScan] = {}
         self._begun = False
+        self._merges = ordered and len(self._parts) > 1
+        self._steps: Steps[Any] | None = None
 
     @property
     def cuts(self) -> Mapping[int, Cut]:
@@ -275,66 +279,71 @@ class Scan:
         cuts = self.cuts
         return position_of(self._scope, cuts) if len(cuts) == len(self._parts) else None
 
-    async def pages(self) -> AsyncGenerator[list[Document], None]:
-        """Yield documents page by page; each page is of one shard unless the scan is ordered."""
-        self._begin()
-        try:
-            if self._ordered and len(self._parts) > 1:
-                async for merged in self._merged():
-                    yield merged if self._left is None else merged[:self._left]
-                    if self._enough(len(merged)):
-                        return
-                return
-            async for page in self._side_by_side():
-                yield list(page if self._left is None else page[:self._left])
-                if self._enough(len(page)):
-                    return
-        finally:
-            await self.close()
+    def pages(self) -> Iteration[list[Document]]:
+        """Iterate over documents page by page; each page is of one shard unless the scan is ordered.
 
-    async def record_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Yield documents page by page as the columns `tidemark.arrow.DOCUMENTS`.
-
-        Each is of one shard, by key; raises InvalidArgument for an ordered scan of several shards.
+        A timeout of `anext` ends no iteration of a scan: the next page comes with the next call.
         """
-        if self._ordered and len(self._parts) > 1:
-            raise InvalidArgument("ordered", "is True, and record batches are of one shard each: read pages()")
-        self._begin()
-        try:
-            async for page in self._side_by_side():
-                yield (page if self._left is None else page[:self._left]).record_batch
-                if self._enough(len(page)):
-                    return
-        finally:
-            await self.close()
+        return self._iteration(self._next_page)
+
+    def record_batches(self) -> Iteration[pa.RecordBatch]:
+        """Iterate over documents page by page as the columns `tidemark.arrow.DOCUMENTS`.
+
+        Each is of one shard, by key; the first one raises InvalidArgument for an ordered scan of several shards.
+        """
+        return Iteration(self._next_record_batch, begin=self._begin_columns, close=self.close)
+
+    def __aiter__(self) -> Iteration[Document]:
+        return self._iteration(self._next_documents)
+
+    def _iteration(self, take: Take[T]) -> Iteration[T]:
+        return Iteration(take, begin=self._begin, close=self.close)
+
+    async def _next_documents(self) -> list[Document] | None:
+        """Return the documents of the next page, None at the end."""
+        page = await self._next()
+        return None if page is None else list(page)
+
+    async def _next_page(self) -> tuple[list[Document]] | None:
+        documents = await self._next_documents()
+        return None if documents is None else (documents,)
+
+    async def _next_record_batch(self) -> tuple[pa.RecordBatch] | None:
+        page = await self._next()
+        return None if page is None else (page.record_batch,)
+
+    async def _next(self) -> Any:
+        """Return the next page, as far as the limit allows and a list where pages are merged; None at the end."""
+        if self._steps is None or self._left == 0:
+            return None     # closed meanwhile, or enough
+        page: Any = await self._steps.next()
+        if page is not None and self._left is not None:
+            page = page[:self._left]
+            self._left -= len(page)
+        return page
 
     async def to_arrow(self) -> pa.Table:
         """Return all documents as one table; raises as `record_batches`."""
         return pa.Table.from_batches([batch async for batch in self.record_batches()], schema=DOCUMENTS)
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         self._home.check()
         if self._begun:
             raise Closed("the scan was read before", advice="Begin a new scan.")
         self._begun = True
+        self._steps = Steps(self._merged() if self._merges else self._side_by_side())
 
-    def _enough(self, read: int) -> bool:
-        """Count what was yielded, and say whether the limit is reached."""
-        if self._left is not None:
-            self._left = max(0, self._left - read)
-        return self._left == 0
-
-    async def __aiter__(self) -> AsyncIterator[Document]:
-        async for page in self.pages():
-            for document in page:
-                yield document
+    async def _begin_columns(self) -> None:
+        if self._merges:
+            raise InvalidArgument("ordered", "is True, and record batches are of one shard each: read pages()")
+        await self._begin()
 
     def _read(self, part: ShardScan) -> asyncio.Task[Page | None]:
         task = asyncio.create_task(part.next_page(), name="tidemark-scan-documents")
         self._reading[task] = part
         return task
 
-    async def _side_by_side(self) -> AsyncIterator[Page]:
+    async def _side_by_side(self) -> AsyncGenerator[Page, None]:
         to_begin = iter(self._parts)
         for part in itertools.islice(to_begin, SHARDS_AT_ONCE):
             self._read(part)
@@ -348,7 +357,7 @@ class Scan:
                 elif (following := next(to_begin, None)) is not None:
                     self._read(following)
 
-    async def _merged(self) -> AsyncIterator[list[Document]]:
+    async def _merged(self) -> AsyncGenerator[list[Document], None]:
         """Yield the documents of all shards by key; a page holds what is known to come next."""
         reads = {part.shard: self._read(part) for part in self._parts}
         parts = {part.shard: part for part in self._parts}
@@ -384,6 +393,9 @@ class Scan:
         """Stop; documents that are under way are dropped."""
         self._home.check()
         self._begun = True
+        steps, self._steps = self._steps, None
+        if steps is not None:
+            await steps.close()
         reading, self._reading = list(self._reading), {}
         await cancelled(*reading)
         for part in self._parts:

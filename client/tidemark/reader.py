@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from .cursor import EARLIEST, LATEST, End, ShardCursor, Start
 from .delivery import ShardDelivery
 from .errors import AccessDenied, Closed, DataLoss, InvalidArgument, TidemarkError, Trimmed, UndecodableBatch
 from .gaps import Gap, GapT
+from .iterating import Iteration
 from .read_settings import LEADER, RAISE, ReadSettings
 from .read_stats import ReadStats, together
 from .routing import LOG
@@ -104,19 +105,25 @@ class Reader(Generic[GapT]):
 
     # --- what users call
 
-    async def batches(self) -> AsyncIterator[ReadBatch | GapT]:
-        """Yield whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
+    def batches(self) -> Iteration[ReadBatch | GapT]:
+        """Iterate over whole `ReadBatch`es as they arrive, in order within each shard, and with `gaps` the `Gap`s.
+
+        A timeout of `anext` ends no iteration of a reader: the next item comes with the next call.
+        """
+        return Iteration(self._next_item, begin=self._check_open, close=self.close)
+
+    async def _check_open(self) -> None:
         if self._closed:
             raise Closed("the reader is closed")
         self._home.check()
-        try:
-            # What is there needs no wait; only a subscription must hear that the one before is done.
-            while (self._ready and self.subscription is None) or await self._filled():
-                item = self._take()
-                if item is not None:
-                    yield item
-        finally:
-            await self.close()
+
+    async def _next_item(self) -> tuple[ReadBatch | GapT] | None:
+        # What is there needs no wait; only a subscription must hear that the one before is done.
+        while (self._ready and self.subscription is None) or await self._filled():
+            item = self._take()
+            if item is not None:
+                return (item,)
+        return None
 
     async def next_batches(self, count_max: int) -> list[ReadBatch | GapT]:
         """Return the batches (and gaps) that are there, at least one, at most `count_max`; none is the end."""
@@ -191,24 +198,30 @@ class Reader(Generic[GapT]):
             return Gap(GapKind.UNDECODABLE, error.shard, error.first, error.last) if self.settings.gaps else None
         return batch
 
-    async def records(self) -> AsyncIterator[Record | GapT]:
-        """Yield `Record`s as they arrive, in order within each shard, and with `gaps` the `Gap`s."""
-        async for batch in self.batches():
-            if isinstance(batch, Gap):
-                yield batch
-                continue
-            self.positions[batch.shard] = batch.first
-            subscription = self.subscription
-            for record in batch.records():
-                self.positions[batch.shard] = record.offset + 1
-                if subscription is None:
-                    yield record
-                    continue
-                subscription.given[batch.shard] = record.offset + 1
-                yield record
-                subscription.mark(batch.shard, record.offset + 1)
+    def records(self) -> Iteration[Record | GapT]:
+        """Iterate over `Record`s as they arrive, in order within each shard, and with `gaps` over the `Gap`s."""
+        return Iteration(self._next_records, begin=self._check_open, close=self.close)
 
-    def __aiter__(self) -> AsyncIterator[Record | GapT]:
+    async def _next_records(self) -> Iterable[Record | GapT] | None:
+        found = await self._next_item()
+        if found is None:
+            return None
+        (item,) = found
+        return self._records_of(item) if isinstance(item, ReadBatch) else (item,)
+
+    def _records_of(self, batch: ReadBatch) -> Iterator[Record]:
+        self.positions[batch.shard] = batch.first
+        subscription = self.subscription
+        for record in batch.records():
+            self.positions[batch.shard] = record.offset + 1
+            if subscription is None:
+                yield record
+                continue
+            subscription.given[batch.shard] = record.offset + 1
+            yield record
+            subscription.mark(batch.shard, record.offset + 1)
+
+    def __aiter__(self) -> Iteration[Record | GapT]:
         return self.records()
 
     async def commit(self, positions: Mapping[int, int] | None = None) -> None:

@@ -13,7 +13,6 @@ import itertools
 import os
 import threading
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Callable,
     Coroutine,
@@ -46,6 +45,7 @@ from .documents import Documents, Seqnos
 from .errors import Closed, Unavailable, WrongLoop
 from .explain import Explanation
 from .gaps import Gap, GapT
+from .iterating import Iteration
 from .loop import new_event_loop
 from .options import (
     AppenderOptions,
@@ -310,12 +310,12 @@ class SyncScan:
         """Return all documents as one table; `Scan.to_arrow`."""
         return self.to_reader().read_all()
 
-    def _each(self, pages: AsyncGenerator[T, None]) -> Iterator[T]:
+    def _each(self, pages: Iteration[T]) -> Iterator[T]:
         try:
             while (page := self._thread.wait(_next(pages))) is not None:
                 yield page
         finally:
-            self._thread.wait(_closed(pages))
+            self._thread.wait(pages.aclose())
             self.close()
 
     def __iter__(self) -> Iterator[Document]:
@@ -328,10 +328,6 @@ class SyncScan:
 
 async def _next(pages: AsyncIterator[T]) -> T | None:
     return await anext(pages, None)
-
-
-async def _closed(pages: AsyncGenerator[T, None]) -> None:
-    await pages.aclose()
 
 
 class SyncPin:
