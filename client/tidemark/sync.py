@@ -7,6 +7,7 @@ Stays out: anything the asynchronous client does not do.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import datetime
 import itertools
@@ -71,6 +72,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _READ_AHEAD_BATCHES = 64
+_AT_EXIT_S = 1.0
 _CLOSED = "the client is closed"
 
 
@@ -83,6 +85,8 @@ class _LoopThread:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="tidemark-sync", daemon=True)
         self._thread.start()
+        # Behind this Python lets the thread run no more, and an iterator that a variable holds would wait for it.
+        atexit.register(self.stop, _AT_EXIT_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -132,11 +136,13 @@ class _LoopThread:
         if self._stopped:
             raise Closed(_CLOSED)
 
-    def stop(self) -> None:
-        """End the thread; calls that wait in other threads get Closed."""
-        self._stopped = True
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+    def stop(self, within_s: float | None = None) -> None:
+        """End the thread, and wait for it at most `within_s`; calls that wait in other threads get Closed."""
+        if not self._stopped and self._process == os.getpid():
+            self._stopped = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(within_s)
+        atexit.unregister(self.stop)
 
     @property
     def stopped(self) -> bool:
@@ -315,8 +321,7 @@ class SyncScan:
             while (page := self._thread.wait(_next(pages))) is not None:
                 yield page
         finally:
-            self._thread.wait(pages.aclose())
-            self.close()
+            self._thread.end(pages.aclose)
 
     def __iter__(self) -> Iterator[Document]:
         for page in self.pages():
