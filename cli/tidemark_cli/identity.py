@@ -1,4 +1,4 @@
-"""The certificate and the profile that were given in front of the command.
+"""The certificate and the profile that were given in front of the command, and whether it has a directory.
 
 Stays out: that of a local cluster (target).
 """
@@ -26,6 +26,7 @@ class _Given:
 
     tls: TlsSettings | None = None
     profile: str = ""
+    directory: bool = False
 
 
 _given = _Given()
@@ -59,3 +60,13 @@ def give_profile(name: str | None) -> None:
 def given_profile() -> str:
     """Return the profile given for this command, empty where none is."""
     return _given.profile
+
+
+def give_directory(given: bool) -> None:
+    """Note whether the command that follows has --dir or TIDEMARK_DIR."""
+    _given.directory = given
+
+
+def directory_is_given() -> bool:
+    """Say whether this command has --dir or TIDEMARK_DIR."""
+    return _given.directory

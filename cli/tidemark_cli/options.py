@@ -12,13 +12,23 @@ import typer
 from tidemark_wire.profile_file import GROUP_VARIABLE, PROFILE_VARIABLE
 from tidemark_wire.tls_names import ENVIRONMENT, SERVER_NAME_VARIABLE
 
-from . import completing
+from . import completing, identity
 
 TIMEOUT_MAX_S = 1e9
 """About thirty years: what gRPC and an event loop take."""
 
+
+def _directory(context: typer.Context, parameter: typer.CallbackParam, directory: Path) -> Path:
+    source = context.get_parameter_source(parameter.name or "")
+    identity.give_directory(source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT"))
+    return directory
+
+
 DirOption = Annotated[
-    Path, typer.Option("--dir", help="State folder of the local cluster.", envvar="TIDEMARK_DIR", show_default=True)
+    Path,
+    typer.Option(
+        "--dir", help="State folder of the local cluster.", envvar="TIDEMARK_DIR", show_default=True,
+        callback=_directory),
 ]
 ClusterOption = Annotated[
     str | None,

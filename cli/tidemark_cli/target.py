@@ -22,7 +22,7 @@ from tidemark_wire.tls import TlsSettings
 
 from .admin import Admin
 from .failures import UNAVAILABLE, USAGE, CommandFailed
-from .identity import given_profile, given_tls
+from .identity import directory_is_given, given_profile, given_tls
 from .reconfigurations import condition_of
 
 CONNECT_TIMEOUT_S = 10.0
@@ -53,12 +53,13 @@ def tls_of(runtime: local.Runtime) -> TlsSettings | None:
 def place_of(directory: Path, cluster: str | None) -> tuple[str | None, TlsSettings | None]:
     """Return the addresses that are meant, None for the local cluster, and the certificate to use there.
 
-    The first of these: --cluster, --profile, a local cluster in the directory, the current profile.
+    The first of these: --cluster, --profile, a local cluster in the directory, the current profile.  A directory that
+    was given means no profile, whether a cluster is there or not.
     """
     if cluster is not None:
         return cluster, given_tls()
     name = given_profile()
-    if not name and (directory / "state.json").exists():
+    if not name and (directory_is_given() or (directory / "state.json").exists()):
         return None, None
     known = profiles.load()
     if not (name := name or known.current):

@@ -90,6 +90,20 @@ def test_a_local_cluster_goes_before_the_current_profile(cli: Cli, fake: FakeInA
     assert cli("--profile", "here", "shards").code == 0
 
 
+def test_a_directory_that_is_given_means_no_profile(
+    cli: Cli, fake: FakeInAThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert cli("profile", "add", "here", "--address", fake.address, "--group", "orders").code == 0
+    (tmp_path / "in.txt").write_text("v\n")
+    typo = tmp_path / "typo"
+    told = cli("append", "orders", str(tmp_path / "in.txt"), "--dir", str(typo))
+    assert told.code != 0 and f"no local cluster in {typo}" in told.err
+    monkeypatch.setenv("TIDEMARK_DIR", str(typo))
+    assert f"no local cluster in {typo}" in cli("shards").err
+    assert cli("--profile", "here", "shards").code == 0
+    assert fake.shard().head == 0, "nothing was appended to the profile's cluster"
+
+
 def completions(words: str) -> list[str]:
     """Return what a bash offers for the last word of a command line."""
     environment = {
