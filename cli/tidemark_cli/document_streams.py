@@ -15,7 +15,7 @@ import typer
 from tidemark import Change, Discarded, Rebuilding, ShardDocuments, SnapshotEnd
 
 from . import output, target
-from .failures import INTERRUPTED, describe
+from .failures import describe
 from .interrupts import until_interrupted
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption
 from .output import emit, fail, note, table
@@ -68,7 +68,7 @@ def changes(
     """Show the changes of GROUP: first its documents as they are, and with --follow what comes later."""
     start = _start(from_)
 
-    async def main() -> bool:
+    async def main() -> int:
         async with await target.connect(state, cluster) as client:
             ends = None if follow else (await client.barrier(group, timeout_s=timeout_s)).seqnos
             stream = client.changes(
@@ -92,7 +92,7 @@ def changes(
         fail(failure.message, failure.advice)
         raise typer.Exit(failure.code) from None
     if interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(interrupted)
 
 
 async def _copy(stream: tidemark.Changes, ends: dict[int, int] | None, limit: int | None, as_json: bool) -> None:
@@ -114,12 +114,15 @@ async def _copy(stream: tidemark.Changes, ends: dict[int, int] | None, limit: in
                 note(f"shard {event.shard} begins again: {event.reason}")
                 staged.pop(event.shard, None)
             case SnapshotEnd():
-                for change in staged.pop(event.shard, ()):
+                changes = staged.pop(event.shard, [])
+                shown = changes if limit is None else changes[:limit - written]
+                for change in shown:
                     _show(change, as_json)
-                    written += 1
-                    if written == limit:
-                        sys.stdout.flush()
-                        return
+                written += len(shown)
+                if len(shown) < len(changes):
+                    return _say(await stream.ack_rows({event.shard: shown[-1].seqno}), as_json)
+                if written == limit:
+                    return await _finished(stream, as_json)
                 if as_json:
                     _line({"shard": event.shard, "end": event.seqno})
                 sys.stdout.flush()
@@ -142,10 +145,16 @@ def _say_position(stream: tidemark.Changes, as_json: bool) -> None:
         note("interrupted before the stream began")
         if as_json:
             _line({"error": "INTERRUPTED", "message": "interrupted before the stream began", "advice": ""})
-    elif as_json:
-        _line({"position": stream.position})
+        sys.stdout.flush()
     else:
-        note(f"position {stream.position}")
+        _say(stream.position, as_json)
+
+
+def _say(position: str, as_json: bool) -> None:
+    if as_json:
+        _line({"position": position})
+    else:
+        note(f"position {position}")
     sys.stdout.flush()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-OK, FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
+OK, FAILED, USAGE, UNAVAILABLE, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
 
 class CommandFailed(Exception):

@@ -19,7 +19,7 @@ from rich.text import Text
 from tidemark import LimboEntry, LimboView, TidemarkError
 
 from . import target
-from .failures import FAILED, INTERRUPTED, OK, describe
+from .failures import FAILED, OK, describe
 from .interrupts import until_interrupted
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption, finite
 from .output import emit, fail, show, stdout, table
@@ -170,8 +170,7 @@ def limbo(
                     await asyncio.sleep(interval_s)
 
     if watch:
-        tidemark.run(until_interrupted(follow()))
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(tidemark.run(until_interrupted(follow())))
     seen = tidemark.run(once())
     document = {
         "group": group,

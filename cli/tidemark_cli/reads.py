@@ -117,7 +117,7 @@ def read(
     writer = Writer(form=form, keys=keys)
     named = options_of(subscription, lease)
 
-    async def main() -> bool:
+    async def main() -> int:
         async with await target.connect(state, cluster) as client:
             await client.group(group)
             starts = await starts_of(client, group, shards, start, timeout_s)

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from tidemark import Gap, ReadStats
 
 from . import output
-from .failures import INTERRUPTED, Failure, describe
+from .failures import Failure, describe
 from .output import fail, note, show_beside, table
 
 FLUSH_EVERY = 200
@@ -148,7 +148,7 @@ async def copy(reader: tidemark.Reader, writer: Writer, *, limit: int | None, li
 
 
 def finish(work: Any, writer: Writer, noun: str = "records") -> None:
-    """Run a command that writes items to its end; exits with the code of a Ctrl-C that ended it."""
+    """Run a command that writes items to its end; exits with the code of a Ctrl-C or SIGTERM that ended it."""
     try:
         interrupted = tidemark.run(work)
         writer.end()
@@ -163,7 +163,7 @@ def finish(work: Any, writer: Writer, noun: str = "records") -> None:
         raise typer.Exit(failure.code) from None
     if interrupted:
         note(f"interrupted after {writer.count} {noun}")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(interrupted)
 
 
 # --- what it has cost

@@ -15,6 +15,7 @@ from tidemark import Gap, GapKind, Record
 from tidemark.options import ReadOptions
 
 from . import target
+from .failures import OK
 from .interrupts import until_interrupted
 from .options import (
     DEFAULT_DIR,
@@ -117,15 +118,15 @@ def tail(
                 writer.write(record)
         writer.flush()
 
-    async def main() -> bool:
+    async def main() -> int:
         async with await target.connect(state, cluster) as client:
             found = await client.group(group)
             wanted = sorted(found.shards) if shards is None else list(dict.fromkeys(shards))
             positions: dict[int, int] = {}
-            if await until_interrupted(write_last(client, wanted, positions)):
-                return True
+            if code := await until_interrupted(write_last(client, wanted, positions)):
+                return code
             if not (follow or named):
-                return False
+                return OK
             until = None if follow else tidemark.LATEST
             reading: ReadOptions = {**options, **named, "shards": wanted, "from_": positions, "until": until}
             reader = client.read(group, gaps=gaps, **reading)

@@ -16,7 +16,7 @@ from tidemark.change_events import BatchEvent, Rebuilding
 from tidemark.view_store import ShardState
 
 from . import target
-from .failures import FAILED, INTERRUPTED
+from .failures import FAILED
 from .interrupts import until_interrupted
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption
 from .output import emit, note, progress, table
@@ -69,7 +69,7 @@ def follow(
     interrupted = tidemark.run(until_interrupted(main()))
     _tell(group, file, found, received, as_json)
     if interrupted and once:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(interrupted)
 
 
 async def _until(view: SqliteView, once: bool, timeout_s: float, look: Any) -> None:

@@ -242,6 +242,28 @@ class Changes:
         if self.consumer is not None:
             await self.consumer.commit(timeout_s=timeout_s or self.settings.timeout_s)
 
+    async def ack_rows(self, seqnos: Mapping[int, int], *, timeout_s: float | None = None) -> str:
+        """Count the rows up to a seqno of each shard as applied, within a snapshot too; return the position there.
+
+        Commits it for a named consumer.  A stream from there shows the other rows, not all of one snapshot together.
+        It stays in front of a snapshot where deletes behind the seqno were purged: no stream could begin there.
+        """
+        self._client.home.check()
+        timeout_s = timeout_s or self.settings.timeout_s
+        points = {shard: followed.machine.point for shard, followed in self._shards.items()}
+        for index, seqno in seqnos.items():
+            shard = self._id(index)
+            begun = self._shards[shard].begun
+            if begun is None or not max(begun.purged or 0, points[shard].seqno) <= seqno <= begun.end.seqno:
+                continue
+            _, failover = await self._client.questions.read_index(self.group_name, index, timeout_s=timeout_s)
+            points[shard] = failover.point(seqno)
+            if self.consumer is not None:
+                self.consumer.moved(index, seqno, rows=True)
+        if self.consumer is not None:
+            await self.consumer.commit(timeout_s=timeout_s)
+        return encode(Token(self._scope, {shard: point for shard, point in points.items() if point != START}))
+
     def nack(self, delay_s: float = 1.0) -> None:
         """The snapshot given last could not be applied: `snapshots` gives it again after `delay_s`."""
         if self._given is None:

@@ -1,7 +1,8 @@
 """Consumer: the position of a named consumer, kept by the cluster as that of a subscription.
 
 It is committed behind the sink only, and protects deletes from a purge while its lease runs (U52).  A commit is an
-entry of the log itself, so one that only control entries ask for waits for a tenth of the lease (U60).
+entry of the log itself and moves every consumer: a position that moved without rows is committed when it has moved far,
+when a tenth of the lease is over, and at the end (U60).
 Stays out: what the position means (`changes`).
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from tidemark_core.subscriptions.fold import NAMES_MAX
 from tidemark_core.upr.history import Point
 from tidemark_wire.tasks import cancelled
 
@@ -20,6 +22,13 @@ from .questions import Questions
 from .subscription import CLOSE_TIMEOUT_S, RENEWALS
 
 log = logging.getLogger("tidemark.changes")
+
+
+STRIDE = 2 * NAMES_MAX
+"""Seqnos without rows behind which a position is committed: what the filter leaves out, and control entries.
+
+A commit is such an entry too.  Twice as many as a shard has consumers at most, so that their commits die out.
+"""
 
 
 class Consumer:
@@ -76,13 +85,17 @@ class Consumer:
                 failed(error)
                 return
 
-    async def commit(self, *, timeout_s: float) -> None:
-        """Commit the positions that moved by rows, and those whose lease is to be renewed; raises TidemarkError."""
+    async def commit(self, *, timeout_s: float, stride: int | None = None) -> None:
+        """Commit the positions that moved by rows or by `stride` (STRIDE), and those whose lease is to be renewed.
+
+        Raises TidemarkError.
+        """
         async with self._lock:
             now, renew_s = asyncio.get_running_loop().time(), self._settings.lease_ms / 1000 / RENEWALS
             due = [
-                shard for shard in self._seqnos
-                if shard in self._dirty or now - self._committed_at.get(shard, -renew_s) >= renew_s
+                shard for shard, seqno in self._seqnos.items()
+                if shard in self._dirty or seqno - self.committed.get(shard, 0) >= (stride or STRIDE)
+                or now - self._committed_at.get(shard, -renew_s) >= renew_s
             ]
             tried = await asyncio.gather(*(self._commit(shard, timeout_s) for shard in due), return_exceptions=True)
         for error in tried:
@@ -109,6 +122,7 @@ class Consumer:
         if self._settings.commit_s is None:
             return
         try:
-            await self.commit(timeout_s=min(CLOSE_TIMEOUT_S, self._settings.timeout_s))
+            # One seqno is the entry of the last commit itself.
+            await self.commit(timeout_s=min(CLOSE_TIMEOUT_S, self._settings.timeout_s), stride=2)
         except TidemarkError as error:
             log.warning("consumer %s: the last commit failed: %s", self.name, error)

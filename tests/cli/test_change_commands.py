@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
+from tidemark_core.base.ids import key_hash
 from tidemark_core.upr.messages import EndReason, StreamEnd
 
 from tests.fake_in_a_thread import FakeInAThread
@@ -60,26 +61,46 @@ def test_changes_shows_the_documents_and_a_position_to_go_on_from(on_fake: Cli):
     assert (limited.code, len(limited.out.splitlines())) == (0, 2)
 
 
+@pytest.mark.parametrize("by", ["consumer", "position"])
+def test_a_limit_ends_where_the_next_run_goes_on(on_fake: Cli, by: str):
+    keys = [f"k{number}" for number in range(30) if key_hash(b"k%d" % number) >> 31 == 0][:4]   # of one shard
+    for key in keys:
+        assert on_fake("put", "settings", key, "v").code == 0
+    shown: list[list[str]] = []
+    place = ("--consumer", "c") if by == "consumer" else ("--from", "beginning")
+    for _ in range(5):
+        told = on_fake("changes", "settings", *place, "--limit", "2" if len(shown) == 1 else "1", "--json")
+        lines = [json.loads(line) for line in told.out.splitlines()]
+        shown.append([line["key"] for line in lines if "op" in line])
+        if by == "position":
+            place = ("--from", lines[-1]["position"])
+    assert shown == [keys[:1], keys[1:3], keys[3:], [], []]
+    assert "position tmc1." in on_fake("changes", "settings", "--limit", "1").err
+
+
 def following(fake: FakeInAThread, *options: str) -> subprocess.Popen[str]:
     """Start `changes --follow` in a process of its own."""
     command = [sys.executable, "-m", "tidemark_cli", "changes", "settings", "-f", "--cluster", fake.address, *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_an_interrupted_follow_ends_with_its_position(fake: FakeInAThread, on_fake: Cli, options: tuple[str, ...]):
+@pytest.mark.parametrize(("options", "sent", "code"), [
+    ((), signal.SIGINT, 130), (("--json",), signal.SIGINT, 130), (("--json",), signal.SIGTERM, 143)])
+def test_an_interrupted_follow_ends_with_its_position(
+    fake: FakeInAThread, on_fake: Cli, options: tuple[str, ...], sent: signal.Signals, code: int
+):
     assert on_fake("put", "settings", "a", "1").code == 0
     process = following(fake, *options)
     assert process.stdout is not None
     try:
         while '"a"' not in (line := process.stdout.readline()) and "PUT\ta\t1" not in line:
             assert line, "it goes on"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
         process.wait(PATIENCE_S)
-    assert process.returncode == 130, err
+    assert process.returncode == code, err
     assert "error" not in out + err
     if options:
         lines = [json.loads(line) for line in out.splitlines()]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tidemark
 from fake_cluster import FakeCluster
-from tidemark import Change, ChangeBatch, Discarded, Rebuilding, Snapshot, SnapshotBegin, SnapshotEnd
+from tidemark import Change, ChangeBatch, Discarded, Rebuilding, Snapshot, SnapshotBegin, SnapshotEnd, consumer
 from tidemark.errors import ChangesFailed, Closed, InvalidArgument, UnknownGroup
 from tidemark_core.upr.decision import Behind, NotMyShard, Purged
 from tidemark_core.upr.messages import EndReason, Op, Row, StreamEnd
@@ -344,6 +344,53 @@ async def test_u60_a_named_consumer_commits_behind_the_application(
         filtered = View()
         await catch_up(client, changes, filtered)
     assert set(filtered.documents) == {b"c"} and all(each.fresh for each in filtered.snapshots)
+
+
+async def test_u60_a_consumer_whose_filter_passes_nothing_moves_too(
+    cluster: FakeCluster, client: tidemark.Client, documents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stride = 100
+    monkeypatch.setattr(consumer, "STRIDE", stride)
+    await documents.put(b"mine", b"v")
+    commits = [shard.commits for shard in cluster.groups[GROUP].values()]
+    async with client.changes(GROUP, consumer="index", prefix="mine", commit_s=0.02) as changes:
+        await catch_up(client, changes, View())
+        await until(lambda: all(commits), "rows and first positions are committed")
+        before = [len(each) for each in commits]
+        await documents.put_many([(b"other-%02d" % number, b"v") for number in range(2 * (stride - 10))])
+        await catch_up(client, changes, View())     # it acknowledges
+        await changes.ack()
+        assert [len(each) for each in commits] == before, "a commit moves other consumers: not for a few seqnos"
+        await documents.put_many([(b"more-%03d" % number, b"v") for number in range(2 * stride)])
+        await catch_up(client, changes, View())
+        await until(lambda: all(len(each) > count for each, count in zip(commits, before, strict=True)))
+        await documents.put_many([(b"last-%02d" % number, b"v") for number in range(20)])
+        await catch_up(client, changes, View())
+        ends, name = changes.positions, changes.consumer.name
+    assert [each[-1] for each in commits] == [(name, ends[index] + 1) for index in (0, 1)], "at the end all of it"
+    async with client.changes(GROUP, consumer="index", prefix="mine") as changes:
+        await changes.open()
+        assert changes.positions == ends
+
+
+async def test_rows_of_a_part_of_a_snapshot_are_acknowledged(
+    cluster: FakeCluster, client: tidemark.Client, documents: Any,
+) -> None:
+    keys = [key for number in range(40) if documents.shard_of(key := b"%02d" % number) == 0][:6]
+    written = [(await documents.put(key, b"v")).seqno for key in keys]
+    async with client.changes(GROUP, consumer="some", commit_s=None) as changes:
+        snapshots = changes.snapshots()
+        while (snapshot := await anext(snapshots)).shard != 0:
+            pass
+        assert [change.seqno for change in snapshot] == written
+        assert await changes.ack_rows({0: written[2]}) != changes.position
+        assert cluster.groups[GROUP][0].commits[-1] == ("some", written[2] + 1)
+        assert changes.positions[0] == 0
+    async with client.changes(GROUP, consumer="some") as changes:
+        snapshots = changes.snapshots()
+        while (snapshot := await anext(snapshots)).shard != 0:
+            pass
+        assert [change.seqno for change in snapshot] == written[3:]
 
 
 async def test_u61_a_member_that_hangs_is_left_for_another_one(
