@@ -141,9 +141,9 @@ def _of_history(at: Point, here: Here) -> Behind | HistoryLost | None:
     if at.seqno > here.applied:
         lost = here.read_index is not None and here.read_index < at.seqno
         return HistoryLost(0) if lost else Behind(here.applied)
-    unnamed = at.seqno <= log.oldest.head   # the log is capped: it no longer names the epoch that wrote this
-    written = at.epoch < log.oldest.epoch if unnamed else at.epoch == log.id_at(at.seqno).epoch
-    return None if written else HistoryLost(0)
+    if at.epoch > log.newest.epoch and not certain:
+        return Behind(here.applied)   # it has not folded that epoch's beginning, which may be above the position
+    return None if log.covers(at) else HistoryLost(0)
 
 
 def _purged(point: Point, partial: Partial | None, resume: int, here: Here) -> bool:

@@ -79,8 +79,18 @@ class FailoverLog(NamedTuple):
         """Return the opening with the largest head below `seqno`, the oldest one kept when there is none (U54)."""
         return next((opening for opening in self.openings if opening.head < seqno), self.oldest)
 
+    def covers(self, point: Point) -> bool:
+        """Say whether a point of this lineage lies in this history, as far as the log can prove it (U54).
+
+        Its epoch wrote the seqno or inherited it.  Of epochs that are no longer kept, one wrote it.
+        """
+        opening = next((each for each in self.openings if each.epoch == point.epoch), None)
+        if opening is None:
+            return point.epoch < self.oldest.epoch and point.seqno <= self.oldest.head
+        return point.seqno <= opening.head or self.id_at(point.seqno) == opening
+
     def point(self, seqno: int) -> Point:
-        """Return `seqno` with the history that wrote it."""
+        """Return `seqno` with the epoch that wrote it, or with the oldest one kept, which inherited it."""
         opening = self.id_at(seqno)
         return Point(opening.lineage, opening.epoch, seqno)
 

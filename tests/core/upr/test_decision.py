@@ -61,7 +61,9 @@ TABLE: list[tuple[str, Asked, Here | None, Accepted | Refusal]] = [
     ("a position in an older epoch", asked(at(10, 1)), MEMBER, Accepted(10)),
     ("a position at the end", asked(at(30, 3)), MEMBER, Accepted(30)),
     ("the epoch did not write this seqno", asked(at(11, 1)), MEMBER, HistoryLost(10)),
-    ("a newer epoch did not write it either", asked(at(20, 3)), MEMBER, HistoryLost(20)),
+    ("a newer epoch inherited it", asked(at(20, 3)), MEMBER, Accepted(20)),
+    ("an epoch that is not folded here yet inherited it", asked(at(20, 4)), MEMBER, Behind(30)),
+    ("an epoch that never was, at a leader that made sure", asked(at(20, 4)), LEADER, HistoryLost(0)),
     ("above the member", asked(at(31, 3)), MEMBER, Behind(30)),
     ("above a leader that made sure of it", asked(at(31, 3)), LEADER, HistoryLost(30)),
     ("above what a leader folded, not above its log", asked(at(31, 3)), MEMBER._replace(read_index=31), Behind(30)),
@@ -82,7 +84,7 @@ TABLE: list[tuple[str, Asked, Here | None, Accepted | Refusal]] = [
     ("a first live snapshot names no purge", asked(START, Partial(0, 5, at(28, 3))), PURGED, Purged(26)),
     ("epoch no longer kept, below the oldest head", asked(at(30, 2)), Here(280, 0, CAPPED), Accepted(30)),
     ("epoch no longer kept, above the oldest head", asked(at(31, 2)), Here(280, 0, CAPPED), HistoryLost(0)),
-    ("oldest epoch kept, below its own head", asked(at(30, 3)), Here(280, 0, CAPPED), HistoryLost(30)),
+    ("oldest epoch kept, which inherited it", asked(at(30, 3)), Here(280, 0, CAPPED), Accepted(30)),
     ("all versions", asked(at(25, 3), scope=ALL), Here(30, 26, LOG, first_kept=26), Accepted(25)),
     ("all versions, trimmed above it", asked(at(24, 3), scope=ALL), Here(30, 0, LOG, 26), HistoryTrimmed(26)),
     ("all versions from the beginning, trimmed", asked(START, scope=ALL), Here(30, 0, LOG, 5), HistoryTrimmed(5)),
@@ -279,6 +281,21 @@ def lineage_not_compared(question: Asked, here: Here) -> object:
 ], ids=lambda wrong: wrong.__name__)
 def test_u57_a_stale_decision_is_caught(wrong: Decide) -> None:
     assert next(wrong_answers(wrong), None) is not None, f"U57: {wrong.__name__} answers every case right"
+
+
+def test_u57_a_point_that_a_capped_log_names_is_accepted_by_every_member() -> None:
+    """A consumer whose seqno alone is stored asks the leader for the point, and any member for the stream."""
+    logs, head = [FailoverLog()], -1
+    for epoch in range(1, 2 * ENTRIES_MAX + 10):
+        logs.append(logs[-1].opened(epoch, HERE, head))
+        head += 3
+    for seqno in range(head + 1):
+        point = logs[-1].point(seqno)
+        for folded, log in enumerate(logs[1:], 1):
+            applied = folded * 3 - 1
+            found = decide(asked(point), Here(applied, 0, log))
+            assert found == (Accepted(seqno) if isinstance(found, Accepted) else Behind(applied))
+            assert isinstance(found, Accepted) or seqno > applied or point.epoch > log.newest.epoch
 
 
 def test_u57_a_log_that_is_capped_loses_no_consumer() -> None:
