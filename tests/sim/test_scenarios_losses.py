@@ -187,3 +187,39 @@ def test_k14d_the_act_ends_well_though_nodes_and_the_operator_die_at_any_moment(
     story.losses.check()
     story.other_producer()
     story.acknowledge(int(story.leader[1:]), 1)
+
+
+@pytest.mark.parametrize("leader_lost", [True, False])
+def test_k14e_a_shard_that_lost_two_disks_of_three_goes_on_from_the_third(leader_lost: bool) -> None:
+    story = Scenario(3, 3)
+    story.wait_led(1)
+    kept = [story.append(1) for _ in range(3)]
+    story.wait(lambda: all(map(story.acknowledged, kept)), "the batches are acknowledged")
+    story.wait_settled()
+    survivor = 3 if leader_lost else 1
+    lost = [number for number in (1, 2, 3) if number != survivor]
+    story.wait(lambda: len(story.log(survivor)) == len(story.log(1)), "the survivor has them")
+    story.crash(1, 2, 3)
+    for number in lost:
+        story.world.nodes[f"n{number}"].wipe()
+    story.start(1, 2, 3)
+    story.run(3_000)
+    assert story.record.leader is None, "nobody leads"
+
+    answers: list[Any] = []
+
+    def accept(number: int) -> Any:
+        answers.clear()
+        story.world.operators["op1"].request(
+            RecoverShard(story.shard, story.world.request_number(), f"n{number}", accept_loss=True), answers.append)
+        story.wait(lambda: answers, "the act is answered")
+        return answers[0]
+
+    assert isinstance(accept(lost[0]), Refused)
+    assert isinstance(accept(survivor), ChangeDone)
+    story.wait(
+        lambda: len(story.record.ensemble) == 3 and story.record.status is Status.STEADY, "all members are back")
+    story.wait_settled()
+    again = story.append(int(story.leader[1:]))
+    story.wait(lambda: story.acknowledged(again), "appends go on")
+    story.finish()

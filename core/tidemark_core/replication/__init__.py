@@ -37,6 +37,7 @@ K14 A wiped disk is a new member
 K14b A synced log that is gone is damage
 K14c A member that refuses to be cut below its commit is evidence of a loss
 K14d One act makes a holdout the source of its shard
+K14e One act makes a survivor of lost disks the source of its shard
 K15 A leader lacks no payload above commit
 K15b A replica reads what lies above commit before it leads
 K15c A majority without damage elects without the damaged member

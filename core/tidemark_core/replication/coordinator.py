@@ -3,7 +3,7 @@
 One `Coordinator` per shard in each operator process.  It writes ahead: each step is stored before anybody is
 told, so any operator can go on from the record alone.  Every write is conditioned on the revision it was
 decided from (H2); an operator that lost a race reads and starts over.  Rules O1-O4, O7-O20, O27-O40, A3,
-K14c, K14d.
+K14c-K14e.
 Stays out: failure detection, placement, which changes are wanted.
 """
 
@@ -24,9 +24,11 @@ from .ensembles import (
     concerned,
     ensembles_of,
     goes_back,
+    lost_disks,
     members_announced,
     planned_change,
     refuse_recovery,
+    refuse_survivor,
 )
 from .messages import (
     EPOCH_JUMP_MAX,
@@ -560,7 +562,8 @@ class Coordinator:
             replace(
                 record, status=Status.STEADY, leader=sender, ensemble=election.ensembles.final, change=None,
                 removed=removed, holdouts=self._still_ahead(record, sender, election.heads[sender]),
-                source=None, refill=len(record.ensemble) if record.source is not None else record.refill,
+                source=None,
+                refill=max(record.refill, len(record.ensemble)) if record.source is not None else record.refill,
                 copies=record.copies if record.source is None else 0,
             )
         )
@@ -1148,9 +1151,7 @@ class Coordinator:
         record = self.record
         if record is None:
             return [Reply(m.request, Refused(Reason.UNKNOWN_SHARD, "no such shard in the metadata store"))]
-        if self.behind or record.status is not Status.STEADY or self._busy or self.change or self.transfer:
-            return [Reply(m.request, Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again"))]
-        source = refuse_recovery(record, self.nodes, m.from_node)
+        source = self._source(record, m)
         if isinstance(source, Refused):
             return [Reply(m.request, source)]
         if record.lineage and m.lineage.hex() in ("", record.lineage):
@@ -1163,9 +1164,33 @@ class Coordinator:
                 replace(
                     record, epoch=self._next_epoch(record), election=self.revision, status=Status.ELECTION, leader=None,
                     source=source, lineage=m.lineage.hex() if record.lineage else "",
+                    **(self._alone_with(record, source) if m.accept_loss else {}),
                 )
             ),
         ]
+
+    def _source(self, record: ShardRecord, m: RecoverShard) -> Member | Refused:
+        """Return the member that may become the source of the shard, or why not (K14d, K14e)."""
+        election, wanted = self.election, Status.ELECTION if m.accept_loss else Status.STEADY
+        if m.accept_loss and record.leader is not None and not self._lost(record.leader):
+            return Refused(Reason.WRONG_STATE, f"{record.leader.node} leads the shard: no acknowledged record is lost")
+        if self.behind or record.status is not wanted or self._busy or self.change or self.transfer:
+            return Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again")
+        if not m.accept_loss:
+            return refuse_recovery(record, self.nodes, m.from_node)
+        if election is None or election.leader is not None:
+            return Refused(Reason.RECONFIGURING, "the shard elects a leader; try again")
+        return refuse_survivor(record, self.nodes, election.heads, m.from_node)
+
+    def _alone_with(self, record: ShardRecord, source: Member) -> dict[str, Any]:
+        """Rule K14e: others that are left hold no more, and those on lost disks never answer: it is elected alone."""
+        self.election = None
+        lost = lost_disks(record.ensemble, self.nodes)
+        others = (member for member in record.ensemble if member != source and member not in lost)
+        return {
+            "ensemble": (source,), "removed": (*record.removed, *others), "holdouts": (), "copies": 0,
+            "refill": max(record.refill, len(record.ensemble)),
+        }
 
     def _end_recovery(self, outcome: ChangeDone | Refused) -> list[CoordinatorEffect]:
         request, self.recovery = self.recovery, None

@@ -145,12 +145,60 @@ def refuse_recovery(record: ShardRecord, nodes: Mapping[str, Member | None], nod
             f"{longer.member.node} holds acknowledged records up to offset {longer.commit}, {node} up to "
             f"{holdout.commit}: recover from {longer.member.node}",
         )
-    if copies_in_force(record.copies, len(record.ensemble)) < len(record.ensemble):
+    return _lacks_payloads(record, node) or member
+
+
+def _lacks_payloads(record: ShardRecord, node: str) -> Refused | None:
+    if copies_in_force(record.copies, len(record.ensemble)) >= len(record.ensemble):
+        return None
+    return Refused(
+        Reason.WRONG_STATE,
+        f"only {record.copies} of {len(record.ensemble)} members keep each payload: {node} does not hold them all",
+    )
+
+
+def lost_disks(members: Collection[Member], nodes: Mapping[str, Member | None]) -> tuple[Member, ...]:
+    """Return the members whose nodes are back with another disk: they will never answer again (K14)."""
+    return tuple(member for member in members if nodes.get(member.node) not in (None, member))
+
+
+def refuse_survivor(
+    record: ShardRecord, nodes: Mapping[str, Member | None], heads: Mapping[Member, EntryId], node: str
+) -> Member | Refused:
+    """Return the member whose copy may become the log of a shard that lost a majority of its disks, or why not (K14e).
+
+    `heads` are what the members said in the election that cannot end.
+    """
+    survivor = next((member for member in record.ensemble if member.node == node), None)
+    if survivor is None:
+        return Refused(Reason.NOT_MEMBER, f"{node} is not in the ensemble")
+    if record.change is not None:
+        return Refused(Reason.RECONFIGURING, f"a {record.change.operation} is in {record.change.phase}")
+    lost = lost_disks(record.ensemble, nodes)
+    left = [member for member in record.ensemble if member not in lost]
+    if survivor in lost:
+        return Refused(Reason.NODE_UNAVAILABLE, f"{node} has another disk than the member had")
+    if len(left) >= majority(len(record.ensemble)):
         return Refused(
             Reason.WRONG_STATE,
-            f"only {record.copies} of {len(record.ensemble)} members keep each payload: {node} does not hold them all",
+            f"{len(left)} of {len(record.ensemble)} members have their disks: once all are up they elect a leader and "
+            "no acknowledged record is lost",
         )
-    return member
+    silent = [member.node for member in left if nodes.get(member.node) is None or member not in heads]
+    if silent:
+        return Refused(
+            Reason.NODE_UNAVAILABLE,
+            f"{', '.join(silent)} did not say yet how long the log there is: start it and try again; a node whose disk "
+            "is lost counts once it is up with a new one",
+        )
+    longest = max(left, key=lambda member: heads[member])
+    if heads[longest] > heads[survivor]:
+        return Refused(
+            Reason.WRONG_STATE,
+            f"the log of {longest.node} ends at offset {heads[longest].offset}, that of {node} at "
+            f"{heads[survivor].offset}: recover from {longest.node}",
+        )
+    return _lacks_payloads(record, node) or survivor
 
 
 def planned_change(

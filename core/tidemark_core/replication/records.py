@@ -263,7 +263,8 @@ class StartChange:
 class RecoverShard:
     """Make the copy of a holdout the shard's log; the others' are replaced (K14d).
 
-    It may lose confirmed entries, so the shard gets the new `lineage`; one without a lineage gets none (U54).
+    With `accept_loss` that of a member which is left where a majority of the disks is lost (K14e).  It may lose
+    confirmed entries, so the shard gets the new `lineage`; one without a lineage gets none (U54).
     Answered by Reply(request, ChangeDone | Refused).
     """
 
@@ -271,6 +272,7 @@ class RecoverShard:
     request: int
     from_node: str
     lineage: bytes = field(default=b"", compare=False)
+    accept_loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,90 @@ def test_k14d_the_act_goes_on_from_the_record_alone_and_ends_with_the_disk_of_th
     assert [(Status.ELECTION, None)] == [(record.status, record.source) for record in desk.saves()]
 
 
+A2, B2, D2 = (Member(each.node, f"{each.node}-disk2") for each in (A, B, D))
+ELECTING = replace(STEADY, status=Status.ELECTION, leader=None, writer="other#1")
+
+
+def lose(desk: Desk, *lost: Member) -> None:
+    """Bring nodes back with other disks, while the shard elects."""
+    for member in lost:
+        desk.step(NodeUp(member, "boot2"))
+
+
+def accept_loss(desk: Desk, node: str) -> list[Any]:
+    desk.step(RecoverShard(SHARD, 7, node, accept_loss=True))
+    return desk.replies()
+
+
+def test_k14e_only_a_survivor_of_a_lost_majority_with_the_longest_log_is_a_source(desk: Desk) -> None:
+    [refused] = accept_loss(desk, "c")
+    assert (refused.reason, refused.message) == (
+        Reason.WRONG_STATE, "a leads the shard: no acknowledged record is lost")
+    desk = Desk()
+    desk.load(ELECTING)
+
+    def refusal(node: str) -> tuple[Reason, str]:
+        [refused] = accept_loss(desk, node)
+        return refused.reason, refused.message
+
+    desk.stored()
+    lose(desk, A2)
+    desk.fenced(c=HEAD)
+    assert refusal("c")[0] is Reason.WRONG_STATE and "2 of 3 members have their disks" in refusal("c")[1]
+    assert refusal("d")[0] is Reason.NOT_MEMBER
+    lose(desk, B2)
+    assert refusal("b") == (Reason.NODE_UNAVAILABLE, "b has another disk than the member had")
+    desk.step(NodeDown("c"))
+    assert refusal("c")[0] is Reason.NODE_UNAVAILABLE and "c did not say yet" in refusal("c")[1]
+
+
+def test_k14e_of_several_survivors_the_one_with_the_longest_log_is_the_source() -> None:
+    five = tuple(Member(name, f"{name}-disk") for name in "abcde")
+    desk = Desk(up=five)
+    desk.load(replace(ELECTING, ensemble=five))
+    desk.stored()
+    lose(desk, *(Member(name, f"{name}-disk2") for name in "abc"))
+    epoch, election = desk.record.epoch, desk.record.election
+    desk.hear(five[3], Fenced(epoch, election, EntryId(5, 9)))
+    [refused] = accept_loss(desk, "d")
+    assert refused.reason is Reason.NODE_UNAVAILABLE and "e did not say yet" in refused.message
+    desk.hear(five[4], Fenced(epoch, election, EntryId(5, 12)))
+    [refused] = accept_loss(desk, "d")
+    assert refused.message == "the log of e ends at offset 12, that of d at 9: recover from e"
+    assert [] == accept_loss(desk, "e")
+    desk.stored()
+    assert (desk.record.ensemble, desk.record.removed, desk.record.refill) == ((five[4],), (five[3],), 5)
+
+
+def test_k14e_the_survivor_leads_alone_and_is_filled_up_again() -> None:
+    desk = Desk()
+    desk.load(ELECTING)
+    desk.stored()
+    epoch = desk.record.epoch
+    lose(desk, A2, B2)
+    desk.fenced(c=HEAD)
+    desk.fire("grace")
+    assert [] == desk.sent(BecomeLeader), "without the act nothing moves"
+    assert [] == accept_loss(desk, "c")
+    desk.stored()
+    record = desk.record
+    assert (epoch + 1, Status.ELECTION, C, (C,), 3) == (
+        record.epoch, record.status, record.source, record.ensemble, record.refill)
+    assert ShardRecord.decode(record.encode()) == record
+    assert [C] == [to for to, _ in desk.sent(Fence)]
+    desk.hear(C, Fenced(record.epoch, record.election, HEAD))
+    [(to, message)] = desk.sent(BecomeLeader)
+    assert (C, (C,), ()) == (to, message.ensemble, message.followers)
+    desk.hear(C, BecameLeader(record.epoch, record.election))
+    desk.stored()
+    [done] = desk.replies()
+    assert done == ChangeDone(record.epoch, (C,), C)
+    assert (Status.STEADY, C, 3, None, ()) == (
+        desk.record.status, desk.record.leader, desk.record.refill, desk.record.source, desk.record.removed)
+    desk.step(StartChange(SHARD, 8, Operation.EXPAND, None, "a"))
+    assert [3] == [saved.refill for saved in desk.saves()]
+
+
 def test_a_record_without_losses_is_stored_as_the_release_before_reads_it() -> None:
     assert not [name for name in (b"holdouts", b"source", b"refill") if name in STEADY.encode()]
     assert ShardRecord.decode(STEADY.encode()) == STEADY
