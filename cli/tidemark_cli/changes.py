@@ -249,15 +249,20 @@ def recover_shard(
     group: GroupArgument,
     shard: ShardArgument,
     from_node: Annotated[str, typer.Option("--from", metavar="NODE", help="Member whose copy becomes the log.")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Recover from what is left though a majority of the disks is lost."),
+    ] = False,
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the copy of a member the shard's log, where its leader lacks acknowledged records (DataLossSuspected).
 
-    The other members are filled again from it. Records that it does not hold are given up.
+    The other members are filled again from it. Records that it does not hold are given up. A shard that lost a
+    majority of its disks elects no leader: with --accept-loss the longest copy that is left goes on, without what
+    only the lost disks held.
     """
-    _one_shard(state, cluster, as_json, "RECOVER", group, shard, from_node=from_node)
+    _one_shard(state, cluster, as_json, "RECOVER", group, shard, from_node=from_node, abandon=accept_loss)
 
 
 def _both_or_none(group: str | None, shard: int | None) -> None:

@@ -114,7 +114,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         if request.abandon or request.operation == "RECOVER":
             # Acknowledged records are given up: an admin of the group may not decide that.
             audit = await self._access.administer(context, "Admin.Change")
-            audit(f"{about} from {request.from_node}" + (", abandoning its copy" if request.abandon else ""))
+            gives_up = ", accepting a loss" if request.operation == "RECOVER" else ", abandoning its copy"
+            audit(f"{about} from {request.from_node}" + (gives_up if request.abandon else ""))
         else:
             await self._access.move(context, "Admin.Change", request.group, about)
         move = self._move(request)

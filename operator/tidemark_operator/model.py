@@ -15,6 +15,7 @@ from typing import Any
 from tidemark_core.base.effects import Space
 from tidemark_core.base.formula import quorum_in_force
 from tidemark_core.base.ids import Member, ShardId, group_of, index_of, shard_id
+from tidemark_core.base.quorum import majority
 from tidemark_core.replication.records import QUORUM_SILENCE_MS, ShardRecord
 from tidemark_wire.identity import AccessLists
 from tidemark_wire.wire_version import VERSION_OF_DOCUMENTS, WIRE_VERSION
@@ -330,6 +331,19 @@ def shard_views(
 def zones_of(nodes: Iterable[Node]) -> set[str]:
     """Return the zones that nodes stand in; a node that names none stands in none."""
     return {node.zone for node in nodes if node.zone}
+
+
+def lost_nodes(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:
+    """Return the nodes of the ensemble that are up with another disk than the record names: their copies are gone."""
+    return [
+        member.node for member in shard.members
+        if (node := nodes.get(member.node)) is not None and node.up and node.member not in (None, member)
+    ]
+
+
+def lost_majority(shard: Shard, nodes: Mapping[str, Node]) -> bool:
+    """Say whether so many disks are lost that those left can elect nobody (K14e)."""
+    return shard.leader is None and len(shard.members) - len(lost_nodes(shard, nodes)) < majority(len(shard.members))
 
 
 def out_of_sync(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:

@@ -40,10 +40,10 @@ async def run_move(
             move.shard, lambda request: StartTransfer(move.shard, request, to_node), progress)
     if move.kind is MoveKind.RECOVER:
         assert move.to_node is not None
-        source = move.to_node
+        source, accept_loss = move.to_node, move.abandon
         lineage = secrets.token_bytes(LINEAGE_BYTES)
         return await driver.change(
-            move.shard, lambda request: RecoverShard(move.shard, request, source, lineage), progress)
+            move.shard, lambda request: RecoverShard(move.shard, request, source, lineage, accept_loss), progress)
     leaves = move.kind in (MoveKind.SWAP, MoveKind.CONTRACT) and shard.leader == move.from_node
     if leaves and transfer:
         to = next_leader(shard, now, now.leaders(), avoid=(move.from_node or "",))

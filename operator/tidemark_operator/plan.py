@@ -19,7 +19,7 @@ from tidemark_core.base.ids import ShardId
 
 from .condition_memory import some
 from .metadata import NodeLife
-from .model import Group, Node, Shard, out_of_sync
+from .model import Group, Node, Shard, lost_majority, lost_nodes, out_of_sync
 from .placement import PlanRefusal, best_node, distinct_domains
 from .resources.conditions import ConditionReason as R
 from .resources.kinds import KINDS
@@ -38,7 +38,10 @@ class MoveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One protocol operation on one shard; `abandon` lets it destroy what may be a last copy (K14c)."""
+    """One protocol operation on one shard.
+
+    `abandon` gives up acknowledged records: a last copy that it may destroy (K14c), those of lost disks (K14e).
+    """
 
     shard: ShardId
     kind: MoveKind
@@ -111,13 +114,15 @@ def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRe
         return refused
     plan = _plan_type(spec, world)
     stuck = [] if isinstance(plan, PlanRefusal) else [
-        shard.name for move in plan.moves if _leaderless_for_good(shard := world.shards[move.shard], world)]
+        shard.name for move in plan.moves
+        if move.kind is not MoveKind.RECOVER and _leaderless_for_good(shard := world.shards[move.shard], world)]
     if stuck:
         return PlanRefusal(
             R.SHARDS_LEADERLESS, f"{some(stuck)}: no leader, and too few members are up to elect one")
     if not isinstance(plan, PlanRefusal) and (spec.get("preconditions") or {}).get("lastCopy") == "Abandoned":
         return replace(plan, moves=tuple(
-            replace(move, abandon=move.kind in (MoveKind.SWAP, MoveKind.CONTRACT)) for move in plan.moves))
+            replace(move, abandon=move.abandon or move.kind in (MoveKind.SWAP, MoveKind.CONTRACT))
+            for move in plan.moves))
     return plan
 
 
@@ -343,20 +348,33 @@ def _plan_transfer(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
 
 
 def _plan_recover(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:
-    """Make the node's copy the log of every shard in scope where it holds more than the leader (K14d)."""
-    source = spec["recover"]["from"]
+    """Make the node's copy the log of every shard in scope where it holds more than the leader (K14d).
+
+    Where a loss is accepted, also of those that lost a majority of their disks and not the node's (K14e).
+    """
+    source, accepts = spec["recover"]["from"], bool(spec["recover"].get("acceptLoss"))
     scope = _scope(spec, world)
     if isinstance(scope, PlanRefusal):
         return scope
     refusal = _check_target("recover.from", source, (), world)
     if refusal is not None and refusal.reason is R.NODE_NOT_FOUND:
         return refusal
-    shards = [shard for shard in scope if source in shard.holdouts]
-    if not shards:
-        return PlanRefusal(
-            R.TARGETS_NOTHING, f"recover.from: {source} holds nothing that the leader of a shard in scope lacks")
-    warning = f"{some(shard.name for shard in shards)}: records that {source} does not hold are given up"
-    return Plan(tuple(Move(shard.shard, MoveKind.RECOVER, to_node=source) for shard in shards), (warning,))
+    holding = [shard for shard in scope if source in shard.holdouts]
+    left = [
+        shard for shard in scope
+        if lost_majority(shard, world.nodes) and source in {*shard.ensemble} - {*lost_nodes(shard, world.nodes)}]
+    if not holding and not (left and accepts):
+        why = f"{source} holds nothing that the leader of a shard in scope lacks"
+        if left:
+            why = (
+                f"{some(shard.name for shard in left)} lost a majority of the disks, and with them maybe acknowledged "
+                "records: recover.acceptLoss: true goes on without them")
+        return PlanRefusal(R.TARGETS_NOTHING, f"recover.from: {why}")
+    moves = [Move(shard.shard, MoveKind.RECOVER, to_node=source) for shard in holding]
+    if accepts:
+        moves += [Move(shard.shard, MoveKind.RECOVER, to_node=source, abandon=True) for shard in left]
+    named = some(shard.name for shard in (*holding, *(left if accepts else ())))
+    return Plan(tuple(moves), (f"{named}: records that {source} does not hold are given up",))
 
 
 def _plan_rebalance(spec: Mapping[str, Any], world: World) -> Plan | PlanRefusal:

@@ -56,7 +56,9 @@ def group(name: str = "orders", factor: int = 3, **spec: Any) -> Object:
             "conditions": [condition("Ready", reason="AllShardsOnline"), condition("Stalled", "False")]}}
 
 
-def shard(index: int, *members: str, away: tuple[str, ...] = (), leader: str = "", **status: Any) -> Object:
+def shard(
+    index: int, *members: str, away: tuple[str, ...] = (), lost: tuple[str, ...] = (), leader: str = "", **status: Any
+) -> Object:
     names = members or NODES[:3]
     first = leader or names[0]
     return {
@@ -67,8 +69,9 @@ def shard(index: int, *members: str, away: tuple[str, ...] = (), leader: str = "
             "state": "Online", "epoch": 3, "leader": first, "metadataRevision": 7,
             "ensemble": [
                 {"node": name, "zone": "zone-a", "role": "Leader" if name == first else "Follower",
-                 "sync": "Unreachable" if name in away else "InSync"} for name in names],
-            "inSync": f"{len(names) - len(away)}/{len(names)}", "members": ",".join(names),
+                 "sync": "Unreachable" if name in away else "DiskLost" if name in lost else "InSync"}
+                for name in names],
+            "inSync": f"{len(names) - len(away) - len(lost)}/{len(names)}", "members": ",".join(names),
             "conditions": [condition("Available"), condition("QuorumReachable")], **status}}
 
 

@@ -67,6 +67,18 @@ def test_a_swap_that_waits_for_a_copy_elsewhere_names_shard_and_node():
     assert next(each.node for each in whole if each.blocks) == "prod-3"
 
 
+def test_k14e_a_shard_that_lost_most_of_its_disks_names_the_act_that_goes_on():
+    def first(**more: Any) -> Finding:
+        return explain_shard(state(shards=(shard(0, state="Electing", **more),)), "orders", 0)[0]
+
+    lost = first(lost=NODES[1:3])
+    assert "prod-2, prod-3 lost the disks, and acknowledged records that only those held are gone" in lost.what
+    assert lost.todo.startswith("`tidemark recover-shard orders 0 --from prod-1 --accept-loss` goes on")
+    assert first(lost=NODES[1:2], away=NODES[2:3]).todo == "Bring back prod-3.", "it may hold everything"
+    assert "all its disks are lost" in first(lost=NODES[:3]).what
+    assert "an election is under way" in first(lost=NODES[1:2]).what
+
+
 def test_the_copy_that_is_to_leave_does_not_block():
     away = shard(0, away=("prod-1",))
     there = state(

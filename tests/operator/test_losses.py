@@ -1,4 +1,4 @@
-"""A member that may hold the last copy of acknowledged records is shown everywhere, and recovered from (K14c, K14d)."""
+"""A member that may hold the last copy of acknowledged records is shown everywhere, and recovered from (K14c-K14e)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from operator_views import group, member, nodes, nothing_lags, record, shard, world
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
-from tidemark_core.replication.records import ChangeDone, Holdout, RecoverShard, StartChange
+from tidemark_core.replication.records import ChangeDone, Holdout, RecoverShard, StartChange, Status
 from tidemark_operator.admin import AdminServicer
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.kube.occurrences import occurrences
@@ -25,6 +25,7 @@ from tidemark_operator.resources.conditions import ConditionReason as R
 from tidemark_operator.resources.events import EventReason
 from tidemark_operator.status.cluster import ClusterFacts, cluster_status
 from tidemark_operator.status.group import GroupFacts, group_status
+from tidemark_operator.status.shard import ShardFacts, shard_object
 from tidemark_operator.status.standing import Standstill
 from tidemark_operator.tending import Tender
 from tidemark_wire.v1 import admin_pb2
@@ -160,6 +161,44 @@ def test_k14d_a_recovery_from_anywhere_else_is_refused(spec: dict[str, Any], rea
     assert isinstance(refused, PlanRefusal) and refused.reason is reason and fact in refused.message
 
 
+LEFT = replace(shard(0, "n1", "n2", "n3", of=ONE), leader=None)
+LOST = {name: replace(node, member=member(name, "2")) for name, node in nodes(3).items()}
+THIRD = {**LOST, "n3": nodes(3)["n3"]}
+
+
+def test_k14e_a_recovery_of_lost_disks_needs_consent_and_takes_a_survivor() -> None:
+    def planned(source: str, there: dict[str, Any], shown: Any = LEFT, **consent: Any) -> Plan | PlanRefusal:
+        spec = {"type": "Recover", "recover": {"from": source, **consent}}
+        return plan_reconfiguration(spec, world(shown, nodes=there, groups=[ONE]))
+
+    refused = planned("n3", THIRD)
+    assert isinstance(refused, PlanRefusal) and "orders-0000 lost a majority" in refused.message
+    assert "recover.acceptLoss" in refused.message
+    plan = planned("n3", THIRD, acceptLoss=True)
+    assert isinstance(plan, Plan) and plan.moves == (Move(SHARD.shard, MoveKind.RECOVER, to_node="n3", abandon=True),)
+    assert plan.warnings == ("orders-0000: records that n3 does not hold are given up",)
+    one_lost = {**nodes(3), "n1": LOST["n1"]}
+    led = shard(0, "n1", "n2", "n3", of=ONE)
+    for source, there, shown in (("n1", THIRD, LEFT), ("n3", one_lost, LEFT), ("n3", THIRD, led), ("n3", LOST, LEFT)):
+        assert isinstance(planned(source, there, shown, acceptLoss=True), PlanRefusal)
+
+
+def test_k14e_a_shard_that_lost_most_of_its_disks_says_which() -> None:
+    electing = record("n1", "n2", "n3", status=Status.ELECTION)
+
+    def told(there: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+        facts = GroupFacts(ONE, 3, {SHARD.shard: LEFT}, {SHARD.shard: electing}, there, 7)
+        return conditions(group_status(facts), "LogGroup")
+
+    message = "orders-0000 lost the disks of n1, n2; left: n3."
+    assert told(THIRD)["DataLossSuspected"] == ("True", "DisksLost", message)
+    assert told(THIRD)["Ready"] == ("False", "DataLossSuspected", message)
+    assert "left: none." in told(LOST)["DataLossSuspected"][2]
+    assert "DataLossSuspected" not in told({**nodes(3), "n1": LOST["n1"]})
+    shown = shard_object(ShardFacts(LEFT, electing, 1, ONE, THIRD))
+    assert [each["sync"] for each in shown["status"]["ensemble"]] == ["DiskLost", "DiskLost", "InSync"]
+
+
 def test_k14c_only_a_plan_that_abandons_the_copy_says_so_and_needs_another_approval() -> None:
     spec = {"type": "NodeSwap", "nodeSwap": {"from": "n3", "to": {"node": "n4"}}}
     kept = plan_reconfiguration(spec, TWO)
@@ -175,6 +214,8 @@ def test_k14c_only_a_plan_that_abandons_the_copy_says_so_and_needs_another_appro
 
 @pytest.mark.parametrize(("move", "asked"), [
     (Move(HOLDS.shard, MoveKind.RECOVER, to_node="n3"), RecoverShard(HOLDS.shard, 0, "n3")),
+    (Move(HOLDS.shard, MoveKind.RECOVER, to_node="n3", abandon=True),
+     RecoverShard(HOLDS.shard, 0, "n3", accept_loss=True)),
     (Move(HOLDS.shard, MoveKind.SWAP, "n3", "n4", abandon=True),
      StartChange(HOLDS.shard, 0, Operation.SWAP, "n3", "n4", abandon=True)),
     (Move(HOLDS.shard, MoveKind.CONTRACT, "n3", force=True),
@@ -230,9 +271,12 @@ async def test_k14d_the_act_is_audited_and_names_its_node(
             await ask(operation="RECOVER")
         [done] = await ask(operation="RECOVER", from_node="n3")
         await ask(operation="SWAP", from_node="n3", to_node="n4", abandon=True)
+        await ask(operation="RECOVER", from_node="n3", abandon=True)
     assert (done.stage, done.leader) == ("DONE", "n3")
     assert moves == [
-        Move(HOLDS.shard, MoveKind.RECOVER, to_node="n3"), Move(HOLDS.shard, MoveKind.SWAP, "n3", "n4", abandon=True)]
+        Move(HOLDS.shard, MoveKind.RECOVER, to_node="n3"), Move(HOLDS.shard, MoveKind.SWAP, "n3", "n4", abandon=True),
+        Move(HOLDS.shard, MoveKind.RECOVER, to_node="n3", abandon=True)]
     told = [json.loads(line)["about"] for line in caplog.messages]
     assert told[1:] == [
-        "RECOVER of shard 0 of orders from n3", "SWAP of shard 0 of orders from n3, abandoning its copy"]
+        "RECOVER of shard 0 of orders from n3", "SWAP of shard 0 of orders from n3, abandoning its copy",
+        "RECOVER of shard 0 of orders from n3, accepting a loss"]

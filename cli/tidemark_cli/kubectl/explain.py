@@ -5,7 +5,7 @@ Pure: from objects as they are shown.  Stays out: reading and showing them; what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,16 +141,15 @@ def _shard_alone(state: State, shard: Object) -> list[Finding]:
     voters = [each for each in members(shard) if each.get("role") != "Joining"]
     away = [each["node"] for each in voters if each.get("sync") != "InSync"]
     unheard = {each["node"] for each in voters if each.get("sync") == "Unheard"}
+    lost = [each["node"] for each in voters if each.get("sync") == "DiskLost"]
     found = []
     if status.get("state") in ("Electing", "Leaderless"):
-        majority = len(voters) // 2 + 1
-        enough = len(voters) - len(away) >= majority
-        found.append(Finding(
-            f"{title} has no leader: " + (
-                "an election is under way" if enough else
-                f"it takes {majority} of {len(voters)} members, and only {len(voters) - len(away)} are there"),
-            "It takes seconds; look again." if enough else f"Bring back {some(away)}.", shard=title))
+        found.append(_leaderless(shard, voters, away, lost))
     for node in away:
+        if node in lost:
+            what = f"{title} lost its copy on {node}, which has another disk now"
+            found.append(Finding(what, shard=title, node=node))
+            continue
         trouble = node_trouble(state, node)
         if trouble is None and node in unheard:
             trouble = Trouble(f"its leader {status.get('leader', '')} gets no answer of it", APART)
@@ -161,6 +160,26 @@ def _shard_alone(state: State, shard: Object) -> list[Finding]:
     if quorum.get("status") == "False":
         found.append(Finding(f"records of {title} are not confirmed: {said(quorum)}", shard=title))
     return found
+
+
+def _leaderless(shard: Object, voters: Sequence[Object], away: Sequence[str], lost: Sequence[str]) -> Finding:
+    """Return why nobody leads a shard, and what to do about it."""
+    title, majority = shard_title(shard), len(voters) // 2 + 1
+    if len(voters) - len(away) >= majority:
+        return Finding(f"{title} has no leader: an election is under way", "It takes seconds; look again.", shard=title)
+    what = f"it takes {majority} of {len(voters)} members, and only {len(voters) - len(away)} are there"
+    down = [node for node in away if node not in lost]
+    if len(voters) - len(lost) >= majority or down:
+        return Finding(f"{title} has no leader: {what}", f"Bring back {some(down)}.", shard=title)
+    left = [each["node"] for each in voters if each["node"] not in lost]
+    if not left:
+        return Finding(
+            f"{title} has no leader: all its disks are lost", "Restore a backup into a new group.", shard=title)
+    spec = shard["spec"]
+    act = f"tidemark recover-shard {spec['logGroupRef']['name']} {spec['shardID']} --from {left[0]} --accept-loss"
+    return Finding(
+        f"{title} has no leader: {some(lost)} lost the disks, and acknowledged records that only those held are gone",
+        f"`{act}` goes on with what is left; docs/runbooks.md comes first.", shard=title)
 
 
 def _operation(state: State, shard: Object) -> list[Finding]:

@@ -33,7 +33,8 @@ class ConditionType(StrEnum):
     STRICT_QUORUM = "StrictQuorum", "a read sees every write that was acknowledged before it"
     RECONCILING = "Reconciling", "the operator is still making the object as its spec asks"
     STALLED = "Stalled", "the operator cannot go on by itself"
-    DATA_LOSS_SUSPECTED = "DataLossSuspected", "a member holds acknowledged records that its leader lacks"
+    DATA_LOSS_SUSPECTED = (
+        "DataLossSuspected", "a member holds acknowledged records that its leader lacks, or most disks are lost")
     DOCUMENTS_DIVERGED = "DocumentsDiverged", "members that folded equally far hold other documents"
     CLOCK_SKEW = "ClockSkew", "the clock of a node differs by more than a minute from the median of all nodes"
     NODES_DISCONNECTED = "NodesDisconnected", "nodes that are up do not hear each other"
@@ -81,6 +82,7 @@ class ConditionReason(StrEnum):
     SHARDS_LEADERLESS = "ShardsLeaderless", "shards have no leader"
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "see condition DataLossSuspected"
     TRUNCATION_REFUSED = "TruncationRefused", "a member refuses to cut its log below its commit"
+    DISKS_LOST = "DisksLost", "a majority of the disks of a shard is lost, and nobody can lead it"
     DIGESTS_DIFFER = "DigestsDiffer", "a leader compared digests of documents, and a member has another one"
     NODES_DISCONNECTED = "NodesDisconnected", "see condition NodesDisconnected"
     LINK_SILENT = "LinkSilent", "one node gets no answer of another one that the operator reaches"
@@ -227,7 +229,8 @@ def _progress(ready: ConditionRule, stalled: Iterable[ConditionReason]) -> tuple
     )
 
 
-_DATA_LOSS = ConditionRule(T.DATA_LOSS_SUSPECTED, (R.TRUNCATION_REFUSED,), (), abnormal=True, optional=True)
+_DATA_LOSS = ConditionRule(
+    T.DATA_LOSS_SUSPECTED, (R.TRUNCATION_REFUSED, R.DISKS_LOST), (), abnormal=True, optional=True)
 _DIVERGED = ConditionRule(T.DOCUMENTS_DIVERGED, (R.DIGESTS_DIFFER,), (), abnormal=True, optional=True)
 _DISCONNECTED = ConditionRule(T.NODES_DISCONNECTED, (R.LINK_SILENT,), (), abnormal=True, optional=True)
 _DISK_FULL = ConditionRule(T.DISK_FULL, (R.APPENDS_REFUSED, R.DISKS_FULL), (), abnormal=True, optional=True)

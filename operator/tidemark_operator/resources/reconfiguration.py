@@ -195,6 +195,12 @@ class Recover(ApiModel):
         description="Node whose copies become the logs of the shards in scope that the condition DataLossSuspected "
         "names with it. What their present leaders acknowledged meanwhile is given up.",
     )
+    accept_loss: bool = Field(
+        default=False,
+        description="Recover also shards in scope that lost a majority of their disks: the node's copies become their "
+        "logs, and acknowledged records that only the lost disks held are gone. Of the copies that are left the node's "
+        "must be the longest.",
+    )
 
 
 class Scope(ApiModel):

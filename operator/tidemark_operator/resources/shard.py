@@ -55,6 +55,7 @@ class MemberSync(StrEnum):
     IN_SYNC = "InSync"
     CATCHING_UP = "CatchingUp"
     UNREACHABLE = "Unreachable"
+    DISK_LOST = "DiskLost"    # its node is up with another disk
     UNHEARD = "Unheard"
     UNKNOWN = "Unknown"
 

@@ -85,9 +85,9 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     others = [node for node in nodes.values() if node.of_other_cluster]
     if others:
         ready = (T.READY, False, R.CLUSTER_ID_MISMATCH, some(f"{node.node}: {node.reason}" for node in others) + ".")
-    loss = data_loss(shards.values(), facts.records)
-    if loss:    # nothing else masks it
-        ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
+    loss = data_loss(shards.values(), facts.records, nodes)
+    if loss is not None:    # nothing else masks it
+        ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, loss[3])
     available: Condition
     if not shards:
         available = (T.AVAILABLE, bool(up), R.NOTHING_HOSTED if up else R.NO_NODES, "")
@@ -119,8 +119,8 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     conditions.append(_certificates_valid(stored.spec, facts.certificates))
     if apart:
         conditions.append((T.NODES_DISCONNECTED, True, R.LINK_SILENT, f"{apart}."))
-    if loss:
-        conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
+    if loss is not None:
+        conditions.append(loss)
     skews = clock_skews({node.node: node.clock_ahead_ms for node in up if node.clock_ahead_ms is not None})
     if skews:
         off = some(f"{name} is {skew_text(skew_ms)}" for name, skew_ms in skews.items())

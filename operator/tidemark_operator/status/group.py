@@ -99,9 +99,9 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
     full = disk_full(present, {group.name: group}, members)
     if full is not None and full[2] is R.APPENDS_REFUSED and ready[1]:
         ready = (T.READY, False, R.DISK_FULL, full[3])
-    loss = data_loss(present, records)
-    if loss and trouble is None and not group.unserved:
-        ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, f"{loss}.")
+    loss = data_loss(present, records, nodes)
+    if loss is not None and trouble is None and not group.unserved:
+        ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, loss[3])
     copies = Counter(node for shard in present for node in shard.ensemble)
     leaders = Counter(shard.leader for shard in present if shard.leader)
     conditions: list[Condition] = [
@@ -122,8 +122,8 @@ def group_status(facts: GroupFacts) -> dict[str, Any]:
     ]
     if apart:
         conditions.append((T.NODES_DISCONNECTED, True, R.LINK_SILENT, f"{apart}."))
-    if loss:
-        conditions.append((T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED, f"{loss}."))
+    if loss is not None:
+        conditions.append(loss)
     if differing := diverged(present, facts.diverged):
         conditions.append((T.DOCUMENTS_DIVERGED, True, R.DIGESTS_DIFFER, f"{differing}."))
     if full is not None:

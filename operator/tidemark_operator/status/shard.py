@@ -14,7 +14,16 @@ from tidemark_core.replication.messages import Diverged
 from tidemark_core.replication.records import Phase, ShardRecord, Status
 
 from ..condition_memory import Condition, some
-from ..model import Group, Node, Shard, out_of_sync, unheard_though_up, zones_of
+from ..model import (
+    Group,
+    Node,
+    Shard,
+    lost_majority,
+    lost_nodes,
+    out_of_sync,
+    unheard_though_up,
+    zones_of,
+)
 from ..placement import distinct_domains
 from ..resources import API_VERSION
 from ..resources.conditions import ConditionReason as R
@@ -40,6 +49,7 @@ def shard_object(facts: ShardFacts) -> dict[str, Any]:
     """Return the Shard object with its status."""
     shard, record, group, nodes = facts.shard, facts.record, facts.group, facts.nodes
     behind, unheard = set(out_of_sync(shard, nodes)), unheard_though_up(shard, nodes)
+    lost = lost_nodes(shard, nodes)
     change = record.change
     members = []
     for member in record.ensemble:
@@ -48,7 +58,9 @@ def shard_object(facts: ShardFacts) -> dict[str, Any]:
             mark, role = "-", "Leaving"
         elif member == record.leader:
             mark, role = "*", "Leader"
-        sync = "Unheard" if member.node in unheard else "InSync" if member.node not in behind else "Unreachable"
+        sync = (
+            "Unheard" if member.node in unheard else "InSync" if member.node not in behind
+            else "DiskLost" if member.node in lost else "Unreachable")
         members.append((member.node + mark, role, sync, member))
     if change is not None and change.new is not None and change.new not in record.ensemble:
         members.append((change.new.node + "+", "Joining", "CatchingUp", change.new))
@@ -134,11 +146,23 @@ def unconfirmed(shard: Shard, group: Group, nodes: Mapping[str, Node]) -> tuple[
     return None
 
 
-def data_loss(shards: Iterable[Shard], records: Mapping[ShardId, ShardRecord]) -> str:
-    """Say which members hold acknowledged records that their leaders lack, empty when there is none (K14c)."""
-    return some(
+def data_loss(
+    shards: Iterable[Shard], records: Mapping[ShardId, ShardRecord], nodes: Mapping[str, Node]
+) -> Condition | None:
+    """Return the condition that says where acknowledged records may be lost; None where they are not.
+
+    A member holds records that its leader lacks (K14c), or a majority of the disks of a shard is lost (K14e).
+    """
+    shards = list(shards)
+    held = [
         f"{each.member.node} holds records of {shard.name} up to offset {each.commit} that its leader lacks"
-        for shard in shards for each in records[shard.shard].holdouts)
+        for shard in shards for each in records[shard.shard].holdouts]
+    lost = [
+        f"{shard.name} lost the disks of {some(gone)}; left: {some(sorted({*shard.ensemble} - {*gone})) or 'none'}"
+        for shard in shards if lost_majority(shard, nodes) and (gone := lost_nodes(shard, nodes))]
+    if not held and not lost:
+        return None
+    return T.DATA_LOSS_SUSPECTED, True, R.TRUNCATION_REFUSED if held else R.DISKS_LOST, f"{some([*held, *lost])}."
 
 
 def diverged(shards: Iterable[Shard], found: Mapping[ShardId, Sequence[Diverged]]) -> str:

@@ -162,7 +162,7 @@ class ChangeRequest(_message.Message):
     transfer: _builtins.bool
     """swap of the leader: hand leadership over first"""
     abandon: _builtins.bool
-    """the member that leaves may hold the last copy of acknowledged records"""
+    """acknowledged records may be given up: a last copy that leaves, those of lost disks (RECOVER)"""
     def __init__(
         self,
         *,
