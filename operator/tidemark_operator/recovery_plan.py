@@ -274,6 +274,8 @@ class _Planner:
         stored, manifest = self.stored.groups.get(group.name), self._manifest(group.name)
         if stored is not None:
             return GroupLine(group.name, group.group_id, group.shards, "keep")
+        if manifest is not None:
+            factor = manifest.spec.replication.factor   # shards that lost members get them back, one after the other
         try:
             held = load_resource({
                 "apiVersion": API_VERSION, "kind": "LogGroup", "metadata": {"name": group.name},

@@ -195,6 +195,9 @@ def test_m1_a_shard_that_nobody_can_vouch_for_is_refused_until_its_loss_is_accep
     both = replace(ASKED, accepted={("orders", 0), ("orders", 1)})
     plan = make_plan(here, silent, EMPTY, KEYS, both)
     assert not plan.problems and {line.ensemble for line in plan.shards} == {("main-1",)}
+    plan = make_plan(here, silent, EMPTY, KEYS, replace(both, manifests=load_manifests(ORDERS, "orders.yaml")))
+    assert not plan.problems and [line.action for line in plan.groups] == ["create"], "with the group's own manifest"
+    assert {line.ensemble for line in plan.shards} == {("main-1",)}
 
 
 def test_a_disk_that_is_gone_counts_as_silent_though_its_node_answers() -> None:
