@@ -342,7 +342,7 @@ def lost_nodes(shard: Shard, nodes: Mapping[str, Node]) -> list[str]:
 
 
 def lost_majority(shard: Shard, nodes: Mapping[str, Node]) -> bool:
-    """Say whether so many disks are lost that those left can elect nobody (K14e)."""
+    """Say whether so many disks are lost that those left can elect no leader (K14e)."""
     return shard.leader is None and len(shard.members) - len(lost_nodes(shard, nodes)) < majority(len(shard.members))
 
 

@@ -18,7 +18,7 @@ BOOKS = REPOSITORY / "docs" / "protocols"
 PRODUCT = ("core", "protos", "node", "operator", "client", "cli", "spark", "sim")
 """Folders whose citations must have an entry."""
 
-ID = re.compile(r"\b([A-Z])(\d{1,2})([a-d]?)\b(?:-([A-Z])(\d{1,2})\b)?")
+ID = re.compile(r"\b([A-Z])(\d{1,2})([a-e]?)\b(?:-([A-Z])(\d{1,2})\b)?")
 """A rule's number, or a range of them as in L18-L20."""
 
 ENTRY = re.compile(r'^<a id="(\w+)"></a>\n### (\w+) (.+)$', re.MULTILINE)

@@ -75,7 +75,7 @@ APART = ("trust.md",)
 """Books whose rules are kept in modules far apart: each module has the lines of those that it keeps."""
 
 SENTENCES_MAX = 3
-LINE = re.compile(r"^([A-Z]\d{1,2}[a-d]?) {1,3}(\S.*)$", re.MULTILINE)
+LINE = re.compile(r"^([A-Z]\d{1,2}[a-e]?) {1,3}(\S.*)$", re.MULTILINE)
 
 FUNCTIONS = asserting_tests()
 WORDS = {f"{path.rpartition('/')[2]}::{name}": function.words for (path, name), function in FUNCTIONS.items()}
@@ -155,7 +155,7 @@ def test_entries_refer_to_rules_that_exist() -> None:
 def test_links_to_rules_lead_to_their_page() -> None:
     places = {(entry.book, entry.rule) for entry in ENTRIES}
     for path in sorted(BOOKS.glob("*.md")):
-        for page, rule in re.findall(r"\]\(([\w-]+\.md)?#([A-Z]\d+[a-d]?)\)", path.read_text("utf-8")):
+        for page, rule in re.findall(r"\]\(([\w-]+\.md)?#([A-Z]\d+[a-e]?)\)", path.read_text("utf-8")):
             assert (page or path.name, rule) in places, f"{path.name} links to {page}#{rule}"
 
 

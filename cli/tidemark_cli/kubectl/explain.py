@@ -163,7 +163,7 @@ def _shard_alone(state: State, shard: Object) -> list[Finding]:
 
 
 def _leaderless(shard: Object, voters: Sequence[Object], away: Sequence[str], lost: Sequence[str]) -> Finding:
-    """Return why nobody leads a shard, and what to do about it."""
+    """Return why a shard has no leader, and what to do about it."""
     title, majority = shard_title(shard), len(voters) // 2 + 1
     if len(voters) - len(away) >= majority:
         return Finding(f"{title} has no leader: an election is under way", "It takes seconds; look again.", shard=title)

@@ -15,6 +15,7 @@ from typing import Any
 from ..base.effects import Effect, Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
 from ..base.ids import NOTHING, EntryId, Member, ShardId, of_shard
 from ..base.plane import STRANGER_REFUSED
+from ..base.quorum import has_majority
 from ..base.refusals import Reason, Refused
 from .ensembles import (
     ROLLED_BACK,
@@ -1174,6 +1175,11 @@ class Coordinator:
         election, wanted = self.election, Status.ELECTION if m.accept_loss else Status.STEADY
         if m.accept_loss and record.leader is not None and not self._lost(record.leader):
             return Refused(Reason.WRONG_STATE, f"{record.leader.node} leads the shard: no acknowledged record is lost")
+        lost = lost_disks(record.ensemble, self.nodes)
+        if not m.accept_loss and record.leader is None and not has_majority(
+                record.ensemble, set(record.ensemble) - set(lost)):
+            names = ", ".join(member.node for member in lost)
+            return Refused(Reason.WRONG_STATE, f"the disks of {names} are lost: accept the loss to go on without them")
         if self.behind or record.status is not wanted or self._busy or self.change or self.transfer:
             return Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again")
         if not m.accept_loss:

@@ -82,7 +82,7 @@ class ConditionReason(StrEnum):
     SHARDS_LEADERLESS = "ShardsLeaderless", "shards have no leader"
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "see condition DataLossSuspected"
     TRUNCATION_REFUSED = "TruncationRefused", "a member refuses to cut its log below its commit"
-    DISKS_LOST = "DisksLost", "a majority of the disks of a shard is lost, and nobody can lead it"
+    DISKS_LOST = "DisksLost", "a majority of the disks of a shard is lost, and it can have no leader"
     DIGESTS_DIFFER = "DigestsDiffer", "a leader compared digests of documents, and a member has another one"
     NODES_DISCONNECTED = "NodesDisconnected", "see condition NodesDisconnected"
     LINK_SILENT = "LinkSilent", "one node gets no answer of another one that the operator reaches"

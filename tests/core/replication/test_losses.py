@@ -230,6 +230,9 @@ def test_k14e_only_a_survivor_of_a_lost_majority_with_the_longest_log_is_a_sourc
     assert refusal("c")[0] is Reason.WRONG_STATE and "2 of 3 members have their disks" in refusal("c")[1]
     assert refusal("d")[0] is Reason.NOT_MEMBER
     lose(desk, B2)
+    desk.step(RecoverShard(SHARD, 7, "c"))
+    [refused] = desk.replies()
+    assert refused.message == "the disks of a, b are lost: accept the loss to go on without them"
     assert refusal("b") == (Reason.NODE_UNAVAILABLE, "b has another disk than the member had")
     desk.step(NodeDown("c"))
     assert refusal("c")[0] is Reason.NODE_UNAVAILABLE and "c did not say yet" in refusal("c")[1]
