@@ -109,7 +109,7 @@ def verify(
     async def main() -> Verification:
         async with await target.connect(state, cluster) as client:
             await client.group(group)
-            async with client.view(group, file) as view:
+            async with client.view(group, file, beside=True) as view:
                 return await view.verify(timeout_s)
 
     result = tidemark.run(main())

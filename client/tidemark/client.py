@@ -239,13 +239,14 @@ class Client:
 
     def view(
         self, group: str, path: Path | str, *, on_lost: str = "rebuild",
-        on_event: Callable[[BatchEvent], None] | None = None,
+        on_event: Callable[[BatchEvent], None] | None = None, beside: bool = False,
     ) -> SqliteView:
         """Return a view: a SQLite file at `path` that follows the documents of a group, each change applied once.
 
         It goes on from the position in the file.  When deletes were purged behind it, or its history is lost, `on_lost`
         'rebuild' replaces it by a fresh scan, 'fail' raises ChangesFailed.  `on_event` hears each event once it is
-        applied.  Raises InvalidArgument.
+        applied.  One process feeds a file; with `beside` a second one reads and verifies it meanwhile.  Raises
+        InvalidArgument.
         """
         self._check_open()
         ChangeSettings.check_on_lost(on_lost)
@@ -253,7 +254,7 @@ class Client:
         def changes_from(position: str) -> Changes:
             return self.changes(group, from_=position or BEGINNING, on_lost=on_lost)
 
-        return SqliteView(self, group, path, changes_from, on_event)
+        return SqliteView(self, group, path, changes_from, on_event, beside)
 
     async def barrier(self, group: str, *, timeout_s: float = 30.0) -> Vector:
         """Return seqnos of all shards of a group of documents that cover every write confirmed before the call (U68).

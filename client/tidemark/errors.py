@@ -250,6 +250,23 @@ class ViewRefused(TidemarkError):
     advice = "Name another file, or stop the other process."
 
 
+class ViewFailed(TidemarkError):
+    """SQLite refused a change of the view's file; what was applied before stays, with the position behind it."""
+
+    reason = "VIEW_FAILED"
+    advice = (
+        "Make room on the disk, or drop the index or trigger of your own that refuses the change, and open the view "
+        "again: it goes on from its position."
+    )
+
+
+class ViewLocked(ViewFailed):
+    """Another program holds a write transaction on the view's file."""
+
+    reason = "VIEW_LOCKED"
+    advice = "End the other program's transaction, or wait for it."
+
+
 class ViewDiverged(TidemarkError):
     """The view and the shard differ at `seqno`; the view stays at `last_equal`, where they were equal (U73)."""
 

@@ -12,7 +12,8 @@ Stays out: tables and transactions (view_store), streams (changes).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ from tidemark_wire.tasks import cancelled
 
 from .change_events import Advanced, BatchEvent, ChangeBatch, Discarded, Rebuilding, SnapshotEnd
 from .document import Document
-from .errors import Closed, Unavailable
+from .errors import Closed, Unavailable, ViewLocked
+from .view_file import BeingFed, Feeder, named
 from .view_store import EMPTY, ShardState, ViewStore
 
 if TYPE_CHECKING:
@@ -36,10 +38,14 @@ ROUNDS_MAX = 20
 """Looks at keys that are written while they are compared."""
 NAMED_MAX = 100
 """Keys that a verification names."""
+LOCKED_RETRY_S, LOCKED_TOLD_S = 0.2, 60.0
+FED_LOOK_S = 0.1
 DIGEST_ROUNDS = 50
 DIGEST_PAUSE_S = 0.1
 
 T = TypeVar("T")
+
+log = logging.getLogger("tidemark.view")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class SqliteView:
 
     def __init__(
         self, client: Client, group: str, path: Path | str, changes_from: Callable[[str], Changes],
-        on_event: Callable[[BatchEvent], None] | None = None,
+        on_event: Callable[[BatchEvent], None] | None = None, beside: bool = False,
     ) -> None:
         self.group_name = group
         self.path = Path(path)
@@ -76,6 +82,8 @@ class SqliteView:
         self._client = client
         self._changes_from = changes_from
         self._on_event = on_event
+        self._beside = beside
+        self._feeder: Feeder | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidemark-view")
         self._store: ViewStore | None = None
         self._changes: Changes | None = None
@@ -84,9 +92,16 @@ class SqliteView:
     # --- life ---------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the file and begin to follow; raises ViewRefused."""
+        """Open the file and begin to follow; raises ViewRefused, ViewFailed."""
         self._client.home.check()
+        try:
+            self._feeder = Feeder(self.path)
+        except BeingFed:
+            if not self._beside:
+                raise
         self._store = await self._in_thread(lambda: ViewStore(self.path, self.group_name))
+        if self._feeder is None:
+            return
         self._changes = self._changes_from(self._store.position)
         self._task = asyncio.create_task(self._follow(self._changes, self._store), name="tidemark-view")
 
@@ -100,6 +115,9 @@ class SqliteView:
         if self._store is not None:
             store, self._store = self._store, None
             await self._in_thread(store.close)
+        feeder, self._feeder = self._feeder, None
+        if feeder is not None:
+            feeder.close()
         self._thread.shutdown()
 
     async def __aenter__(self) -> SqliteView:
@@ -116,7 +134,7 @@ class SqliteView:
     async def wait_closed(self) -> None:
         """Follow until the stream fails; raises its error."""
         self._client.home.check()
-        assert self._task is not None, "open the view first"
+        assert self._task is not None, "open the view first, and feed it"
         await asyncio.shield(self._task)
 
     # --- following ----------------------------------------------------------------------------------------
@@ -131,19 +149,32 @@ class SqliteView:
         shard = event.shard
         match event:
             case ChangeBatch():
-                await self._in_thread(lambda: store.stage(shard, event.rows))
+                await self._applied(lambda: store.stage(shard, event.rows))
                 self.received += len(event.rows)
             case Discarded():
-                await self._in_thread(lambda: store.discard(shard))
+                await self._applied(lambda: store.discard(shard))
             case SnapshotEnd():
                 position = changes.next_position
-                await self._in_thread(
+                await self._applied(
                     lambda: store.apply(shard, event.seqno, position, fresh=event.fresh, summary=event.summary))
             case Advanced():
                 position = changes.next_position
-                await self._in_thread(lambda: store.advance(shard, event.seqno, position))
+                await self._applied(lambda: store.advance(shard, event.seqno, position))
             case Rebuilding():
                 self.rebuilds += 1
+
+    async def _applied(self, work: Callable[[], object]) -> None:
+        """Change the file, waiting for other programs' transactions: they may index it or import for minutes."""
+        told_at = asyncio.get_running_loop().time()
+        while True:
+            try:
+                await self._in_thread(work)
+                return
+            except ViewLocked as locked:
+                if (now := asyncio.get_running_loop().time()) >= told_at:
+                    log.warning("the view waits: %s", locked.message)
+                    told_at = now + LOCKED_TOLD_S
+                await asyncio.sleep(LOCKED_RETRY_S)
 
     async def catch_up(self, timeout_s: float = CATCH_UP_S) -> None:
         """Wait until the view has everything that was confirmed before the call.
@@ -152,6 +183,9 @@ class SqliteView:
         failed.
         """
         self._client.home.check()
+        if self._store is not None and self._feeder is None:
+            await self._fed_up_to((await self._client.barrier(self.group_name, timeout_s=timeout_s)).seqnos, timeout_s)
+            return
         changes, task = self._changes, self._task
         if changes is None or task is None or self._store is None:
             raise Closed("the view is closed")
@@ -167,6 +201,17 @@ class SqliteView:
         if not result.complete:
             missing = ", ".join(f"shard {shard} {why}" for shard, why in sorted(result.not_covered.items()))
             raise Unavailable(f"the view of {self.group_name} did not catch up within {timeout_s:g} s: {missing}")
+
+    async def _fed_up_to(self, seqnos: Mapping[int, int], timeout_s: float) -> None:
+        """Wait until the process that feeds the view has applied so much."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while behind := [
+            shard for shard, seqno in seqnos.items() if (await self.states()).get(shard, EMPTY).seqno < seqno
+        ]:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise Unavailable(
+                    f"the process that feeds {self.path} did not catch up within {timeout_s:g} s: shards {behind}")
+            await asyncio.sleep(FED_LOOK_S)
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -266,4 +311,8 @@ class SqliteView:
         return self._store
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        def run() -> T:
+            with named(self.path):
+                return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)

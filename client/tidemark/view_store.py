@@ -20,7 +20,8 @@ from .errors import InvalidArgument, ViewDiverged, ViewRefused
 
 FORMAT = "1"
 APPLICATION_ID = 0x54444D56   # TDMV
-BUSY_S = 10.0
+OPEN_S, BUSY_S = 10.0, 0.5
+"""Seconds for which opening the file, and each try of a change, waits for other programs' transactions."""
 _BITS = (1 << 128) - 1
 
 _SCHEMA = (
@@ -63,8 +64,9 @@ class ViewStore:
         """Open the file, or create it.  Raises ViewRefused when it is no view of `group`."""
         self.path = Path(path)
         try:
-            self._db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+            self._db = sqlite3.connect(self.path, timeout=OPEN_S, isolation_level=None)
             self.position = self._open(group)
+            self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
         except sqlite3.Error as error:
             raise ViewRefused(f"{self.path}: {error}") from None
 
@@ -104,6 +106,14 @@ class ViewStore:
     def stage(self, shard: int, rows: Iterable[Row]) -> None:
         """Add rows of the snapshot under way; none of them is shown yet."""
         self._db.execute("BEGIN")
+        try:
+            self._stage(shard, rows)
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _stage(self, shard: int, rows: Iterable[Row]) -> None:
         self._db.executemany(
             "INSERT OR REPLACE INTO staged VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
@@ -113,7 +123,6 @@ class ViewStore:
                 for row in rows
             ),
         )
-        self._db.execute("COMMIT")
 
     def discard(self, shard: int) -> None:
         """Empty the staging area of a shard."""
@@ -141,7 +150,7 @@ class ViewStore:
             self._db.execute("DELETE FROM staged WHERE shard = ?", (shard,))
             self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            self._roll_back()
             raise
         self.position = position
         return state
@@ -154,15 +163,19 @@ class ViewStore:
             self._store(shard, state._replace(seqno=seqno), position)
             self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            self._roll_back()
             raise
         self.position = position
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:     # a full disk ends one by itself
+            self._db.execute("ROLLBACK")
 
     def _begin(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         (stored,) = self._db.execute("SELECT value FROM facts WHERE name = 'position'").fetchone()
         if stored != self.position:
-            self._db.execute("ROLLBACK")
+            self._roll_back()
             raise ViewRefused(f"{self.path}: another process feeds this view; stop one of them")
 
     def _store(self, shard: int, state: ShardState, position: str) -> None:
@@ -225,6 +238,13 @@ class ViewStore:
 
     def rotten(self, most: int) -> list[bytes]:
         """Return keys, at most `most`, of rows that are not the ones that were applied; reads every row."""
+        self._db.execute("BEGIN")   # rows and states of one moment, whoever feeds the view meanwhile
+        try:
+            return self._rotten(most)
+        finally:
+            self._roll_back()
+
+    def _rotten(self, most: int) -> list[bytes]:
         found: list[bytes] = []
         sums: dict[int, int] = {}
         counts: dict[int, int] = {}

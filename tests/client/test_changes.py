@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import sqlite3
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -15,7 +16,7 @@ import pytest
 import tidemark
 from fake_cluster import FakeCluster
 from tidemark import Change, ChangeBatch, Discarded, Rebuilding, Snapshot, SnapshotBegin, SnapshotEnd, consumer
-from tidemark.errors import ChangesFailed, Closed, InvalidArgument, UnknownGroup
+from tidemark.errors import ChangesFailed, Closed, InvalidArgument, UnknownGroup, ViewFailed, ViewRefused
 from tidemark_core.upr.decision import Behind, NotMyShard, Purged
 from tidemark_core.upr.messages import EndReason, Op, Row, StreamEnd
 
@@ -466,6 +467,53 @@ async def test_u73_a_verification_knows_nothing_of_one_that_broke(
         await view._in_thread(lambda: store.stage(0, [Row(1, b"k", Op.PUT, b"v")]))
         await view._in_thread(lambda: store.apply(0, 99, store.position, fresh=False))
         assert (await view.verify()).mismatches == (b"k",)
+
+
+async def test_a_view_waits_for_another_program_s_transaction(
+    client: tidemark.Client, documents: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "view.db"
+    async with client.view(GROUP, path) as view, asyncio.timeout(WAIT_S):
+        await view.catch_up()
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await documents.put(b"k", b"v")
+            waiting = asyncio.create_task(view.catch_up())
+            await until(lambda: view.received == 1, "the row is there, and nothing can be applied")
+            assert await view.get(b"k") is None
+            other.execute("COMMIT")
+        await waiting
+        assert await view.get(b"k") is not None
+
+
+async def test_one_view_is_fed_and_another_one_reads_and_verifies_beside_it(
+    client: tidemark.Client, documents: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "view.db"
+    async with client.view(GROUP, path), asyncio.timeout(WAIT_S):
+        with pytest.raises(ViewRefused, match="another process feeds this view"):
+            await client.view(GROUP, path).open()
+        async with client.view(GROUP, path, beside=True) as second:
+            for number in range(5):
+                await documents.put(b"%d" % number, b"v")
+                assert (await second.verify()).good
+            assert len(await second.scan()) == 5
+    async with client.view(GROUP, path, beside=True) as alone, asyncio.timeout(WAIT_S):
+        await documents.put(b"later", b"v")
+        await alone.catch_up()
+        assert await alone.get(b"later") is not None, "where no other process feeds it, it does"
+
+
+async def test_a_view_that_the_file_refuses_ends_with_the_cause(
+    client: tidemark.Client, documents: Any, tmp_path: Path
+) -> None:
+    async with client.view(GROUP, tmp_path / "view.db") as view, asyncio.timeout(WAIT_S):
+        await view.catch_up()
+        store = view._opened()
+        await view._in_thread(lambda: store._db.execute("CREATE UNIQUE INDEX u ON documents (value)"))
+        await documents.put_many([(b"a", b"v"), (b"b", b"v"), (b"c", b"v")])
+        with pytest.raises(ViewFailed, match="UNIQUE constraint failed"):
+            await view.catch_up()
 
 
 async def test_a_group_that_is_not_there_and_a_closed_stream(client: tidemark.Client) -> None:

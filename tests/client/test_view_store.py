@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark.document import Document
-from tidemark.errors import ViewDiverged, ViewRefused
+from tidemark.errors import ViewDiverged, ViewFailed, ViewLocked, ViewRefused
+from tidemark.view_file import Feeder, named
 from tidemark.view_store import ViewStore
 from tidemark_core.documents.rows import hash_of
 from tidemark_core.upr.messages import Op, Row, Summary
@@ -155,6 +156,75 @@ def test_only_one_process_feeds_a_view(opened: Open) -> None:
         second.advance(0, 5, "five")
     first.advance(0, 5, "five")
     assert first.states()[0].seqno == 5
+
+
+# --- other programs on the file
+
+
+def test_a_full_disk_names_itself_and_the_view_goes_on_once_there_is_room(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    store.stage(0, [put(1, b"a")])
+    store.apply(0, 1, "one", fresh=True)
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    store.stage(0, [put(2, b"b", bytes(100_000))])
+    with pytest.raises(ViewFailed, match=r"view\.db: database or disk is full \(SQLITE_FULL\)"), named(store.path):
+        store.apply(0, 2, "two", fresh=False)
+    assert keys(store) == [b"a"] and store.position == "one"
+    store._db.execute(f"PRAGMA max_page_count = {pages + 100}")
+    store.apply(0, 2, "two", fresh=False)
+    assert keys(store) == [b"a", b"b"]
+
+
+def test_an_index_that_refuses_a_document_is_named(opened: Open) -> None:
+    store = opened()
+    store._db.execute("CREATE UNIQUE INDEX one_each ON documents (value)")
+    store.stage(0, [put(1, b"a"), put(2, b"b")])
+    with pytest.raises(ViewFailed, match=r"view\.db: UNIQUE constraint failed: documents\.value"), named(store.path):
+        store.apply(0, 2, "two", fresh=True)
+    assert keys(store) == [] and store.position == ""
+
+
+def test_a_transaction_of_another_program_is_no_failure_of_the_file(opened: Open) -> None:
+    store = opened()
+    store.stage(0, [put(1, b"a")])
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ViewLocked, match=r"view\.db: another program holds a transaction"), named(store.path):
+            store.apply(0, 1, "one", fresh=True)
+        other.execute("COMMIT")
+    store.apply(0, 1, "one", fresh=True)
+    assert keys(store) == [b"a"]
+
+
+def test_rows_are_added_up_in_one_moment(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding, verifying = opened(), opened()
+    feeding.stage(0, [put(1, b"a")])
+    feeding.apply(0, 1, "one", fresh=True)
+    states = verifying.states
+
+    def later() -> Any:
+        feeding.stage(0, [put(2, b"b")])
+        feeding.apply(0, 2, "two", fresh=False)
+        return states()
+
+    monkeypatch.setattr(verifying, "states", later)
+    assert verifying.rotten(9) == []
+    monkeypatch.setattr(verifying, "states", states)
+    assert verifying.rotten(9) == [] and verifying.states()[0].seqno == 2
+
+
+def test_one_process_has_the_right_to_feed_a_view(tmp_path: Path) -> None:
+    path = tmp_path / "view.db"
+    first = Feeder(path)
+    with pytest.raises(ViewRefused, match="another process feeds this view; stop one of them"):
+        Feeder(path)
+    first.close()
+    second = Feeder(path)
+    second.close()
+    assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
+    with pytest.raises(ViewRefused, match="No such file"):
+        Feeder(tmp_path / "none" / "view.db")
 
 
 def test_a_file_that_is_no_view_of_the_group_is_refused_and_left_alone(tmp_path: Path) -> None:
