@@ -342,6 +342,11 @@ class Documents:
         """The numbers of the shards."""
         return self._dispatcher.group.shards
 
+    @property
+    def document_bytes_max(self) -> int:
+        """How many bytes key and value of one document may have together, as the group says now."""
+        return self._dispatcher.document_bytes_max
+
     def shard_of(self, key: bytes) -> int:
         """Return the shard of a key."""
         self._check_open()

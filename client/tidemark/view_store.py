@@ -238,7 +238,7 @@ class ViewStore:
 
     def rotten(self, most: int) -> list[bytes]:
         """Return keys, at most `most`, of rows that are not the ones that were applied; reads every row."""
-        self._db.execute("BEGIN")   # rows and states of one moment, whoever feeds the view meanwhile
+        self._db.execute("BEGIN")   # rows and states of one moment, while another process feeds it
         try:
             return self._rotten(most)
         finally:

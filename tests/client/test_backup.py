@@ -405,6 +405,7 @@ async def test_an_earlier_backup_of_another_group_or_damaged_is_refused(setup: S
     next((tmp_path / "first").rglob("*.arrow")).write_bytes(b"")
     with pytest.raises(backup.BackupDamaged):
         await small(setup, tmp_path / "second", since=tmp_path / "first")
+    assert not pins(setup) and not (tmp_path / "second").exists()
 
 
 # --- verifying
@@ -574,6 +575,30 @@ async def test_a_resumed_restore_finds_another_value(setup: Setup, made: Path):
     with pytest.raises(backup.RestoreMismatch, match="b'key-001' has another value") as caught:
         await backup.restore(setup.client, made, "copy", resume=True)
     assert caught.value.key == b"key-001"
+
+
+async def test_a_document_that_the_group_does_not_take_is_found_before_anything_is_written(
+    setup: Setup, tmp_path: Path
+):
+    await setup.settings.put(b"key-large", bytes(5000))
+    await small(setup, tmp_path / "b")
+    setup.cluster.max_record_bytes = 1024
+    setup.cluster.push()
+    await until(lambda: setup.copy.document_bytes_max == 1024)
+    with pytest.raises(errors.ValueTooLarge, match=r"'copy' takes documents of 1024 bytes, key b'key-large' .* 5009"):
+        await backup.restore(setup.client, tmp_path / "b", "copy")
+    assert await setup.content(setup.copy) == {}
+    setup.cluster.max_record_bytes = 1 << 20
+    setup.cluster.push()
+    await until(lambda: setup.copy.document_bytes_max > 1024)
+    assert (await backup.restore(setup.client, tmp_path / "b", "copy")).written == COUNT
+
+
+async def test_a_resumed_restore_writes_nothing_beside_documents_of_others(setup: Setup, made: Path):
+    await setup.copy.put(b"zzz-not-of-the-backup", b"v")
+    with pytest.raises(backup.RestoreMismatch, match="zzz-not-of-the-backup' is in the group and not in the backup"):
+        await backup.restore(setup.client, made, "copy", resume=True)
+    assert len(await setup.content(setup.copy)) == 1
 
 
 async def test_a_writer_beside_the_restore_is_found(setup: Setup, made: Path):

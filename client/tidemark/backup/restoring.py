@@ -18,6 +18,7 @@ from pathlib import Path
 from ..client import Client
 from ..document import Document, Put
 from ..documents import Documents
+from ..errors import ValueTooLarge
 from .document_rows import MODULUS, content_of
 from .errors import GroupNotEmpty, RestoreMismatch
 from .files import pages
@@ -57,16 +58,38 @@ async def restore(
 ) -> Restored:
     """Write a backup into an empty group of kind Documents, and compare the group with it, key by key.
 
-    The backup is verified first.  With `resume` the group may hold documents of this backup, which an interrupted
-    restore wrote.  `timeout_s` is how long the cluster may be away.  Raises FolderRefused, BackupDamaged and
-    BackupVersion (nothing was written), GroupNotEmpty, RestoreMismatch, WrongKind, UnknownGroup, Unavailable.
+    The backup is verified first, and each document is compared with the limit of the group.  With `resume` the group
+    may hold documents of this backup, which an interrupted restore wrote; those that are there are compared before
+    anything is written.  `timeout_s` is how long the cluster may be away.  Raises FolderRefused, BackupDamaged,
+    BackupVersion and ValueTooLarge (nothing was written), GroupNotEmpty, RestoreMismatch, WrongKind, UnknownGroup,
+    Unavailable.
     """
     async with client.documents(group, timeout_s=timeout_s) as documents:
-        manifest = await in_thread(verify, directory, on_rows=on_check)
+        fits = _Fits(group, documents.document_bytes_max)
+        manifest = await in_thread(verify, directory, on_rows=on_check, on_page=fits.check)
         run = _Run(documents, Folder(Path(directory)), manifest)
         await run.check_empty(resume=resume)
+        if resume:
+            await run.check_found()
         await run.write(resume=resume, on_rows=on_rows)
         return await run.compare(on_rows=on_compare)
+
+
+class _Fits:
+    """The limit of the group, for the documents of a backup."""
+
+    def __init__(self, group: str, bytes_max: int) -> None:
+        self._group = group
+        self._bytes_max = bytes_max
+
+    def check(self, page: list[Document]) -> None:
+        """Raise ValueTooLarge for the first document of a page that the group does not take."""
+        for each in page:
+            if (size := len(each.key) + len(each.value)) > self._bytes_max:
+                raise ValueTooLarge(
+                    "group", f"{self._group!r} takes documents of {self._bytes_max} bytes, key {each.key[:100]!r} of "
+                    f"the backup has {size}; nothing was written",
+                    advice="Raise spec.maxRecordBytes of the group, or restore into another one.")
 
 
 class _Run:
@@ -84,6 +107,12 @@ class _Run:
         if counts and not resume:
             raise GroupNotEmpty(
                 f"group {self._documents.group_name!r} has {sum(counts.values())} documents", counts=counts)
+
+    async def check_found(self) -> None:
+        """Check that what is in the group is of this backup, before anything is written; raises RestoreMismatch."""
+        async for source, found in self._side_by_side(None, scanned=True):
+            if found is not None:
+                _check_equal(source, found)
 
     async def write(self, *, resume: bool, on_rows: OnRows | None) -> None:
         """Write the documents that the group lacks, each only where no document is."""

@@ -34,7 +34,7 @@ from .files import FileWriter, pages
 from .folder import Folder
 from .in_thread import in_thread
 from .manifest import DOCUMENTS, FILE_BYTES_MAX, FileRecord, Manifest, ShardRecord, path_of
-from .verifying import OnRows, check_file, problems_of_shard
+from .verifying import OnRows, check_file, problems_of_shard, verify
 
 LEASE_S = 1800.0
 LEASE_MIN_S = 3.0
@@ -83,6 +83,8 @@ async def take(
     async with client.documents(group, timeout_s=timeout_s) as documents:
         folder = Folder(Path(directory))
         base = _Base(Path(since), group) if since is not None else None
+        if since is not None:
+            await in_thread(verify, since)     # before anything is pinned for it
         with folder.locked():
             run = _Run(client, documents, folder, base, lease_s, timeout_s, file_bytes, on_rows, on_note)
             return await run.run()
@@ -146,7 +148,7 @@ class _Run:
         kept = await self._begin(pin, before)
         try:
             await self._while_leased(pin)
-        except BackupMismatch:
+        except (BackupMismatch, BackupDamaged):     # another try ends so too
             await self._release(pin)
             raise
         self._folder.finish(self._manifest)

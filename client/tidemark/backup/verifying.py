@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ..document import Document
 from .document_rows import MODULUS
 from .errors import BackupDamaged
 from .files import pages
@@ -19,11 +20,15 @@ PROBLEMS_MAX = 100
 OnRows = Callable[[int, int], None]
 """Hears of progress: rows done, rows in all."""
 
+OnPage = Callable[[list[Document]], None]
+"""Sees the documents of a page, and may raise."""
 
-def verify(directory: Path | str, *, on_rows: OnRows | None = None) -> Manifest:
+
+def verify(directory: Path | str, *, on_rows: OnRows | None = None, on_page: OnPage | None = None) -> Manifest:
     """Return the manifest of a backup whose files are all there and as they were written.
 
-    Raises FolderRefused, BackupVersion, and BackupDamaged, whose `problems` names up to 100 of them.
+    Raises FolderRefused, BackupVersion, BackupDamaged, whose `problems` names up to 100 of them, and what `on_page`
+    raises.
     """
     folder = Folder(Path(directory))
     manifest = folder.manifest()
@@ -33,7 +38,7 @@ def verify(directory: Path | str, *, on_rows: OnRows | None = None) -> Manifest:
         problems += problems_of_shard(shard)
         for file, behind in zip(shard.files, [b"", *(each.last_key for each in shard.files)], strict=False):
             try:
-                check_file(folder, shard.shard, file, behind)
+                check_file(folder, shard.shard, file, behind, on_page)
             except BackupDamaged as error:
                 problems += error.problems
             done += file.rows
@@ -44,13 +49,17 @@ def verify(directory: Path | str, *, on_rows: OnRows | None = None) -> Manifest:
     return manifest
 
 
-def check_file(folder: Folder, shard: int, file: FileRecord, behind: bytes) -> None:
+def check_file(
+    folder: Folder, shard: int, file: FileRecord, behind: bytes, on_page: OnPage | None = None
+) -> None:
     """Read a file to its end; raises BackupDamaged, also when it begins at or before the key `behind`."""
     first = True
     for page in pages(folder, shard, file):
         if first and page and page[0].key <= behind:
             raise BackupDamaged([f"{file.path} begins before the end of the file in front of it"])
         first = False
+        if on_page is not None:
+            on_page(page)
 
 
 def problems_of_shard(shard: ShardRecord) -> list[str]:
