@@ -120,7 +120,7 @@ class Changes:
         self.nacks = 0
         self.noop_ms = NOOP_MS
         self._closed = False
-        self._stop_listening: Callable[[], None] = _nothing
+        self._stop_listening: Callable[[], None] | None = None     # until it has begun
 
     # --- iterating ------------------------------------------------------------------------------------------
 
@@ -632,7 +632,8 @@ class Changes:
         self._client.home.check()
         self._closed = True
         self._news.set()
-        self._stop_listening()
+        if self._stop_listening is not None:
+            self._stop_listening()
         self._client.forget(self)
         for followed in self._shards.values():
             if followed.handle is not None:
@@ -654,10 +655,6 @@ class Changes:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _nothing() -> None:
-    """Stop listening where nothing was heard yet."""
 
 
 def _failure(shard: int, fail: consuming.Fail) -> ChangesFailed:

@@ -23,8 +23,9 @@ _closing: set[asyncio.Task[None]] = set()
 class Iteration(AsyncIterator[T]):
     """One pass over what `take` returns: the next items, None at the end; where it is cancelled it has taken nothing.
 
-    `begin` is awaited before the first take, until it has returned once.  `close` is awaited at the end, behind an
-    error and by `aclose`; an iteration that is dropped before closes behind the scenes.
+    `begin` is awaited before the first take, until it has returned once.  `close` is awaited at the end, by `aclose`,
+    and behind an error once the iteration has begun: where `begin` raises, another iteration may have what `close`
+    would end.  An iteration that is dropped before its end closes behind the scenes.
     """
 
     __slots__ = ("_begin", "_close", "_items", "_loop", "_over", "_take")
@@ -55,7 +56,7 @@ class Iteration(AsyncIterator[T]):
         except (asyncio.CancelledError, StopAsyncIteration):
             raise
         except BaseException:
-            if self._close is not None:
+            if self._begin is None and self._close is not None:
                 await self._close()
             raise
 
@@ -74,8 +75,11 @@ class Iteration(AsyncIterator[T]):
             await self._close()
 
     def __del__(self) -> None:
-        if not self._over and self._close is not None and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_close_soon, self._close)
+        loop = self._loop
+        if self._begin is not None or self._over or self._close is None:
+            return
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(_close_soon, self._close)
 
 
 def _close_soon(close: Callable[[], Awaitable[None]]) -> None:

@@ -90,6 +90,29 @@ async def test_an_iteration_closes_at_its_end_behind_an_error_and_when_it_is_dro
     assert closed == ["dropped"]
 
 
+async def test_an_iteration_that_cannot_begin_closes_nothing() -> None:
+    """Another iteration may be reading what it would have closed."""
+    closed: list[str] = []
+
+    async def refused() -> None:
+        raise Closed("it was read before")
+
+    async def close() -> None:
+        closed.append("closed")
+
+    async def take() -> None:
+        return None
+
+    iteration: Iteration[int] = Iteration(take, begin=refused, close=close)
+    with pytest.raises(Closed):
+        await anext(iteration)
+    del iteration
+    gc.collect()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert closed == []
+
+
 # --- what users iterate over
 
 
@@ -176,3 +199,11 @@ async def test_a_timeout_loses_no_page_of_a_scan(client: tidemark.Client) -> Non
             assert found == keys and timeouts
         with pytest.raises(Closed):
             await anext(aiter(items))
+        scan = documents.scan()
+        reading = aiter(scan)
+        assert (await anext(reading)).key == keys[0]
+        with pytest.raises(Closed):
+            await anext(scan.pages())
+        assert [document.key async for document in reading] == keys[1:], "the first iteration goes on"
+        ordered = documents.scan(ordered=True)
+        assert len([page async for page in ordered.pages()]) > 1

@@ -204,7 +204,7 @@ def test_k14e_a_shard_that_lost_two_disks_of_three_goes_on_from_the_third(leader
         story.world.nodes[f"n{number}"].wipe()
     story.start(1, 2, 3)
     story.run(3_000)
-    assert story.record.leader is None, "nobody leads"
+    assert story.record.leader is None, "the shard has no leader"
 
     answers: list[Any] = []
 
