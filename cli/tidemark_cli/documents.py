@@ -308,14 +308,14 @@ def list_pins(
     described = _on_documents(group, timeout_s, state, cluster, work)
     pins = sorted(
         ({"pin": pin.name, "shard": shard, "seqno": pin.seqno, "expires_in_ms": pin.expires_in_ms,
-          "kept_bytes": pin.kept_bytes, "behind": each.applied - pin.seqno}
+          "kept_bytes": pin.kept_bytes, "behind": each.applied - pin.seqno, "owner": pin.owner}
          for shard, each in described.items() for pin in each.pins),
         key=lambda one: (one["pin"], one["shard"]),
     )
     emit(as_json, {"group": group, "pins": pins}, lambda: table(
-        ["PIN", "#SHARD", "#SEQNO", "#BEHIND", "#SECONDS LEFT", "#BYTES KEPT"],
+        ["PIN", "#SHARD", "#SEQNO", "#BEHIND", "#SECONDS LEFT", "#BYTES KEPT", "OWNER"],
         [[one["pin"], one["shard"], one["seqno"], one["behind"], f"{one['expires_in_ms'] / 1000:.0f}",
-          f"{one['kept_bytes']:,}"] for one in pins],
+          f"{one['kept_bytes']:,}", one["owner"] or "-"] for one in pins],
     ))
 
 

@@ -121,12 +121,17 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class ActivePin:
-    """A pin of one shard: its cut, the rest of its lease, and the bytes of old versions that it keeps."""
+    """A pin of one shard: its cut, the rest of its lease, and the bytes of old versions that it keeps.
+
+    `owner` is `client/NAME` or `admin/NAME`, which alone renews it and with admins may end it.  It is empty for a pin
+    without an owner, as without TLS, and `another` for a client that is neither the owner nor an admin.
+    """
 
     name: str
     seqno: int
     expires_in_ms: int
     kept_bytes: int
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, M
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.entry import Durability
-from tidemark_core.documents.payload import KEY_BYTES_MAX, RECORDS_MAX, SEQNO_MAX, wrong_pin
+from tidemark_core.documents.payload import KEY_BYTES_MAX, RECORDS_MAX, SEQNO_MAX
+from tidemark_core.documents.pinning import wrong_pin
 from tidemark_core.upr.filters import Filter, KeyRange
 from tidemark_core.upr.positions import Scope
 from tidemark_wire.v1 import documents_pb2
@@ -326,7 +327,9 @@ class Documents:
             shard, "Describe", documents_pb2.DescribeDocumentsRequest(**self._of_shard(shard)))
         return ShardDocuments(
             shard, answer.applied, answer.epoch, answer.count, answer.digest, answer.purged, answer.tombstones,
-            tuple(ActivePin(each.name, each.at, each.expires_in_ms, each.kept_bytes) for each in answer.pins),
+            tuple(
+                ActivePin(each.name, each.at, each.expires_in_ms, each.kept_bytes, each.owner) for each in answer.pins
+            ),
             tuple(HistoryEntry(each.epoch, each.lineage, each.history, each.head) for each in answer.failover_log),
         )
 

@@ -44,7 +44,7 @@ from .base.refusals import Reason, Refused
 from .document_changes import Changes, failover_key, opened
 from .document_comparing import COMPARE_TIMER, Comparing
 from .document_refill import Refill
-from .documents.fold import PINS_MAX, Folded, Step, decoded, fold, keys_of
+from .documents.fold import Folded, Step, decoded, fold, keys_of
 from .documents.payload import (
     EXPIRE_KEYS_MAX,
     MAGIC,
@@ -54,11 +54,8 @@ from .documents.payload import (
     check,
     decode_outcomes,
     encode_expired,
-    encode_pin,
-    encode_unpin,
-    wrong_pin,
 )
-from .documents.payload import Reason as Ended
+from .documents.pinning import Ended, encode_pin, encode_unpin, why_not_pinned, why_not_unpinned, wrong_pin
 from .documents.requests import (
     DocumentRequest,
     Level,
@@ -145,11 +142,13 @@ class _Reader(NamedTuple):
 class _Asker(NamedTuple):
     """A caller who waits for the control entry at `at` to be folded."""
 
-    request: int
+    asked: PinDocuments | UnpinDocuments
     at: int
     until_ms: int
-    name: str
-    pins: bool
+
+    @property
+    def request(self) -> int:
+        return self.asked.request
 
 
 class Documents:
@@ -498,12 +497,21 @@ class Documents:
     def _asked(self, asker: _Asker) -> Effect:
         if self.replica.log.decisions.covering(asker.at) is not None:
             return self._refused(asker.request, Reason.ROLLED_BACK, f"the entry at {asker.at} was rolled back")
-        if not asker.pins:
-            return Reply(asker.request, Unpinned(asker.name))
-        pin = self.summary.pins.get(asker.name)
+        asked = asker.asked
+        if (refused := self._why_not(asked)) is not None:
+            return refused
+        if isinstance(asked, UnpinDocuments):
+            return Reply(asked.request, Unpinned(asked.name))
+        pin = self.summary.pins.get(asked.name)
         if pin is None:
-            return self._refused(asker.request, Reason.ABORTED, f"pin {asker.name!r} is over already")
-        return Reply(asker.request, Pinned(asker.name, pin.at, pin.epoch, pin.count, pin.digest))
+            return self._refused(asked.request, Reason.ABORTED, f"pin {asked.name!r} is over already")
+        return Reply(asked.request, Pinned(asked.name, pin.at, pin.epoch, pin.count, pin.digest))
+
+    def _why_not(self, m: PinDocuments | UnpinDocuments) -> Effect | None:
+        """Return the refusal of what the fold gives no effect beside the pins of now, None where it has one (U70b)."""
+        judge = why_not_pinned if isinstance(m, PinDocuments) else why_not_unpinned
+        refused = judge(self.summary.pins, m.name, m.owner)
+        return None if refused is None else self._refused(m.request, refused.reason, refused.message)
 
     # --- readers ------------------------------------------------------------------------------------------
 
@@ -547,22 +555,21 @@ class Documents:
     # --- the leader's part --------------------------------------------------------------------------------
 
     def _on_pin(self, now_ms: int, leader: Leader, m: PinDocuments | UnpinDocuments) -> list[Effect]:
-        pins = isinstance(m, PinDocuments)
         if (wrong := wrong_pin(m.name, m.ttl_ms if isinstance(m, PinDocuments) else 1)) is not None:
             return [self._refused(m.request, Reason.INVALID_SPEC, wrong)]
         if not self._may_append(leader):
             return [self._refused(m.request, Reason.OVERLOADED, "the leader takes no control entry now")]
         if len(self._askers) >= WAITERS_MAX:
             return [self._refused(m.request, Reason.OVERLOADED, f"{WAITERS_MAX} callers of pins wait already")]
-        if pins and m.name not in self.summary.pins and len(self.summary.pins) >= PINS_MAX:
-            return [self._refused(m.request, Reason.OVERLOADED, f"{PINS_MAX} pins are active, a shard has no more")]
+        if (refused := self._why_not(m)) is not None:
+            return [refused]
         if isinstance(m, PinDocuments):
-            leader.append_control(now_ms, Kind.PIN, encode_pin(m.name, m.ttl_ms))
+            leader.append_control(now_ms, Kind.PIN, encode_pin(m.name, m.ttl_ms, m.owner))
         else:
-            leader.append_control(now_ms, Kind.UNPIN, encode_unpin(m.name, Ended.ASKED))
+            leader.append_control(now_ms, Kind.UNPIN, encode_unpin(m.name, Ended.ASKED, m.owner))
         self._control = leader.head
         until_ms = now_ms + leader.outcomes.timeout_ms
-        self._askers.append(_Asker(m.request, leader.head, until_ms, m.name, pins))
+        self._askers.append(_Asker(m, leader.head, until_ms))
         return self._wait_later()
 
     def _may_append(self, leader: Leader) -> bool:

@@ -29,6 +29,11 @@ class Caller(NamedTuple):
     identity: Identity | None
     peer: str
 
+    @property
+    def owner(self) -> str:
+        """The name under which this caller owns what it makes, empty where there is no TLS (U70b)."""
+        return f"{self.identity.kind}/{self.identity.name}" if self.identity is not None else ""
+
 
 class Access:
     """Judges callers.  `cluster` is the only one whose certificates count; without `tls` nobody is asked."""
@@ -82,6 +87,21 @@ class Access:
             return None
         wanted = " or ".join(roles)
         return self._refuse(caller, method, group, f"{identity} is no {wanted} of log group {group!r}")
+
+    def administers(self, caller: Caller, group: str) -> bool:
+        """Say whether a caller is an admin of a group; without TLS every caller is."""
+        identity = caller.identity
+        if identity is None:
+            return not self._tls
+        return may(identity, Role.ADMIN, self._routing.access(group))
+
+    def admin_acts(self, caller: Caller, method: str, about: str) -> None:
+        """Note in the audit an act that only an admin may do, before it is done."""
+        self._audit.admin(caller.identity, caller.peer, method, about)
+
+    def denied(self, caller: Caller, method: str, group: str, why: str) -> None:
+        """Count and note that the core turned a caller down for its identity."""
+        self._refuse(caller, method, group, why)
 
     def _why_not(self, identity: Identity | None, kinds: frozenset[Kind], context: Any) -> str:
         """Return why a caller is not let in, nothing when it is."""

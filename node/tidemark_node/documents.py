@@ -56,6 +56,8 @@ from .routing import Routing, Target
 from .store_errors import StoreFailed
 
 FAMILIES = (DOCS, SUMMARY, PINS, PINNED)
+ANOTHER = "another"
+"""Instead of the owner of a pin, to a client that is neither that nor an admin: no client sees another one's name."""
 KEYS_MAX = 10_000
 PAGE_BYTES_DEFAULT = 1 << 20
 DOCUMENT_OVERHEAD_BYTES = 48    # of seqno, expiry and lengths of one document in an answer, rounded up
@@ -311,14 +313,15 @@ class DocumentCalls:
 
     async def pin(self, request: Any, context: Any) -> wire.PinDocumentsResponse:
         """Handler of one pin, or of the renewal of its lease."""
-        name, ttl_ms = request.name, request.ttl_ms
+        name, ttl_ms, caller = request.name, request.ttl_ms, self._access.caller(context)
         if ttl_ms > self._lease_ms_max:
             await self._invalid(
                 context,
                 f"ttl_ms is {ttl_ms}, this node takes at most {self._lease_ms_max}: pin for less and renew the pin in "
                 "time, or raise --subscription-lease-seconds-max")
         answer: Pinned = await self._lead(
-            request, context, lambda shard, number: PinDocuments(shard, number, name, ttl_ms))
+            request, context, "Documents.Pin",
+            lambda shard, number: PinDocuments(shard, number, name, ttl_ms, caller.owner))
         held = self._driver.core.log.documents((await self._find(request, context)).shard)
         return wire.PinDocumentsResponse(
             at=answer.at, epoch=answer.epoch, count=answer.count, digest=answer.digest.to_bytes(16, "big"),
@@ -326,19 +329,27 @@ class DocumentCalls:
         )
 
     async def unpin(self, request: Any, context: Any) -> wire.UnpinDocumentsResponse:
-        """Handler of the end of a pin."""
-        name = request.name
+        """Handler of the end of a pin; that an admin ends another's is in the audit (U70b)."""
+        name, caller = request.name, self._access.caller(context)
         target = await self._find(request, context)
         held = self._driver.core.log.documents(target.shard)
-        existed = held is not None and name in held.summary.pins
-        await self._lead(request, context, lambda shard, number: UnpinDocuments(shard, number, name))
-        return wire.UnpinDocumentsResponse(existed=existed)
+        pin = held.summary.pins.get(name) if held is not None else None
+        owner = caller.owner
+        if pin is not None and pin.owner not in ("", owner) and self._access.administers(caller, request.group):
+            self._access.admin_acts(
+                caller, "Documents.Unpin", f"pin {name!r} of {pin.owner} in {request.group!r}, shard {request.shard}")
+            owner = ""
+        await self._lead(
+            request, context, "Documents.Unpin", lambda shard, number: UnpinDocuments(shard, number, name, owner))
+        return wire.UnpinDocumentsResponse(existed=pin is not None)
 
-    async def _lead(self, request: Any, context: Any, event: Callable[[ShardId, int], Any]) -> Any:
+    async def _lead(self, request: Any, context: Any, method: str, event: Callable[[ShardId, int], Any]) -> Any:
         """Return the leader's answer to a request; refuses the call with its refusal."""
         target = await self._find(request, context)
         answer: Pinned | Unpinned | Refused = await self._driver.ask_and_wait(partial(event, target.shard))
         if isinstance(answer, Refused):
+            if answer.reason is Reason.PERMISSION_DENIED:
+                self._access.denied(self._access.caller(context), method, request.group, answer.message)
             await self._routing.refuse(context, as_routed(answer), target)
         return answer
 
@@ -352,12 +363,16 @@ class DocumentCalls:
         held = self._driver.core.log.documents(target.shard)
         if held is None:
             await self._routing.refuse(context, Refused(Reason.NOT_LEADER, "this node holds no such shard"), target)
-        summary, now_ms = held.summary, self._driver.now_ms()
+        summary, now_ms, caller = held.summary, self._driver.now_ms(), self._access.caller(context)
+        sees_all = self._access.administers(caller, request.group)
         return wire.DescribeDocumentsResponse(
             applied=summary.applied, epoch=summary.epoch, count=summary.count,
             digest=summary.digest.to_bytes(16, "big"), purged=summary.purged, tombstones=summary.tombstones,
             pins=[
-                wire.ActivePin(name=name, at=pin.at, expires_in_ms=pin.until_ms - now_ms, kept_bytes=pin.kept_bytes)
+                wire.ActivePin(
+                    name=name, at=pin.at, expires_in_ms=pin.until_ms - now_ms, kept_bytes=pin.kept_bytes,
+                    owner=pin.owner if sees_all or pin.owner in ("", caller.owner) else ANOTHER,
+                )
                 for name, pin in sorted(summary.pins.items())
             ],
             failover_log=[

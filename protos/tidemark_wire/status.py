@@ -114,6 +114,9 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.TOO_MANY_SUBSCRIPTIONS: Meaning(
         _Code.RESOURCE_EXHAUSTED, "Delete subscriptions nobody needs; see `tidemark subscriptions list`."
     ),
+    Reason.TOO_MANY_PINS: Meaning(
+        _Code.RESOURCE_EXHAUSTED, "Release pins that are not needed, or let their leases end; see `tidemark pin list`."
+    ),
     Reason.NOT_HELD: Meaning(
         _Code.FAILED_PRECONDITION,
         "The leader does not keep every payload of this shard; read it by single copy delivery.",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MARK = b"mark "
 PIN_NAMES = ("backup", "audit", "spark")
+PIN_OWNERS = ("", "client/eve", "client/shop")
 
 
 @dataclass(slots=True)
@@ -88,12 +89,12 @@ class DocumentClients:
             world.checkers.documents_asked(event)
             self._send(shard, event)
         if dice.chance(options.pin):
-            name = dice.pick(list(PIN_NAMES))
+            name, number = dice.pick(list(PIN_NAMES)), world.request_number()
+            owner = PIN_OWNERS[number % len(PIN_OWNERS)]
             if dice.chance(0.6):
-                self._send(shard, PinDocuments(
-                    shard, world.request_number(), name, dice.between(50, options.pin_ms_max)))
+                self._send(shard, PinDocuments(shard, number, name, dice.between(50, options.pin_ms_max), owner))
             else:
-                self._send(shard, UnpinDocuments(shard, world.request_number(), name))
+                self._send(shard, UnpinDocuments(shard, number, name, owner))
         world.after(dice.around(options.think_ms), self.tick)
 
     def _send(self, shard: ShardId, event: Any) -> None:

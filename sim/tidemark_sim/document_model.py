@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tidemark_core.base.entry import Entry, Kind
-from tidemark_core.documents import payload
-from tidemark_core.documents.fold import PINS_MAX
+from tidemark_core.documents import payload, pinning
 from tidemark_core.documents.payload import Op, Outcome, Verdict
 from tidemark_core.documents.rows import DIGEST_MASK, hash_of
 
@@ -30,6 +29,7 @@ class ModelPin:
     at: int
     until_ms: int
     documents: dict[bytes, Version]
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,29 @@ def step(state: State, entry: Entry) -> tuple[State, tuple[Outcome, ...] | None]
         case Kind.PURGE:
             return replace(state, purged=max(state.purged, entry.sequence)), None
         case Kind.PIN:
-            try:
-                name, ttl_ms = payload.decode_pin(entry.payload)
-            except payload.MalformedWrites:
-                return state, None
-            if name not in state.pins and len(state.pins) >= PINS_MAX:
-                return state, None
-            pin = state.pins.get(name, ModelPin(entry.base, 0, state.documents))
-            return replace(state, pins={**state.pins, name: replace(pin, until_ms=entry.logged_ms + ttl_ms)}), None
+            return _pin(state, entry), None
         case Kind.UNPIN:
-            ended = payload.decode_unpin(entry.payload)
-            return replace(state, pins={name: pin for name, pin in state.pins.items() if name != ended}), None
+            ended = pinning.decode_unpin(entry.payload)
+            return replace(state, pins={
+                name: pin for name, pin in state.pins.items() if name != ended.name or not _may(ended.owner, pin)
+            }), None
     return state, None
+
+
+def _pin(state: State, entry: Entry) -> State:
+    """Rules U70 and U70b; a shard has more pins than its clients in the simulator have names."""
+    try:
+        name, owner, ttl_ms = pinning.decode_pin(entry.payload)
+    except payload.MalformedWrites:
+        return state
+    pin = state.pins.get(name, ModelPin(entry.base, 0, state.documents, owner))
+    if not _may(owner, pin):
+        return state
+    return replace(state, pins={**state.pins, name: replace(pin, until_ms=entry.logged_ms + ttl_ms)})
+
+
+def _may(owner: str, pin: ModelPin) -> bool:
+    return owner == "" or pin.owner in ("", owner)
 
 
 def _expire(state: State, entry: Entry) -> State:

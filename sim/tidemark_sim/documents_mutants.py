@@ -17,7 +17,8 @@ from tidemark_core.document_comparing import Comparing
 from tidemark_core.document_shard import Documents
 from tidemark_core.documents import fold as folding
 from tidemark_core.documents.fold import Folded, _Folding
-from tidemark_core.documents.payload import Expired, Outcome, Verdict, Writes, decode_outcomes, decode_pin
+from tidemark_core.documents.payload import Expired, Outcome, Verdict, Writes, decode_outcomes
+from tidemark_core.documents.pinning import decode_pin
 from tidemark_core.documents.requests import Level, ReadDocuments
 from tidemark_core.documents.rows import (
     DIGEST_MASK,
@@ -301,12 +302,19 @@ def _pins_in_memory(stack: ExitStack) -> None:
 
 def _renewal_moves_the_cut(stack: ExitStack) -> None:
     def pin(self: _Folding, entry: Entry) -> None:
-        name, _ = decode_pin(entry.payload)
-        self.pins.pop(name, None)
+        self.pins.pop(decode_pin(entry.payload).name, None)
         original(self, entry)
 
     original = _Folding._pin
     substitute(stack, _Folding, "_pin", pin)
+
+
+def _anybody_ends_a_pin(stack: ExitStack) -> None:
+    substitute(stack, folding, "why_not_unpinned", lambda pins, name, owner: None)
+
+
+def _anybody_renews_a_pin(stack: ExitStack) -> None:
+    substitute(stack, folding, "why_not_pinned", lambda pins, name, owner: None)
 
 
 def _collected_by_the_newest(stack: ExitStack) -> None:
@@ -429,6 +437,8 @@ DOCUMENTS_MUTANTS: tuple[Mutant, ...] = (
     Mutant("U70", "renewing a pin never moves it", _renewal_moves_the_cut, PROFILE),
     Mutant("U70 stored", "pins are stored", _pins_in_memory, PROFILE),
     Mutant("U70 snapshot", "a new member has the pins", _pins_not_in_snapshot, PROFILE),
+    Mutant("U70b", "the fold ends no pin of another owner", _anybody_ends_a_pin, PROFILE),
+    Mutant("U70b renewed", "the fold renews no pin of another owner", _anybody_renews_a_pin, PROFILE),
     Mutant("U71", "superseded versions are kept", _nothing_kept, PROFILE),
     Mutant("U71 newest", "versions are kept for every pin", _kept_for_the_oldest, PROFILE),
     Mutant("U71 collect", "versions of older pins are kept", _collected_by_the_newest, PROFILE),

@@ -18,8 +18,8 @@ from tidemark_core.base.entry import Entry, Kind, control
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents import reading
 from tidemark_core.documents.fold import decoded, fold
-from tidemark_core.documents.payload import KEY_BYTES_MAX, Outcome, decode_outcomes, encode_pin, encode_unpin
-from tidemark_core.documents.payload import Reason as Ended
+from tidemark_core.documents.payload import KEY_BYTES_MAX, Outcome, decode_outcomes
+from tidemark_core.documents.pinning import Ended, encode_pin, encode_unpin
 from tidemark_core.documents.rows import DOCS, EFFECTS, Summary, decode_row, doc_key, seqno_key
 from tidemark_core.replication.messages import Appended
 from tidemark_core.upr.history import Opening

@@ -24,8 +24,7 @@ from tidemark.backup.folder import Folder
 from tidemark.backup.in_thread import in_thread
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.documents.payload import Reason as Ended
-from tidemark_core.documents.payload import encode_unpin
+from tidemark_core.documents.pinning import Ended, encode_unpin
 
 from tests.waiting import until
 

@@ -644,6 +644,16 @@ async def test_u70_a_pin_shows_what_was(setup: Setup):
         await pin.get(keys[0])
 
 
+async def test_u70c_a_pin_that_cannot_be_is_refused_at_once(one: Setup):
+    for reason, error in ((Reason.TOO_MANY_PINS, errors.RequestRefused), (
+            Reason.PERMISSION_DENIED, errors.PermissionDenied)):
+        one.of().refusals.append(Refused(reason, "no"))
+        with pytest.raises(error) as caught:
+            await one.documents.pin("p", 60)
+        assert caught.value.reason == reason
+    assert (await one.documents.pin("p", 60)).name == "p"
+
+
 async def test_u72_any_member_that_has_folded_the_pin_serves_it(one: Setup):
     await one.documents.put(b"k", b"v")
     pin = await one.documents.pin("p", 60)

@@ -18,6 +18,7 @@ import pytest
 from delivery_harness import Stream
 from google.protobuf.message_factory import GetMessageClass
 from node_harness import GROUP, Appender, NodeProcess, OperatorHand, batch, push_map, shard_map
+from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Started, Status
 from tidemark_core.replication.messages import Appended, DeleteShard, Fence, Fenced, ShardDeleted
@@ -324,22 +325,73 @@ async def test_nobody_gets_in_without_a_certificate_of_the_ca(
     assert grpc.StatusCode.UNAVAILABLE is caught.value.code()
 
 
+def audited(node: NodeProcess) -> list[tuple[str, str, str, str | None]]:
+    """Return event, caller, method and subject of each line of a node's audit."""
+    lines = []
+    for text in node.log().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            record = json.loads(text)
+            if record["logger"] == "tidemark.audit":
+                lines.append(json.loads(record["message"]))
+    return [(line["event"], line["caller"], line["method"], line.get("about")) for line in lines]
+
+
+async def test_u70b_a_reader_ends_its_own_pins_and_an_admin_any_with_a_line_in_the_audit(
+    start_node: Callable[..., NodeProcess], certificates: Certificates
+) -> None:
+    node = start_node("a", *certificates.flags("a"))
+    operator = OperatorHand(tls=certificates.of(Kind.OPERATOR, "operator"))
+    await operator.link(node.name, node.address)
+    access = common_pb2.GroupAccess(readers=["rita", "ron"], admins=["anna"])
+    pushed = shard_map([(node.member, node.address)], "a", 1, kind="Documents", access=access)
+    await push_map(node.address, pushed, operator.tls)
+    await operator.elect(1, node.member, (node.member,), kind=ShardKind.DOCUMENTS)
+
+    async def call(who: str, method: str, request: Any, kind: Kind = Kind.CLIENT) -> Any:
+        async with open_channel(node.address, certificates.of(kind, who)) as opened:
+            return await getattr(documents_pb2_grpc.DocumentsStub(opened), method)(request, timeout=20)
+
+    def pin(who: str, name: str, ttl_ms: int = 60_000) -> Any:
+        return call(who, "Pin", documents_pb2.PinDocumentsRequest(group=GROUP, name=name, ttl_ms=ttl_ms))
+
+    def unpin(who: str, name: str, kind: Kind = Kind.CLIENT) -> Any:
+        return call(who, "Unpin", documents_pb2.UnpinDocumentsRequest(group=GROUP, name=name), kind)
+
+    async def owners(who: str, kind: Kind = Kind.CLIENT) -> dict[str, str]:
+        described = await call(who, "Describe", documents_pb2.DescribeDocumentsRequest(group=GROUP), kind)
+        return {each.name: each.owner for each in described.pins}
+
+    for name in ("nightly", "weekly"):
+        await pin("rita", name)
+    assert Reason.PERMISSION_DENIED is await reason_of(unpin("ron", "nightly"))
+    assert Reason.PERMISSION_DENIED is await reason_of(pin("ron", "nightly", 1))
+    await pin("ron", "his")
+    assert {"nightly": "another", "weekly": "another", "his": "client/ron"} == await owners("ron")
+    everyone = {"nightly": "client/rita", "weekly": "client/rita", "his": "client/ron"}
+    assert everyone == await owners("anna") == await owners("root", Kind.ADMIN)
+    assert (await unpin("rita", "nightly")).existed
+    assert (await unpin("anna", "weekly")).existed
+    assert (await unpin("root", "his", Kind.ADMIN)).existed
+    assert {} == await owners("rita")
+    refused = [("refused", "spiffe://prod/client/ron", f"Documents.{method}", GROUP) for method in ("Unpin", "Pin")]
+    assert [
+        *refused,
+        ("admin", "spiffe://prod/client/anna", "Documents.Unpin", f"pin 'weekly' of client/rita in {GROUP!r}, shard 0"),
+        ("admin", "spiffe://prod/admin/root", "Documents.Unpin", f"pin 'his' of client/ron in {GROUP!r}, shard 0"),
+    ] == audited(node)
+    await operator.close()
+
+
 async def test_refused_and_administrative_calls_leave_an_audit_line_without_payloads(led: Led) -> None:
     appender = Appender(led.address, led.certificates.client("rita"))
     await appender.append(batch(0, payload=b"a-secret-payload"))
     await appender.close()
     async with open_channel(led.address, led.certificates.of(Kind.ADMIN, "root")) as opened:
         await node_pb2_grpc.ControlStub(opened).DebugDump(node_pb2.DebugDumpRequest(all=True), timeout=20)
-    lines = []
-    for text in led.node.log().splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            record = json.loads(text)
-            if record["logger"] == "tidemark.audit":
-                lines.append(json.loads(record["message"]))
     assert [
         ("refused", "spiffe://prod/client/rita", "Tidemark.Append", GROUP),
         ("admin", "spiffe://prod/admin/root", "Control.DebugDump", None),
-    ] == [(line["event"], line["caller"], line["method"], line.get("about")) for line in lines]
+    ] == audited(led.node)
     assert "a-secret-payload" not in led.node.log()
     assert "PRIVATE" not in led.node.log()
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark_core.base.ids import LINEAGE_BYTES
-from tidemark_core.documents.payload import KEY_BYTES_MAX, NAME_BYTES_MAX, SEQNO_MAX
+from tidemark_core.documents.payload import KEY_BYTES_MAX, SEQNO_MAX
+from tidemark_core.documents.pinning import NAME_BYTES_MAX
 
 from .errors import BackupDamaged, BackupVersion
 

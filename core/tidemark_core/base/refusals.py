@@ -41,6 +41,7 @@ class Reason(StrEnum):
     BEHIND = "BEHIND"                            # this node has not confirmed that far yet; retry
     TRIMMED = "TRIMMED"                          # retention has removed it
     TOO_MANY_SUBSCRIPTIONS = "TOO_MANY_SUBSCRIPTIONS"  # the shard holds as many names as it may; delete some
+    TOO_MANY_PINS = "TOO_MANY_PINS"              # the shard holds as many as it may, or as one owner may (U70c)
     NOT_HELD = "NOT_HELD"                        # other members keep the payloads: read by single copy delivery
     WRONG_KIND = "WRONG_KIND"                    # documents asked of a log, or records of a log sent to documents
     NOT_PINNED = "NOT_PINNED"                    # final: the pin is over, or its name is active with another cut (U72)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from ..base.errors import RemoteViolation
 from ..base.ids import ShardId
-from .payload import KEY_BYTES_MAX, SEQNO_MAX, VALUE_BYTES_MAX, decode_outcomes, wrong_pin
+from .payload import KEY_BYTES_MAX, SEQNO_MAX, VALUE_BYTES_MAX, decode_outcomes
+from .pinning import wrong_owner, wrong_pin
 from .rows import (
     BYSEQ,
     DOCS,
@@ -98,7 +99,8 @@ def _effects(shard: ShardId, key: bytes, value: bytes) -> str | None:
 
 
 def _pin(_: ShardId, key: bytes, value: bytes) -> str | None:
-    Pin.decode(value)
+    if wrong_owner(owner := Pin.decode(value).owner):
+        return f"owner is {owner[:24]!r}"
     return wrong_pin(name_of_pin(key), 1)
 
 

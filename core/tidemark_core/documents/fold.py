@@ -25,10 +25,9 @@ from .payload import (
     Writes,
     decode,
     decode_expired,
-    decode_pin,
-    decode_unpin,
     encode_outcomes,
 )
+from .pinning import decode_pin, decode_unpin, why_not_pinned, why_not_unpinned
 from .rows import (
     BYSEQ,
     DIGEST_MASK,
@@ -56,9 +55,6 @@ from .rows import (
     seqno_key,
     tombstone,
 )
-
-PINS_MAX = 64
-"""Active pins of one shard; a PIN of one more name has no effect."""
 
 DIGEST_EVERY = 4096
 """Members keep the digest at the first entry that ends behind each multiple of so many offsets (U73b)."""
@@ -319,18 +315,17 @@ class _Folding:
     # --- pins ---------------------------------------------------------------------------------------------
 
     def _pin(self, entry: Entry) -> None:
-        """Pin the documents as they are now, or renew the lease of an active pin, which never moves (U70)."""
+        """Pin the documents as they are now, or renew the lease of an active pin, which never moves (U70, U70b)."""
         try:
-            name, ttl_ms = decode_pin(entry.payload)
+            name, owner, ttl_ms = decode_pin(entry.payload)
         except MalformedWrites:
             return
-        known = self.pins.get(name)
-        if known is None and len(self.pins) >= PINS_MAX:
+        if why_not_pinned(self.pins, name, owner) is not None:
             return
-        until_ms = entry.logged_ms + ttl_ms
+        known, until_ms = self.pins.get(name), entry.logged_ms + ttl_ms
         pin = (
             replace(known, until_ms=until_ms) if known is not None
-            else Pin(entry.base, until_ms, entry.epoch, self.count, self.digest)
+            else Pin(entry.base, until_ms, entry.epoch, self.count, self.digest, owner=owner)
         )
         self.pins[name] = pin
         self.since = max(self.since, pin.at)
@@ -338,8 +333,10 @@ class _Folding:
 
     def _unpin(self, entry: Entry) -> None:
         try:
-            name = decode_unpin(entry.payload)
+            name, owner, _ = decode_unpin(entry.payload)
         except MalformedWrites:
+            return
+        if why_not_unpinned(self.pins, name, owner) is not None:
             return
         self.kept.pop(name, None)
         if self.pins.pop(name, None) is not None:

@@ -1,4 +1,4 @@
-"""Payload: the bytes of one entry of document writes, as clients send it, and of the control entries of documents.
+"""Payload: the bytes of one entry of document writes, as clients send it, and of EXPIRE.
 
     bytes             what
     8                 TMD, version 1, flags (bit 0: atomic), 3 zero bytes
@@ -7,7 +7,7 @@
 
 Numbers are big-endian.  The entry's header says how many records there are, and every byte is accounted for.  A client
 may send any bytes, so a decoder checks each length before it cuts (T11).
-Stays out: what a write does to a document (`fold`).
+Stays out: what a write does to a document (`fold`), PIN and UNPIN (`pinning`).
 """
 
 from __future__ import annotations
@@ -160,13 +160,10 @@ def _read_table(payload: bytes, count: int) -> tuple[list[tuple[int, ...]], bool
     return table, bool(flags), keys_at, values_at
 
 
-# --- control entries: leaders write them, and a fold ignores one that it cannot read --------------------------
+# --- EXPIRE, which leaders write; a fold ignores one that it cannot read ---------------------------------------
 
 EXPIRE_KEYS_MAX = 1000
-NAME_BYTES_MAX = 128
-LEASE_MS_MAX = TTL_MS_MAX
 _EXPIRED = struct.Struct(">QH")
-_LEASE = struct.Struct(">Q")
 
 
 class Expired(NamedTuple):
@@ -174,14 +171,6 @@ class Expired(NamedTuple):
 
     key: bytes
     seqno: int
-
-
-class Reason(IntEnum):
-    """The reason for the end of a pin (U70)."""
-
-    ASKED = 1
-    LEASE = 2
-    BYTES = 3
 
 
 def encode_expired(expired: Sequence[Expired]) -> bytes:
@@ -200,42 +189,6 @@ def decode_expired(payload: bytes, count: int) -> tuple[Expired, ...]:
         found.append(Expired(payload[at:at + size], seqno))
         at += size
     return tuple(found)
-
-
-def wrong_pin(name: str, ttl_ms: int) -> str | None:
-    """Return what is wrong with a pin's name or lease, naming the field, or None."""
-    if not 1 <= len(name) <= NAME_BYTES_MAX or not name.isascii() or not name.isprintable():
-        return f"name is {name[:NAME_BYTES_MAX + 1]!r}, must have 1 to {NAME_BYTES_MAX} printable ASCII characters"
-    if not 0 < ttl_ms <= LEASE_MS_MAX:
-        return f"ttl_ms is {ttl_ms}, must be 1 to {LEASE_MS_MAX}"
-    return None
-
-
-def encode_pin(name: str, ttl_ms: int) -> bytes:
-    """Return the payload of PIN."""
-    return _LEASE.pack(ttl_ms) + name.encode("ascii")
-
-
-def decode_pin(payload: bytes) -> tuple[str, int]:
-    """Return the name and the lease in milliseconds of a PIN; raises MalformedWrites."""
-    if len(payload) <= _LEASE.size:
-        raise MalformedWrites(f"PIN has {len(payload)} bytes")
-    (ttl_ms,), name = _LEASE.unpack_from(payload), payload[_LEASE.size:].decode("ascii", "replace")
-    if (wrong := wrong_pin(name, ttl_ms)) is not None:
-        raise MalformedWrites(wrong)
-    return name, ttl_ms
-
-
-def encode_unpin(name: str, reason: Reason) -> bytes:
-    """Return the payload of UNPIN."""
-    return bytes((reason,)) + name.encode("ascii")
-
-
-def decode_unpin(payload: bytes) -> str:
-    """Return the name in an UNPIN; raises MalformedWrites."""
-    if len(payload) < 2:
-        raise MalformedWrites(f"UNPIN has {len(payload)} bytes")
-    return payload[1:].decode("ascii", "replace")
 
 
 # --- outcomes ---------------------------------------------------------------------------------------------

@@ -38,22 +38,27 @@ class ReadDocuments:
 class PinDocuments:
     """Pin the documents as they are once this is folded, or renew the lease of a pin (U70).
 
-    Answered `Pinned` or `Refused`.
+    `owner` is the client or admin that asks, empty without TLS (U70b).  Answered `Pinned` or `Refused`.
     """
 
     shard: ShardId
     request: int
     name: str
     ttl_ms: int
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class UnpinDocuments:
-    """End a pin; answered `Unpinned` or `Refused`.  A pin that does not exist is no error."""
+    """End a pin; answered `Unpinned` or `Refused`.  A pin that does not exist is no error.
+
+    `owner` is the one whose pin alone may end; it is empty where any pin may (U70b).
+    """
 
     shard: ShardId
     request: int
     name: str
+    owner: str = ""
 
 
 DocumentRequest = ReadDocuments | PinDocuments | UnpinDocuments

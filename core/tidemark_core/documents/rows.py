@@ -5,7 +5,7 @@
     byseq     shard, seqno                     live, key
     expiry    shard, class, ms, seqno          last offset of the entry, key
     effects   shard, base offset of an entry   one verdict and seqno for each record
-    pins      shard, name                      seqno of the cut, lease, epoch, count, digest, bytes kept for it
+    pins      shard, name                      seqno of the cut, lease, epoch, count, digest, bytes kept for it, owner
     pinned    shard, key (escaped), seqno      seqno that replaced it, its row of docs
     summary   shard                            applied and what goes with it
     summary   shard, "failover"                the failover log up to applied (`document_changes`)
@@ -201,16 +201,19 @@ class Pin:
     count: int
     digest: int
     kept_bytes: int = 0   # of superseded versions that this pin shows (U71), key and row of each
+    owner: str = ""       # which alone renews it, and with admins ends it; empty: every caller may (U70b)
 
     def encode(self) -> bytes:
         return _PIN.pack(
             self.at, self.until_ms, self.epoch, self.count, self.digest.to_bytes(16, "big"), self.kept_bytes
-        )
+        ) + self.owner.encode("ascii")
 
     @classmethod
     def decode(cls, data: bytes) -> Pin:
-        at, until_ms, epoch, count, digest, kept_bytes = _PIN.unpack(data)
-        return cls(at, until_ms, epoch, count, int.from_bytes(digest, "big"), kept_bytes)
+        """Read `encode`; raises struct.error, UnicodeDecodeError."""
+        at, until_ms, epoch, count, digest, kept_bytes = _PIN.unpack_from(data)
+        owner = data[_PIN.size:].decode("ascii")
+        return cls(at, until_ms, epoch, count, int.from_bytes(digest, "big"), kept_bytes, owner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from xxhash import xxh3_128_intdigest
 from ..base.errors import RemoteViolation
 from ..base.ids import ShardId
 from .checking import check_row, check_summary
-from .fold import PINS_MAX
+from .pinning import PINS_MAX
 from .rows import (
     BYSEQ,
     DIGEST_MASK,

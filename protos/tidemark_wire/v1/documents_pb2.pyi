@@ -490,10 +490,13 @@ class ActivePin(_message.Message):
     AT_FIELD_NUMBER: _builtins.int
     EXPIRES_IN_MS_FIELD_NUMBER: _builtins.int
     KEPT_BYTES_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     at: _builtins.int
     expires_in_ms: _builtins.int
     kept_bytes: _builtins.int
+    owner: _builtins.str
+    """"client/NAME" or "admin/NAME"; empty: none, "another": one that the caller may not see"""
     def __init__(
         self,
         *,
@@ -501,10 +504,11 @@ class ActivePin(_message.Message):
         at: _builtins.int = ...,
         expires_in_ms: _builtins.int = ...,
         kept_bytes: _builtins.int = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "expires_in_ms", b"expires_in_ms", "kept_bytes", b"kept_bytes", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "expires_in_ms", b"expires_in_ms", "kept_bytes", b"kept_bytes", "name", b"name", "owner", b"owner"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

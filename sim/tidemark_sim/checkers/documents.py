@@ -149,9 +149,11 @@ class Documents:
         wanted = (len(state.documents), state.digest, state.purged, expiring)
         if told != wanted:
             raise Violation("U73", f"{node.name} says {told} of its documents at {summary.applied}, the log {wanted}")
-        pins = {name: (pin.at, pin.until_ms, pin.count, pin.kept_bytes) for name, pin in summary.pins.items()}
+        pins = {
+            name: (pin.at, pin.until_ms, pin.owner, pin.count, pin.kept_bytes) for name, pin in summary.pins.items()
+        }
         kept = {
-            name: (pin.at, pin.until_ms, len(pin.documents), sum(
+            name: (pin.at, pin.until_ms, pin.owner, len(pin.documents), sum(
                 kept_bytes(key, version.value) for key, version in pin.documents.items()
                 if state.documents.get(key) != version
             )) for name, pin in state.pins.items()

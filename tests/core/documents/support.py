@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tidemark_core.base.effects import Delete, DeleteRange, Put, PutMany, StoreWrite
 from tidemark_core.base.entry import Entry, Kind, control
-from tidemark_core.documents import payload
+from tidemark_core.documents import payload, pinning
 from tidemark_core.documents.fold import DigestAt, Folded, decoded, fold, keys_of
 from tidemark_core.documents.payload import Op, Outcome, Verdict, Write, Writes
 from tidemark_core.documents.rows import DOCS, Row, Summary, decode_row, doc_key, load
@@ -106,11 +106,11 @@ class DocumentAuthor(Author):
     def purge(self, upto: int) -> Entry:
         return self.note(Kind.PURGE, argument=upto)
 
-    def pin(self, name: str, ttl_ms: int = 1_000, *, logged_ms: int = 0) -> Entry:
-        return self.note(Kind.PIN, payload.encode_pin(name, ttl_ms), logged_ms=logged_ms)
+    def pin(self, name: str, ttl_ms: int = 1_000, *, logged_ms: int = 0, owner: str = "") -> Entry:
+        return self.note(Kind.PIN, pinning.encode_pin(name, ttl_ms, owner), logged_ms=logged_ms)
 
-    def unpin(self, name: str) -> Entry:
-        return self.note(Kind.UNPIN, payload.encode_unpin(name, payload.Reason.ASKED))
+    def unpin(self, name: str, owner: str = "") -> Entry:
+        return self.note(Kind.UNPIN, pinning.encode_unpin(name, pinning.Ended.ASKED, owner))
 
     def note(
         self, kind: Kind, body: bytes = b"", *, logged_ms: int = 0, argument: int = -1, count: int = 1
@@ -163,10 +163,10 @@ class Model:
         elif entry.kind is Kind.PURGE:
             self.purged = max(self.purged, entry.sequence)
         elif entry.kind is Kind.PIN:
-            name, _ = payload.decode_pin(entry.payload)
+            name = pinning.decode_pin(entry.payload).name
             self.pins.setdefault(name, (entry.base, dict(self.documents)))
         elif entry.kind is Kind.UNPIN:
-            self.pins.pop(payload.decode_unpin(entry.payload), None)
+            self.pins.pop(pinning.decode_unpin(entry.payload).name, None)
 
     def _data(self, entry: Entry) -> tuple[Outcome, ...]:
         try:

@@ -26,6 +26,7 @@ from tidemark_core.document_shard import WHOLE_MS
 from tidemark_core.documents import payload
 from tidemark_core.documents.checking import check_row
 from tidemark_core.documents.payload import Outcome, Verdict, Writes
+from tidemark_core.documents.pinning import PINS_MAX
 from tidemark_core.documents.reading import get, get_at, scan
 from tidemark_core.documents.requests import (
     Level,
@@ -889,6 +890,49 @@ def test_u70_an_unpin_is_answered_and_bad_names_are_refused(desk: Desk) -> None:
     for request in (desk.ask(PinDocuments, "", 10), desk.ask(PinDocuments, "n", 0), desk.ask(UnpinDocuments, "\n")):
         refused = desk.replies[request]
         assert isinstance(refused, Refused) and refused.reason is Reason.INVALID_SPEC
+
+
+def test_u70b_what_another_owner_asks_is_refused_and_logs_nothing(desk: Desk) -> None:
+    assert isinstance(desk.replies[desk.ask(PinDocuments, "backup", 10_000, "client/shop")], Pinned)
+    logged = len(desk.disk.durable[SHARD].entries)
+    for request in (
+        desk.ask(PinDocuments, "backup", 1, "client/eve"), desk.ask(UnpinDocuments, "backup", "client/eve"),
+    ):
+        refused = desk.replies[request]
+        assert isinstance(refused, Refused) and refused.reason is Reason.PERMISSION_DENIED
+    assert logged == len(desk.disk.durable[SHARD].entries)
+    assert desk.replies[desk.ask(UnpinDocuments, "backup", "client/shop")] == Unpinned("backup")
+
+
+def test_u70c_a_pin_above_the_share_is_refused_and_logs_nothing(desk: Desk) -> None:
+    desk.ask(PinDocuments, "backup", 10_000, "client/shop")
+    for number in range(PINS_MAX // 2 - 1):
+        assert isinstance(desk.replies[desk.ask(PinDocuments, f"{number}", 10_000, "client/eve")], Pinned)
+    logged = len(desk.disk.durable[SHARD].entries)
+    refused = desk.replies[desk.ask(PinDocuments, "one more", 10_000, "client/eve")]
+    assert isinstance(refused, Refused) and refused.reason is Reason.TOO_MANY_PINS
+    assert logged == len(desk.disk.durable[SHARD].entries)
+    assert isinstance(desk.replies[desk.ask(PinDocuments, "other", 10_000, "client/shop")], Pinned)
+    assert desk.replies[desk.ask(UnpinDocuments, "other")] == Unpinned("other"), "an admin names no owner"
+
+
+def test_u70b_a_request_before_the_pin_was_folded_is_refused_by_the_fold(desk: Desk) -> None:
+    desk.syncs = False
+    pinned = desk.ask(PinDocuments, "backup", 10_000, "client/shop")
+    others = desk.ask(PinDocuments, "backup", 1, "client/eve"), desk.ask(UnpinDocuments, "backup", "client/eve")
+    desk.sync()
+
+    assert isinstance(desk.replies[pinned], Pinned)
+    for request in others:
+        refused = desk.replies[request]
+        assert isinstance(refused, Refused) and refused.reason is Reason.PERMISSION_DENIED
+    assert desk.documents.summary.pins["backup"].until_ms - desk.now_ms > 9_000
+
+
+def test_u70b_a_pin_has_its_owner_after_a_restart(desk: Desk) -> None:
+    desk.ask(PinDocuments, "backup", 10_000, "client/shop")
+    desk.crash()
+    assert desk.documents.summary.pins["backup"].owner == "client/shop"
 
 
 def test_u70_a_pin_that_keeps_too_much_is_ended_and_says_so(desk: Desk) -> None:

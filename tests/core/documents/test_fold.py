@@ -6,8 +6,8 @@ import random
 
 import pytest
 from tidemark_core.documents import fold as folding
-from tidemark_core.documents.fold import PINS_MAX
 from tidemark_core.documents.payload import Expired, Outcome, Verdict
+from tidemark_core.documents.pinning import PINS_MAX
 from tidemark_core.documents.reading import Behind, NotPinned, get, get_at, scan, scan_at
 from tidemark_core.documents.rows import (
     BYSEQ,

@@ -16,7 +16,6 @@ from tidemark_core.documents.payload import (
     MalformedWrites,
     Op,
     Outcome,
-    Reason,
     Verdict,
     Write,
     Writes,
@@ -24,13 +23,9 @@ from tidemark_core.documents.payload import (
     decode,
     decode_expired,
     decode_outcomes,
-    decode_pin,
-    decode_unpin,
     encode,
     encode_expired,
     encode_outcomes,
-    encode_pin,
-    encode_unpin,
 )
 
 from tests.core.documents.support import delete, put
@@ -146,16 +141,6 @@ def test_u51_an_expire_names_versions_and_is_read_with_its_count_alone() -> None
     for data, count in ((encode_expired(expired), 2), (encode_expired(expired)[:-1], 3), (b"", 1), (b"x" * 40, 9)):
         with pytest.raises(MalformedWrites):
             decode_expired(data, count)
-
-
-def test_u70_a_pin_says_name_and_lease() -> None:
-    assert decode_pin(encode_pin("nightly backup", 5_000)) == ("nightly backup", 5_000)
-    assert decode_unpin(encode_unpin("nightly", Reason.LEASE)) == "nightly"
-    for data in (b"", bytes(8), bytes(8) + b"name", encode_pin("n", 5)[:8], encode_pin("n", 5) + b"\xff", bytes(9)):
-        with pytest.raises(MalformedWrites):
-            decode_pin(data)
-    with pytest.raises(MalformedWrites):
-        decode_unpin(b"\x01")
 
 
 def test_u50_outcomes_are_read_as_they_were_written() -> None:
