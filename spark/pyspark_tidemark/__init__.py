@@ -27,6 +27,7 @@ P21  Options are checked and keep secrets
 P22  The page says what there is
 P23  A query of documents shows one cut
 P24  A batch of changes leads from one cut to the next
+P25  Offsets belong to one group, not to a name
 """
 
 from .source import TidemarkSource as DefaultSource

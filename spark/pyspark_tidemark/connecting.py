@@ -16,6 +16,7 @@ from .schema import Mode
 
 if TYPE_CHECKING:
     from tidemark import TlsSettings
+    from tidemark.routing import Group
     from tidemark.sync import SyncClient
 
 CONNECT_S = 10.0
@@ -112,8 +113,11 @@ class Connection:
         return dict(zip(asked, self._threads.map(ask, asked), strict=True))
 
 
-def shards_of(client: SyncClient, group: str, mode: Mode) -> list[int]:
-    """Return the group's shards now.  Raises InvalidOption for a group that is not there or is read in another mode."""
+def group_of(client: SyncClient, group: str, mode: Mode) -> Group:
+    """Return what the cluster says of the group now.
+
+    Raises InvalidOption for a group that is not there or is read in another mode.
+    """
     from tidemark.errors import UnknownGroup
 
     try:
@@ -124,4 +128,4 @@ def shards_of(client: SyncClient, group: str, mode: Mode) -> list[int]:
         other = next((mode for mode, kind in KINDS.items() if kind == found.kind), None)
         advice = f": read it with mode={other}" if other else ""
         raise InvalidOption("group", f"{group!r} is of kind {found.kind}{advice}")
-    return sorted(found.shards)
+    return found

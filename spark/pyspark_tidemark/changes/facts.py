@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..connecting import Cluster, Connection, shards_of
+from ..connecting import Cluster, Connection, group_of
 from ..options import EARLIEST, LATEST, InvalidOption, Options
 from ..pin_lease import pin_now, release
 from ..schema import Mode
@@ -45,7 +45,7 @@ class ChangeFacts(Connection):
         from tidemark.errors import InvalidArgument
 
         client = self.connected()
-        shards = shards_of(client, self._group, Mode.CHANGES)
+        shards = sorted(group_of(client, self._group, Mode.CHANGES).shards)
         begin: str | datetime.datetime
         if isinstance(from_, int):
             begin = datetime.datetime.fromtimestamp(from_ / 1000, datetime.UTC)
@@ -90,7 +90,7 @@ class ChangeFacts(Connection):
 
     def shards(self) -> list[int]:
         """Return the group's shards now."""
-        return shards_of(self.connected(), self._group, Mode.CHANGES)
+        return sorted(group_of(self.connected(), self._group, Mode.CHANGES).shards)
 
     def places(self) -> dict[int, Place]:
         """Return how far the leaders of all shards have applied."""

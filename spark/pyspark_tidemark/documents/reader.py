@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..connecting import Cluster, shards_of
+from ..connecting import Cluster, group_of
 from ..filters import KEY, Wanted, WithFilters
 from ..options import Options
 from ..pin_lease import Pinned, pin_now
@@ -40,7 +40,7 @@ class DocumentsReader(DataSourceReader):
         cluster = Cluster.of(options)
         pinned_at = time.time()
         with cluster.connect() as client:
-            shards_of(client, options.group, options.mode)
+            group_of(client, options.group, options.mode)
             if keys.empty:
                 return []
             with client.documents(options.group) as documents:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..connecting import Cluster, Connection, shards_of
+from ..connecting import Cluster, Connection, group_of
 from ..schema import Mode
 from .planning import Extent
 
@@ -21,7 +21,11 @@ class LogFacts(Connection):
 
     def shards(self) -> list[int]:
         """Return the group's shards now.  Raises InvalidOption for a group that is not there or holds documents."""
-        return shards_of(self.connected(), self._group, Mode.LOG)
+        return sorted(group_of(self.connected(), self._group, Mode.LOG).shards)
+
+    def group_id(self) -> int:
+        """Return the id of the group, which no other group of its name ever has.  Raises as `shards`."""
+        return group_of(self.connected(), self._group, Mode.LOG).group_id
 
     def ends(self, shards: Sequence[int]) -> dict[int, int]:
         """Return the offset behind the last one that may be read, by shard."""

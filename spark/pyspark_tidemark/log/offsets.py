@@ -22,8 +22,8 @@ WORDS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
 OFFSET_MAX = 2**63 - 1
 SHARD_MAX = 2**31 - 1
 
-VERSION = 1
-"""Of the form of a position in a checkpoint.  Releases read every version up to theirs (P20)."""
+VERSION = 2
+"""Of the form of a position in a checkpoint.  Releases read every version up to theirs (P20); 1 has no `groupId`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,14 @@ class Position:
     shards: Mapping[int, int]
     partitions_min: int = 0
     """The option minPartitions when this position was made: a replayed batch is divided as it was."""
+    group_id: int = 0
+    """The id of the group whose offsets these are; 0 in a position of version 1 (P25)."""
 
     def encoded(self) -> dict[str, Any]:
         """Return the position as Spark stores it; equal positions give equal text."""
         shards = {str(shard): offset for shard, offset in self.shards.items()}
         return {
-            "group": self.group, "minPartitions": self.partitions_min,
+            "group": self.group, "groupId": self.group_id, "minPartitions": self.partitions_min,
             "shards": dict(sorted(shards.items())), "version": VERSION,
         }
 
@@ -135,13 +137,21 @@ class Position:
         Raises UnreadableCheckpoint for one of another query, of a newer release, or that is damaged.
         """
         check_stored(stored, group, Mode.LOG, VERSION)
-        shards, partitions_min = stored.get("shards"), stored.get("minPartitions")
-        if not isinstance(shards, Mapping) or type(partitions_min) is not int or partitions_min < 0:
-            raise UnreadableCheckpoint("The checkpoint is damaged: shards or minPartitions are missing.")
+        shards, partitions_min = stored.get("shards"), _number(stored, "minPartitions")
+        group_id = _number(stored, "groupId") if stored["version"] > 1 else 0
+        if not isinstance(shards, Mapping):
+            raise UnreadableCheckpoint("The checkpoint is damaged: shards are missing.")
         try:
             read = {_shard("shards", shard): _offset("shards", shard, offset) for shard, offset in shards.items()}
         except InvalidOption as error:
             raise UnreadableCheckpoint(f"The checkpoint is damaged: {error}.") from None
         if any(offset < 0 for offset in read.values()):
             raise UnreadableCheckpoint("The checkpoint is damaged: shards have offsets below 0.")
-        return cls(group, dict(sorted(read.items())), partitions_min)
+        return cls(group, dict(sorted(read.items())), partitions_min, group_id)
+
+
+def _number(stored: Mapping[str, Any], field: str) -> int:
+    value = stored.get(field)
+    if type(value) is not int or value < 0:
+        raise UnreadableCheckpoint(f"The checkpoint is damaged: {field} is {value!r}.")
+    return value

@@ -101,6 +101,14 @@ def _lost_start(where: str, first: int, extent: Extent) -> list[str]:
     return [f"{where} ends at offset {extent.end}, below {first}"] if first > extent.end else []
 
 
+def check_group(group: str, stood: int, now: int) -> None:
+    """Raise OffsetsLost where offsets are of an earlier group of the name; 0 is an id that is not known (P25)."""
+    if stood and now and stood != now:
+        raise OffsetsLost(
+            f"Group {group!r} was deleted and made again: the query stands in the group with the id {stood}, and now "
+            f"it is {now}. Give the query a new checkpoint.")
+
+
 class ShardsDiffer(ValueError):
     """A shard of the start is gone at the end of a batch, or ends below its start; the batch reads nothing."""
 
@@ -108,8 +116,9 @@ class ShardsDiffer(ValueError):
 def ranges_between(start: Position, end: Position) -> list[Range]:
     """Return what lies between two positions, in the order of shards; a shard that is new at the end begins there.
 
-    Raises ShardsDiffer naming the shard and both offsets.
+    Raises ShardsDiffer naming the shard and both offsets, OffsetsLost where the positions are of two groups.
     """
+    check_group(start.group, start.group_id, end.group_id)
     if gone := sorted(set(start.shards) - set(end.shards)):
         raise ShardsDiffer(
             f"Shard {gone[0]} of group {start.group!r} is gone: the query stands at offset {start.shards[gone[0]]}.")

@@ -41,6 +41,7 @@ class LogReader(DataSourceReader):
         options = self._options
         cluster = Cluster.of(options)
         with LogFacts(cluster, options.group) as facts:
+            group_id = facts.group_id()
             found = facts.extents(options.starting_ms)
         starting = self._starting if options.starting_ms is None else None
         ranges, lost = batch_ranges(
@@ -48,7 +49,7 @@ class LogReader(DataSourceReader):
         for each in lost:
             log.warning("%s: the query reads what is left", each)
         left = within(ranges, self.wanted["shard"], self.wanted["offset"])
-        return [LogPartition(cluster, each) for each in divided(left, options.partitions_min)]
+        return [LogPartition(cluster, each, group_id) for each in divided(left, options.partitions_min)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.  Raises as `rows_of`."""

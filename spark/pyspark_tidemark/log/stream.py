@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from ..connecting import Cluster
 from ..options import Options
 from .offsets import Position, parsed
-from .planning import OffsetsLost, divided, limited, ranges_between, stream_starts
+from .planning import OffsetsLost, check_group, divided, limited, ranges_between, stream_starts
 from .tasks import LogPartition, log, rows_of
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._target: Mapping[int, int] | None = None   # where AvailableNow ends, by shard
         self._latest: Mapping[int, int] = {}            # as it was seen last
+        self._group_id = 0                              # at the same time
         self._batch_at: float | None = None             # when a batch last took something, for maxTriggerDelay
         self._warned: set[int] = set()
 
@@ -52,12 +53,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins.  Raises InvalidOption, OffsetsLost, TidemarkError."""
         options = self._options
+        group_id = self._asked().group_id()     # first: a group that is replaced meanwhile is refused later (P25)
         extents = self._asked().extents(options.starting_ms)
         starting = self._starting if options.starting_ms is None else None
         starts, lost = stream_starts(options.group, starting, extents, fail=options.fail_on_data_loss)
         for each in lost:
             log.warning("%s: the query reads what is left", each)
-        return self._position(starts)
+        return self._position(group_id, starts)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of the options; Spark may ask without it all the same."""
@@ -68,10 +70,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends; `start` itself when there is nothing to read yet.
 
-        Raises OffsetsLost where a shard ends below the position of the query, or is gone, unless failOnDataLoss=false.
+        Raises OffsetsLost where a shard ends below the position of the query, or is gone, unless failOnDataLoss=false,
+        and where the group was made again (P25).
         """
-        at = Position.decoded(start, self._options.group).shards
-        facts = self._asked()
+        stood = Position.decoded(start, self._options.group)
+        at, facts = stood.shards, self._asked()
+        self._group_id = facts.group_id()
+        check_group(self._options.group, stood.group_id, self._group_id)
         shards = facts.shards()
         self._latest = ends = facts.ends(shards)
         if self._target is not None:
@@ -86,7 +91,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._batch_at = time.monotonic()
         # A shard that is new begins where its log does: it is in the position from here on (P7).
-        return self._position({**until, **{shard: min(first, ends[shard]) for shard, first in added.items()}})
+        begun = {shard: min(first, ends[shard]) for shard, first in added.items()}
+        return self._position(self._group_id, {**until, **begun})
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the run: what is there now (P7)."""
@@ -95,7 +101,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the log ended when it was asked last, for the progress of the query."""
-        return self._position(self._latest) if self._latest else None
+        return self._position(self._group_id, self._latest) if self._latest else None
 
     # --- batches
 
@@ -103,7 +109,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks between two positions: the same ones whenever the batch is planned again (P6)."""
         first, last = (Position.decoded(each, self._options.group) for each in (start, end))
         cluster = self._of_cluster()
-        return [LogPartition(cluster, each) for each in divided(ranges_between(first, last), last.partitions_min)]
+        tasks = divided(ranges_between(first, last), last.partitions_min)
+        return [LogPartition(cluster, each, last.group_id) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.  Raises as `rows_of`."""
@@ -129,8 +136,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._facts = LogFacts(self._of_cluster(), self._options.group)
         return self._facts
 
-    def _position(self, shards: Mapping[int, int]) -> dict[str, Any]:
-        return Position(self._options.group, dict(sorted(shards.items())), self._options.partitions_min).encoded()
+    def _position(self, group_id: int, shards: Mapping[int, int]) -> dict[str, Any]:
+        options = self._options
+        return Position(options.group, dict(sorted(shards.items())), options.partitions_min, group_id).encoded()
 
     def _waits(self, at: Mapping[int, int], pending: Mapping[int, int], limit: ReadLimit) -> bool:
         """Say whether too little is there for a batch (P8); a run that is to end never waits."""

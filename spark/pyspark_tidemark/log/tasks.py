@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ..connecting import PATIENCE_S, Cluster
 from ..options import Options
-from .planning import LOSS_ADVICE, OffsetsLost, Range
+from .planning import LOSS_ADVICE, OffsetsLost, Range, check_group
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,12 +25,13 @@ log = logging.getLogger("pyspark_tidemark")
 
 
 class LogPartition(InputPartition):
-    """The offsets that one task reads, and from which cluster."""
+    """The offsets that one task reads, of which group and from which cluster."""
 
-    def __init__(self, cluster: Cluster, offsets: Range) -> None:
+    def __init__(self, cluster: Cluster, offsets: Range, group_id: int) -> None:
         super().__init__(offsets)
         self.cluster = cluster
         self.offsets = offsets
+        self.group_id = group_id
 
 
 def rows_of(partition: InputPartition | None, options: Options, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -46,6 +47,7 @@ def rows_of(partition: InputPartition | None, options: Options, schema: StructTy
     offsets = partition.offsets
     rows = Rows(options.group, schema)
     with partition.cluster.connect() as client:
+        check_group(options.group, partition.group_id, client.group(options.group).group_id)
         reader = client.read(
             options.group, shards=[offsets.shard], from_=offsets.first, until=offsets.until - 1,
             gaps=not options.fail_on_data_loss, mode="leader" if options.from_leader else "scd",

@@ -12,6 +12,9 @@ from pyspark_tidemark.options import InvalidOption
 STORED = '{"group": "orders", "minPartitions": 4, "shards": {"0": 120, "10": 7, "2": 0}, "version": 1}'
 """As a checkpoint of version 1 holds it."""
 
+STORED_2 = '{"group": "orders", "groupId": 3, "minPartitions": 4, "shards": {"0": 120, "10": 7, "2": 0}, "version": 2}'
+"""As one of version 2 does."""
+
 
 @pytest.mark.parametrize(("text", "place"), [
     ("earliest", EARLIEST), (" Latest ", LATEST), ('{"orders": "EARLIEST"}', EARLIEST),
@@ -55,26 +58,32 @@ def test_p11_text_of_another_form_is_refused_by_name(text: str, said: str) -> No
 
 
 def test_p6_equal_positions_have_equal_text() -> None:
-    one = Position("orders", {10: 7, 0: 120, 2: 0}, 4)
-    other = Position("orders", {2: 0, 10: 7, 0: 120}, 4)
-    assert json.dumps(one.encoded()) == json.dumps(other.encoded()) == STORED
-    assert json.dumps(one.encoded(), sort_keys=True) == STORED
+    one = Position("orders", {10: 7, 0: 120, 2: 0}, 4, 3)
+    other = Position("orders", {2: 0, 10: 7, 0: 120}, 4, 3)
+    assert json.dumps(one.encoded()) == json.dumps(other.encoded()) == STORED_2
+    assert json.dumps(one.encoded(), sort_keys=True) == STORED_2
 
 
 def test_p20_the_stored_form_of_version_1_is_read() -> None:
     read = Position.decoded(json.loads(STORED), "orders")
-    assert read == Position("orders", {0: 120, 2: 0, 10: 7}, 4)
-    assert json.dumps(read.encoded()) == STORED
+    assert read == Position("orders", {0: 120, 2: 0, 10: 7}, 4, 0)
+
+
+def test_p20_the_stored_form_of_version_2_is_read() -> None:
+    read = Position.decoded(json.loads(STORED_2), "orders")
+    assert read == Position("orders", {0: 120, 2: 0, 10: 7}, 4, 3)
+    assert json.dumps(read.encoded()) == STORED_2
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    ({"version": 2}, "has version 2, and this release reads up to 1"), ({"version": 0}, "no version"),
+    ({"version": 3}, "has version 3, and this release reads up to 2"), ({"version": 0}, "no version"),
     ({"version": None}, "no version"), ({"version": True}, "no version"),
     ({"group": "others"}, "belongs to group 'others', and the query reads 'orders'"),
     ({"shards": None}, "damaged"), ({"shards": {"x": 1}}, "damaged"), ({"shards": {"0": -1}}, "damaged"),
     ({"shards": {"0": "1"}}, "damaged"), ({"minPartitions": -1}, "damaged"), ({"minPartitions": "4"}, "damaged"),
+    ({"groupId": None}, "damaged"), ({"groupId": -1}, "damaged"), ({"groupId": "3"}, "damaged"),
 ])
 def test_p20_what_this_release_cannot_read_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UnreadableCheckpoint) as refused:
-        Position.decoded({**json.loads(STORED), **change}, "orders")
+        Position.decoded({**json.loads(STORED_2), **change}, "orders")
     assert said in str(refused.value)

@@ -74,6 +74,21 @@ def test_the_end_is_fixed_at_planning(fake: FakeInAThread) -> None:
     assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 20
 
 
+def test_p25_a_task_reads_no_group_that_was_made_again_since_planning(fake: FakeInAThread) -> None:
+    fill(fake, 20)
+    reader = reader_of(fake)
+    (task, *_) = reader.partitions()
+
+    async def again() -> None:
+        fake.cluster.delete("orders")
+        fake.cluster.add_log("orders", 2)
+
+    fake.call(again())
+    fill(fake, 20)
+    with pytest.raises(OffsetsLost, match="'orders' was deleted and made again"):
+        list(reader.read(task))
+
+
 def test_offsets_and_times_bound_a_batch(fake: FakeInAThread) -> None:
     fake.shard().logged_ms = 2000
     fill(fake, 20)

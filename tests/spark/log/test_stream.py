@@ -48,8 +48,8 @@ def fill(fake: FakeInAThread, count: int, shard: int = 0) -> None:
 
 
 def at(*offsets: int, partitions: int = 0) -> dict[str, Any]:
-    return {"group": "orders", "minPartitions": partitions, "shards": {
-        str(shard): offset for shard, offset in enumerate(offsets)}, "version": 1}
+    return {"group": "orders", "groupId": 1, "minPartitions": partitions, "shards": {
+        str(shard): offset for shard, offset in enumerate(offsets)}, "version": 2}
 
 
 def ranges(reader: LogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
@@ -68,6 +68,46 @@ def test_a_new_query_begins_at_the_latest_offset_or_where_it_is_told(fake: FakeI
         readers(startingOffsets='{"orders": {"0": 4, "1": 99}}').initialOffset()
     assert readers(
         startingOffsets='{"orders": {"0": 4, "1": 99}}', failOnDataLoss="false").initialOffset() == at(4, 1)
+
+
+def made_again(fake: FakeInAThread) -> None:
+    """Delete the group and add it again: the same shards, other records."""
+    async def again() -> None:
+        fake.cluster.delete("orders")
+        fake.cluster.add_log("orders", 2)
+
+    fake.call(again())
+
+
+def test_p25_a_checkpoint_of_a_group_that_was_made_again_stops_the_query(fake: FakeInAThread, readers: Any) -> None:
+    fill(fake, 10)
+    reader = readers()
+    start = reader.initialOffset()
+    fill(fake, 10)
+    end = reader.latestOffset(start, ALL)
+    tasks = reader.partitions(start, end)
+    made_again(fake)
+    fill(fake, 100)
+    said = "was deleted and made again: the query stands in the group with the id 1, and now it is"
+    for another in (reader, readers(failOnDataLoss="false")):
+        wait_until(lambda another=another: another._asked().group_id() != 1, "the reader hears of the new group")
+        with pytest.raises(OffsetsLost, match=said):
+            another.latestOffset(end, ALL)
+    with pytest.raises(OffsetsLost, match=said):
+        list(reader.read(tasks[0]))
+    with pytest.raises(OffsetsLost, match=said):
+        reader.partitions(end, {**end, "groupId": 2})
+
+
+def test_p25_a_checkpoint_of_version_1_goes_on_and_says_the_group_from_then_on(
+    fake: FakeInAThread, readers: Any
+) -> None:
+    fill(fake, 10)
+    reader, of_1 = readers(), {"group": "orders", "minPartitions": 0, "shards": {"0": 5, "1": 1}, "version": 1}
+    end = reader.latestOffset(of_1, ALL)
+    assert end == at(11, 1)
+    assert reader.latestOffset({**of_1, "shards": {"0": 11, "1": 1}}, ALL)["version"] == 1, "nothing new: no new text"
+    assert ranges(reader, of_1, end) == [Range(0, 5, 11)]
 
 
 def test_a_batch_is_what_lies_between_two_positions_whoever_plans_it(fake: FakeInAThread, readers: Any) -> None:

@@ -74,7 +74,7 @@ def test_a_limited_run_and_a_restart_read_each_offset_once(
     assert sink.rows() == [*expected, *((1, offset) for offset in range(21, 31))]
     end = second.recentProgress[-1]["sources"][0]["endOffset"]
     assert (json.loads(end) if isinstance(end, str) else end) == {
-        "group": "orders", "minPartitions": 4, "shards": {"0": 61, "1": 31}, "version": 1}
+        "group": "orders", "groupId": 1, "minPartitions": 4, "shards": {"0": 61, "1": 31}, "version": 2}
 
 
 def test_p18_a_listener_tells_the_lag_of_a_limited_query(
