@@ -500,7 +500,7 @@ class Shard:
         replica = self.replica
         if m.base < replica.log.first:
             return [replica.send(sender, Fetched(m.base, None, replica.log.first))]
-        if replica.log.epoch_at(m.base) != m.entry_epoch:
+        if not m.entry_epoch or replica.log.epoch_at(m.base) != m.entry_epoch:   # 0: no entry has it (T10d)
             return [replica.send(sender, Fetched(m.base, None))]
         tag = ("fetch", sender, m.base, m.entry_epoch)
         return [ReadLog(replica.shard, tag, m.base, replica.log.head.offset, 1)]

@@ -39,6 +39,17 @@ def _n11_old_answers_count(stack: ExitStack) -> None:
     substitute(stack, Coordinator, "_on_missing", on_missing)
 
 
+def _n11b_whole_or_not(stack: ExitStack) -> None:
+    def send_prepare(self: Coordinator, now_ms: int) -> Any:
+        effects = original(self, now_ms)
+        assert self.change is not None
+        self.change.vacant = True
+        return effects
+
+    original = Coordinator._send_prepare
+    substitute(stack, Coordinator, "_send_prepare", send_prepare)
+
+
 def _o27b_any_contract(stack: ExitStack) -> None:
     for where in (core_ensembles, core_leader):
         substitute(stack, where, "contract_lacks", lambda remaining, following: None)
@@ -73,6 +84,7 @@ COORDINATION_MUTANTS: tuple[Mutant, ...] = (
     Mutant("N10 durable", "a promise outlives the process", _n10_promise_is_forgotten, "recovery"),
     Mutant("N11", "a member without a replica is seeded again", _n11_missing_is_no_news, "recovery"),
     Mutant("N11 nonce", "an answer from before the change counts for nothing", _n11_old_answers_count, "recovery"),
+    Mutant("N11b", "a whole replica is not seeded in its slot", _n11b_whole_or_not, "recovery"),
     Mutant("O27b", "a contract needs a majority of those who stay", _o27b_any_contract, "contracts"),
     Mutant("O42", "another process of a node is not heard", _o42_any_boot, "operators"),
     Mutant("O42 nonce", "a doubt ends with the answer to its fence", _o42_any_nonce, "operators"),

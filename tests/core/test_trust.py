@@ -336,6 +336,16 @@ def test_t10d_a_pull_of_an_earlier_epoch_gets_nothing(node: Node) -> None:
     assert (tuple(entries), True) == node.core.log.snapshot_part(SHARD, epoch + 1, entries)
 
 
+@pytest.mark.parametrize("epoch", range(4))
+@pytest.mark.parametrize("base", [0, 3, 99])
+def test_t10d_a_tombstone_answers_a_fetch_at_once_and_reads_nothing(node: Node, base: int, epoch: int) -> None:
+    """A read that it begins would be answered by the replica that it is then: it may be seeded again meanwhile."""
+    follows(node)
+    node.receive(OPERATOR, DeleteShard(2, 20))
+    effects = node.receive(STRANGER, Fetch(base, epoch))
+    assert [Send(node.replica.address, STRANGER, Fetched(base, None))] == effects
+
+
 # --- whom a replica knows of ------------------------------------------------------------------------------------
 
 

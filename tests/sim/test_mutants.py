@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import test_scenarios_losses as losses
 import test_scenarios_partial as partitions
+import test_scenarios_reseeding as reseeding
 import test_scenarios_upr as upr
 from tidemark_sim.mutant import RUNS_MAX, Mutant
 from tidemark_sim.mutants import MUTANTS
@@ -42,6 +43,7 @@ STORIES: dict[str, Callable[[], None]] = {
     "N5 seeded": recovery.test_n5_a_swap_whose_new_member_is_silent_is_not_recovered,
     "N11 nonce": _desk(
         coordinator.test_n11_an_answer_from_before_the_change_does_not_have_a_whole_replica_seeded_again),
+    "N11b": reseeding.test_n11b_a_replica_that_became_whole_is_not_wiped_by_the_swap_that_found_it_missing,
     "K16": partial(fetching.test_k16_a_member_that_never_answers_is_not_asked_for_ever, begun_cluster),
     "O42 nonce": _desk(
         coordinator.test_o42_a_leader_in_doubt_stays_in_doubt_until_it_answers_the_fence_that_asked, "leads"),

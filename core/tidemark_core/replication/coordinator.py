@@ -3,7 +3,7 @@
 One `Coordinator` per shard in each operator process.  It writes ahead: each step is stored before anybody is
 told, so any operator can go on from the record alone.  Every write is conditioned on the revision it was
 decided from (H2); an operator that lost a race reads and starts over.  Rules O1-O4, O7-O20, O27-O40, A3,
-K14c-K14e.
+K14c-K14e, N11b.
 Stays out: failure detection, placement, which changes are wanted.
 """
 
@@ -110,6 +110,7 @@ class RunningChange:
     prepared: bool = False     # the leader is known to have adopted the epoch
     filled: int = 0            # what members filled so far, as the leader counts it
     resumed: bool = False      # found in COMMIT in the record of an operator that is gone
+    vacant: bool = False       # the member that is swapped into its own slot said to us that it holds no replica (N11b)
 
 
 @dataclass(slots=True)
@@ -664,10 +665,16 @@ class Coordinator:
         if sender not in record.ensemble:
             return []   # #880: an old member's late answer
         if record.change is not None and record.change.old == sender:
-            return []
+            return self._keep_whole(now_ms, record.change)
         self.unattached[sender] = m.head
         self.missing.discard(sender)
         return [self._add_follower(sender, m.head), *self._retry_if_needed(now_ms)]
+
+    def _keep_whole(self, now_ms: int, change: Change) -> list[CoordinatorEffect]:
+        """Rule N11b: the member that is to be seeded in its own slot holds a replica: leave it as it is."""
+        if change.old != change.new or change.phase is not Phase.PREPARE or self.change is None or self.change.vacant:
+            return []
+        return self._abort(now_ms, f"{change.old} holds a whole replica")
 
     def _add_follower(self, member: Member, head: EntryId) -> Send:
         assert self.record is not None and self.record.leader is not None
@@ -996,6 +1003,8 @@ class Coordinator:
             return [Send(self.address, record.leader, prepare)]
         if change.new is None or running.snapshot is None:
             return []
+        if change.old == change.new and not running.vacant:
+            return [self._fence(change.new)]
         install = InstallSnapshot(record.epoch, record.election, record.leader, running.snapshot)
         # The leaver may hold the last copy of a payload, and hears nothing of its leader any more (T10, K12).
         asked = change.old in running.snapshot.sources and change.old != change.new
@@ -1028,6 +1037,8 @@ class Coordinator:
     def _on_snapshot_installed(self, now_ms: int, sender: Member, m: SnapshotInstalled) -> list[CoordinatorEffect]:
         """A3: only now, with everything of PREPARE durable on the new member, may COMMIT be stored."""
         record, running = self.record, self.change
+        if record is not None and record.status is Status.STEADY and sender in self.missing:
+            return [self._fence(sender)]   # seeded by a change that was given up since (N11b)
         if (
             record is None or running is None or self._busy or m.epoch != record.epoch or record.change is None
             or record.change.phase is not Phase.PREPARE or sender != record.change.new or running.snapshot is None
@@ -1354,6 +1365,12 @@ class Coordinator:
         change = record.change
         if reason is Reason.NO_REPLICA and m.about == "Fence" and record.status is Status.STEADY:
             return self._on_missing(sender, m)
+        if (
+            change is not None and self.change is not None and sender == change.old == change.new
+            and m.about == "Fence" and reason is Reason.NO_REPLICA and change.phase is Phase.PREPARE
+        ):
+            self.change.vacant = True
+            return self._resend_change()
         if (
             change is not None and sender == change.new and m.about == "InstallSnapshot"
             and change.phase is Phase.PREPARE

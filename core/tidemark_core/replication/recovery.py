@@ -14,6 +14,7 @@ N8  A doubt needs a person's consent
 N9  A node ahead of the store proves a loss
 N10 A recovery counts promises only
 N11 A member without a replica is seeded again
+N11b A whole replica is not seeded again
 N12 Epochs rise by no more than 2^32 at once
 N13 A rebuilt record names kind and lineage
 

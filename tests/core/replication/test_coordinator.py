@@ -722,6 +722,52 @@ def test_n11_a_member_that_answers_a_fence_is_no_longer_missing(desk: Desk) -> N
     assert not desk.shard.missing
 
 
+def _reseeding(desk: Desk) -> None:
+    """C is missing, and the leader is prepared to have it seeded in its own slot."""
+    desk.steady()
+    desk.step(NodeUp(C, "boot"))
+    desk.hear(C, Rejected(5, "Fence", NONE_HERE, desk.nonces()[-1]))
+    desk.step(StartChange(SHARD, 1, Operation.SWAP, "c", "c"))
+    desk.stored()
+    desk.hear(A, Prepared(6, SNAPSHOT))
+
+
+def test_n11b_the_snapshot_leaves_once_the_member_says_that_it_holds_nothing(desk: Desk) -> None:
+    _reseeding(desk)
+    for _ in range(2):
+        assert {C} == {to for to, _ in desk.sent(Fence)} and not desk.sent(InstallSnapshot)
+        desk.fire("retry")
+    desk.hear(C, Rejected(6, "Fence", replace(NONE_HERE, epoch=6), 7))
+    assert [(C, SNAPSHOT)] == [(to, message.snapshot) for to, message in desk.sent(InstallSnapshot)]
+    desk.hear(C, Fenced(6, desk.record.election, SNAPSHOT.head))   # a repeat of the fence, answered once it is seeded
+    assert not desk.effects
+    desk.hear(C, SnapshotInstalled(6, SNAPSHOT.head))
+    assert [Phase.COMMIT] == [record.change.phase for record in desk.saves() if record.change]
+
+
+def test_n11b_a_member_that_became_whole_ends_the_swap_and_keeps_its_replica(desk: Desk) -> None:
+    _reseeding(desk)
+    desk.hear(C, Fenced(6, desk.record.election, HEAD))
+    assert [Reason.ABORTED] == [refused.reason for refused in desk.replies()] and not desk.sent(InstallSnapshot)
+    desk.stored()
+    assert (Status.STEADY, 6, (A, B, C), ()) == (
+        desk.record.status, desk.record.epoch, desk.record.ensemble, desk.record.removed)
+    assert [(A, Abort(6, desk.record.election))] == desk.sent(Abort) and [C] == [to for to, _ in desk.sent(Fence)]
+    assert not desk.shard.missing
+
+
+def test_n11b_a_missing_member_that_reports_the_end_of_its_seeding_is_fenced_again(desk: Desk) -> None:
+    desk.steady()
+    desk.step(NodeUp(C, "boot"))
+    desk.hear(C, Rejected(5, "Fence", NONE_HERE, desk.nonces()[-1]))
+    desk.hear(B, SnapshotInstalled(4, HEAD))
+    assert not desk.effects
+    desk.hear(C, SnapshotInstalled(4, HEAD))   # of a change that was given up
+    assert [(C, Fence(5, 50))] == desk.sent()
+    desk.hear(C, Fenced(5, 50, HEAD))
+    assert not desk.shard.missing
+
+
 def test_n9_a_record_that_changed_meanwhile_is_gone_on_with(desk: Desk) -> None:
     """Another operator was faster: the store says so, and nothing was set back."""
     desk.electing()
