@@ -1,6 +1,6 @@
 """The plan of a recovery: what to write so that a lost or set back etcd says again what nodes hold.  Pure.
 
-Shard records follow core's rules N1-N8 (`replication.recovery`).  Around them, with reasons and tests in
+Shard records follow core's rules N1-N8, N13 and N14 (`replication.recovery`).  Around them, with reasons and tests in
 `docs/protocols/recovery.md`:
 
 M1  A plan with open questions is not written
@@ -330,7 +330,9 @@ class _Planner:
         else:
             action = "refuse"
             why = _MEANING[found.doubt] + (f"; {found.note}" if found.note else "")
-            remedy = f"bring nodes back, or give it up with --accept-loss {group.name}/{index}"
+            remedy = "bring nodes back"
+            if (group.name, index) not in self.asked.accepted:
+                remedy += f", or give it up with --accept-loss {group.name}/{index}"
             if found.doubt is Doubt.EPOCH_JUMP:
                 remedy = "stop the node that reports it"
             self.problems.append(f"{group.name}/{index}: {why} ({found.doubt}); {remedy}")

@@ -283,6 +283,26 @@ async def test_a_record_that_was_set_back_is_replaced_and_others_stay(store: Etc
     assert item is not None and ShardRecord.decode(item.value).ensemble == tuple(MEMBERS)
 
 
+def test_n14_lost_disks_beside_a_whole_etcd_are_given_up_by_name() -> None:
+    """Rule N14: two of three nodes are back with other disks, and no operator will elect a leader from the record."""
+    here = answers({3: ("orders", 2)})
+    here[1:] = [
+        answer(Member(each.member.node, "another-disk"), {3: ("orders", 2)}, reports=()) for each in here[1:]]
+    records = {KEYS.shard(shard_id(3, index)): ShardRecord(6, 5, Status.ELECTION, tuple(MEMBERS)) for index in (0, 1)}
+    whole = Snapshot({key: Item(record.encode(), 4) for key, record in records.items()}, 7)
+    plan = make_plan(here, [], whole, KEYS, replace(ASKED, accepted={("orders", 0)}))
+    assert not plan.problems and [line.action for line in plan.shards] == ["write", "keep"]
+    assert plan.shards[0].ensemble == ("main-1",) and "the disks of main-2, main-3 are lost" in plan.shards[0].note
+    [write] = [write for write in plan.writes if write.key == KEYS.shard(shard_id(3, 0))]
+    assert write.expected == 4 and ShardRecord.decode(write.value or b"").source == MEMBERS[0]
+    assert plan.floors == {shard_id(3, 0): plan.shards[0].epoch}, "nodes promise it first (N10)"
+    here[0] = replace(here[0], reports=(replace(here[0].reports[0], copies=2), here[0].reports[1]))
+    selective = Snapshot({
+        key: Item(replace(record, copies=2).encode(), 4) for key, record in records.items()}, 7)
+    [problem] = make_plan(here, [], selective, KEYS, replace(ASKED, accepted={("orders", 0)})).problems
+    assert "keep each payload" in problem and "--accept-loss" not in problem
+
+
 def test_what_an_operator_writes_by_itself_does_not_make_a_prefix_full() -> None:
     item = Item(b"1", 4)
     own = {KEYS.object("TidemarkCluster", ""): item, KEYS.counter(MAP_TERMS): item, KEYS.node("a"): item}

@@ -20,6 +20,7 @@ from ..base.refusals import Reason, Refused
 from .ensembles import (
     ROLLED_BACK,
     Ensembles,
+    alone_with,
     changed_ensemble,
     choose_leader,
     concerned,
@@ -1168,15 +1169,15 @@ class Coordinator:
             return [Reply(m.request, source)]
         if record.lineage and m.lineage.hex() in ("", record.lineage):
             return [Reply(m.request, Refused(Reason.INVALID_SPEC, "lineage: a recovery needs a new one (U54)"))]
-        self.recovery = m.request
+        self.recovery, self.election = m.request, None
         return [
             Trace(self.address, "recovery_started", f"from {source}, whose leader is {record.leader}"),
             SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
             *self._save(
                 replace(
-                    record, epoch=self._next_epoch(record), election=self.revision, status=Status.ELECTION, leader=None,
+                    alone_with(record, source, self.nodes) if m.accept_loss else record,
+                    epoch=self._next_epoch(record), election=self.revision, status=Status.ELECTION, leader=None,
                     source=source, lineage=m.lineage.hex() if record.lineage else "",
-                    **(self._alone_with(record, source) if m.accept_loss else {}),
                 )
             ),
         ]
@@ -1198,16 +1199,6 @@ class Coordinator:
         if election is None or election.leader is not None:
             return Refused(Reason.RECONFIGURING, "the shard elects a leader; try again")
         return refuse_survivor(record, self.nodes, election.heads, m.from_node)
-
-    def _alone_with(self, record: ShardRecord, source: Member) -> dict[str, Any]:
-        """Rule K14e: others that are left hold no more, and those on lost disks never answer: it is elected alone."""
-        self.election = None
-        lost = lost_disks(record.ensemble, self.nodes)
-        others = (member for member in record.ensemble if member != source and member not in lost)
-        return {
-            "ensemble": (source,), "removed": (*record.removed, *others), "holdouts": (), "copies": 0,
-            "refill": max(record.refill, len(record.ensemble)),
-        }
 
     def _end_recovery(self, outcome: ChangeDone | Refused) -> list[CoordinatorEffect]:
         request, self.recovery = self.recovery, None

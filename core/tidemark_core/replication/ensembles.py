@@ -6,7 +6,7 @@ Rules O10, O11, O18-O20, O27b, O36, A3, H4-H6.  Stays out: when any of it is ask
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base.ids import EntryId, Member
 from ..base.quorum import has_majority, majority
@@ -199,6 +199,17 @@ def refuse_survivor(
             f"{heads[survivor].offset}: recover from {longest.node}",
         )
     return _lacks_payloads(record, node) or survivor
+
+
+def alone_with(record: ShardRecord, source: Member, nodes: Mapping[str, Member | None]) -> ShardRecord:
+    """Rule K14e: others that are left hold no more, and those on lost disks never answer: the source is elected alone.
+    """
+    lost = lost_disks(record.ensemble, nodes)
+    others = (member for member in record.ensemble if member != source and member not in lost)
+    return replace(
+        record, ensemble=(source,), source=source, removed=(*record.removed, *others), holdouts=(), copies=0,
+        refill=max(record.refill, len(record.ensemble)),
+    )
 
 
 def planned_change(

@@ -17,6 +17,7 @@ N11 A member without a replica is seeded again
 N11b A whole replica is not seeded again
 N12 Epochs rise by no more than 2^32 at once
 N13 A rebuilt record names kind and lineage
+N14 An accepted loss makes a survivor of lost disks the source
 
 Stays out: asking nodes, groups, writing (the operator's `recovery`).
 """
@@ -30,8 +31,9 @@ from enum import StrEnum
 
 from ..base.ids import EntryId, Member, ShardId, ShardKind
 from ..base.quorum import has_majority
+from ..base.refusals import Refused
 from .copies import selective
-from .ensembles import ensemble_after
+from .ensembles import alone_with, ensemble_after, lost_disks, refuse_survivor
 from .floors import EPOCH_MAX
 from .messages import EPOCH_JUMP_MAX, Operation
 from .records import ShardRecord, Status
@@ -42,6 +44,9 @@ EPOCH_GAP = 1_000
 
 NEAR_GAP = 10
 """The same when everybody did: requests of the operator that was may still be under way, of epochs nobody heard of."""
+
+WRITER = "recover-metadata"
+"""The name of the writer in a rebuilt record."""
 
 SILENT_ROLES = (Role.SEEDING, Role.DELETED)
 """Replicas that do not vote."""
@@ -211,7 +216,8 @@ def find_record(
     shard of documents gets it where the loss is accepted, or where no answer names another (N13).
     """
     if stored is not None and not is_behind(stored, reports):
-        return Finding(shard, None, note="as stored")
+        survived = _from_survivor(shard, stored, reports, answered, floor, lineage) if accept else None
+        return survived or Finding(shard, None, note="as stored")
     voters = {report.member: report for report in reports if report.role not in SILENT_ROLES}
     epoch = max([report.epoch for report in reports] + ([stored.epoch] if stored else []), default=0)
     floor = max([floor, *(report.floor for report in reports)])
@@ -250,6 +256,31 @@ def find_record(
     return Finding(
         shard, _record(left, highest, (), kind, lineage if kind is not ShardKind.LOG else b""), doubt, accepted=True,
         note="those of the ensemble who answered go on")
+
+
+def _from_survivor(
+    shard: ShardId, stored: ShardRecord, reports: Sequence[ReplicaReport], answered: Collection[Member], floor: int,
+    lineage: bytes,
+) -> Finding | None:
+    """Rule N14; None where the stored record can go on: its members have their disks, or its leader still leads."""
+    nodes: dict[str, Member | None] = {member.node: member for member in answered}
+    lost = lost_disks(stored.ensemble, nodes)
+    voters = {report.member: report for report in reports if report.role not in SILENT_ROLES}
+    left = {member: voters[member].head for member in stored.ensemble if member in voters}
+    leads = stored.leader in left and voters[stored.leader].role is Role.LEADER
+    if leads or not left or has_majority(stored.ensemble, set(stored.ensemble) - set(lost)):
+        return None
+    source = refuse_survivor(stored, nodes, left, max(left, key=lambda member: left[member]).node)
+    if isinstance(source, Refused):
+        return Finding(shard, None, Doubt.NO_MAJORITY, note=source.message)
+    record = replace(
+        alone_with(stored, source, nodes), epoch=max(stored.epoch + EPOCH_GAP, floor), election=0,
+        status=Status.ELECTION, leader=None, writer=WRITER, lineage=lineage.hex() if stored.lineage else "",
+    )
+    names = ", ".join(member.node for member in lost)
+    return Finding(
+        shard, record, Doubt.NO_MAJORITY, accepted=True,
+        note=f"the disks of {names} are lost; {source.node} goes on and the others are filled from it")
 
 
 def _known_epochs(reports: Iterable[ReplicaReport], stored: ShardRecord | None) -> Iterable[int]:
@@ -306,6 +337,6 @@ def _record(
 ) -> ShardRecord:
     return ShardRecord(
         epoch=epoch, election=0, status=Status.ELECTION, ensemble=facts.ensemble, copies=facts.copies, removed=removed,
-        writer="recover-metadata", lineage=lineage.hex(), kind=kind,
+        writer=WRITER, lineage=lineage.hex(), kind=kind,
     )
 

@@ -575,6 +575,83 @@ def test_n13_a_replica_reports_the_lineage_of_its_last_opening() -> None:
     assert (report.kind, report.lineage) == (ShardKind.DOCUMENTS, SECOND)
 
 
+# --- N14 --------------------------------------------------------------------------------------------------
+
+FIVE = (A, B, C, D, E)
+LED = ShardRecord(5, 50, Status.STEADY, FIVE, A)
+B2, C2, D2 = (Member(each.node, "another-disk") for each in (B, C, D))
+
+
+def of_five(who: Member, offset: int = 7, **changes: object) -> ReplicaReport:
+    return said(who, ensemble=FIVE, head=EntryId(5, offset), **changes)
+
+
+def survived(*reports: ReplicaReport, others: tuple[Member, ...] = (B2, C2, D2), stored: ShardRecord = LED) -> Any:
+    here = {report.member for report in reports} | set(others)
+    return find_record(SHARD, reports, here, 3, stored=stored, accept=True, lineage=NEWEST)
+
+
+def test_n14_an_accepted_loss_makes_the_longest_log_that_is_left_the_source() -> None:
+    deposed = of_five(A, role=Role.DEPOSED)
+    finding = survived(deposed, of_five(E, 9))
+    record = finding.record
+    assert (record.status, record.leader, record.ensemble, record.source) == (Status.ELECTION, None, (E,), E)
+    assert (record.removed, record.refill, record.epoch) == ((A,), 5, 5 + EPOCH_GAP)
+    assert (finding.doubt, finding.accepted) == (Doubt.NO_MAJORITY, True) and "b, c, d are lost" in finding.note
+    again = find_record(SHARD, [deposed, of_five(E, 9)], {A, E, B2, C2, D2}, 3, stored=record, accept=True)
+    assert again.record is None and again.doubt is None, "the same plan, made again, writes nothing"
+    of_docs = survived(deposed, of_five(E), stored=replace(LED, lineage=FIRST.hex(), kind=ShardKind.DOCUMENTS)).record
+    assert (of_docs.source, of_docs.lineage, of_docs.kind) == (A, NEWEST.hex(), ShardKind.DOCUMENTS)
+
+
+def test_n14_a_record_that_can_go_on_stays_though_its_loss_is_accepted() -> None:
+    leads = survived(of_five(A, role=Role.LEADER), of_five(E))
+    most = survived(*(of_five(who) for who in (A, D, E)), others=(B2, C2))
+    silent = survived(of_five(A), others=(B2, C2))   # D and E may come back with their disks
+    none_left = survived(others=(*(Member(each.node, "another-disk") for each in FIVE),))
+    for finding in (leads, most, silent, none_left):
+        assert (finding.record, finding.doubt, finding.note) == (None, None, "as stored")
+    unasked = find_record(SHARD, [of_five(A)], {A, B2, C2, D2, E}, 3, stored=LED)
+    assert (unasked.record, unasked.doubt) == (None, None)
+
+
+def test_n14_a_survivor_that_is_silent_may_hold_more() -> None:
+    finding = survived(of_five(A))
+    assert (finding.record, finding.doubt) == (None, Doubt.NO_MAJORITY) and "e did not say yet" in finding.note
+    finding = survived(of_five(A), of_five(E), stored=replace(LED, copies=3))
+    assert finding.record is None and "keep each payload" in finding.note
+
+
+def test_n14_the_survivor_leads_and_the_shard_is_filled_up_again() -> None:
+    cluster = Cluster("abc", ensemble="abc")
+    cluster.start_operator()
+    cluster.settle()
+    cluster.appended(batch(0))
+    cluster.settle()
+    for name in "abc":
+        cluster.crash(name)
+    cluster.operator.alive = False
+    cluster.operators.clear()
+    for name in "bc":
+        cluster.nodes[name].wipe()
+    for name in "abc":
+        cluster.restart(name, tell=False)
+    kept = cluster.log_of("a")
+    reports = [node.core.log.report(SHARD) for node in cluster.nodes.values() if SHARD in node.core.log.shards]
+    here = {node.me for node in cluster.nodes.values()}
+    record = find_record(SHARD, reports, here, 2, stored=cluster.record, accept=True).record
+    assert record is not None and not is_behind(record, reports)
+    cluster.store(record)
+    cluster.start_operator("op/2")
+    steady(cluster, "a")
+    for name, members in (("b", "ab"), ("c", "abc")):
+        cluster.change(Operation.EXPAND, None, name)
+        steady(cluster, members)
+    cluster.appended(batch(1))
+    cluster.settle()
+    assert kept == cluster.log_of("b")[: len(kept)] and cluster.log_of("b") == cluster.log_of("c")
+
+
 def test_a_node_reports_every_replica_it_holds() -> None:
     cluster = Cluster("abc", ensemble="abc")
     cluster.start_operator()
